@@ -1,0 +1,40 @@
+# Every target sets itself up: a .venv, once, from pyproject.toml and constraints.txt.
+PYTHON ?= python3
+BIN = .venv/bin
+SHUFFLE_REWARDS ?=
+
+.PHONY: help demo test test-all check bench clean
+
+help:  ## Say what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: .venv/ready  ## An unchanged agent learns from its own traces, before and after
+	$(BIN)/python examples/support_desk/demo.py $(if $(SHUFFLE_REWARDS),--shuffle-rewards)
+
+test: .venv/ready  ## The tests
+	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest --markdown-docs README.md docs
+
+test-all: .venv/ready  ## The tests and the slow proofs
+	$(BIN)/pytest
+	$(BIN)/pytest --markdown-docs README.md docs
+
+check: .venv/ready  ## Style, types, imports, dependencies, size
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/deptry instrumentation collector learner
+	$(BIN)/python tests/line_budget.py
+
+bench: .venv/ready  ## The benchmarks, as tables
+	$(BIN)/python tests/bench/ingest.py
+
+clean:  ## Remove what was installed and made here
+	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+.venv/ready: pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: set PYTHON=…"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
