@@ -1,0 +1,125 @@
+"""Arms: an OpenFeature hook that puts each choice of configuration on the spans it is in force for.
+
+A choice is in force in the context that made it, from the evaluation on, until the same flag is
+evaluated again. So a flag that the agent reads before it starts any span is not lost: the spans
+that start later in that context carry it.
+"""
+
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+from opentelemetry.trace import Span
+from opentelemetry.util.types import AttributeValue
+
+from otel_lightning.instrumentation import attributes
+from otel_lightning.instrumentation.guard import never_raise
+
+if TYPE_CHECKING:
+    from openfeature.flag_evaluation import FlagEvaluationDetails
+    from openfeature.hook import Hook, HookContext
+
+Choice = Mapping[str, AttributeValue]
+"""The attributes of one `feature_flag.evaluation` event."""
+
+_NO_CHOICE: Final = frozenset({"default", "disabled", "error"})
+"""Reasons that mean that the policy was not asked, or did not answer."""
+
+_in_force: ContextVar[Mapping[str, Choice]] = ContextVar(
+    "lightning_arms_in_force", default=MappingProxyType({})
+)
+
+
+def stamp(span: Span) -> None:
+    """Add the arms in force to a span that has just started.
+
+    Args:
+        span: A span without events of ours.
+    """
+    for choice in _in_force.get().values():
+        span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
+
+
+def register() -> Callable[[], None]:
+    """Have every evaluation of the OpenFeature SDK in this process recorded.
+
+    Returns:
+        A function that undoes it.
+
+    Raises:
+        ImportError: If the OpenFeature SDK is not installed.
+    """
+    from openfeature import api
+
+    hook = _make_hook()
+    api.add_hooks([hook])
+
+    def unregister() -> None:
+        others = [other for other in api.get_hooks() if other is not hook]
+        api.clear_hooks()
+        api.add_hooks(others)
+
+    return unregister
+
+
+def _make_hook() -> "Hook":
+    from openfeature.hook import Hook
+
+    class ArmHook(Hook):
+        # Not `after`: an error in there would change what the agent gets, and only here is it
+        # known that no later hook turned the evaluation into the default.
+        def finally_after(
+            self,
+            hook_context: "HookContext",
+            details: "FlagEvaluationDetails[Any]",
+            hints: object,
+        ) -> None:
+            del hints
+            _note(hook_context, details)
+
+    return ArmHook()
+
+
+@never_raise
+def _note(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> None:
+    choice = _choice(hook_context, details)
+    others = {key: kept for key, kept in _in_force.get().items() if key != details.flag_key}
+    # Without a choice, an earlier one for this flag is no longer what the agent acts on.
+    _in_force.set(others if choice is None else {**others, details.flag_key: choice})
+    span = trace.get_current_span()
+    if choice is not None and span.is_recording() and not _carries(span, choice):
+        span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
+
+
+def _choice(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> Choice | None:
+    """Describe the choice, or return None where the agent got a default nobody chose."""
+    reason = str(details.reason or "unknown").lower()
+    if details.error_code or not details.variant or reason in _NO_CHOICE:
+        return None
+    metadata = details.flag_metadata
+    provider = hook_context.provider_metadata
+    version = metadata.get(attributes.POLICY_VERSION)
+    known = {
+        attributes.FEATURE_FLAG_KEY: details.flag_key,
+        attributes.FEATURE_FLAG_VARIANT: details.variant,
+        attributes.FEATURE_FLAG_REASON: reason,
+        attributes.FEATURE_FLAG_CONTEXT_ID: hook_context.evaluation_context.targeting_key,
+        attributes.FEATURE_FLAG_PROVIDER_NAME: provider.name if provider else None,
+        attributes.PROPENSITY: _propensity(metadata, details.variant),
+        attributes.POLICY_VERSION: None if version is None else str(version),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _propensity(metadata: Mapping[str, object], variant: str) -> float | None:
+    value = metadata.get(f"{attributes.PROPENSITY}.{variant}")
+    return float(value) if isinstance(value, int | float) and 0 < value <= 1 else None
+
+
+def _carries(span: Span, choice: Choice) -> bool:
+    return any(
+        event.name == attributes.FEATURE_FLAG_EVALUATION and dict(event.attributes or {}) == choice
+        for event in getattr(span, "events", ())
+    )

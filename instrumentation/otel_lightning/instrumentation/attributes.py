@@ -1,0 +1,63 @@
+"""Every attribute and event name that we write: the wire contract with whoever reads the spans."""
+
+from typing import Final
+
+ROLLOUT_ID: Final = "lightning.rollout.id"
+"""The rollout that a span or log record belongs to. Also the name of the baggage entry."""
+
+TASK_ID: Final = "lightning.task.id"
+"""The task that the rollout works on. Also the name of the baggage entry."""
+
+PROMPT_TOKEN_IDS: Final = "lightning.prompt_token_ids"  # noqa: S105 - a model's tokens
+"""Token ids of the prompt as the model server saw it: an array of integers on an LLM span."""
+
+COMPLETION_TOKEN_IDS: Final = "lightning.completion_token_ids"  # noqa: S105 - likewise
+"""Token ids that the model sampled for the first choice: an array of integers on an LLM span."""
+
+COMPLETION_LOGPROBS: Final = "lightning.completion_logprobs"
+"""Natural-log probability of each sampled token: an array of doubles on an LLM span."""
+
+PROPENSITY: Final = "lightning.propensity"
+"""Probability with which the policy chose the arm, in (0, 1], on `feature_flag.evaluation`.
+
+A flag's metadata gives it per variant, as `lightning.propensity.<variant>`.
+"""
+
+POLICY_VERSION: Final = "lightning.policy.version"
+"""Version of the policy that chose the arm: text, on the event and in the flag's metadata."""
+
+FEATURE_FLAG_EVALUATION: Final = "feature_flag.evaluation"
+"""OpenTelemetry's event for one evaluation of a feature flag: here, one choice of an arm."""
+
+FEATURE_FLAG_KEY: Final = "feature_flag.key"
+"""The flag's key: which choice was made."""
+
+FEATURE_FLAG_VARIANT: Final = "feature_flag.result.variant"
+"""The variant that was served: the arm."""
+
+FEATURE_FLAG_REASON: Final = "feature_flag.result.reason"
+"""Why this variant: `targeting_match`, `split`, `static`, `cached`, … in lower case."""
+
+FEATURE_FLAG_CONTEXT_ID: Final = "feature_flag.context.id"
+"""What the choice was made for: the evaluation's targeting key."""
+
+FEATURE_FLAG_PROVIDER_NAME: Final = "feature_flag.provider.name"
+"""The OpenFeature provider that answered."""
+
+EVALUATION_RESULT: Final = "gen_ai.evaluation.result"
+"""OpenTelemetry's event for one judgement of a response, span or rollout: here, a reward."""
+
+EVALUATION_NAME: Final = "gen_ai.evaluation.name"
+"""What was judged, such as `solved` or `relevance`."""
+
+EVALUATION_SCORE_VALUE: Final = "gen_ai.evaluation.score.value"
+"""The judgement as a double."""
+
+EVALUATION_SCORE_LABEL: Final = "gen_ai.evaluation.score.label"
+"""The judgement as a word, such as `pass`."""
+
+EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
+"""Why the judge decided so."""
+
+RESPONSE_ID: Final = "gen_ai.response.id"
+"""The model's response that the judgement is about."""

@@ -1,0 +1,42 @@
+"""Telling GenAI spans from others by their attributes, whoever made them."""
+
+from typing import Final
+
+from opentelemetry.trace import Span
+from opentelemetry.util.types import Attributes
+
+_GENAI_PREFIXES: Final = ("gen_ai.", "openinference.", "traceloop.", "llm.")
+_MODEL_CALLS: Final = frozenset({"chat", "text_completion", "generate_content"})
+
+
+def attributes_of(span: Span) -> Attributes:
+    """Read the attributes that a span has so far; the API alone only lets one write them."""
+    return getattr(span, "attributes", None)
+
+
+def is_genai(present: Attributes) -> bool:
+    """Say whether these are the attributes of an LLM, agent or tool span.
+
+    Args:
+        present: Attributes that the span has so far.
+    """
+    return any(name.startswith(_GENAI_PREFIXES) for name in present or ())
+
+
+def is_llm(present: Attributes) -> bool:
+    """Say whether these are the attributes of a span that is one model call.
+
+    Args:
+        present: Attributes that the span has so far.
+
+    Example:
+        >>> is_llm({"gen_ai.operation.name": "chat"})
+        True
+        >>> is_llm({"gen_ai.operation.name": "invoke_agent"})
+        False
+    """
+    present = present or {}
+    return (
+        present.get("gen_ai.operation.name") in _MODEL_CALLS
+        or present.get("openinference.span.kind") == "LLM"
+    )

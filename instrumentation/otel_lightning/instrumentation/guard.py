@@ -1,0 +1,31 @@
+"""The rule that keeps the agent safe from us: log and step aside."""
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+_logger = logging.getLogger(__name__)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+
+
+def never_raise(function: Callable[_P, _R]) -> Callable[_P, _R | None]:
+    """Make `function` log what it raises and return None instead.
+
+    Args:
+        function: Bookkeeping of ours that runs inside the agent.
+    """
+
+    @functools.wraps(function)
+    def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
+        try:
+            return function(*args, **kwargs)
+        except Exception:
+            _logger.exception(
+                "otel-lightning could not run %s and stepped aside; the agent goes on.",
+                function.__qualname__,
+            )
+            return None
+
+    return guarded

@@ -1,0 +1,60 @@
+"""Rewards: say how good a response or a rollout was, as OpenTelemetry's own evaluation event."""
+
+import math
+import time
+from numbers import Real
+
+from opentelemetry._logs import get_logger
+
+from otel_lightning.instrumentation import attributes
+from otel_lightning.instrumentation.identity import current_ids
+
+
+def evaluation_result(  # noqa: PLR0913 - the event's own fields
+    name: str,
+    value: float,
+    *,
+    label: str | None = None,
+    explanation: str | None = None,
+    response_id: str | None = None,
+    rollout_id: str | None = None,
+    task_id: str | None = None,
+) -> None:
+    """Emit one judgement as the standard log event `gen_ai.evaluation.result`.
+
+    It judges the response or rollout that is named; else the current span and the rollout
+    in force. It may come long after what it judges.
+
+    Args:
+        name: What was judged, such as "solved".
+        value: The reward. A boolean counts as 1 or 0.
+        label: The judgement as a word, such as "pass".
+        explanation: Why.
+        response_id: Id of the model's response that is judged.
+        rollout_id: Rollout that is judged.
+        task_id: Task that the rollout worked on.
+
+    Raises:
+        ValueError: If `value` is not a finite number: a missing reward is no reward, never NaN.
+    """
+    if not isinstance(value, Real) or not math.isfinite(value):
+        raise ValueError(
+            f"Reward {name!r} has the value {value!r}, which is not a finite number. "
+            "Pass a number, or emit nothing where the outcome is unknown."
+        )
+    named = {attributes.ROLLOUT_ID: rollout_id, attributes.TASK_ID: task_id}
+    # A judge that names what it judges runs in a rollout of its own, if in any.
+    inherited = {} if rollout_id or response_id else current_ids()
+    given = {
+        attributes.EVALUATION_NAME: name,
+        attributes.EVALUATION_SCORE_VALUE: float(value),
+        attributes.EVALUATION_SCORE_LABEL: label,
+        attributes.EVALUATION_EXPLANATION: explanation,
+        attributes.RESPONSE_ID: response_id,
+        **{key: named[key] or inherited.get(key) for key in named},
+    }
+    get_logger("otel_lightning.instrumentation").emit(
+        timestamp=time.time_ns(),
+        event_name=attributes.EVALUATION_RESULT,
+        attributes={key: given[key] for key in given if given[key] is not None},
+    )

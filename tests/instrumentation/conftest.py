@@ -1,0 +1,300 @@
+"""A model server and an OTLP sink, both real and on loopback, for agents that are real too."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import uuid
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_lightning.instrumentation.instrumentor import LightningInstrumentor
+
+PROMPT_TOKEN_IDS = [151644, 872, 198]
+WORDS = [("Hel", 9707, -0.25), ("lo", 385, -1.5), ("", 151645, -0.0625)]
+KNOWN_FIELDS = {"model", "messages", "stream", "logprobs", "stream_options", "n"}
+
+
+class _Quiet(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Keep the tests' output clean."""
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers["Content-Length"]))
+
+    def answer(self, status: int, content_type: str, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@dataclass
+class ModelServer:
+    """Speaks the chat completions wire format; the first part of the path says how.
+
+    `/vllm` gives token ids to whoever asks with `return_token_ids`, `/strict` answers 422 to
+    fields it does not know, `/broken` answers 400 to everything.
+    """
+
+    url: str
+    requests: list[dict[str, Any]] = field(default_factory=list)
+
+    def base_url(self, kind: str) -> str:
+        return f"{self.url}/{kind}/v1"
+
+
+def _choice(request: dict[str, Any], words: list[tuple[str, int, float]]) -> dict[str, Any]:
+    text = {"role": "assistant", "content": "".join(word for word, _, _ in words)}
+    choice: dict[str, Any] = {"index": 0, "finish_reason": None}
+    choice["delta" if request.get("stream") else "message"] = text
+    if request.get("return_token_ids"):
+        choice["token_ids"] = [token_id for _, token_id, _ in words]
+    if request.get("logprobs"):
+        choice["logprobs"] = {
+            "content": [
+                {"token": word, "logprob": logprob, "bytes": None, "top_logprobs": []}
+                for word, _, logprob in words
+            ]
+        }
+    return choice
+
+
+def _response(
+    request: dict[str, Any], kind: str, words: list[tuple[str, int, float]], *, first: bool = True
+) -> dict[str, Any]:
+    response = {
+        "id": f"chatcmpl-{uuid.uuid4().hex}",
+        "object": kind,
+        "created": 1,
+        "model": request["model"],
+        "choices": [_choice(request, words)],
+    }
+    if request.get("return_token_ids") and first:
+        response["prompt_token_ids"] = PROMPT_TOKEN_IDS
+    return response
+
+
+def _events(request: dict[str, Any]) -> bytes:
+    chunks = [
+        _response(request, "chat.completion.chunk", [word], first=number == 0)
+        for number, word in enumerate(WORDS)
+    ]
+    chunks[-1]["choices"][0]["finish_reason"] = "stop"
+    lines = [json.dumps(chunk) for chunk in chunks] + ["[DONE]"]
+    return "".join(f"data: {line}\n\n" for line in lines).encode()
+
+
+class _ModelHandler(_Quiet):
+    def do_POST(self) -> None:
+        request = json.loads(self.body())
+        self.server.requests.append(request)  # type: ignore[attr-defined]
+        unknown = sorted(set(request) - KNOWN_FIELDS)
+        kind = self.path.split("/")[1]
+        if kind == "broken":
+            self.refuse(400, "context too long")
+        elif kind == "strict" and unknown:
+            self.refuse(422, f"unknown fields {unknown}")
+        elif request.get("stream"):
+            self.answer(200, "text/event-stream", _events(request))
+        else:
+            response = _response(request, "chat.completion", WORDS)
+            response["choices"][0]["finish_reason"] = "stop"
+            self.answer(200, "application/json", json.dumps(response).encode())
+
+    def refuse(self, status: int, message: str) -> None:
+        error = {"error": {"message": message}}
+        self.answer(status, "application/json", json.dumps(error).encode())
+
+
+def _serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def model_server() -> Iterator[ModelServer]:
+    for server in _serve(_ModelHandler):
+        model = ModelServer(f"http://127.0.0.1:{server.server_port}")
+        server.requests = model.requests  # type: ignore[attr-defined]
+        yield model
+
+
+@dataclass(frozen=True)
+class Item:
+    """A span, an event on it, or a log record, as it arrived."""
+
+    name: str
+    attributes: dict[str, Any]
+    scope: str = ""
+    trace_id: str = ""
+    span_id: str = ""
+    events: tuple["Item", ...] = ()
+
+
+def _value(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [_value(element) for element in value.array_value.values]
+    return getattr(value, kind) if kind else None
+
+
+def _attributes(pairs: list[KeyValue]) -> dict[str, Any]:
+    return {pair.key: _value(pair.value) for pair in pairs}
+
+
+@dataclass
+class Sink:
+    """Takes in what OTLP exporters send."""
+
+    url: str
+    spans: list[Item] = field(default_factory=list)
+    logs: list[Item] = field(default_factory=list)
+
+    def take(self, path: str, body: bytes) -> None:
+        if path == "/v1/traces":
+            self._take_spans(ExportTraceServiceRequest.FromString(body))
+        elif path == "/v1/logs":
+            self._take_logs(ExportLogsServiceRequest.FromString(body))
+
+    def _take_spans(self, request: ExportTraceServiceRequest) -> None:
+        for scope_spans in (s for r in request.resource_spans for s in r.scope_spans):
+            for span in scope_spans.spans:
+                events = tuple(Item(e.name, _attributes(e.attributes)) for e in span.events)
+                ids = (span.trace_id.hex(), span.span_id.hex())
+                found = _attributes(span.attributes)
+                self.spans.append(Item(span.name, found, scope_spans.scope.name, *ids, events))
+
+    def _take_logs(self, request: ExportLogsServiceRequest) -> None:
+        for scope_logs in (s for r in request.resource_logs for s in r.scope_logs):
+            for log in scope_logs.log_records:
+                ids = (log.trace_id.hex(), log.span_id.hex())
+                found = _attributes(log.attributes)
+                self.logs.append(Item(log.event_name, found, scope_logs.scope.name, *ids))
+
+    def llm_spans(self) -> list[Item]:
+        return [span for span in self.spans if span.name == "openai.chat"]
+
+
+class _SinkHandler(_Quiet):
+    def do_POST(self) -> None:
+        self.server.sink.take(self.path, self.body())  # type: ignore[attr-defined]
+        self.answer(200, "application/x-protobuf", b"")
+
+
+@pytest.fixture
+def sink() -> Iterator[Sink]:
+    for server in _serve(_SinkHandler):
+        server.sink = Sink(f"http://127.0.0.1:{server.server_port}")  # type: ignore[attr-defined]
+        yield server.sink  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True)
+class AgentRunner:
+    """Runs a script as a user would: under opentelemetry-instrument, told by variables alone."""
+
+    folder: Path
+    sink: Sink
+    model_server: ModelServer
+
+    def run(
+        self,
+        script: str,
+        *,
+        under: tuple[str, ...] = ("opentelemetry-instrument",),
+        bin_folder: Path = Path(sys.executable).parent,
+        **variables: str,
+    ) -> str:
+        agent = self.folder / "agent.py"
+        agent.write_text(script)
+        environment = {
+            "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.sink.url,
+            "OTEL_METRICS_EXPORTER": "none",
+            "OPENAI_API_KEY": "none",
+            "OPENAI_BASE_URL": self.model_server.base_url("vllm"),
+        }
+        done = subprocess.run(
+            [*(str(bin_folder / name) for name in (*under, "python")), str(agent)],
+            env=environment | variables,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def agent(tmp_path: Path, sink: Sink, model_server: ModelServer) -> AgentRunner:
+    return AgentRunner(tmp_path, sink, model_server)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """This process, instrumented as an agent's would be, with its spans in memory."""
+
+    provider: TracerProvider
+    exporter: InMemorySpanExporter
+
+    def spans(self) -> dict[str, dict[str, Any]]:
+        """Give the attributes of the finished spans by name."""
+        return {
+            span.name: dict(span.attributes or {}) for span in self.exporter.get_finished_spans()
+        }
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        """Give the attributes of the flag evaluations on the span of that name."""
+        return [
+            dict(event.attributes or {})
+            for span in self.exporter.get_finished_spans()
+            if span.name == name
+            for event in span.events
+            if event.name == "feature_flag.evaluation"
+        ]
+
+
+@pytest.fixture(scope="session")
+def _instrumented() -> Iterator[Traced]:
+    provider = TracerProvider()
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    LightningInstrumentor().instrument(tracer_provider=provider)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of theirs, on import
+        OpenAIInstrumentor().instrument(tracer_provider=provider)
+    yield Traced(provider, exporter)
+    OpenAIInstrumentor().uninstrument()
+    LightningInstrumentor().uninstrument()
+
+
+@pytest.fixture
+def traced(_instrumented: Traced) -> Traced:
+    _instrumented.exporter.clear()
+    return _instrumented

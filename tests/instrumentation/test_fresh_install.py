@@ -1,0 +1,46 @@
+"""The light install alone, as an agent's owner gets it: `pip install otel-lightning`, no extras."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+AGENT = """
+import openai
+answer = openai.OpenAI().chat.completions.create(
+    model="small", messages=[{"role": "user", "content": "Hi"}]
+)
+print(answer.choices[0].message.content)
+"""
+ABSENT = """
+import importlib.util
+heavy = ("click", "duckdb", "polars", "torch")
+print([name for name in heavy if importlib.util.find_spec(name)])
+"""
+
+
+@pytest.mark.slow
+def test_a_fresh_light_install_traces_an_unchanged_agent(agent: Any, tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    python = str(venv / "bin" / "python")
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    pip = [python, "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    subprocess.run([*pip, str(ROOT)], check=True)
+    absent = subprocess.run([python, "-c", ABSENT], capture_output=True, check=True)
+    assert absent.stdout == b"[]\n"
+    subprocess.run([*pip, "openai"], check=True)
+    output = agent.run(
+        AGENT,
+        bin_folder=venv / "bin",
+        LIGHTNING_ROLLOUT_ID="rollout-1",
+        LIGHTNING_REQUEST_TOKEN_IDS="true",  # noqa: S106 - a model's tokens
+    )
+    assert output == "Hello\n"
+    (span,) = agent.sink.llm_spans()
+    assert span.scope == "opentelemetry.instrumentation.openai.v1"
+    assert span.attributes["gen_ai.request.model"] == "small"
+    assert span.attributes["lightning.rollout.id"] == "rollout-1"
+    assert span.attributes["lightning.completion_token_ids"] == [9707, 385, 151645]

@@ -1,0 +1,245 @@
+"""Token ids and logprobs, with the official openai client and the stock LLM instrumentor."""
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import openai
+import pytest
+from opentelemetry.instrumentation.utils import suppress_instrumentation
+
+MESSAGES = [{"role": "user", "content": "Say hello."}]
+REQUEST: dict[str, Any] = {"model": "small", "messages": MESSAGES}
+ASKING: dict[str, Any] = {
+    **REQUEST,
+    "logprobs": True,
+    "extra_body": {"return_token_ids": True},
+}
+RECORDED = {
+    "lightning.prompt_token_ids": (151644, 872, 198),
+    "lightning.completion_token_ids": (9707, 385, 151645),
+    "lightning.completion_logprobs": (-0.25, -1.5, -0.0625),
+}
+
+
+def ours(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in attributes.items() if name.startswith("lightning.")}
+
+
+@pytest.fixture
+def client(model_server: Any) -> Iterator[Callable[[str], openai.OpenAI]]:
+    opened = []
+
+    def connect(kind: str) -> openai.OpenAI:
+        opened.append(
+            openai.OpenAI(api_key="none", base_url=model_server.base_url(kind), max_retries=0)
+        )
+        return opened[-1]
+
+    yield connect
+    for each in opened:
+        each.close()
+
+
+def test_what_the_server_says_about_tokens_is_on_the_llm_span(traced: Any, client: Any) -> None:
+    client("vllm").chat.completions.create(**ASKING)
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+def test_nothing_is_added_to_requests_by_default(
+    traced: Any, client: Any, model_server: Any
+) -> None:
+    client("vllm").chat.completions.create(**REQUEST)
+    assert model_server.requests == [REQUEST]
+    assert ours(traced.spans()["openai.chat"]) == {}
+
+
+def test_logprobs_are_recorded_where_the_server_gives_no_token_ids(
+    traced: Any, client: Any
+) -> None:
+    client("vllm").chat.completions.create(**REQUEST, logprobs=True)
+    assert ours(traced.spans()["openai.chat"]) == {
+        "lightning.completion_logprobs": (-0.25, -1.5, -0.0625)
+    }
+
+
+def test_a_stream_is_accumulated_over_its_chunks(traced: Any, client: Any) -> None:
+    stream = client("vllm").chat.completions.create(**ASKING, stream=True)
+    text = "".join(chunk.choices[0].delta.content for chunk in stream)
+    assert text == "Hello"
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+def test_the_agent_gets_openais_own_stream(traced: Any, client: Any) -> None:
+    with client("vllm").chat.completions.create(**ASKING, stream=True) as stream:
+        assert isinstance(stream, openai.Stream)
+        assert stream.response.status_code == 200
+        chunks = list(stream)
+        with pytest.raises(StopIteration):
+            next(stream)
+    assert [chunk.choices[0].token_ids for chunk in chunks] == [[9707], [385], [151645]]
+    assert stream.response.is_closed
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_an_abandoned_stream_leaves_the_tokens_that_were_read(
+    traced: Any, client: Any, end: str
+) -> None:
+    stream = client("vllm").chat.completions.create(**ASKING, stream=True)
+    assert next(stream).choices[0].delta.content == "Hel"
+    if end == "close":
+        with stream:
+            pass
+    response = stream.response
+    del stream
+    gc.collect()
+    assert response.is_closed
+    assert ours(traced.spans()["openai.chat"]) == {
+        "lightning.prompt_token_ids": (151644, 872, 198),
+        "lightning.completion_token_ids": (9707,),
+        "lightning.completion_logprobs": (-0.25,),
+    }
+
+
+def test_the_async_client_is_recorded_plain_and_streaming(traced: Any, model_server: Any) -> None:
+    async def converse() -> str:
+        base_url = model_server.base_url("vllm")
+        async with openai.AsyncOpenAI(api_key="none", base_url=base_url) as client:
+            await client.chat.completions.create(**ASKING)
+            stream = await client.chat.completions.create(**ASKING, stream=True)
+            return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
+
+    assert asyncio.run(converse()) == "Hello"
+    spans = traced.exporter.get_finished_spans()
+    assert [ours(dict(span.attributes)) for span in spans] == [RECORDED, RECORDED]
+
+
+def test_an_abandoned_async_stream_leaves_the_tokens_that_were_read(
+    traced: Any, model_server: Any
+) -> None:
+    async def give_up() -> None:
+        base_url = model_server.base_url("vllm")
+        async with openai.AsyncOpenAI(api_key="none", base_url=base_url) as client:
+            stream = await client.chat.completions.create(**ASKING, stream=True)
+            await anext(stream)
+            await stream.close()
+            del stream
+            gc.collect()
+
+    asyncio.run(give_up())
+    assert ours(traced.spans()["openai.chat"])["lightning.completion_token_ids"] == (9707,)
+
+
+def test_a_raw_response_is_recorded_and_parses_to_the_same_object(traced: Any, client: Any) -> None:
+    raw = client("vllm").chat.completions.with_raw_response.create(**ASKING)
+    assert raw.http_response.status_code == 200
+    assert raw.parse() is raw.parse()
+    assert raw.parse().choices[0].message.content == "Hello"
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+def test_a_structured_completion_is_recorded(traced: Any, client: Any) -> None:
+    client("vllm").chat.completions.parse(**ASKING)
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+def test_a_span_that_is_no_model_call_gets_no_tokens(client: Any, traced: Any) -> None:
+    tracer = traced.provider.get_tracer("agent")
+    with tracer.start_as_current_span("invoke_agent"), suppress_instrumentation():
+        client("vllm").chat.completions.create(**ASKING)
+    assert ours(traced.spans()["invoke_agent"]) == {}
+
+
+def test_token_ids_are_asked_for_where_the_user_says_so(
+    traced: Any, client: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    extra_body = {"top_k": 5}
+    client("vllm").chat.completions.create(**REQUEST, extra_body=extra_body)
+    assert model_server.requests == [
+        {**REQUEST, "top_k": 5, "return_token_ids": True, "logprobs": True}
+    ]
+    assert extra_body == {"top_k": 5}
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+def test_token_ids_are_asked_for_outside_of_an_llm_span_too(
+    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some instrumentations make their span further inside, and record the whole response.
+    del traced
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    with suppress_instrumentation():
+        answer = client("vllm").chat.completions.create(**REQUEST)
+    assert answer.choices[0].token_ids == [9707, 385, 151645]
+
+
+def test_what_the_agent_asked_for_itself_is_kept(
+    traced: Any, client: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    extra_body = {"return_token_ids": False}
+    client("vllm").chat.completions.create(**REQUEST, logprobs=False, extra_body=extra_body)
+    assert model_server.requests == [{**REQUEST, "return_token_ids": False, "logprobs": False}]
+    assert ours(traced.spans()["openai.chat"]) == {}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_server_that_refuses_our_fields_is_asked_once_only(
+    traced: Any, client: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    completions = client("strict").chat.completions
+    for _ in range(2):
+        answer = completions.create(**REQUEST, stream=stream)
+        if stream:
+            assert [chunk.choices[0].delta.content for chunk in answer] == ["Hel", "lo", ""]
+    asked = ["return_token_ids" in request for request in model_server.requests]
+    assert asked == [True, False, False]
+    assert [span.status.is_ok for span in traced.exporter.get_finished_spans()] == [True, True]
+
+
+def test_a_refused_async_request_is_sent_again_without_our_fields(
+    traced: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+
+    async def ask() -> Any:
+        base_url = model_server.base_url("strict")
+        async with openai.AsyncOpenAI(api_key="none", base_url=base_url) as client:
+            return await client.chat.completions.create(**REQUEST)
+
+    assert asyncio.run(ask()).choices[0].message.content == "Hello"
+    assert len(model_server.requests) == 2
+    assert ours(traced.spans()["openai.chat"]) == {}
+
+
+def test_the_agents_own_error_reaches_it_untouched(
+    traced: Any, client: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    completions = client("broken").chat.completions
+    for _ in range(2):
+        with pytest.raises(openai.BadRequestError, match="context too long") as caught:
+            completions.create(**REQUEST)
+        cause = caught.value.__context__  # the client's own, from HTTP
+        assert cause is not None
+        assert cause.__context__ is None
+    # An error of the request's own does not show that the server cannot give token ids.
+    asked = ["return_token_ids" in request for request in model_server.requests]
+    assert asked == [True, False, True, False]
+    assert traced.spans()["openai.chat"]["error.type"] == "BadRequestError"
+
+
+def test_a_response_that_the_agent_reads_from_the_wire_is_left_alone(
+    traced: Any, client: Any
+) -> None:
+    tracer = traced.provider.get_tracer("agent")
+    span = tracer.start_as_current_span("chat", attributes={"gen_ai.operation.name": "chat"})
+    create = client("vllm").chat.completions.with_streaming_response.create
+    with span, suppress_instrumentation(), create(**ASKING) as response:
+        assert not response.http_response.is_stream_consumed
+        assert response.json()["choices"][0]["token_ids"] == [9707, 385, 151645]
+    assert ours(traced.spans()["chat"]) == {}

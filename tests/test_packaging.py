@@ -1,0 +1,63 @@
+"""One distribution from three source roots: what would break an install without a message."""
+
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PARTS = ("instrumentation", "collector", "learner")
+HEAVY = ("click", "duckdb", "numpy", "polars", "pyarrow", "torch", "trl")
+ENTRY_POINTS = {
+    "opentelemetry_instrumentor": "otel_lightning.instrumentation.instrumentor",
+    "opentelemetry_pre_instrument": "otel_lightning.instrumentation.tokens",
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_namespace_has_no_init_file_that_would_hide_the_other_parts(part: str) -> None:
+    assert not (ROOT / part / "otel_lightning" / "__init__.py").exists()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_says_that_it_is_typed(part: str) -> None:
+    assert (ROOT / part / "otel_lightning" / part / "py.typed").is_file()
+
+
+def test_the_instrumentation_loads_nothing_heavy_into_the_agent() -> None:
+    modules = (ROOT / "instrumentation/otel_lightning/instrumentation").glob("*.py")
+    names = [f"otel_lightning.instrumentation.{module.stem}" for module in modules]
+    assert len(names) > 1
+    script = (
+        "import importlib, sys\n"
+        f"for name in {names}: importlib.import_module(name)\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+    assert found.stdout == b"[]\n"
+
+
+@pytest.mark.parametrize(("group", "module"), ENTRY_POINTS.items())
+def test_opentelemetry_finds_us_by_our_entry_points(group: str, module: str) -> None:
+    (entry,) = entry_points(group=group, name="otel_lightning")
+    assert entry.module == module
+    assert callable(entry.load())
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_three_parts_and_both_entry_points(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*pip, str(tmp_path), str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("otel_lightning-*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (listing,) = (name for name in names if name.endswith("entry_points.txt"))
+        text = archive.read(listing).decode()
+    assert {f"otel_lightning/{part}/py.typed" for part in PARTS} <= set(names)
+    assert "otel_lightning/__init__.py" not in names
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"otel_lightning"}
+    for group, module in ENTRY_POINTS.items():
+        assert f"[{group}]\notel_lightning = {module}:" in text
