@@ -1,0 +1,21 @@
+"""`lightning-ingest`."""
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say how to install what it needs."""
+    try:
+        from otel_lightning.collector.cli import main as run
+    except ModuleNotFoundError as error:
+        if str(error.name).startswith("otel_lightning"):
+            raise
+        sys.exit(
+            f"lightning-ingest needs the package '{error.name}'. Install it with: "
+            "pip install 'otel-lightning[collector]' (in a checkout: pip install -e '.[collector]')"
+        )
+    run()
+
+
+if __name__ == "__main__":
+    main()

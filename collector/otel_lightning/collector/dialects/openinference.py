@@ -1,0 +1,233 @@
+"""OpenInference: Arize's instrumentations, in Python and JavaScript.
+
+Messages are flattened attributes (`llm.input_messages.N.message.…`); most packages also keep the
+provider's own request and response in `input.value` and `output.value`, which then win.
+"""
+
+from typing import Any
+
+from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, ToolCall
+
+NAME = "openinference"
+OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
+REDACTED = "__REDACTED__"
+DSPY_FINISH = "finish.__call__"
+"""DSPy's way to end its loop, which looks like a tool."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has OpenInference's span kind."""
+    return "openinference.span.kind" in span.attributes
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read an OpenInference span."""
+    kind = span.attributes["openinference.span.kind"]
+    if kind in OPERATIONS:
+        return _read_call(span, OPERATIONS[kind])
+    if kind == "TOOL":
+        return _read_handoff(span) or _read_tool(span)
+    if kind == "AGENT":
+        name = reading.text(span.attributes, "agent.name", "graph.node.id")
+        return reading.agent_run(span, "agent", name or span.name)
+    return None
+
+
+def _read_call(span: Span, operation: str) -> LlmCall:
+    attributes = span.attributes
+    call = reading.llm_call(span, NAME)
+    call.operation = operation
+    call.provider = reading.text(attributes, "llm.provider", "llm.system")
+    _fill_request(call, span)
+    _fill_response(call, span)
+    _fill_usage(call, span)
+    sources = [attributes.get(key) for key in ("input.value", "output.value")]
+    reading.completed(call, *sources)
+    if REDACTED in sources and call.content == "absent":
+        call.content = "redacted"
+    return call
+
+
+def _fill_request(call: LlmCall, span: Span) -> None:
+    attributes = span.attributes
+    parameters = messages.parse(
+        reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
+    )
+    given = parameters if isinstance(parameters, dict) else {}
+    if not payloads.fill_from_request(call, messages.parse(attributes.get("input.value"))):
+        call.input_messages = _indexed_messages(span, "llm.input_messages.") or _embedded(span)
+        call.request_params = {
+            key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS
+        }
+    call.request_model = (
+        reading.text(attributes, "llm.request.model_name")
+        or call.request_model
+        or _model_asked_for(given)
+    )
+    call.tool_definitions = call.tool_definitions or _tools(span)
+
+
+def _model_asked_for(parameters: dict[str, Any]) -> str | None:
+    """Return the model of the invocation parameters, unless they are a copy of the response."""
+    return None if "id" in parameters else parameters.get("model")
+
+
+def _fill_response(call: LlmCall, span: Span) -> None:
+    attributes = span.attributes
+    payload = messages.parse(attributes.get("output.value"))
+    call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
+    if not payloads.fill_from_response(call, payload):
+        outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
+        choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
+        call.output_messages = choices or None
+        _fill_metadata(call, payload)
+    _settle_models(call, span)
+
+
+def _fill_metadata(call: LlmCall, payload: Any) -> None:
+    """Set what a framework's own form of the response says beside its messages."""
+    if not isinstance(payload, dict):
+        return
+    metadata = payloads.langchain_metadata(payload)
+    call.response_id = metadata.get("id")
+    call.response_model = metadata.get("model_name") or payload.get("model")
+    payloads.fill_usage(call, payloads.usage(payload.get("usage")))
+    call.finish_reason = call.finish_reason or messages.finish_reason(payload.get("finish_reason"))
+
+
+def _answer(payload: Any) -> list[Message]:
+    """Return AutoGen's answer: text, or the list of its tool calls."""
+    content = payload.get("content") if isinstance(payload, dict) else None
+    if isinstance(content, list):
+        content = [{"type": "tool_call", **call} for call in content]
+    return messages.read_message({"role": "assistant", "content": content}) if content else []
+
+
+def _settle_models(call: LlmCall, span: Span) -> None:
+    """Read `llm.model_name`, which is the model that answered where the one asked for is known."""
+    name = reading.text(span.attributes, "llm.model_name", "embedding.model_name")
+    answered = call.response_model or reading.text(span.attributes, "llm.response.model_name")
+    if answered is None and call.request_model is not None:
+        answered = name
+    call.response_model = answered
+    call.request_model = call.request_model or (None if name == answered else name)
+
+
+def _fill_usage(call: LlmCall, span: Span) -> None:
+    def count(name: str) -> int | None:
+        return reading.integer(span.attributes, f"llm.token_count.{name}")
+
+    payloads.fill_usage(
+        call,
+        payloads.Usage(
+            count("prompt"),
+            count("completion"),
+            count("prompt_details.cache_read"),
+            count("completion_details.reasoning"),
+        ),
+    )
+
+
+def _tools(span: Span) -> list[Any] | None:
+    flattened = reading.nested(span.attributes, "llm.tools.")
+    schemas = [item.get("tool", {}).get("json_schema") for item in flattened]
+    return reading.flat_tools(messages.parse(schema) for schema in schemas)
+
+
+def _indexed_messages(span: Span, prefix: str) -> list[Message]:
+    flattened = reading.nested(span.attributes, prefix)
+    return messages.conversation(_plain_message(item) for item in flattened)
+
+
+def _embedded(span: Span) -> list[Message] | None:
+    """Return the texts of an embedding, each as a user's message."""
+    items = reading.nested(span.attributes, "embedding.embeddings.")
+    texts = [item.get("embedding", {}).get("text") for item in items]
+    return messages.conversation(text for text in texts if text) or None
+
+
+def _plain_message(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a flattened message as a provider would write it."""
+    message = item.get("message", {})
+    if "function" in item:
+        return {"role": "tool", "content": [_function_result(text) for text in item["function"]]}
+    blocks = [_plain_block(block) for block in message.get("contents", [])]
+    calls = [_plain_call(call["tool_call"]) for call in message.get("tool_calls", [])]
+    return {
+        "role": message.get("role"),
+        "content": message.get("content", blocks or None),
+        "tool_calls": calls,
+        "tool_call_id": message.get("tool_call_id"),
+    }
+
+
+def _function_result(text: str) -> dict[str, Any]:
+    """Return one of the function results that AutoGen's messages hold as JSON."""
+    result = messages.parse(text) or {}
+    return {
+        "type": "tool_result",
+        "call_id": result.get("call_id"),
+        "output": result.get("content"),
+    }
+
+
+def _plain_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a flattened tool call. Empty arguments are left out, so absent ones are `{}`."""
+    function = call.get("function", {})
+    arguments = function.get("arguments", {})
+    return {"id": call.get("id"), "name": function.get("name"), "arguments": arguments}
+
+
+def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
+    content = block.get("message_content", {})
+    if "tool_call" in block:
+        return {"type": "tool_call", **_plain_call(block["tool_call"])}
+    if content.get("type") == "image":
+        return {"type": "image", "image": content.get("image", {}).get("image", {}).get("url")}
+    return dict(content)
+
+
+def _read_handoff(span: Span) -> AgentRun | None:
+    """Read the handoff that the OpenAI agents package writes as a tool: `handoff to NAME`."""
+    said, _, name = span.name.partition("handoff to ")
+    is_handoff = not said and name and "tool.name" not in span.attributes
+    return reading.agent_run(span, "handoff", name) if is_handoff else None
+
+
+def _read_tool(span: Span) -> ToolCall | None:
+    attributes = span.attributes
+    if span.name == DSPY_FINISH:
+        return None
+    result = _value(attributes.get("output.value"))
+    return reading.tool_call(
+        span,
+        name=reading.text(attributes, "tool.name") or span.name.removesuffix(".__call__"),
+        tool_call_id=reading.text(attributes, "tool_call.id") or _inner(result, "tool_call_id"),
+        arguments=_arguments(_value(attributes.get("input.value"))),
+        result=_unwrapped_result(result),
+    )
+
+
+def _value(text: str | None) -> Any:
+    """Return a value that may or may not be JSON, whatever its MIME type says."""
+    parsed = messages.parse(text)
+    return text if parsed is None and text != "null" else parsed
+
+
+def _arguments(value: Any) -> Any:
+    """Return a tool's arguments; a Python tool's call is recorded as args and kwargs."""
+    if isinstance(value, dict) and "kwargs" in value and not value.get("args"):
+        return value["kwargs"]
+    return value
+
+
+def _inner(result: Any, key: str) -> Any:
+    data = result.get("data") if isinstance(result, dict) else None
+    return data.get(key) if isinstance(data, dict) else None
+
+
+def _unwrapped_result(result: Any) -> Any:
+    """Return the text of a tool message that LangChain serialised, else the result as it is."""
+    content = _inner(result, "content")
+    return result if content is None else content

@@ -1,0 +1,274 @@
+"""OpenTelemetry's GenAI conventions, and whatever else speaks them.
+
+Traceloop 0.50 and later, the official `genai-*` and contrib packages, JavaScript, pydantic-ai,
+agent-framework, Google ADK, Anthropic's own tracer, newcomers. They differ inside the same keys:
+in where the messages are (attributes, one details event, an event a message, as span event or
+log), in how arguments, finish reasons and system prompts are written.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector.records import (
+    AgentRun,
+    Attributes,
+    LlmCall,
+    Message,
+    Span,
+    ToolCall,
+)
+
+NAME = "semconv"
+DETAILS = "gen_ai.client.inference.operation.details"
+CHOICE = "gen_ai.choice"
+MESSAGE_EVENTS = {
+    "gen_ai.system.message": "system",
+    "gen_ai.user.message": "user",
+    "gen_ai.assistant.message": "assistant",
+    "gen_ai.tool.message": "tool",
+    CHOICE: "assistant",
+}
+OPERATIONS = {
+    **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
+    **dict.fromkeys(("text_completion", "atext_completion"), "text_completion"),
+    **dict.fromkeys(("embeddings", "embedding", "aembedding"), "embeddings"),
+    "generate_content": "generate_content",
+}
+AGENT_KINDS = {
+    "invoke_agent": "agent",
+    "agent": "agent",
+    "invoke_workflow": "workflow",
+    "workflow": "workflow",
+    "handoff": "handoff",
+    "agent_handoff": "handoff",
+}
+NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
+"""Operations that repeat the messages or usage of the calls below them."""
+MERGED_TOOLS = "(merged tools)"
+"""Google ADK's name for a span that only sums up parallel tool calls."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span names a GenAI operation, or has what only a model call has."""
+    return _operation(span) is not None or _has_call_evidence(span)
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a span that follows the conventions."""
+    operation = _operation(span) or ""
+    if operation in {"execute_tool", "tool"}:
+        return _read_tool(span)
+    if operation in AGENT_KINDS:
+        kind = AGENT_KINDS[operation]
+        to_agent = reading.text(span.attributes, "gen_ai.handoff.to_agent")
+        return reading.agent_run(span, kind, to_agent or _agent_name(span))
+    if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
+        return read_call(span, NAME, OPERATIONS.get(operation, operation or "chat"))
+    return None
+
+
+def _operation(span: Span) -> str | None:
+    return reading.text(span.attributes, "gen_ai.operation.name", "traceloop.span.kind")
+
+
+def _has_call_evidence(span: Span) -> bool:
+    return any(key in span.attributes for key in ("gen_ai.response.id", "gen_ai.output.messages"))
+
+
+def _agent_name(span: Span) -> str | None:
+    keys = ("gen_ai.agent.name", "gen_ai.workflow.name", "traceloop.entity.name")
+    return reading.text(span.attributes, *keys, "traceloop.workflow.name") or span.name
+
+
+def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
+    """Read a model call that follows the conventions, wholly or but for a dialect's own keys."""
+    attributes = _all_attributes(span)
+    call = reading.llm_call(span, dialect)
+    call.operation = operation
+    call.provider = reading.text(attributes, "gen_ai.provider.name", "gen_ai.system")
+    call.request_model = reading.text(attributes, "gen_ai.request.model")
+    call.response_model = reading.text(attributes, "gen_ai.response.model")
+    call.response_id = reading.text(attributes, "gen_ai.response.id")
+    call.request_params = _parameters(attributes)
+    definitions = reading.array(attributes, "gen_ai.tool.definitions")
+    call.tool_definitions = reading.flat_tools(definitions or [])
+    call.finish_reason = _finish_reason(attributes)
+    _fill_messages(call, span, attributes)
+    payloads.fill_usage(call, _usage(attributes))
+    call.completion_logprobs = call.completion_logprobs or _logprobs(span)
+    keys = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions")
+    reading.completed(call, *(attributes.get(key) for key in keys))
+    if call.finish_reason == "stop" and _hides_requests(call):
+        call.finish_reason = None
+    return call
+
+
+def _hides_requests(call: LlmCall) -> bool:
+    """Tell whether the answer is empty text: what is left of tool calls that a layer dropped."""
+    outputs = call.output_messages or []
+    return call.content == "full" and not any(message["parts"] for message in outputs)
+
+
+def _all_attributes(span: Span) -> Attributes:
+    """Return the span's attributes and those of its details event, whichever way that came."""
+    events = [event.attributes for event in span.events if event.name == DETAILS]
+    logs = [log.attributes for log in span.logs if log.event_name == DETAILS]
+    merged: dict[str, str] = {}
+    for attributes in (*logs, *events, span.attributes):
+        merged.update(attributes)
+    return merged
+
+
+def _parameters(attributes: Attributes) -> dict[str, Any]:
+    prefix = "gen_ai.request."
+    named = {key.removeprefix(prefix): key for key in attributes if key.startswith(prefix)}
+    return {
+        name: messages.parse(attributes[key])
+        for name, key in named.items()
+        if messages.parse(attributes[key]) is not None
+    }
+
+
+def _finish_reasons(attributes: Attributes) -> list[Any]:
+    """Return the reported finish reasons, one a choice."""
+    listed = reading.array(attributes, "gen_ai.response.finish_reasons")
+    single = ("gen_ai.response.finish_reason", "anthropic.message.stop_reason")
+    return listed or [reading.text(attributes, *single)]
+
+
+def _finish_reason(attributes: Attributes) -> str | None:
+    return messages.finish_reason(_finish_reasons(attributes)[0])
+
+
+def _usage(attributes: Attributes) -> payloads.Usage:
+    def count(*names: str) -> int | None:
+        return reading.integer(attributes, *(f"gen_ai.usage.{name}" for name in names))
+
+    return payloads.Usage(
+        count("input_tokens", "prompt_tokens"),
+        count("output_tokens", "completion_tokens"),
+        count("cache_read.input_tokens", "cache_read_input_tokens"),
+        count("reasoning.output_tokens", "reasoning_tokens", "details.reasoning_tokens"),
+    )
+
+
+def _logprobs(span: Span) -> list[float] | None:
+    """Return the log probabilities that Traceloop for JavaScript writes as a span event."""
+    for event in span.events:
+        if event.name == "logprobs":
+            return payloads.logprobs(reading.array(event.attributes, "logprobs") or [])
+    return None
+
+
+def _fill_messages(call: LlmCall, span: Span, attributes: Attributes) -> None:
+    history = reading.array(attributes, "gen_ai.input.messages")
+    outputs = reading.array(attributes, "gen_ai.output.messages")
+    records = list(_message_records(span))
+    if history is None and not messages.is_cut(attributes.get("gen_ai.input.messages")):
+        history = [message for name, message in records if name != CHOICE]
+    if outputs is None and not messages.is_cut(attributes.get("gen_ai.output.messages")):
+        outputs = [message for name, message in records if name == CHOICE]
+    system = messages.system_parts(attributes.get("gen_ai.system_instructions"))
+    turns = messages.conversation(_sent_items(history or []))
+    call.input_messages = messages.with_system(system, turns) or None
+    call.output_messages = _choices(outputs or [], attributes) or None
+
+
+def _sent_items(history: list[Any]) -> list[Any]:
+    """Return the items of a Responses request that Traceloop for JavaScript wrote as one text."""
+    try:
+        ((part,),) = [message["parts"] for message in history]
+        items = messages.parse(part["content"])
+    except (ValueError, KeyError, TypeError):
+        return history
+    known = isinstance(items, list) and all(
+        isinstance(item, dict) and ("role" in item or "call_id" in item) for item in items
+    )
+    return items if known and items else history
+
+
+def _choices(outputs: list[Any], attributes: Attributes) -> list[Message]:
+    """Return one message a choice. Several messages with one finish reason are one turn."""
+    reasons = _finish_reasons(attributes)
+    if len(reasons) < len(outputs) and not _numbered(outputs):
+        return messages.one_turn(outputs)
+    return [turn for output in outputs for turn in messages.one_turn([output])]
+
+
+def _numbered(outputs: list[Any]) -> bool:
+    return all(isinstance(output, Mapping) and "index" in output for output in outputs)
+
+
+def _message_records(span: Span) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the messages that came as an event or log each, with the event's name, in order."""
+    for event in span.events:
+        if event.name in MESSAGE_EVENTS:
+            yield event.name, _event_message(event.name, event.attributes)
+    for log in sorted(span.logs, key=lambda log: log.time_ns or 0):
+        if log.event_name in MESSAGE_EVENTS:
+            yield log.event_name, _log_message(log.event_name, messages.parse(log.body))
+
+
+def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
+    text = attributes.get("message", attributes.get("content"))
+    blocks = messages.parse(text)
+    content = blocks if isinstance(blocks, list) else text
+    given = {key: attributes[key] for key in ("id", "finish_reason") if key in attributes}
+    return {"role": MESSAGE_EVENTS[name], "content": content, **given}
+
+
+def _log_message(name: str, body: Any) -> dict[str, Any]:
+    fields = body if isinstance(body, Mapping) else {}
+    inner = fields.get("message") or {}
+    return {**fields, **inner, "role": MESSAGE_EVENTS[name]}
+
+
+def _read_tool(span: Span) -> ToolCall | None:
+    attributes = span.attributes
+    name = reading.text(attributes, "gen_ai.tool.name", "traceloop.entity.name")
+    if name == MERGED_TOOLS:
+        return None
+    given = reading.text(attributes, "gen_ai.tool.call.arguments", "traceloop.entity.input")
+    result = _result(reading.text(attributes, "gen_ai.tool.call.result", "traceloop.entity.output"))
+    return reading.tool_call(
+        span,
+        name=name or span.name,
+        tool_call_id=reading.text(attributes, "gen_ai.tool.call.id") or _serialised_id(result),
+        arguments=_arguments(given),
+        result=_content(result),
+    )
+
+
+def _arguments(text: str | None) -> Any:
+    """Return a tool's arguments, out of the wrappers that frameworks put around them."""
+    value = messages.parse(text)
+    if not isinstance(value, dict):
+        return text if value is None else value
+    if isinstance(value.get("input_str"), str):
+        return messages.parse_literal(value["input_str"]) or value["input_str"]
+    if set(value) == {"tool_name", "arguments"}:
+        return value["arguments"]
+    return value["kwargs"] if set(value) == {"args", "kwargs"} and not value["args"] else value
+
+
+def _result(text: str | None) -> Any:
+    """Return a tool's result; LangChain's is the whole serialised message."""
+    value = messages.parse(text)
+    if not isinstance(value, dict):
+        return text if value is None else value
+    if isinstance(value.get("output"), dict) and "kwargs" in value["output"]:
+        return value["output"]
+    return value["result"] if set(value) == {"result"} else value
+
+
+def _serialised_id(result: Any) -> str | None:
+    return result["kwargs"].get("tool_call_id") if _is_serialised(result) else None
+
+
+def _content(result: Any) -> Any:
+    return result["kwargs"].get("content") if _is_serialised(result) else result
+
+
+def _is_serialised(result: Any) -> bool:
+    return isinstance(result, dict) and "lc" in result and isinstance(result.get("kwargs"), dict)

@@ -1,0 +1,94 @@
+"""Vercel's AI SDK: `ai.*` attributes on inner `….doGenerate`, `.doStream` and `.doEmbed` spans.
+
+The outer spans (`ai.generateText` and the like) sum up the inner ones: they are no calls.
+"""
+
+from typing import Any
+
+from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, ToolCall
+
+NAME = "vercel"
+OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
+SETTINGS = "ai.settings."
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has the AI SDK's operation id."""
+    return "ai.operationId" in span.attributes
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a span of the AI SDK."""
+    operation = span.attributes["ai.operationId"]
+    last = operation.rpartition(".")[2]
+    if last in OPERATIONS:
+        return _read_call(span, OPERATIONS[last])
+    if last == "toolCall":
+        return _read_tool(span)
+    name = reading.text(span.attributes, "ai.telemetry.functionId")
+    return reading.agent_run(span, "agent", name) if name else None
+
+
+def _read_call(span: Span, operation: str) -> LlmCall:
+    attributes = span.attributes
+    call = reading.llm_call(span, NAME)
+    call.operation = operation
+    call.agent_name = reading.text(attributes, "ai.telemetry.functionId")
+    call.provider = reading.text(attributes, "ai.model.provider", "gen_ai.system")
+    call.request_model = reading.text(attributes, "ai.model.id", "gen_ai.request.model")
+    call.response_model = reading.text(attributes, "ai.response.model", "gen_ai.response.model")
+    call.response_id = reading.text(attributes, "ai.response.id", "gen_ai.response.id")
+    call.request_params = _settings(span)
+    tools = reading.array(attributes, "ai.prompt.tools") or []
+    call.tool_definitions = reading.flat_tools(messages.parse(tool) for tool in tools)
+    call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
+    call.input_messages = messages.conversation(_sent(span)) or None
+    call.output_messages = _answer(span, call.finish_reason)
+    payloads.fill_usage(call, _usage(span))
+    keys = ("ai.prompt.messages", "ai.response.toolCalls")
+    return reading.completed(call, *(attributes.get(key) for key in keys))
+
+
+def _settings(span: Span) -> dict[str, Any]:
+    given = {key: text for key, text in span.attributes.items() if key.startswith(SETTINGS)}
+    return {key.removeprefix(SETTINGS): messages.parse(text) for key, text in given.items()}
+
+
+def _sent(span: Span) -> list[Any]:
+    sent = reading.array(span.attributes, "ai.prompt.messages")
+    values = reading.array(span.attributes, "ai.values") or []
+    return sent or [messages.parse(value) or value for value in values]
+
+
+def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
+    attributes = span.attributes
+    calls = reading.array(attributes, "ai.response.toolCalls") or []
+    blocks = [{"type": "tool-call", **call} for call in calls]
+    for key, kind in (("ai.response.text", "text"), ("ai.response.reasoning", "reasoning")):
+        if attributes.get(key):
+            blocks.insert(0, {"type": kind, "content": attributes[key]})
+    turn = messages.one_turn([{"role": "assistant", "content": blocks}]) if blocks else []
+    return [messages.choice(message["parts"], finish_reason) for message in turn] or None
+
+
+def _usage(span: Span) -> payloads.Usage:
+    def count(*names: str) -> int | None:
+        return reading.integer(span.attributes, *names)
+
+    return payloads.Usage(
+        count("ai.usage.inputTokens", "gen_ai.usage.input_tokens", "ai.usage.tokens"),
+        count("ai.usage.outputTokens", "gen_ai.usage.output_tokens"),
+        count("ai.usage.cachedInputTokens"),
+        count("ai.usage.reasoningTokens"),
+    )
+
+
+def _read_tool(span: Span) -> ToolCall:
+    return reading.tool_call(
+        span,
+        name=reading.text(span.attributes, "ai.toolCall.name"),
+        tool_call_id=reading.text(span.attributes, "ai.toolCall.id"),
+        arguments=messages.parse(span.attributes.get("ai.toolCall.args")),
+        result=messages.parse(span.attributes.get("ai.toolCall.result")),
+    )

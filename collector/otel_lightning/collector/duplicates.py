@@ -1,0 +1,207 @@
+"""One model call or tool execution that several layers recorded, made one row."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+from otel_lightning.collector import messages, reading
+from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.rollouts import Place, lineage, order, place_of
+
+CONTENT_RANK = {"full": 0, "truncated": 1, "redacted": 2, "absent": 3}
+TOLD_TOGETHER = ("dialect", "content", "input_messages", "output_messages", "tool_definitions")
+"""Taken from the layer that recorded the most, so that they describe each other."""
+FROM_OUTSIDE = ("agent_name", "conversation_id")
+"""Known best by the outermost layer: an agent framework names what an SDK cannot see."""
+
+
+class Merged(NamedTuple):
+    """Model calls, one row each, and the spans that only summed up several calls."""
+
+    calls: list[LlmCall]
+    aggregates: list[AgentRun]
+
+
+def merge_calls(calls: Iterable[LlmCall], spans: Mapping[Place, Span]) -> Merged:
+    """Merge the spans that record the same model call.
+
+    They are the same call if they share a response id and a trace or the time that it took, or if
+    one is the only model call below the other and they give equal output. A span above several
+    different calls sums them up, and is an agent run. Two calls that merely say the same stay two.
+    """
+    known = {place_of(call): call for call in calls}
+    above = {place: _nearest(place, known, spans) for place in known}
+    below = _below(known, above)
+    sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
+    groups: dict[Place, Place] = {place: place for place in known if place not in sums}
+    _join_by_response(groups, known)
+    for place, inner in below.items():
+        if place not in sums and all(_same_output(known[place], one) for one in inner):
+            for one in inner:
+                _join(groups, place, place_of(one))
+    depth = {place: sum(1 for _ in lineage(place, spans)) for place in groups}
+    gathered: dict[Place, list[LlmCall]] = defaultdict(list)
+    for place in groups:
+        gathered[_root(groups, place)].append(known[place])
+    merged = [
+        _combine(sorted(group, key=lambda c: _inner_first(c, depth))) for group in gathered.values()
+    ]
+    return Merged(merged, [_aggregate(known[place], spans[place]) for place in sums])
+
+
+def _nearest(place: Place, known: Mapping[Place, Any], spans: Mapping[Place, Span]) -> Place | None:
+    ancestors = lineage(place, spans)
+    next(ancestors, None)
+    return next((up for up in ancestors if up in known), None)
+
+
+def _below(
+    known: Mapping[Place, LlmCall], above: Mapping[Place, Place | None]
+) -> dict[Place, list[LlmCall]]:
+    below: dict[Place, list[LlmCall]] = defaultdict(list)
+    for place, up in above.items():
+        if up is not None:
+            below[up].append(known[place])
+    return below
+
+
+def _identities(calls: Iterable[LlmCall]) -> set[str]:
+    return {call.response_id or call.span_id for call in calls}
+
+
+def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
+    """Tell whether two nested calls answer the same, as far as both say what they answered."""
+    if outer.response_id and inner.response_id:
+        return outer.response_id == inner.response_id
+    if not outer.output_messages or not inner.output_messages:
+        return True
+    return _said(outer) == _said(inner)
+
+
+def _said(call: LlmCall) -> list[Any]:
+    keys = ("type", "content", "name", "arguments")
+    return [
+        {key: part.get(key) for key in keys}
+        for message in call.output_messages or []
+        for part in message["parts"]
+        if part["type"] != "reasoning"
+    ]
+
+
+def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
+    """Join the records of one response: they share its id and a trace, or the time it took.
+
+    The id alone is not enough: some servers give the same one to every response.
+    """
+    by_id: dict[str, list[LlmCall]] = defaultdict(list)
+    for place in groups:
+        response_id = known[place].response_id
+        if response_id:
+            by_id[response_id].append(known[place])
+    for calls in by_id.values():
+        first_of_trace: dict[str, LlmCall] = {}
+        latest: LlmCall | None = None
+        for call in sorted(calls, key=order):
+            same = first_of_trace.setdefault(call.trace_id, call)
+            _join(groups, place_of(same), place_of(call))
+            if latest is not None and _overlap(latest, call):
+                _join(groups, place_of(latest), place_of(call))
+            if latest is None or (call.end_ns or 0) > (latest.end_ns or 0):
+                latest = call
+
+
+def _overlap(earlier: LlmCall, later: LlmCall) -> bool:
+    if earlier.end_ns is None or later.start_ns is None:
+        return True
+    return later.start_ns < earlier.end_ns
+
+
+def _root(groups: dict[Place, Place], place: Place) -> Place:
+    while groups[place] != place:
+        groups[place] = groups[groups[place]]
+        place = groups[place]
+    return place
+
+
+def _join(groups: dict[Place, Place], one: Place, other: Place) -> None:
+    if one in groups and other in groups:
+        groups[_root(groups, other)] = _root(groups, one)
+
+
+def _inner_first(call: LlmCall, depth: Mapping[Place, int]) -> tuple[int, int, int, Place]:
+    place = place_of(call)
+    return -depth[place], -(call.start_ns or 0), call.end_ns or 0, place
+
+
+def _combine(layers: list[LlmCall]) -> LlmCall:
+    """Make one call of its layers, innermost first: that one knows identity and time."""
+    inner, outer = layers[0], layers[-1]
+    if inner is outer:
+        return inner
+    richest = min(layers, key=_richness)
+    told = {name: getattr(richest, name) for name in TOLD_TOGETHER}
+    call = replace(inner, parent_span_id=outer.parent_span_id, **told)
+    for name in FROM_OUTSIDE:
+        setattr(call, name, _first(layers[::-1], name))
+    for name in (each.name for each in fields(LlmCall)):
+        if getattr(call, name) is None and not name.startswith("error_"):
+            setattr(call, name, _first(layers, name))
+    call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}
+    call.merged_span_ids = sorted({layer.span_id for layer in layers[1:]})
+    return call
+
+
+def _richness(call: LlmCall) -> tuple[int, bool]:
+    parts = [part for message in call.output_messages or [] for part in message["parts"]]
+    spelled = all("arguments_raw" in part for part in parts if part["type"] == "tool_call")
+    return CONTENT_RANK[call.content], not spelled
+
+
+def _first(layers: Iterable[LlmCall], name: str) -> Any:
+    values = (getattr(layer, name) for layer in layers)
+    return next((value for value in values if value is not None), None)
+
+
+def _aggregate(call: LlmCall, span: Span) -> AgentRun:
+    return reading.agent_run(span, "agent", call.agent_name or span.name)
+
+
+def add_requests(calls: Iterable[LlmCall], requests: Iterable[ToolCall]) -> None:
+    """Put the tool calls that were recorded as spans below a call into the call's output."""
+    known = {place_of(call): call for call in calls}
+    for request in requests:
+        call = known.get((request.trace_id or "", request.llm_span_id or ""))
+        if call is None:
+            continue
+        output = call.output_messages[0] if call.output_messages else messages.choice([])
+        if request.tool_call_id not in {part.get("id") for part in output["parts"]}:
+            asked = messages.tool_call_part(request.tool_call_id, request.name, request.arguments)
+            output["parts"].append(asked)
+        call.output_messages = [output, *(call.output_messages or [])[1:]]
+
+
+def outermost_tools(tools: Iterable[ToolCall], spans: Mapping[Place, Span]) -> list[ToolCall]:
+    """Drop a tool's span below another of the same tool, keeping what only the inner one knows."""
+    known = {(tool.trace_id or "", tool.span_id or ""): tool for tool in tools}
+    kept = []
+    for place, tool in known.items():
+        up = _nearest(place, known, spans)
+        if up is None or known[up].name != tool.name:
+            kept.append(tool)
+            continue
+        for name in ("tool_call_id", "arguments", "result", "error_type"):
+            if getattr(known[up], name) is None:
+                setattr(known[up], name, getattr(tool, name))
+    return kept
+
+
+def outermost_agents(runs: Iterable[AgentRun]) -> list[AgentRun]:
+    """Drop an agent's span directly below another of the same agent: one run, written twice."""
+    known = {(run.trace_id, run.span_id): run for run in runs}
+    kept = []
+    for run in known.values():
+        up = known.get((run.trace_id, run.parent_span_id or ""))
+        if up is None or (up.name, up.kind) != (run.name, run.kind):
+            kept.append(run)
+    return kept

@@ -1,0 +1,383 @@
+"""Messages of any provider or instrumentation, in the form of OpenTelemetry's GenAI conventions.
+
+A message is `{"role", "parts"}`; a part is text, reasoning, a tool call, a tool call's response, or
+media. Nothing is guessed: what a message does not say is left out, and JSON that was cut is not
+repaired.
+"""
+
+import ast
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import orjson
+
+from otel_lightning.collector.records import Message
+
+Part = dict[str, Any]
+
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "tool-response": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "tool-call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+FINISH_REASONS = {
+    **dict.fromkeys(("stop", "end_turn", "completed", "complete", "stop_sequence"), "stop"),
+    **dict.fromkeys(("tool_calls", "tool_call", "tool_use"), "tool_calls"),
+    **dict.fromkeys(("function_calls", "function_call"), "tool_calls"),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
+    **dict.fromkeys(
+        ("content_filter", "safety", "refusal", "guardrail_intervened"), "content_filter"
+    ),
+    **dict.fromkeys(("error", "failed"), "error"),
+}
+
+
+def parse(text: str | None) -> Any:
+    """Return the JSON value of a text, or None where there is none."""
+    if not text:
+        return None
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return _parse_loosely(text)
+
+
+def _parse_loosely(text: str) -> Any:
+    """Parse what is JSON to its writer only: JavaScript's half characters, Python's NaN."""
+    try:
+        value = json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
+
+
+def parse_literal(text: str) -> Any:
+    """Return the value of a text that holds JSON or Python's spelling of it, else None.
+
+    Example:
+        >>> parse_literal("{'city': 'Paris'}")
+        {'city': 'Paris'}
+    """
+    value = parse(text)
+    if value is not None:
+        return value
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def is_cut(text: str | None) -> bool:
+    """Tell whether a text began as a JSON array or object but does not parse: it was cut."""
+    return text is not None and text[:1] in {"[", "{"} and parse(text) is None
+
+
+def finish_reason(raw: object) -> str | None:
+    """Return the canonical finish reason, or None where it is unknown.
+
+    Example:
+        >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("end_turn"), finish_reason("")
+        ('tool_calls', 'stop', None)
+    """
+    word = str(raw or "").rpartition(".")[2].lower().replace("-", "_")
+    return FINISH_REASONS.get(word)
+
+
+def text_part(content: object) -> Part | None:
+    """Return a text part, or None where the text was left out."""
+    return None if content is None else {"type": "text", "content": str(content)}
+
+
+def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
+    """Return a tool call; text arguments are parsed, and kept as the model wrote them.
+
+    Example:
+        >>> tool_call_part("call_1", "add", '{"a": 2}')["arguments"]
+        {'a': 2}
+    """
+    part: Part = {"type": "tool_call", "id": _name(call_id), "name": _name(name)}
+    if isinstance(arguments, str):
+        return {**part, "arguments": parse(arguments), "arguments_raw": arguments}
+    return part if arguments is None else {**part, "arguments": arguments}
+
+
+def response_part(call_id: object, response: Any) -> Part:
+    """Return a tool call's response; a list of text blocks becomes their text."""
+    part: Part = {"type": "tool_call_response", "id": _name(call_id)}
+    plain = _plain(response)
+    return part if plain is None else {**part, "response": plain}
+
+
+def _name(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def conversation(values: Iterable[Any]) -> list[Message]:
+    """Return the canonical messages of a history, in order.
+
+    Each tool response is a message of its own, and neighbouring assistant messages that hold only
+    tool calls are one turn: some layers write each parallel call as its own message.
+    """
+    turns: list[Message] = []
+    for value in values:
+        for message in read_message(value):
+            if turns and _only_calls(turns[-1]) and _only_calls(message):
+                turns[-1]["parts"] += message["parts"]
+            else:
+                turns.append(message)
+    return turns
+
+
+def one_turn(values: Iterable[Any]) -> list[Message]:
+    """Return the messages of one model turn as the one assistant message that they are."""
+    messages = [message for value in values for message in read_message(value)]
+    if not messages:
+        return []
+    parts = [part for message in messages for part in message["parts"]]
+    reasons = [message["finish_reason"] for message in messages if "finish_reason" in message]
+    return [choice(parts, reasons[-1] if reasons else None)]
+
+
+def choice(parts: list[Part], reason: object = None) -> Message:
+    """Return one output message. A turn that asks for tools did not simply stop."""
+    ended = finish_reason(reason)
+    if ended == "stop" and any(part["type"] == "tool_call" for part in parts):
+        ended = "tool_calls"
+    message: Message = {"role": "assistant", "parts": parts}
+    return {**message, "finish_reason": ended} if ended else message
+
+
+def with_system(instructions: list[Part], messages: list[Message]) -> list[Message]:
+    """Put the system instructions first, unless the messages already start with them."""
+    head: Message = {"role": "system", "parts": instructions}
+    if not instructions or (messages and messages[0] == head):
+        return messages
+    return [head, *messages]
+
+
+def system_parts(text: str | None) -> list[Part]:
+    """Return the parts of system instructions: JSON parts, or the bare text."""
+    if text is None or is_cut(text):
+        return []
+    value = parse(text)
+    return _parts(value if isinstance(value, list) else text)
+
+
+def read_message(value: Any) -> list[Message]:
+    """Return the canonical messages of one message of any form; tool results are split."""
+    if isinstance(value, str):
+        return [{"role": "user", "parts": _parts(value)}]
+    if not isinstance(value, Mapping):
+        return []
+    item = _ITEMS.get(str(value.get("type")))
+    if item is not None:
+        return [item(value)]
+    return _split(_read_mapping(_unwrapped(value)))
+
+
+def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the inside of a message that LangChain serialised."""
+    for key in ("kwargs", "data"):
+        if isinstance(value.get(key), Mapping) and ("lc" in value or "type" in value):
+            return dict(value[key])
+    return value
+
+
+def _read_mapping(value: Mapping[str, Any]) -> Message:
+    role = ROLES.get(str(value.get("role") or value.get("type")), "user")
+    body = value.get("parts", value.get("content"))
+    if role == "tool" and not _has_response(body):
+        call_id = value.get("tool_call_id", value.get("id"))
+        return {"role": role, "parts": [response_part(call_id, body)]}
+    parts = [*_reasoning_parts(value), *_parts(body), *_tool_calls(value)]
+    if role == "assistant":
+        parts = [_written_out(part) for part in parts]
+        parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
+    message: Message = {"role": role, "parts": _distinct_calls(parts)}
+    reason = finish_reason(value.get("finish_reason"))
+    return {**message, "finish_reason": reason} if reason else message
+
+
+def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(value.get(key), str) and value[key]:
+            return [{"type": "reasoning", "content": value[key]}]
+    return []
+
+
+def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
+    return [_read_call(call) for call in value.get("tool_calls") or [] if isinstance(call, Mapping)]
+
+
+def _written_out(part: Part) -> Part:
+    """Return the tool call that a layer wrote as text because it did not know the block."""
+    text = part.get("content")
+    if part["type"] == "text" and isinstance(text, str) and '"function_call"' in text:
+        item = parse(text)
+        if isinstance(item, dict) and item.get("type") == "function_call":
+            return _read_call(item)
+    return part
+
+
+def _distinct_calls(parts: list[Part]) -> list[Part]:
+    """Drop the second spelling of a tool call that a message gives both as content and as call."""
+    seen: set[str] = set()
+    kept = []
+    for part in parts:
+        call_id = part.get("id") if part["type"] == "tool_call" else None
+        if call_id is None or call_id not in seen:
+            kept.append(part)
+        if call_id is not None:
+            seen.add(call_id)
+    return kept
+
+
+def _split(message: Message) -> list[Message]:
+    responses = [part for part in message["parts"] if part["type"] == "tool_call_response"]
+    said = [response.get("response") for response in responses]
+    rest = [
+        part
+        for part in message["parts"]
+        if part["type"] != "tool_call_response" and part.get("content", part) not in said
+    ]
+    messages: list[Message] = [{"role": "tool", "parts": [part]} for part in responses]
+    if rest or not responses:
+        messages.append({**message, "parts": rest})
+    return messages
+
+
+def _only_calls(message: Message) -> bool:
+    parts = message["parts"]
+    return (
+        message["role"] == "assistant"
+        and bool(parts)
+        and all(p["type"] == "tool_call" for p in parts)
+    )
+
+
+def _has_response(body: Any) -> bool:
+    return isinstance(body, list) and any(
+        part["type"] == "tool_call_response" for part in _parts(body)
+    )
+
+
+def _parts(body: Any) -> list[Part]:
+    """Return the parts of a message's content: text, a list of blocks, or nothing."""
+    if isinstance(body, list):
+        parts = [_read_part(block) for block in body]
+        return [part for part in parts if part is not None]
+    part = text_part(body)
+    return [] if part is None else [part]
+
+
+def _read_part(block: Any) -> Part | None:
+    if not isinstance(block, Mapping):
+        return text_part(block)
+    kind = str(block.get("type") or next((key for key in _UNTYPED if key in block), "unknown"))
+    read = _PARTS.get(kind)
+    return read(block) if read else {**block, "type": kind}
+
+
+def _read_text(block: Mapping[str, Any]) -> Part | None:
+    return text_part(block.get("content", block.get("text")))
+
+
+def _read_reasoning(block: Mapping[str, Any]) -> Part | None:
+    given = (block.get(key) for key in ("content", "thinking", "text", "summary"))
+    content = next((value for value in given if value), None)
+    blocks = parse(content) if isinstance(content, str) else content
+    content = _plain(blocks) if isinstance(blocks, list) else content
+    return {"type": "reasoning", "content": content} if content else None
+
+
+def _read_call(block: Mapping[str, Any]) -> Part:
+    function = block.get("function") or block
+    arguments = next(
+        (function[key] for key in ("arguments", "input", "args") if key in function), None
+    )
+    # A Responses item has its own id (fc_…) beside the call's, which is what the response names.
+    call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
+    name = function.get("name") or block.get("toolName")
+    return tool_call_part(call_id, name, arguments)
+
+
+def _read_response(block: Mapping[str, Any]) -> Part:
+    keys = ("tool_use_id", "call_id", "toolCallId", "id")
+    call_id = next((block[key] for key in keys if block.get(key)), None)
+    values = ("response", "result", "output", "content")
+    return response_part(call_id, next((block[key] for key in values if key in block), None))
+
+
+def _read_image(block: Mapping[str, Any]) -> Part:
+    source = block.get("image_url", block.get("source", block.get("image")))
+    url = source.get("url", source.get("data")) if isinstance(source, Mapping) else source
+    head, comma, data = str(url).partition(";base64,")
+    if not comma:
+        return {"type": "uri", "modality": "image", "uri": url}
+    mime_type = head.removeprefix("data:")
+    return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": data}
+
+
+def _bedrock_call(block: Mapping[str, Any]) -> Part:
+    use = block["toolUse"]
+    return tool_call_part(use.get("toolUseId"), use.get("name"), use.get("input"))
+
+
+def _bedrock_response(block: Mapping[str, Any]) -> Part:
+    result = block["toolResult"]
+    return response_part(result.get("toolUseId"), result.get("content"))
+
+
+def _plain(value: Any) -> Any:
+    """Return the text of a list of text blocks or of a wrapped text; any other value as it is."""
+    if isinstance(value, Mapping) and set(value) == {"type", "value"}:
+        return value["value"]
+    if isinstance(value, list) and value and all(map(_is_text_block, value)):
+        return "".join(str(block.get("text", block.get("content", ""))) for block in value)
+    return value
+
+
+def _is_text_block(block: Any) -> bool:
+    return isinstance(block, Mapping) and (set(block) == {"text"} or block.get("type") in _TEXTS)
+
+
+def _call_item(item: Mapping[str, Any]) -> Message:
+    return {"role": "assistant", "parts": [_read_call(item)]}
+
+
+def _response_item(item: Mapping[str, Any]) -> Message:
+    return {"role": "tool", "parts": [_read_response(item)]}
+
+
+def _reasoning_item(item: Mapping[str, Any]) -> Message:
+    part = _read_reasoning(item)
+    return {"role": "assistant", "parts": [part] if part else []}
+
+
+_TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
+_ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
+    "function_call": _call_item,
+    "function_call_output": _response_item,
+    "reasoning": _reasoning_item,
+}
+_PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    **dict.fromkeys(_TEXTS, _read_text),
+    **dict.fromkeys(("reasoning", "thinking"), _read_reasoning),
+    **dict.fromkeys(
+        ("tool_call", "tool_use", "tool-call", "function", "function_call"), _read_call
+    ),
+    **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), _read_response),
+    **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
+    "toolUse": _bedrock_call,
+    "toolResult": _bedrock_response,
+}
+_UNTYPED = ("text", "toolUse", "toolResult")

@@ -1,0 +1,1 @@
+"""Receiving OTLP: bytes in, bytes on the spool, answer out."""

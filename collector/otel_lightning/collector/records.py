@@ -1,0 +1,182 @@
+"""What dialect readers take and give: received spans and logs in, canonical rows out.
+
+Every attribute value is text, as the store keeps it: strings as they are, any other value as
+JSON (numbers, booleans, arrays, key-value lists; bytes as base64). So a list of messages reads
+the same whether it came as a JSON string or as a structured OTLP value.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Attributes = Mapping[str, str]
+Message = dict[str, Any]
+"""A message of OpenTelemetry's GenAI conventions: role, parts, and a choice's finish_reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One event on a span."""
+
+    name: str
+    time_ns: int | None
+    attributes: Attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """One log record; GenAI events come as logs too.
+
+    `event_name` is the record's own, else its attribute `event.name`. `body` is text: a string
+    as it is, anything else as JSON.
+    """
+
+    time_ns: int | None
+    trace_id: str | None
+    span_id: str | None
+    event_name: str | None
+    body: str | None
+    attributes: Attributes
+    resource: Attributes
+    scope_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One span as received, with the log records that name it."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    name: str
+    kind: str
+    start_ns: int | None
+    end_ns: int | None
+    status_code: str
+    status_message: str | None
+    scope_name: str | None
+    scope_version: str | None
+    resource: Attributes
+    attributes: Attributes
+    events: tuple[Event, ...] = ()
+    links: tuple[str, ...] = ()
+    """The trace ids that the span links to."""
+    logs: tuple[Log, ...] = ()
+
+
+@dataclass(slots=True)
+class LlmCall:
+    """One model call: a row of `llm_calls`. Unknown is None, never 0 or ''."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    start_ns: int | None
+    end_ns: int | None
+    dialect: str
+    service_name: str | None = None
+    rollout_id: str | None = None
+    step: int | None = None
+    agent_name: str | None = None
+    operation: str | None = None
+    provider: str | None = None
+    request_model: str | None = None
+    response_model: str | None = None
+    response_id: str | None = None
+    request_params: dict[str, Any] = field(default_factory=dict)
+    tool_definitions: list[Any] | None = None
+    input_messages: list[Message] | None = None
+    output_messages: list[Message] | None = None
+    finish_reason: str | None = None
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    prompt_token_ids: list[int] | None = None
+    completion_token_ids: list[int] | None = None
+    completion_logprobs: list[float] | None = None
+    conversation_id: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    content: str = "absent"
+    merged_span_ids: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ToolCall:
+    """One execution of a tool: a row of `tool_calls`. `arguments` and `result` are JSON values."""
+
+    name: str | None
+    trace_id: str | None = None
+    span_id: str | None = None
+    rollout_id: str | None = None
+    llm_span_id: str | None = None
+    tool_call_id: str | None = None
+    arguments: Any = None
+    result: Any = None
+    error_type: str | None = None
+    start_ns: int | None = None
+    end_ns: int | None = None
+    source: str = "span"
+
+
+@dataclass(slots=True)
+class AgentRun:
+    """One run of one agent inside a rollout: a row of `agent_runs`."""
+
+    trace_id: str
+    span_id: str
+    name: str | None
+    kind: str
+    parent_span_id: str | None
+    start_ns: int | None
+    end_ns: int | None
+    rollout_id: str | None = None
+    conversation_id: str | None = None
+
+
+@dataclass(slots=True)
+class Reward:
+    """One judgement as received: a row of `reward_events`, from which the view `rewards` joins."""
+
+    reward_id: str
+    name: str
+    value: float | None
+    label: str | None = None
+    explanation: str | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    response_id: str | None = None
+    rollout_id: str | None = None
+    task_id: str | None = None
+    source: str | None = None
+    time_ns: int | None = None
+
+
+@dataclass(slots=True)
+class Arm:
+    """One choice of configuration that was in force for a span: a row of `arms`."""
+
+    trace_id: str | None
+    span_id: str | None
+    key: str
+    arm: str
+    propensity: float | None = None
+    policy_version: str | None = None
+    time_ns: int | None = None
+    rollout_id: str | None = None
+
+
+@dataclass(slots=True)
+class Derived:
+    """All canonical rows of a closed set of traces, in a stable order."""
+
+    llm_calls: list[LlmCall] = field(default_factory=list)
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    agent_runs: list[AgentRun] = field(default_factory=list)
+    rewards: list[Reward] = field(default_factory=list)
+    arms: list[Arm] = field(default_factory=list)
+    tasks: dict[str, str] = field(default_factory=dict)
+    """Rollout id to task id, from `lightning.task.id`."""
+    unread: dict[tuple[str, str], str] = field(default_factory=dict)
+    """(trace id, span id) to the error of the reader that broke on it."""

@@ -1,0 +1,58 @@
+-- What the learner writes. Text is never copied: the view `transitions` joins it from llm_calls.
+
+CREATE TABLE transition_rows (
+    rollout_id VARCHAR NOT NULL,
+    step INTEGER NOT NULL,
+    trace_id VARCHAR NOT NULL,
+    span_id VARCHAR NOT NULL,
+    agent_name VARCHAR,
+    task_id VARCHAR,
+    split VARCHAR,
+    state_hash VARCHAR,
+    arm_key VARCHAR,
+    arm VARCHAR,
+    propensity DOUBLE,
+    behavior_logprob DOUBLE,
+    policy_version VARCHAR,
+    reward DOUBLE,
+    return_to_go DOUBLE,
+    advantage DOUBLE,
+    terminated BOOLEAN,
+    truncated BOOLEAN,
+    next_span_id VARCHAR
+);
+
+CREATE TABLE runs (
+    run_id VARCHAR NOT NULL,
+    command VARCHAR,
+    config JSON,
+    data_fingerprint VARCHAR,
+    started TIMESTAMP_NS,
+    ended TIMESTAMP_NS,
+    metrics JSON,
+    gate JSON,
+    outcome VARCHAR,
+    artifact VARCHAR
+);
+
+CREATE TABLE policies (
+    key VARCHAR NOT NULL,
+    version VARCHAR NOT NULL,
+    arms JSON,
+    parameters JSON,
+    run_id VARCHAR,
+    created TIMESTAMP_NS,
+    status VARCHAR
+);
+
+CREATE VIEW transitions AS
+SELECT
+    t.rollout_id, t.step, t.trace_id, t.span_id, t.agent_name, t.task_id, t.split, t.state_hash,
+    c.input_messages AS messages, c.tool_definitions AS tools, c.output_messages AS completion,
+    t.arm_key, t.arm, t.propensity, t.behavior_logprob, t.policy_version,
+    coalesce(c.response_model, c.request_model) AS model,
+    TRY_CAST(c.request_params ->> '$.temperature' AS DOUBLE) AS temperature,
+    c.prompt_token_ids, c.completion_token_ids, c.completion_logprobs,
+    t.reward, t.return_to_go, t.advantage, t.terminated, t.truncated, t.next_span_id
+FROM transition_rows t
+LEFT JOIN llm_calls c USING (trace_id, span_id);

@@ -1,0 +1,138 @@
+"""Rewards and arms: what was judged, and which configuration was in force.
+
+Both travel as OpenTelemetry's own events, `gen_ai.evaluation.result` and
+`feature_flag.evaluation`, on a span or as log records.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from otel_lightning.collector import reading
+from otel_lightning.collector.messages import parse
+from otel_lightning.collector.records import Arm, Attributes, Log, Reward, Span
+from otel_lightning.instrumentation import attributes as names
+
+EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
+ANNOTATION = "agentlightning.annotation"
+UNNAMED = "primary"
+"""What a reward without a name is called: agentlightning's word."""
+ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
+
+
+class Carried(NamedTuple):
+    """An event with the place that carried it: a span's event and a log record look the same."""
+
+    name: str
+    time_ns: int | None
+    attributes: Attributes
+    resource: Attributes
+    trace_id: str | None
+    span_id: str | None
+    source: str
+
+
+def carried(spans: Iterable[Span], logs: Iterable[Log]) -> Iterator[Carried]:
+    """Yield the evaluations and flags of spans and logs."""
+    for span in spans:
+        place = span.resource, span.trace_id, span.span_id, "span"
+        for event in span.events:
+            if event.name in EVENTS:
+                yield Carried(event.name, event.time_ns, event.attributes, *place)
+    for log in logs:
+        if log.event_name in EVENTS:
+            place = log.resource, log.trace_id or "", log.span_id or "", "log"
+            yield Carried(log.event_name, log.time_ns, log.attributes, *place)
+
+
+def rewards(events: Iterable[Carried], spans: Iterable[Span]) -> list[Reward]:
+    """Return the judgements of evaluation events and annotation spans, each once."""
+    found = [_reward(event) for event in events if event.name == names.EVALUATION_RESULT]
+    found += [reward for span in spans if span.name == ANNOTATION for reward in _annotated(span)]
+    return sorted({one.reward_id: one for one in found}.values(), key=_in_time)
+
+
+def _reward(event: Carried) -> Reward:
+    said = event.attributes
+    return Reward(
+        reward_id=_identity(event.trace_id, event.span_id, event.time_ns, sorted(said.items())),
+        name=reading.text(said, names.EVALUATION_NAME) or UNNAMED,
+        value=number(said, names.EVALUATION_SCORE_VALUE),
+        label=reading.text(said, names.EVALUATION_SCORE_LABEL),
+        explanation=reading.text(said, names.EVALUATION_EXPLANATION),
+        trace_id=event.trace_id or None,
+        span_id=event.span_id or None,
+        response_id=reading.text(said, names.RESPONSE_ID),
+        rollout_id=_stated_rollout(event),
+        task_id=reading.text(said, names.TASK_ID) or reading.text(event.resource, names.TASK_ID),
+        source=event.source,
+        time_ns=event.time_ns,
+    )
+
+
+def _annotated(span: Span) -> Iterator[Reward]:
+    """Yield the rewards of an annotation span. They judge the rollout and not the span itself."""
+    prefix = "agentlightning.reward."
+    for position, item in enumerate(reading.nested(span.attributes, prefix)):
+        yield Reward(
+            reward_id=_identity(span.trace_id, span.span_id, prefix, position),
+            name=item.get("name") or UNNAMED,
+            value=number(item, "value"),
+            trace_id=span.trace_id,
+            rollout_id=reading.text(span.attributes, *ROLLOUT_IDS)
+            or reading.text(span.resource, *ROLLOUT_IDS),
+            task_id=reading.text(span.resource, names.TASK_ID),
+            source="agentlightning",
+            time_ns=span.start_ns,
+        )
+
+
+def arms(events: Iterable[Carried]) -> list[Arm]:
+    """Return the choices of configuration that flag evaluations record."""
+    found = [
+        arm
+        for event in events
+        if event.name == names.FEATURE_FLAG_EVALUATION and (arm := _arm(event)) is not None
+    ]
+    unique = {(arm.trace_id, arm.span_id, arm.key, arm.arm, arm.time_ns): arm for arm in found}
+    return [unique[key] for key in sorted(unique, key=str)]
+
+
+def _arm(event: Carried) -> Arm | None:
+    said = event.attributes
+    key = reading.text(said, names.FEATURE_FLAG_KEY)
+    variant = reading.text(said, names.FEATURE_FLAG_VARIANT)
+    if key is None or variant is None:
+        return None
+    return Arm(
+        trace_id=event.trace_id or None,
+        span_id=event.span_id or None,
+        key=key,
+        arm=variant,
+        propensity=number(said, names.PROPENSITY),
+        policy_version=reading.text(said, names.POLICY_VERSION),
+        time_ns=event.time_ns,
+        rollout_id=_stated_rollout(event),
+    )
+
+
+def _stated_rollout(event: Carried) -> str | None:
+    own = reading.text(event.attributes, names.ROLLOUT_ID)
+    conversation = reading.conversation_id(event.attributes)
+    return own or conversation or reading.text(event.resource, *ROLLOUT_IDS)
+
+
+def number(attributes: Attributes, key: str) -> float | None:
+    """Return an attribute that is a number, else None."""
+    value = parse(attributes.get(key))
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _identity(*carrier: object) -> str:
+    """Return the same id however often and in whatever order the same thing is delivered."""
+    return hashlib.sha256(json.dumps(carrier, default=str).encode()).hexdigest()[:32]
+
+
+def _in_time(reward: Reward) -> tuple[int, str]:
+    return reward.time_ns or 0, reward.reward_id

@@ -1,0 +1,110 @@
+"""What a call says only beside the others: earlier turns, ids that meet, how it really ended.
+
+A provider that keeps the history is sent only what is new, and some layers name a tool call by its
+item (`fc_…`) where the response names the call (`call_…`).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from otel_lightning.collector.records import LlmCall, Message, Span, ToolCall
+from otel_lightning.collector.rollouts import Place, place_of
+
+Part = dict[str, Any]
+
+
+def add_earlier_turns(calls: Sequence[LlmCall]) -> None:
+    """Put the turns that a provider kept before what a call sent: the model saw them too.
+
+    Args:
+        calls: Model calls in time order; one that names a previous response is completed in place.
+    """
+    answered = {call.response_id: call for call in calls if call.response_id}
+    for call in calls:
+        earlier = answered.get(str(call.request_params.get("previous_response_id")))
+        if earlier is not None and earlier is not call:
+            kept = [*_turns(earlier.input_messages), *_answer(earlier)]
+            own = call.input_messages or []
+            system = [message for message in own if message["role"] == "system"]
+            call.input_messages = [*system, *kept, *_turns(own)]
+
+
+def _turns(messages: Iterable[Message] | None) -> list[Message]:
+    """Return all but the system prompt, which a provider does not keep."""
+    return [message for message in messages or [] if message["role"] != "system"]
+
+
+def _answer(call: LlmCall) -> list[Message]:
+    outputs = call.output_messages or []
+    return [{"role": "assistant", "parts": outputs[0]["parts"]}] if outputs else []
+
+
+def meet_ids(calls: Sequence[LlmCall]) -> None:
+    """Give tool calls the id that their responses use, where a rollout's messages disagree.
+
+    Args:
+        calls: The model calls of one rollout, in order; changed in place.
+    """
+    names: dict[str, str] = {}
+    asked: list[str] = []
+    for call in calls:
+        names |= _disagreements(call.input_messages or [], asked)
+        asked = [part["id"] for part in _parts(call.output_messages, "tool_call") if part.get("id")]
+    if not names:
+        return
+    for call in calls:
+        for part in _parts(
+            [*(call.input_messages or []), *(call.output_messages or [])], "tool_call"
+        ):
+            part["id"] = names.get(part.get("id") or "", part.get("id"))
+
+
+def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[str, str]:
+    """Pair, in order, the ids of a turn that no response uses with the responses' that no call has.
+
+    Args:
+        history: One call's input.
+        asked: The ids that the call before asked with: they count until the history has its own.
+    """
+    names: dict[str, str] = {}
+    calls, responses = list(asked), list[str]()
+    for message in [*history, {"role": "assistant", "parts": []}]:
+        if message["role"] == "assistant":
+            orphans = [call for call in calls if call not in responses]
+            strangers = [response for response in responses if response not in calls]
+            names |= dict(zip(orphans, strangers, strict=False))
+            calls, responses = [part["id"] for part in _parts([message], "tool_call")], []
+        responses += [part["id"] for part in _parts([message], "tool_call_response")]
+    return {orphan: met for orphan, met in names.items() if orphan and met}
+
+
+def _parts(messages: Iterable[Message] | None, kind: str) -> Iterator[Part]:
+    for message in messages or []:
+        yield from (part for part in message["parts"] if part["type"] == kind)
+
+
+def settle_stops(
+    calls: Sequence[LlmCall], tools: Iterable[ToolCall], spans: Mapping[Place, Span]
+) -> None:
+    """Settle whether `stop` of Gemini's semantics, which includes tool calls, was a request.
+
+    Args:
+        calls: Model calls in time order; those without recorded output are changed in place.
+        tools: All tool executions.
+        spans: All spans: a tool that a call asked for runs beside it, before the next call.
+    """
+    beside: dict[Place, list[int]] = defaultdict(list)
+    for tool in tools:
+        span = spans[tool.trace_id or "", tool.span_id or ""]
+        beside[span.trace_id, span.parent_span_id or ""].append(span.start_ns or 0)
+    following: dict[Place, int] = {}
+    for call in reversed(calls):
+        around = (call.trace_id, spans[place_of(call)].parent_span_id or "")
+        until = following.get(around)
+        following[around] = call.start_ns or 0
+        if call.operation != "generate_content" or call.output_messages:
+            continue
+        starts = (start for start in beside[around] if start >= (call.end_ns or 0))
+        if call.finish_reason == "stop" and any(until is None or start < until for start in starts):
+            call.finish_reason = "tool_calls"

@@ -1,0 +1,319 @@
+"""The store: the only module that opens DuckDB.
+
+DuckDB lets one process write a file. While `lightning-ingest` holds it, everybody else reaches it
+through DuckDB's own client-server protocol (Quack) on loopback: `open_store` finds out by itself.
+"""
+
+import json
+import os
+import secrets
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from importlib import import_module, resources
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import duckdb
+import pyarrow as pa
+
+CONFIG = {
+    "autoinstall_known_extensions": "false",
+    "storage_compatibility_version": "latest",  # older formats have no zstd
+}
+EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
+
+
+class StoreError(Exception):
+    """The store cannot do what was asked; the message says what, which and what next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Where the process that holds a store answers, as written beside the store (mode 0600)."""
+
+    pid: int
+    sql: str
+    token: str
+    http: str
+
+
+class Store:
+    """One open connection to a store, direct or through the process that holds it."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, server: Server | None = None) -> None:
+        self._connection = connection
+        self.server = server
+
+    def query(self, sql: str) -> pa.Table:
+        """Answer a SELECT as an Arrow table.
+
+        Raises:
+            StoreError: If DuckDB refuses the statement; its own words are kept.
+        """
+        with _as_store_error():
+            return self._run(sql).to_arrow_table()
+
+    def execute(self, sql: str) -> None:
+        """Run statements for their effect.
+
+        Raises:
+            StoreError: If DuckDB refuses one of them.
+        """
+        with _as_store_error():
+            self._run(sql).fetchall()
+
+    def insert(self, table: str, rows: pa.Table) -> None:
+        """Append an Arrow table by column name."""
+        with _as_store_error(), self._registered(rows) as name:
+            target = f"remote.{table}" if self.server else table
+            self._connection.execute(f"INSERT INTO {target} BY NAME SELECT * FROM {name}")
+
+    def insert_new(self, table: str, rows: pa.Table, select: str) -> pa.Table:
+        """Append those of `rows` that `select` (over `{batch}`) picks; return their ids."""
+        ids = [name for name in ("log_id", "trace_id") if name in rows.column_names]
+        with _as_store_error(), self._registered(rows) as name:
+            chosen = self._connection.execute(select.format(batch=name)).to_arrow_table()
+        self.insert(table, chosen)
+        return chosen.select(ids)
+
+    def replace(self, table: str, rows: pa.Table, where: str = "TRUE") -> None:
+        """Put `rows` in the place of those that match `where`; all of it or nothing."""
+        if self.server is None:
+            with self.transaction():
+                self.execute(f"DELETE FROM {table} WHERE {where}")
+                self.insert(table, rows)
+            return
+        staging = f"staging_{secrets.token_hex(8)}"
+        with _as_store_error(), self._registered(rows) as name:
+            self._connection.execute(f"CREATE TABLE remote.{staging} AS FROM {name}")
+        try:
+            self._atomically(
+                f"DELETE FROM {table} WHERE {where};INSERT INTO {table} BY NAME FROM {staging}"
+            )
+        finally:
+            self.execute(f"DROP TABLE {staging}")
+
+    def _atomically(self, sql: str) -> None:
+        try:
+            self.execute(f"BEGIN; {sql}; COMMIT")
+        except StoreError:
+            with suppress(StoreError):
+                self.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit what the block does, or undo it if it raises. Only where the store is direct."""
+        with _as_store_error():
+            self._connection.begin()
+        try:
+            yield
+            with _as_store_error():
+                self._connection.commit()
+        except BaseException:
+            with suppress(duckdb.Error):
+                self._connection.rollback()
+            raise
+
+    def cursor(self) -> "Store":
+        """A second connection to the same store, for another thread."""
+        return Store(self._connection.cursor(), self.server)
+
+    def serve(self, http: str) -> Server:
+        """Let other processes of this user ask SQL while this one holds the file."""
+        server = Server(os.getpid(), f"quack:localhost:{_free_port()}", secrets.token_hex(16), http)
+        with _as_store_error():
+            _load_extensions(self._connection)
+            self._connection.execute(
+                f"CALL quack_serve('{server.sql}', token = '{server.token}')"
+            ).fetchall()
+        return server
+
+    def close(self) -> None:
+        """Close the connection; the last one to close checkpoints."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
+        if self.server:
+            sql = f"FROM remote.query({quote_literal(sql)})"
+        return self._connection.execute(sql)
+
+    @contextmanager
+    def _registered(self, rows: pa.Table) -> Iterator[str]:
+        name = f"rows_{secrets.token_hex(8)}"
+        self._connection.register(name, rows)
+        try:
+            yield name
+        finally:
+            self._connection.unregister(name)
+
+
+def open_store(location: str | Path, *, create: bool = True, read_only: bool = False) -> Store:
+    """Open a store: its file, or the running ingester that holds the file.
+
+    Args:
+        location: Path of the DuckDB file.
+        create: Make the file and bring its schema up to date.
+        read_only: Open the file for reading only; several processes can.
+
+    Raises:
+        StoreError: If there is no such file, it is not a store, it has a newer schema, or another
+            process holds it without answering.
+    """
+    path = Path(location)
+    if server := read_server(path):
+        with suppress(duckdb.Error):
+            return _attach(server)
+    if not path.exists() and (read_only or not create):
+        raise StoreError(
+            f"There is no store at '{path}'. Start `lightning-ingest --store {path}`, or fill it "
+            f"with `lightning-ingest load FILE… --store {path}`."
+        )
+    store = Store(_connect(path, read_only=read_only and path.exists()))
+    try:
+        _migrate(store, path, read_only=read_only)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def quote_literal(text: str) -> str:
+    """Write a text as a SQL literal."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def server_file(path: Path) -> Path:
+    """Where the process that holds a store says how to reach it."""
+    return path.with_name(path.name + ".server")
+
+
+def write_server(path: Path, server: Server) -> None:
+    """Say how to reach the process that holds the store; only its user can read that."""
+    target = server_file(path)
+    partial = target.with_name(target.name + ".partial")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        json.dump(asdict(server), file)
+    partial.replace(target)
+
+
+def read_server(path: Path) -> Server | None:
+    """The process that holds the store, or None if none that lives has said so."""
+    try:
+        server = Server(**json.loads(server_file(path).read_text()))
+        os.kill(server.pid, 0)
+    except (OSError, ValueError, TypeError):
+        return None
+    return server
+
+
+def copy_to(rows: pa.Table, form: str, file: Path) -> None:
+    """Write rows as csv, json or parquet, by DuckDB's own writers."""
+    options = "FORMAT json, ARRAY true" if form == "json" else f"FORMAT {form}"
+    with _as_store_error(), duckdb.connect() as connection:
+        connection.register("answer", rows)
+        connection.execute(f"COPY answer TO {quote_literal(str(file))} ({options})")
+
+
+def is_select(sql: str) -> bool:
+    """Whether a text holds exactly one statement and that one only reads.
+
+    Raises:
+        StoreError: If it is not SQL.
+    """
+    with _as_store_error():
+        statements = duckdb.extract_statements(sql)
+    readers = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+    return len(statements) == 1 and statements[0].type in readers
+
+
+@contextmanager
+def _as_store_error() -> Iterator[None]:
+    try:
+        yield
+    except duckdb.Error as error:
+        raise StoreError(str(error)) from error
+
+
+def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
+    try:
+        return duckdb.connect(str(path), read_only=read_only, config=dict(CONFIG))
+    except duckdb.IOException as error:
+        if "lock" in str(error):
+            raise StoreError(
+                f"'{path}' is held by another process that answers no SQL. Close that process, "
+                f"or open another store with --store. ({error})"
+            ) from error
+        raise StoreError(
+            f"'{path}' cannot be opened as a DuckDB store. Check the path, or choose another "
+            f"with --store. ({error})"
+        ) from error
+
+
+def _attach(server: Server) -> Store:
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    _load_extensions(connection)
+    connection.execute(f"CREATE SECRET (TYPE quack, TOKEN {quote_literal(server.token)})")
+    connection.execute(f"ATTACH {quote_literal(server.sql)} AS remote")
+    return Store(connection, server)
+
+
+def _load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
+    for name in EXTENSIONS:
+        folder = Path(str(import_module(f"duckdb_extension_{name}").__file__)).parent
+        file = next(folder.rglob(f"{name}.duckdb_extension"))
+        connection.execute(f"LOAD {quote_literal(str(file))}")
+
+
+def _migrations() -> Sequence[tuple[int, str]]:
+    folder = resources.files("otel_lightning.collector") / "schema"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return [(int(file.name.split("_")[0]), file.read_text()) for file in files]
+
+
+def _migrate(store: Store, path: Path, *, read_only: bool) -> None:
+    have, known = _version(store), _migrations()
+    newest = known[-1][0]
+    if have > newest:
+        raise StoreError(
+            f"'{path}' has schema {have}; this otel-lightning knows up to {newest}. "
+            f"Upgrade with: pip install -U otel-lightning"
+        )
+    if read_only:
+        return
+    for version, sql in known:
+        if version > have:
+            with store.transaction():
+                store.execute(sql)
+                store.execute(f"INSERT INTO schema_migrations VALUES ({version}, now()::TIMESTAMP)")
+
+
+def _version(store: Store) -> int:
+    tables = store.query("SELECT table_name FROM duckdb_tables()")["table_name"].to_pylist()
+    if "schema_migrations" not in tables:
+        return 0
+    rows = store.query("SELECT coalesce(max(version), 0) AS version FROM schema_migrations")
+    return int(rows["version"][0].as_py())
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,150 @@
+"""OTLP's own layout, trimmed to what is stored, as Arrow columns straight from the wire.
+
+The message types below have OTLP's field numbers and only the fields that we keep, so that ptars
+decodes requests column by column without building an object a span. Texts are declared as bytes:
+one invalid character must not cost its whole request. Nested values stay serialised.
+
+Source:
+    opentelemetry-proto 1.11, trace.proto, logs.proto and common.proto.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from ptars import HandlerPool
+
+Signal = Literal["traces", "logs"]
+
+
+class Field(NamedTuple):
+    """One field of a trimmed message: OTLP's number, our column, its wire type or message."""
+
+    number: int
+    name: str
+    type: str
+    repeated: bool = False
+
+
+ANY_VALUE = (
+    Field(1, "string_value", "bytes"),
+    Field(2, "bool_value", "bool"),
+    Field(3, "int_value", "int64"),
+    Field(4, "double_value", "double"),
+    Field(5, "array_value", "bytes"),
+    Field(6, "kvlist_value", "bytes"),
+    Field(7, "bytes_value", "bytes"),
+)
+MESSAGES: dict[str, tuple[Field, ...]] = {
+    "AnyValue": ANY_VALUE,
+    "KeyValue": (Field(1, "key", "bytes"), Field(2, "value", "AnyValue")),
+    "Scope": (Field(1, "name", "bytes"), Field(2, "version", "bytes")),
+    "Status": (Field(2, "message", "bytes"), Field(3, "code", "int32")),
+    "Event": (
+        Field(1, "time", "sfixed64"),
+        Field(2, "name", "bytes"),
+        Field(3, "attributes", "KeyValue", repeated=True),
+    ),
+    "Link": (
+        Field(1, "trace_id", "bytes"),
+        Field(2, "span_id", "bytes"),
+        Field(4, "attributes", "KeyValue", repeated=True),
+    ),
+    "Span": (
+        Field(1, "trace_id", "bytes"),
+        Field(2, "span_id", "bytes"),
+        Field(3, "trace_state", "bytes"),
+        Field(4, "parent_span_id", "bytes"),
+        Field(5, "name", "bytes"),
+        Field(6, "kind", "int32"),
+        Field(7, "start_time", "sfixed64"),
+        Field(8, "end_time", "sfixed64"),
+        Field(9, "attributes", "KeyValue", repeated=True),
+        Field(10, "dropped_attributes_count", "uint32"),
+        Field(11, "events", "Event", repeated=True),
+        Field(12, "dropped_events_count", "uint32"),
+        Field(13, "links", "Link", repeated=True),
+        Field(14, "dropped_links_count", "uint32"),
+        Field(15, "status", "Status"),
+        Field(16, "flags", "fixed32"),
+    ),
+    "LogRecord": (
+        Field(1, "time", "sfixed64"),
+        Field(2, "severity_number", "int32"),
+        Field(3, "severity_text", "bytes"),
+        Field(5, "body", "AnyValue"),
+        Field(6, "attributes", "KeyValue", repeated=True),
+        Field(9, "trace_id", "bytes"),
+        Field(10, "span_id", "bytes"),
+        Field(11, "observed_time", "sfixed64"),
+        Field(12, "event_name", "bytes"),
+    ),
+    "ScopeSpans": (Field(1, "scope", "Scope"), Field(2, "records", "Span", repeated=True)),
+    "ScopeLogs": (Field(1, "scope", "Scope"), Field(2, "records", "LogRecord", repeated=True)),
+    # The same bytes again, a record a value: a log record's identity is the hash of its bytes.
+    "ScopeBytes": (Field(1, "scope", "bytes"), Field(2, "records", "bytes", repeated=True)),
+    "ResourceSpans": (
+        Field(1, "resource", "bytes"),
+        Field(2, "scopes", "ScopeSpans", repeated=True),
+    ),
+    "ResourceLogs": (Field(1, "resource", "bytes"), Field(2, "scopes", "ScopeLogs", repeated=True)),
+    "ResourceBytes": (
+        Field(1, "resource", "bytes"),
+        Field(2, "scopes", "ScopeBytes", repeated=True),
+    ),
+    "Traces": (Field(1, "resources", "ResourceSpans", repeated=True),),
+    "Logs": (Field(1, "resources", "ResourceLogs", repeated=True),),
+    "Bytes": (Field(1, "resources", "ResourceBytes", repeated=True),),
+}
+
+
+def columns(message: str, bodies: Sequence[bytes]) -> pa.RecordBatch:
+    """Decode requests into one batch, a row a request.
+
+    Args:
+        message: `Traces`, `Logs`, or `Bytes` (either signal, records left serialised).
+        bodies: Serialised OTLP requests.
+
+    Raises:
+        ValueError: If one of them is not such a protobuf message.
+    """
+    return _handler(message).list_to_record_batch(list(bodies))
+
+
+@cache
+def _handler(message: str) -> Any:
+    pool = DescriptorPool()
+    pool.Add(_descriptor())
+    file = pool.FindFileByName("otlp_trimmed.proto")
+    return HandlerPool([file]).get_for_message(
+        pool.FindMessageTypeByName(f"otlp_trimmed.{message}")
+    )
+
+
+def _descriptor() -> FileDescriptorProto:
+    file = FileDescriptorProto(name="otlp_trimmed.proto", package="otlp_trimmed", syntax="proto3")
+    for name, fields in MESSAGES.items():
+        message = file.message_type.add(name=name)
+        if name == "AnyValue":
+            message.oneof_decl.add(name="value")
+        message.field.extend(_field(field, one_of=name == "AnyValue") for field in fields)
+    return file
+
+
+def _field(field: Field, *, one_of: bool) -> FieldDescriptorProto:
+    kind = FieldDescriptorProto
+    proto = kind(
+        name=field.name,
+        number=field.number,
+        label=kind.LABEL_REPEATED if field.repeated else kind.LABEL_OPTIONAL,
+    )
+    if field.type in MESSAGES:
+        proto.type, proto.type_name = kind.TYPE_MESSAGE, f".otlp_trimmed.{field.type}"
+    else:
+        proto.type = kind.Type.Value(f"TYPE_{field.type.upper()}")
+    if one_of:
+        proto.oneof_index = 0
+    return proto

@@ -1,0 +1,28 @@
+"""A real `lightning-ingest` in a process of its own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from running import Ingester, start
+
+
+@pytest.fixture
+def starter(tmp_path: Path) -> Iterator[Callable[[], Ingester]]:
+    """Start ingesters on one store; whatever still runs at the end is killed."""
+    started: list[Ingester] = []
+
+    def start_one() -> Ingester:
+        started.append(start(tmp_path / "traces.duckdb"))
+        return started[-1]
+
+    yield start_one
+    for ingester in started:
+        if ingester.process.poll() is None:
+            ingester.kill()
+
+
+@pytest.fixture
+def ingester(starter: Callable[[], Ingester]) -> Ingester:
+    """One running ingester on an empty store."""
+    return starter()

@@ -1,0 +1,145 @@
+"""`lightning-ingest` as a user meets it: good files, bad files, wrong usage."""
+
+import gzip
+import json
+import socket
+from pathlib import Path
+
+import pytest
+import zstandard
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from requests_by_hand import trace_request
+from running import Ingester, cli
+
+from otel_lightning.collector.store import open_store
+
+SPAN = {"traceId": "0a" * 16, "spanId": "0b" * 8, "name": "json"}
+DOCUMENT = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}).encode()
+"""One span in OTLP/JSON."""
+
+
+def log_request() -> bytes:
+    request = ExportLogsServiceRequest()
+    record = request.resource_logs.add().scope_logs.add().log_records.add(event_name="e")
+    record.body.string_value = "hello"
+    return request.SerializeToString()
+
+
+def metric_request() -> bytes:
+    request = ExportMetricsServiceRequest()
+    metric = request.resource_metrics.add().scope_metrics.add().metrics.add(name="m")
+    metric.sum.data_points.add(as_int=1)
+    return request.SerializeToString()
+
+
+GOOD = {
+    "traces.pb": trace_request("one", "two").SerializeToString(),
+    "logs.pb": log_request(),
+    "traces.json": DOCUMENT,
+    "traces.jsonl": DOCUMENT.replace(b"0b", b"0c") + b"\n" + DOCUMENT.replace(b"0b", b"0d") + b"\n",
+    "traces.pb.gz": gzip.compress(trace_request("zipped").SerializeToString()),
+    "traces.pb.zst": zstandard.compress(trace_request("zst").SerializeToString()),
+}
+BAD = {
+    "empty.pb": (b"", "is empty"),
+    "text.pb": (b"hello world", "is not OTLP"),
+    "cut.pb": (trace_request("x").SerializeToString()[:-5], "is cut off"),
+    "cut.json": (DOCUMENT[:-5], "is not JSON, or is cut off"),
+    "other.json": (b'{"a": 1}', "has neither resourceSpans nor resourceLogs"),
+    "ids.json": (DOCUMENT.replace(b"0a", b"xx"), "traceId must be 32 hex digits"),
+    "cut.gz": (GOOD["traces.pb.gz"][:-4], "is damaged or cut off"),
+    "metrics.pb": (metric_request(), "Metrics are not stored"),
+}
+
+
+def counts(store: Path) -> tuple[int, int]:
+    with open_store(store) as opened:
+        spans = opened.query("SELECT count(*) AS n FROM spans")["n"]
+        logs = opened.query("SELECT count(*) AS n FROM logs")["n"]
+    return spans[0].as_py(), logs[0].as_py()
+
+
+def test_every_form_of_file_loads_and_loading_twice_changes_nothing(tmp_path: Path) -> None:
+    for name, data in GOOD.items():
+        (tmp_path / name).write_bytes(data)
+    store = tmp_path / "t.duckdb"
+    for expected in ("6 files, 8 spans and log records, 8 new.", "0 new."):
+        told = cli("load", *(str(tmp_path / name) for name in GOOD), "--store", str(store))
+        assert (told.returncode, told.stderr) == (0, "")
+        assert expected in told.stdout
+        assert counts(store) == (7, 1)
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_is_named_and_costs_no_other(name: str, tmp_path: Path) -> None:
+    data, reason = BAD[name]
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "good.pb").write_bytes(GOOD["traces.pb"])
+    store = tmp_path / "t.duckdb"
+    told = cli("load", str(tmp_path / name), str(tmp_path / "good.pb"), "--store", str(store))
+    assert told.returncode == 1
+    assert name in told.stderr
+    assert reason in told.stderr
+    assert counts(store) == (2, 0)
+
+
+def test_files_load_through_a_running_ingester(ingester: Ingester, tmp_path: Path) -> None:
+    (tmp_path / "t.pb").write_bytes(GOOD["traces.pb"])
+    told = cli("load", str(tmp_path / "t.pb"), "--store", str(ingester.store))
+    assert (told.returncode, told.stderr) == (0, "")
+    assert counts(ingester.store) == (2, 0)
+    checked = cli("check", "--store", str(ingester.store))
+    assert checked.returncode == 0
+    assert f"process {ingester.process.pid}" in checked.stdout
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        told = cli("--store", str(tmp_path / "t.duckdb"), "--http", address)
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith(f"Error: {address} is in use.")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_second_ingester_on_one_store_is_sent_to_the_first(ingester: Ingester) -> None:
+    told = cli("--store", str(ingester.store), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+    assert told.returncode == 1
+    assert f"already served by process {ingester.process.pid}" in told.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (["sql", "SELECT 1"], 1, "There is no store at"),
+        (["sql", "SELEC 1"], 1, "syntax error"),
+        (["sql", "DROP TABLE spans"], 2, "Only one SELECT"),
+        (["sql", "SELECT 1", "--format", "parquet"], 2, "--output FILE"),
+        (["check"], 1, "There is no store at"),
+        (["load"], 2, "Missing argument"),
+        (["--http", "nonsense"], 2, "'nonsense' is not HOST:PORT"),
+    ],
+)
+def test_errors_say_what_is_wrong(
+    arguments: list[str], code: int, reason: str, tmp_path: Path
+) -> None:
+    told = cli(*arguments, cwd=tmp_path)
+    assert (told.returncode, reason in told.stderr) == (code, True), told.stderr
+    assert "Traceback" not in told.stderr
+    assert not list(tmp_path.iterdir())
+
+
+def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    (tmp_path / "t.json").write_bytes(DOCUMENT)
+    cli("load", str(tmp_path / "t.json"), "--store", str(store))
+    ask = ["sql", "SELECT name, 1.5 AS x, NULL AS nothing FROM spans", "--store", str(store)]
+    assert json.loads(cli(*ask, "--format", "json").stdout)[0]["name"] == "json"
+    assert cli(*ask, "--format", "csv").stdout == "name,x,nothing\njson,1.5,\n"
+    assert cli(*ask).stdout.splitlines()[2].split() == ["json", "1.5"]
+    file = tmp_path / "answer.parquet"
+    assert cli(*ask, "--format", "parquet", "--output", str(file)).returncode == 0
+    import pyarrow.parquet as pq
+
+    assert pq.read_table(file)["name"].to_pylist() == ["json"]

@@ -1,0 +1,117 @@
+"""Opening a store, directly and through the process that holds it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from otel_lightning.collector.store import (
+    StoreError,
+    is_select,
+    open_store,
+    server_file,
+    write_server,
+)
+
+RUNS = pa.table({"run_id": ["a", "b"], "command": ["policy", None]})
+
+
+def test_a_new_store_has_every_documented_table(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        names = store.query("SELECT table_name AS n FROM information_schema.tables")["n"]
+    documented = {
+        "spans", "logs", "llm_calls", "tool_calls", "agent_runs", "rewards", "arms", "rollouts",
+        "transitions", "runs", "policies",
+    }  # fmt: skip
+    assert documented <= set(names.to_pylist())
+
+
+def test_a_store_of_a_newer_schema_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    with open_store(path) as store:
+        store.execute("INSERT INTO schema_migrations VALUES (99, now()::TIMESTAMP)")
+    with pytest.raises(StoreError, match=r"has schema 99.*pip install -U otel-lightning"):
+        open_store(path)
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    path.write_text("hello")
+    with pytest.raises(StoreError, match="cannot be opened as a DuckDB store"):
+        open_store(path)
+    assert path.read_text() == "hello"
+
+
+def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="There is no store"):
+        open_store(tmp_path / "t.duckdb", read_only=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_held_by_a_silent_process_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    code = f"""
+import duckdb, time
+held = duckdb.connect({str(path)!r})
+print("up", flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(StoreError, match="held by another process"):
+            open_store(path)
+        holder.kill()
+
+
+def test_a_failed_replace_leaves_everything_as_it_was(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.insert("runs", RUNS)
+        with pytest.raises(StoreError):
+            store.replace("runs", pa.table({"run_id": ["c"], "no_such_column": [1]}))
+        assert store.query("SELECT run_id FROM runs ORDER BY 1")["run_id"].to_pylist() == ["a", "b"]
+
+
+def test_another_process_reads_and_writes_through_the_server(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    with open_store(path) as holder:
+        write_server(path, holder.serve("127.0.0.1:1"))
+        assert server_file(path).stat().st_mode & 0o777 == 0o600
+        code = f"""
+import pyarrow as pa
+from otel_lightning.collector.store import StoreError, open_store
+with open_store({str(path)!r}) as store:
+    assert store.server
+    store.insert("runs", pa.table({{"run_id": ["a", "it's"]}}))
+    store.replace("runs", pa.table({{"run_id": ["c"]}}), where="run_id = 'a'")
+    try:
+        store.replace("runs", pa.table({{"nope": ["d"]}}))
+    except StoreError:
+        pass
+    print(store.query("SELECT run_id FROM runs ORDER BY 1")["run_id"].to_pylist())
+"""
+        told = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert told.stdout == "['c', \"it's\"]\n"
+        tables = holder.query("SELECT table_name AS n FROM duckdb_tables()")["n"].to_pylist()
+        assert not [name for name in tables if name.startswith("staging")]
+    server_file(path).unlink()
+
+
+@pytest.mark.parametrize(
+    ("sql", "reads"),
+    [
+        ("SELECT 1", True),
+        ("FROM spans", True),
+        ("WITH a AS (SELECT 1) FROM a", True),
+        ("EXPLAIN SELECT 1", True),
+        ("DROP TABLE spans", False),
+        ("COPY spans TO 'x'", False),
+        ("SELECT 1; DROP TABLE spans", False),
+    ],
+)
+def test_only_a_single_reading_statement_is_a_select(sql: str, reads: bool) -> None:  # noqa: FBT001
+    assert is_select(sql) is reads

@@ -1,0 +1,100 @@
+"""Spans and logs as the store gives them, written by hand with only what a test is about."""
+
+import json
+from typing import Any
+
+from otel_lightning.collector.records import Event, Log, Span
+
+SECOND = 1_000_000_000
+
+
+def texts(values: dict[str, Any]) -> dict[str, str]:
+    """Return attribute values as the store keeps them: strings as they are, all else as JSON."""
+    return {
+        key: value if isinstance(value, str) else json.dumps(value) for key, value in values.items()
+    }
+
+
+def span(  # noqa: PLR0913 - a span has this many sides
+    attributes: dict[str, Any],
+    *,
+    trace: str = "t1",
+    id: str = "s1",  # noqa: A002
+    parent: str | None = None,
+    name: str = "span",
+    at: float = 0,
+    ends: float | None = None,
+    status: str = "UNSET",
+    message: str | None = None,
+    events: tuple[Event, ...] = (),
+    resource: dict[str, str] | None = None,
+    scope: str = "tests",
+) -> Span:
+    """Return a span that starts `at` seconds and takes one, unless it says when it ends."""
+    return Span(
+        trace_id=trace,
+        span_id=id,
+        parent_span_id=parent,
+        name=name,
+        kind="CLIENT",
+        start_ns=int(at * SECOND),
+        end_ns=int((at + 1 if ends is None else ends) * SECOND),
+        status_code=status,
+        status_message=message,
+        scope_name=scope,
+        scope_version=None,
+        resource={"service.name": "agent"} if resource is None else resource,
+        attributes=texts(attributes),
+        events=events,
+    )
+
+
+def log(  # noqa: PLR0913 - likewise
+    event_name: str,
+    attributes: dict[str, Any] | None = None,
+    *,
+    trace: str | None = None,
+    span_id: str | None = None,
+    body: Any = None,
+    at: float = 0,
+) -> Log:
+    """Return a log record that carries a named event."""
+    return Log(
+        time_ns=int(at * SECOND),
+        trace_id=trace,
+        span_id=span_id,
+        event_name=event_name,
+        body=body if body is None or isinstance(body, str) else json.dumps(body),
+        attributes=texts(attributes or {}),
+        resource={"service.name": "agent"},
+        scope_name="tests",
+    )
+
+
+def said(role: str, content: str) -> dict[str, Any]:
+    """Return a text message of the conventions."""
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
+
+
+def asked(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    """Return an assistant message that asks for a tool."""
+    part = {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+    return {"role": "assistant", "parts": [part]}
+
+
+def answered(call_id: str, response: str) -> dict[str, Any]:
+    """Return a tool's response."""
+    part = {"type": "tool_call_response", "id": call_id, "response": response}
+    return {"role": "tool", "parts": [part]}
+
+
+def chat(
+    history: list[dict[str, Any]], output: dict[str, Any], more: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the attributes of a model call that follows the conventions."""
+    return {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.input.messages": history,
+        "gen_ai.output.messages": [output],
+        **(more or {}),
+    }
