@@ -1,0 +1,1 @@
+"""Learn better agents from stored traces, offline, behind a held-out gate."""

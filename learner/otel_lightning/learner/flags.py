@@ -1,0 +1,126 @@
+"""A learned policy as a flagd flag file, which any language's OpenFeature SDK serves."""
+
+import copy
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from otel_lightning.learner.errors import DataError
+
+WHOLE = 10_000
+"""The weights of a flag add up to this, so a weight reads as hundredths of a per cent."""
+
+PROPENSITY = "lightning.propensity."
+POLICY_VERSION = "lightning.policy.version"
+
+
+def read_flag_file(path: Path, key: str) -> dict[str, Any]:
+    """Read a flagd flag file that has the flag `key`.
+
+    Raises:
+        DataError: If it is missing, is not JSON, lacks the flag, or serves it by rules that
+            would be lost.
+    """
+    try:
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise DataError(
+            f"There is no flag file at '{path}'. Give --flags the flagd file that serves '{key}'."
+        ) from error
+    except (OSError, ValueError) as error:
+        raise DataError(f"'{path}' is not a readable flagd flag file ({error}).") from error
+    flags = document.get("flags") if isinstance(document, dict) else None
+    if not isinstance(flags, dict) or not isinstance(flags.get(key), dict):
+        known = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
+        raise DataError(f"'{path}' has no flag '{key}'. Its flags: {known}.")
+    rules = sorted(set(flags[key].get("targeting") or {}) - {"fractional"})
+    if rules:
+        raise DataError(
+            f"Flag '{key}' in '{path}' is targeted by '{rules[0]}', which a learned policy would "
+            "replace. Only 'fractional' targeting can be learned."
+        )
+    return document
+
+
+def variants(document: Mapping[str, Any], key: str) -> list[str]:
+    """List the variants of a flag, in the order of the file."""
+    return list(document["flags"][key].get("variants") or {})
+
+
+def served(document: Mapping[str, Any], key: str) -> set[str]:
+    """Name the variants that the flag's targeting serves now."""
+    return {name for name, weight in _shares(document["flags"][key]) if weight > 0}
+
+
+def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
+    """Round probabilities to integer weights that add up to `WHOLE`, largest remainders first.
+
+    Example:
+        >>> integer_weights({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
+        {'a': 3334, 'b': 3333, 'c': 3333}
+    """
+    weights = {arm: int(WHOLE * share) for arm, share in probabilities.items()}
+    by_remainder = sorted(probabilities, key=lambda arm: weights[arm] - WHOLE * probabilities[arm])
+    for arm in by_remainder[: WHOLE - sum(weights.values())]:
+        weights[arm] += 1
+    return weights
+
+
+def with_policy(
+    document: Mapping[str, Any], key: str, weights: Mapping[str, int], version: str
+) -> dict[str, Any]:
+    """Put a policy into a flag file's content; all else stays as it was.
+
+    Args:
+        document: The content of the file.
+        key: The flag.
+        weights: Integer weight of each variant, in sum `WHOLE`.
+        version: Version of the policy.
+
+    Returns:
+        The new content: fractional targeting, and metadata that names each propensity.
+    """
+    changed = copy.deepcopy(dict(document))
+    flag = changed["flags"][key]
+    fractional = (flag.get("targeting") or {}).get("fractional") or []
+    bucketing = [part for part in fractional if not isinstance(part, list)]
+    flag["targeting"] = {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]}
+    metadata = flag.setdefault("metadata", {})
+    for name in [name for name in metadata if name.startswith(PROPENSITY)]:
+        del metadata[name]
+    metadata |= {PROPENSITY + arm: n / WHOLE for arm, n in weights.items()}
+    metadata[POLICY_VERSION] = version
+    return changed
+
+
+@contextmanager
+def staged(path: Path, document: Mapping[str, Any]) -> Iterator[None]:
+    """Put new content into a file in one step, once the block has ended well.
+
+    The content is on disk before the block begins, so little can fail after it.
+    """
+    path = path.resolve()
+    with NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:
+        staging = Path(file.name)
+        json.dump(document, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        if path.exists():
+            shutil.copymode(path, staging)
+        yield
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def _shares(flag: Mapping[str, Any]) -> list[tuple[str, int]]:
+    parts = (flag.get("targeting") or {}).get("fractional") or []
+    pairs = [part for part in parts if isinstance(part, list)]
+    return [(str(name), int(rest[0]) if rest else 1) for name, *rest in pairs]

@@ -1,0 +1,96 @@
+"""What the learner did, as rows of `runs` and `policies`."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from secrets import token_hex
+from typing import Any
+
+import polars as pl
+
+TIME = pl.Datetime("ns")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of a command, from its start."""
+
+    command: str
+    config: Mapping[str, Any]
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    suffix: str = field(default_factory=lambda: token_hex(2))
+
+    @property
+    def run_id(self) -> str:
+        """An id that sorts by time."""
+        return f"{self.started:%Y%m%dT%H%M%SZ}-{self.suffix}"
+
+    def ended(
+        self,
+        *,
+        outcome: str,
+        fingerprint: str,
+        metrics: Mapping[str, Any],
+        gate: Mapping[str, Any] | None = None,
+        artifact: str | None = None,
+    ) -> pl.DataFrame:
+        """Write the row of `runs`."""
+        row = {
+            "run_id": self.run_id,
+            "command": self.command,
+            "config": to_json(self.config),
+            "data_fingerprint": fingerprint,
+            "started": self.started.replace(tzinfo=None),
+            "ended": datetime.now(UTC).replace(tzinfo=None),
+            "metrics": to_json(metrics),
+            "gate": None if gate is None else to_json(gate),
+            "outcome": outcome,
+            "artifact": artifact,
+        }
+        schema = dict.fromkeys(row, pl.String()) | {"started": TIME, "ended": TIME}
+        return pl.DataFrame([row], schema=schema)
+
+    def policy(
+        self, key: str, probabilities: Mapping[str, float], parameters: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write the columns of `policies`, all but the status."""
+        return {
+            "key": key,
+            "version": self.run_id,
+            "arms": to_json(probabilities),
+            "parameters": to_json(parameters),
+            "run_id": self.run_id,
+            "created": self.started.replace(tzinfo=None),
+        }
+
+
+def with_status(policies: pl.DataFrame, policy: Mapping[str, Any], status: str) -> pl.DataFrame:
+    """Add a policy to those of its key; a live one retires the one before it."""
+    former = policies.filter(key=policy["key"])
+    if status == "live":
+        former = former.with_columns(status=pl.col("status").replace("live", "retired"))
+    schema: dict[str, pl.DataType] = dict.fromkeys(policies.columns, pl.String())
+    schema["created"] = TIME
+    new = pl.DataFrame([{**policy, "status": status}], schema=schema)
+    return pl.concat([former.select(pl.col(c).cast(t) for c, t in schema.items()), new])
+
+
+def fingerprint(frame: pl.DataFrame) -> str:
+    """Hash what was learned from, row by row as given."""
+    return sha256(frame.write_ndjson().encode()).hexdigest()
+
+
+def to_json(value: Any) -> str:
+    """Write a value as JSON that every reader takes: what is not finite becomes null."""
+    return json.dumps(_finite(value), allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,24 @@
+"""What the learner reads from the store, as polars frames; the statements lie in `sql/`."""
+
+from importlib import resources
+
+import polars as pl
+import pyarrow as pa
+
+from otel_lightning.collector.store import Store
+
+
+def read(store: Store, name: str) -> pl.DataFrame:
+    """Answer the statement `sql/<name>.sql`.
+
+    Args:
+        store: An open store.
+        name: `calls`, `rewards`, `rollouts`, `arms`, `completions` or `policies`.
+    """
+    statement = resources.files("otel_lightning.learner").joinpath("sql", f"{name}.sql")
+    return pl.DataFrame(store.query(statement.read_text(encoding="utf-8")))
+
+
+def arrow(frame: pl.DataFrame) -> pa.Table:
+    """Turn a frame into the plainest Arrow types, which every reader takes."""
+    return frame.to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -1,0 +1,125 @@
+"""A store of known rollouts, written the way the collector writes them."""
+
+import json
+from collections import defaultdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from otel_lightning.collector.store import open_store
+
+Row = dict[str, Any]
+
+
+def minute(number: int) -> datetime:
+    return datetime(2026, 11, 1, minute=number)  # noqa: DTZ001 - the store's UTC has no zone
+
+
+def message(role: str, text: str) -> Row:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+class Traces:
+    """Rows for a store; any column can be given by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._rows: dict[str, list[Row]] = defaultdict(list)
+
+    def call(self, rollout: str, step: int = 0, **columns: Any) -> None:
+        """Add a model call whose span id is `<rollout>.<step>`."""
+        name = f"{rollout}.{step}"
+        row = {
+            "trace_id": rollout,
+            "span_id": name,
+            "rollout_id": rollout,
+            "step": step,
+            "start_time": minute(0) + timedelta(seconds=step),
+            "end_time": minute(0) + timedelta(seconds=step + 1),
+            "finish_reason": "stop",
+            "response_id": f"response-{name}",
+            "input_messages": json.dumps([message("user", f"question {name}")]),
+            "output_messages": json.dumps([message("assistant", f"answer {name}")]),
+        }
+        self._rows["llm_calls"].append(row | columns)
+
+    def reward(self, rollout: str | None, value: float, **columns: Any) -> None:
+        """Add a judgement of a whole rollout."""
+        row = {
+            "reward_id": str(len(self._rows["reward_events"])),
+            "rollout_id": rollout,
+            "name": "task_success",
+            "value": value,
+            "time": minute(1),
+        }
+        self._rows["reward_events"].append(row | columns)
+
+    def arm(self, rollout: str, arm: str, propensity: float | None, **columns: Any) -> None:
+        """Add a choice for the flag `support-prompt`."""
+        row = {
+            "trace_id": rollout,
+            "rollout_id": rollout,
+            "key": "support-prompt",
+            "arm": arm,
+            "propensity": propensity,
+            "policy_version": "uniform",
+            "time": minute(0),
+        }
+        self._rows["arms"].append(row | columns)
+
+    def task(self, rollout: str, task: str) -> None:
+        """Say which task a rollout was about."""
+        self._rows["rollout_tasks"].append({"rollout_id": rollout, "task_id": task})
+
+    def store(self) -> str:
+        """Write what was added, and name the store."""
+        with open_store(self.path) as store:
+            for name, rows in self._rows.items():
+                frame = pl.DataFrame(rows, infer_schema_length=None)
+                store.insert(name, frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
+        self._rows.clear()
+        return str(self.path)
+
+    def ask(self, statement: str) -> list[Row]:
+        """Answer a SELECT from the store."""
+        with open_store(self.path, create=False) as store:
+            rows: list[Row] = store.query(statement).to_pylist()
+        return rows
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Traces:
+    return Traces(tmp_path / "traces.duckdb")
+
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<{{ message.role }}> {{ message.content }} "
+    "{% for call in message.tool_calls or [] %}<call> {{ call.function.name }} "
+    "{% for value in call.function.arguments.values() %}{{ value }} {% endfor %}{% endfor %}"
+    "<end> {% endfor %}{% if add_generation_prompt %}<assistant> {% endif %}"
+)
+"""A word is a token; a turn is `<role> words <end>`."""
+
+SPECIAL = ["<pad>", "<end>", "<unk>", "<system>", "<user>", "<assistant>", "<tool>", "<call>"]
+WORDS = ["lookup", "refund", "return", "status", "left", "right", "up", "down"]
+VOCABULARY = [*SPECIAL, *WORDS, *(str(number) for number in range(15))]
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> Any:
+    """A tokenizer of a few words, made here."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    pad, end, unknown, *_ = SPECIAL
+    number = {word: i for i, word in enumerate(VOCABULARY)}
+    words = Tokenizer(models.WordLevel(number, unk_token=unknown))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token=pad, eos_token=end, unk_token=unknown
+    )
+    made.chat_template = CHAT_TEMPLATE
+    return made

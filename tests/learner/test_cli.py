@@ -1,0 +1,79 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from otel_lightning.learner.cli import cli
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+HEAVY = ["torch", "transformers", "trl", "datasets", "polars", "duckdb", "pyarrow"]
+
+
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, json\n"
+        "from otel_lightning.learner.__main__ import main\n"
+        "sys.argv = ['lightning-learn', *sys.argv[1:]]\n"
+        "try:\n    main()\n"
+        f"finally:\n    print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))\n"
+    )
+    for arguments in (["--help"], ["weights", "--help"]):
+        command = [sys.executable, "-c", program, *arguments]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert "Usage: lightning-learn" in answer
+        assert json.loads(answer.splitlines()[-1]) == []
+
+
+def test_missing_package_is_one_sentence() -> None:
+    program = (
+        "import sys; sys.modules['polars'] = None\n"
+        "from otel_lightning.learner.__main__ import main\n"
+        "sys.argv = ['lightning-learn', 'transitions']\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "lightning-learn needs the package 'polars'. Install it with: "
+        "pip install 'otel-lightning[learner]' (in a checkout: pip install -e '.[learner]')\n"
+    )
+
+
+@pytest.mark.parametrize("command", sorted(cli.commands))
+def test_every_option_has_an_environment_variable(command: str) -> None:
+    for parameter in cli.commands[command].params:
+        assert isinstance(parameter, click.Option)
+        assert str(parameter.envvar).startswith("LIGHTNING_")
+
+
+def test_store_can_come_from_the_environment(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 0.5)
+    environment = {"LIGHTNING_STORE": traces.store()}
+    result = CliRunner(env=environment).invoke(cli, ["transitions"], catch_exceptions=False)
+    assert result.exit_code == 0
+    assert (
+        "1 transitions from 1 of 1 rollouts (0 without a reward or a completion)" in result.output
+    )
+    assert "Mean reward 0.5000." in result.output
+
+
+def test_missing_store_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["transitions", "--store", f"{tmp_path}/none.duckdb"])
+    assert result.exit_code == 1
+    assert "Error: There is no store at" in result.stderr
+
+
+def test_wrong_usage_is_exit_code_2() -> None:
+    result = CliRunner().invoke(cli, ["transitions", "--credit", "gea"])
+    assert result.exit_code == 2
+    assert "'gea' is not one of 'identical', 'return_to_go', 'group'" in result.stderr

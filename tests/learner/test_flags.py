@@ -1,0 +1,133 @@
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openfeature import api
+from openfeature.contrib.provider.flagd import FlagdProvider
+from openfeature.contrib.provider.flagd.config import ResolverType
+from openfeature.evaluation_context import EvaluationContext
+
+from otel_lightning.learner import flags
+from otel_lightning.learner.errors import DataError
+
+DOCUMENT: dict[str, Any] = {
+    "$schema": "https://flagd.dev/schema/v0/flags.json",
+    "flags": {
+        "support-prompt": {
+            "state": "ENABLED",
+            "variants": {"brief": "Be brief.", "careful": "Prüfe alles.", "old": "Hm."},
+            "defaultVariant": "brief",
+            "targeting": {
+                "fractional": [{"var": "targetingKey"}, ["brief", 50], ["careful", 50], ["old", 0]]
+            },
+            "metadata": {"owner": "support", "lightning.propensity.old": 0.1},
+        },
+        "other": {"state": "DISABLED", "variants": {"on": True}, "defaultVariant": "on"},
+    },
+}
+
+
+def write(path: Path, document: Any) -> Path:
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_only_targeting_and_our_metadata_change() -> None:
+    before = copy.deepcopy(DOCUMENT)
+    changed = flags.with_policy(DOCUMENT, "support-prompt", {"brief": 500, "careful": 9500}, "v1")
+    assert before == DOCUMENT
+    flag = changed["flags"]["support-prompt"]
+    assert flag.pop("targeting") == {
+        "fractional": [{"var": "targetingKey"}, ["brief", 500], ["careful", 9500]]
+    }
+    assert flag.pop("metadata") == {
+        "owner": "support",
+        "lightning.propensity.brief": 0.05,
+        "lightning.propensity.careful": 0.95,
+        "lightning.policy.version": "v1",
+    }
+    del (
+        before["flags"]["support-prompt"]["targeting"],
+        before["flags"]["support-prompt"]["metadata"],
+    )
+    assert changed == before
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=1, max_size=12))
+def test_integer_weights_add_up_and_are_near_the_probabilities(parts: list[float]) -> None:
+    probabilities = {str(i): part / sum(parts) for i, part in enumerate(parts)}
+    weights = flags.integer_weights(probabilities)
+    assert sum(weights.values()) == flags.WHOLE
+    for arm, share in probabilities.items():
+        assert abs(weights[arm] - flags.WHOLE * share) < 1 + 1e-6
+
+
+def test_stock_flagd_provider_serves_the_learned_fractions(tmp_path: Path) -> None:
+    weights = {"brief": 2000, "careful": 8000}
+    path = write(
+        tmp_path / "flags.json", flags.with_policy(DOCUMENT, "support-prompt", weights, "v1")
+    )
+    provider = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(path))
+    api.set_provider_and_wait(provider)
+    try:
+        client = api.get_client()
+        answers = [
+            client.get_string_details("support-prompt", "", EvaluationContext(f"ticket-{i}"))
+            for i in range(1000)
+        ]
+    finally:
+        api.shutdown()
+    served = sum(answer.variant == "careful" for answer in answers) / len(answers)
+    # Three binomial standard deviations of 1000 draws at 0.8 are 0.038.
+    assert abs(served - 0.8) < 0.038
+    assert answers[0].flag_metadata["lightning.propensity.careful"] == 0.8
+    assert answers[0].flag_metadata["lightning.policy.version"] == "v1"
+
+
+def test_staged_file_appears_only_when_the_block_ends_well(tmp_path: Path) -> None:
+    path = write(tmp_path / "flags.json", {"flags": {}})
+    with pytest.raises(RuntimeError), flags.staged(path, DOCUMENT):
+        raise RuntimeError
+    assert json.loads(path.read_text()) == {"flags": {}}
+    with flags.staged(path, DOCUMENT):
+        assert json.loads(path.read_text()) == {"flags": {}}
+    assert json.loads(path.read_text(encoding="utf-8")) == DOCUMENT
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_staged_file_keeps_its_permissions(tmp_path: Path) -> None:
+    path = write(tmp_path / "flags.json", {})
+    path.chmod(0o644)
+    with flags.staged(path, DOCUMENT):
+        pass
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", r"flags\.json' is not a readable flagd flag file"),
+        ("[]", r"has no flag 'support-prompt'\. Its flags: none\."),
+        ('{"flags": {"a": {}, "b": {}}}', r"has no flag 'support-prompt'\. Its flags: a, b\."),
+        (
+            '{"flags": {"support-prompt": {"targeting": {"if": []}}}}',
+            r"is targeted by 'if', which a learned policy would replace",
+        ),
+    ],
+)
+def test_flag_file_that_does_not_fit_is_an_error(
+    tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "flags.json"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        flags.read_flag_file(path, "support-prompt")
+
+
+def test_missing_flag_file_is_an_error_that_names_it(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"There is no flag file at '.*none\.json'\."):
+        flags.read_flag_file(tmp_path / "none.json", "support-prompt")

@@ -1,0 +1,106 @@
+import math
+
+import numpy as np
+import pytest
+
+from otel_lightning.learner.examples import Example
+from otel_lightning.learner.gate import Verdict
+from otel_lightning.learner.held_out import (
+    Likelihoods,
+    judge_weights,
+    mean_token_logprobs,
+    usable,
+)
+
+HALF = math.log(0.5)
+
+
+def example(rollout: str, reward: float, **columns: object) -> Example:
+    row = {
+        "rollout_id": rollout,
+        "task": rollout,
+        "split": "heldout",
+        "state_hash": rollout,
+        "prompt": (1,),
+        "completion": (2,),
+        "logprob": HALF,
+        "temperature": 1.0,
+        "reward": reward,
+        "advantage": reward,
+    }
+    return Example(**(row | columns))  # type: ignore[arg-type]
+
+
+def judge(examples: list[Example], before: list[float], after: list[float]) -> Verdict:
+    likelihoods = Likelihoods(np.array(before), np.array(after))
+    return judge_weights(examples, likelihoods, threshold=0.0, clip=10.0, seed=0)
+
+
+def coin(rollouts: int = 40, **columns: object) -> list[Example]:
+    """Every second rollout succeeded; the behavior policy chose by a coin."""
+    return [example(str(i), float(i % 2), **columns) for i in range(rollouts)]
+
+
+def learned(examples: list[Example], good: float = 0.9) -> list[float]:
+    return [math.log(good if e.reward else 1 - good) for e in examples]
+
+
+def test_value_is_that_of_the_new_weights() -> None:
+    examples = coin()
+    verdict = judge(examples, [HALF] * 40, learned(examples))
+    assert verdict.passed
+    assert verdict.behavior_value == 0.5
+    assert verdict.value == pytest.approx(0.9)
+
+
+def test_weight_of_a_rollout_is_the_product_over_its_calls() -> None:
+    examples = [
+        example(str(i), float(i % 2) if step else 0.0, task=str(i), advantage=float(i % 2))
+        for i in range(40)
+        for step in range(2)
+    ]
+    after = [math.log(0.6 if e.advantage else 0.4) for e in examples]
+    verdict = judge(examples, [HALF] * 80, after)
+    assert verdict.rollouts == 40
+    assert verdict.value == pytest.approx(0.36 / (0.36 + 0.16))
+
+
+@pytest.mark.parametrize("columns", [{"logprob": None}, {"logprob": -9.0, "temperature": 0.7}])
+def test_model_before_stands_in_where_logprobs_are_missing_or_ambiguous(
+    columns: dict[str, float | None],
+) -> None:
+    examples = coin(**columns)
+    verdict = judge(examples, [HALF] * 40, learned(examples))
+    assert verdict.value == pytest.approx(0.9)
+
+
+def test_weights_that_forget_the_form_are_refused() -> None:
+    # Success looks likelier relative to failure, yet both were given up for something unseen.
+    examples = coin()
+    after = [HALF - 2 if e.reward else HALF - 6 for e in examples]
+    verdict = judge(examples, [HALF] * 40, after)
+    assert verdict.gain > 0.4
+    assert verdict.refusals == (
+        "good held-out completions became less likely: -0.6931 to -2.6931 a token",
+    )
+
+
+def test_nothing_held_out_is_refused() -> None:
+    verdict = judge([], [], [])
+    assert not verdict.passed
+    assert "0 held-out tasks are too few" in verdict.refusals[0]
+
+
+def test_mean_token_logprob_counts_tokens_of_good_completions_only() -> None:
+    examples = [
+        example("a", 1.0, completion=(2, 3, 4)),
+        example("b", 1.0),
+        example("c", 0.0),
+    ]
+    likelihoods = Likelihoods(np.array([-3.0, -1.0, -50.0]), np.array([-1.0, -1.0, -50.0]))
+    assert mean_token_logprobs(examples, likelihoods, 0.0) == (-1.0, -0.5)
+
+
+def test_rollouts_that_are_greedy_or_not_whole_cannot_be_weighed() -> None:
+    examples = [example("a", 1.0), example("b", 1.0, temperature=0.0), example("c", 1.0)]
+    assert [e.rollout_id for e in usable(examples, ["c"])] == ["a"]

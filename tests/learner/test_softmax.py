@@ -1,0 +1,84 @@
+import numpy as np
+import pytest
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.off_policy import METHODS
+from otel_lightning.learner.softmax import (
+    GRADIENTS,
+    Choices,
+    Settings,
+    learn,
+    reward_model,
+    seen_by,
+)
+
+MEANS = np.array([0.55, 0.60, 0.75, 0.45])
+BEST = 2
+UNIFORM = np.full(4, 0.25)
+
+
+def bandit(seed: int, behavior: np.ndarray, count: int = 400) -> Choices:
+    rng = np.random.default_rng(seed)
+    taken = rng.choice(4, size=count, p=behavior)
+    rewards = (rng.random(count) < MEANS[taken]).astype(float)
+    return Choices(("a", "b", "c", "d"), taken, behavior[taken], rewards, np.arange(count))
+
+
+@pytest.mark.parametrize("estimator", sorted(GRADIENTS))
+def test_it_learns_the_best_arm_of_a_bandit(estimator: str) -> None:
+    settings = Settings(estimator=estimator, floor=0.02)
+    learned = np.array([learn(bandit(seed, UNIFORM), settings) for seed in range(20)])
+    best_possible = 0.94 * MEANS[BEST] + 0.02 * (MEANS.sum() - MEANS[BEST])
+    regret = best_possible - learned @ MEANS
+    assert regret.mean() < 0.15 * (best_possible - UNIFORM @ MEANS)
+
+
+def test_skewed_logging_does_not_hide_the_best_arm() -> None:
+    behavior = np.array([0.7, 0.1, 0.1, 0.1])
+    probabilities = learn(bandit(0, behavior, count=4000), Settings())
+    assert probabilities.argmax() == BEST
+
+
+def test_no_arm_falls_below_the_floor() -> None:
+    probabilities = learn(bandit(0, UNIFORM), Settings(floor=0.1))
+    assert probabilities.min() >= 0.1
+    assert probabilities.sum() == pytest.approx(1)
+
+
+def test_learning_is_deterministic() -> None:
+    first, second = (learn(bandit(3, UNIFORM), Settings()) for _ in range(2))
+    assert first.tolist() == second.tolist()
+
+
+def test_strong_pull_keeps_what_was_served() -> None:
+    behavior = np.array([0.4, 0.3, 0.2, 0.1])
+    probabilities = learn(bandit(0, behavior, 4000), Settings(kl_weight=50, floor=0.01))
+    assert probabilities == pytest.approx(behavior, abs=0.03)
+
+
+def test_arm_never_tried_is_not_preferred() -> None:
+    choices = bandit(0, np.array([0.4, 0.3, 0.3, 0.0]))
+    for estimator in GRADIENTS:
+        assert learn(choices, Settings(estimator=estimator))[3] < 0.06
+
+
+@pytest.mark.parametrize("estimator", sorted(GRADIENTS))
+def test_gradient_is_the_derivative_of_the_estimate(estimator: str) -> None:
+    choices = bandit(5, np.array([0.4, 0.3, 0.2, 0.1]))
+    pi, model = np.array([0.1, 0.2, 0.3, 0.4]), reward_model(choices)
+
+    def value(probabilities: np.ndarray) -> float:
+        return METHODS[estimator](seen_by(choices, probabilities, model)).value
+
+    step = 1e-6 * np.eye(4)
+    numeric = [(value(pi + s) - value(pi - s)) / 2e-6 for s in step]
+    assert GRADIENTS[estimator](choices)(pi) == pytest.approx(numeric, abs=1e-6)
+
+
+def test_every_estimator_can_be_maximised() -> None:
+    assert GRADIENTS.keys() == METHODS.keys()
+
+
+def test_floor_that_leaves_nothing_to_learn_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"A floor of 0\.3 for 4 arms .* below 0\.25"):
+        learn(bandit(0, UNIFORM), Settings(floor=0.3))
