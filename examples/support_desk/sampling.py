@@ -1,0 +1,153 @@
+"""Sampling from a causal model, many requests in one batch, with the logprob of each token.
+
+Logprobs are natural logarithms under the distribution that the token was drawn from, temperature
+included. At temperature 0 the most likely token is certain, so its logprob is 0.
+"""
+
+import queue
+import random
+import threading
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from transformers import PreTrainedModel
+
+MAX_BATCH = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One completion to sample. With a seed its draws do not depend on what else is running."""
+
+    prompt_ids: tuple[int, ...]
+    temperature: float = 1.0
+    max_tokens: int = 64
+    seed: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """Sampled tokens, the end token included, and the logprob of each."""
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: Literal["stop", "length"]
+
+
+class Draw(NamedTuple):
+    """The next token of each row and its logprob, both of shape [rows]."""
+
+    tokens: torch.Tensor
+    logprobs: torch.Tensor
+
+
+@torch.inference_mode()
+def sample(model: PreTrainedModel, requests: Sequence[Request]) -> list[Completion]:
+    """Sample a completion for each request, all of them in step."""
+    end = model.generation_config.eos_token_id
+    limits = torch.tensor([request.max_tokens for request in requests])
+    temperatures = torch.tensor([request.temperature for request in requests])
+    rngs = [random.Random(request.seed) for request in requests]
+    decoder = _decode(model, [request.prompt_ids for request in requests])
+    logits = next(decoder)
+    draws: list[Draw] = []
+    is_done = torch.zeros(len(requests), dtype=torch.bool)
+    while True:
+        uniforms = torch.tensor([rng.random() for rng in rngs], dtype=torch.float64)
+        draws.append(draw(logits, temperatures, uniforms))
+        is_done |= (draws[-1].tokens == end) | (limits <= len(draws))
+        if is_done.all():
+            break
+        logits = decoder.send(draws[-1].tokens)
+    tokens = torch.stack([step.tokens for step in draws], dim=1).tolist()
+    logprobs = torch.stack([step.logprobs for step in draws], dim=1).tolist()
+    return [
+        _completion(row_tokens, row_logprobs, request.max_tokens, end)
+        for row_tokens, row_logprobs, request in zip(tokens, logprobs, requests, strict=True)
+    ]
+
+
+def draw(logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tensor) -> Draw:
+    """Draw one token a row by inverting the cumulative distribution.
+
+    Args:
+        logits: Shape [rows, vocabulary].
+        temperatures: Shape [rows]; 0 takes the most likely token.
+        uniforms: Numbers from [0, 1), shape [rows].
+    """
+    greedy = temperatures == 0
+    scale = torch.where(greedy, 1.0, temperatures)[:, None]
+    logprobs = torch.log_softmax(logits.double() / scale, dim=-1)
+    below = (logprobs.exp().cumsum(-1) <= uniforms[:, None]).sum(-1)
+    # Rounding can leave the last sum just under 1, and a draw above it.
+    drawn = below.clamp(max=logits.shape[-1] - 1)
+    tokens = torch.where(greedy, logits.argmax(-1), drawn)
+    chosen = logprobs.gather(-1, tokens[:, None])[:, 0]
+    return Draw(tokens, torch.where(greedy, 0.0, chosen))
+
+
+def _decode(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]]
+) -> Generator[torch.Tensor, torch.Tensor, None]:
+    """Yield the logits after the prompts, then after each column of tokens sent."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
+    mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    cache = None
+    while True:
+        positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        out = model(
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        cache = out.past_key_values
+        ids = (yield out.logits[:, -1])[:, None]
+        mask = torch.nn.functional.pad(mask, (0, 1), value=1)
+
+
+def _completion(
+    tokens: Sequence[int], logprobs: Sequence[float], max_tokens: int, end: int
+) -> Completion:
+    length = min(tokens.index(end) + 1 if end in tokens else len(tokens), max_tokens)
+    reason: Literal["stop", "length"] = "stop" if tokens[length - 1] == end else "length"
+    return Completion(tuple(tokens[:length]), tuple(logprobs[:length]), reason)
+
+
+class Sampler:
+    """A thread that samples whatever is waiting in one batch, then whatever came meanwhile."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._waiting: queue.Queue[tuple[Request, Future[Completion]]] = queue.Queue()
+        threading.Thread(target=self._work, name="sampler", daemon=True).start()
+
+    def submit(self, request: Request) -> Future[Completion]:
+        """Ask for a completion."""
+        future: Future[Completion] = Future()
+        self._waiting.put((request, future))
+        return future
+
+    def _work(self) -> None:
+        torch.set_num_threads(1)
+        while True:
+            batch = [self._waiting.get()]
+            while len(batch) < MAX_BATCH and not self._waiting.empty():
+                batch.append(self._waiting.get())
+            self._answer([request for request, _ in batch], [future for _, future in batch])
+
+    def _answer(self, requests: Sequence[Request], futures: Sequence[Future[Completion]]) -> None:
+        try:
+            completions = sample(self._model, requests)
+        except Exception as error:  # noqa: BLE001 - whoever waits for the future raises it
+            for future in futures:
+                future.set_exception(error)
+            return
+        for future, completion in zip(futures, completions, strict=True):
+            future.set_result(completion)

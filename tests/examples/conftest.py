@@ -1,0 +1,92 @@
+"""The support desk's scripts, as modules to import and as processes to run."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import openai
+import pytest
+
+DESK = Path(__file__).parents[2] / "examples" / "support_desk"
+sys.path.insert(0, str(DESK))
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running model server, and a client of it."""
+
+    client: openai.OpenAI
+    url: str
+    name: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {"OPENAI_BASE_URL": self.url, "OPENAI_API_KEY": "none"}
+
+
+class Desk:
+    """The scripts of the example, run as its readers run them."""
+
+    def start(
+        self, script: str, *arguments: object, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, DESK / script, *map(str, arguments)],
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def run(self, script: str, *arguments: object, **environment: str) -> str:
+        finished = self.start(script, *arguments, **environment)
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
+
+    @contextlib.contextmanager
+    def serve(self, model: Path) -> Iterator[Server]:
+        port_file = model.with_name(f"{model.name}.port")
+        script = str(DESK / "server.py")
+        options = ("--model", str(model), "--port", "0", "--port-file", str(port_file))
+        process = subprocess.Popen([sys.executable, script, *options])
+        try:
+            url = f"http://127.0.0.1:{_wait_for(port_file, process)}/v1"
+            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+            yield Server(client, url, model.name)
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def _wait_for(port_file: Path, process: subprocess.Popen[bytes]) -> int:
+    deadline = time.monotonic() + 60
+    while not port_file.exists():
+        assert process.poll() is None, "the server ended"
+        assert time.monotonic() < deadline, "the server did not start"
+        time.sleep(0.1)
+    return int(port_file.read_text())
+
+
+@pytest.fixture(scope="session")
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.fixture(scope="session")
+def beginner(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model trained for a few steps: it knows how a tool call looks, and little else."""
+    folder = tmp_path_factory.mktemp("models") / "beginner"
+    desk.run("model.py", "--output", folder, "--steps", 130)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(desk: Desk, beginner: Path) -> Iterator[Server]:
+    with desk.serve(beginner) as server:
+        yield server

@@ -1,0 +1,219 @@
+"""The support desk's server: its sampling, its wire format, the real OpenAI client."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+import torch
+from chat import Reply, ToolCall, decode, parse_reply, prompt_ids
+from chat_answer import make_choice
+from sampling import Completion, Request, draw, sample
+from tools import TOOLS
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+
+def ask(server: Any, **options: Any) -> Any:
+    messages = [
+        {"role": "system", "content": "You work at a support desk. Be careful."},
+        {"role": "user", "content": "Where is order A11?"},
+    ]
+    defaults = {"model": server.name, "messages": messages, "tools": TOOLS, "seed": 7}
+    return server.client.chat.completions.create(**(defaults | options))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "lookup", "argu',
+        '<tool_call>{"name": "lookup"}</tool_call>',
+        '<tool_call>["lookup"]</tool_call>',
+        '<tool_call>{"name": 5, "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "lookup", "arguments": "A11"}</tool_call>',
+        '<tool_call>{"name": "lookup", "arguments": {}}</tool_call> and so on',
+        "<tool_call><tool_call>",
+        "",
+    ],
+)
+def test_a_malformed_tool_call_is_plain_text(text: str) -> None:
+    assert parse_reply(text) == Reply(content=text)
+
+
+def test_text_before_two_tool_calls_is_kept() -> None:
+    call = '<tool_call>{"name": "lookup", "arguments": {"order": "A1%d"}}</tool_call>'
+    calls = tuple(ToolCall("lookup", f'{{"order": "A1{number}"}}') for number in (1, 2))
+    assert parse_reply("Let me see." + call % 1 + call % 2) == Reply("Let me see.", calls)
+
+
+def test_a_served_malformed_tool_call_is_text_content(beginner: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(beginner)
+    text = '<tool_call>{"name": "lookup", "argu'
+    ids = tuple(tokenizer.encode(text))
+    choice = make_choice(0, Completion(ids, (0.0,) * len(ids), "length"), tokenizer)
+    assert choice.message == {"role": "assistant", "content": text}
+    assert choice.finish_reason == "length"
+    assert "".join(choice.pieces) == text
+
+
+def test_a_streamed_character_of_several_tokens_is_never_cut(beginner: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(beginner)
+    ids = tuple(tokenizer.encode("5 €!"))
+    choice = make_choice(0, Completion(ids, (0.0,) * len(ids), "length"), tokenizer)
+    assert [piece for piece in choice.pieces if piece] == ["5", " ", "€", "!"]
+
+
+def test_tokens_are_drawn_by_inverting_the_cumulative_distribution() -> None:
+    uniforms = torch.tensor([0.0, 0.49, 0.51, 0.74, 0.76, 0.999], dtype=torch.float64)
+    logits = torch.tensor([0.5, 0.25, 0.25]).log().expand(6, 3)
+    tokens, logprobs = draw(logits, torch.ones(6), uniforms)
+    assert tokens.tolist() == [0, 0, 1, 1, 2, 2]
+    assert logprobs.exp().tolist() == pytest.approx([0.5, 0.5, 0.25, 0.25, 0.25, 0.25])
+
+
+def test_temperature_is_part_of_the_logprob_and_zero_is_certain() -> None:
+    logits = torch.tensor([0.8, 0.2]).log().expand(2, 2)
+    uniforms = torch.tensor([0.95, 0.95], dtype=torch.float64)
+    tokens, logprobs = draw(logits, torch.tensor([0.5, 0.0]), uniforms)
+    # At temperature 1/2 the probabilities are squared and normalised: 0.64 and 0.04 of 0.68.
+    assert tokens.tolist() == [1, 0]
+    assert logprobs.exp().tolist() == pytest.approx([0.04 / 0.68, 1.0])
+
+
+def test_a_seeded_request_is_answered_alike_alone_and_in_a_batch(beginner: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(beginner)
+    tokenizer = AutoTokenizer.from_pretrained(beginner)
+    texts = ["Where is order A11?", "Hello", "Please refund order B12. " * 4]
+    prompts = [prompt_ids(tokenizer, [{"role": "user", "content": text}], TOOLS) for text in texts]
+    requests = [Request(tuple(prompt), seed=str(len(prompt))) for prompt in prompts]
+    batch = sample(model, requests)
+    for request, together in zip(requests, batch, strict=True):
+        (alone,) = sample(model, [request])
+        assert alone.token_ids == together.token_ids
+        assert alone.logprobs == pytest.approx(together.logprobs, abs=1e-4)
+
+
+def test_a_later_prompt_begins_with_the_ids_of_the_earlier_prompt_and_reply(beginner: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(beginner)
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Where is order A11?"}]
+    function = {"name": "lookup", "arguments": '{"order": "A11"}'}
+    later = [
+        *messages,
+        {"role": "assistant", "content": None, "tool_calls": [{"function": function}]},
+        {"role": "tool", "content": '{"case": "missing-packed"}'},
+    ]
+    text = '<tool_call>{"name": "lookup", "arguments": {"order": "A11"}}</tool_call><|end|>'
+    earlier = prompt_ids(tokenizer, messages, TOOLS) + tokenizer.encode(text)
+    assert prompt_ids(tokenizer, later, TOOLS)[: len(earlier)] == earlier
+
+
+def test_an_openai_client_finds_the_model(server: Any) -> None:
+    assert [entry.id for entry in server.client.models.list()] == [server.name]
+
+
+def test_token_ids_decode_to_the_text(server: Any, beginner: Path) -> None:
+    answer = ask(server, logprobs=True, extra_body={"return_token_ids": True}, tools=[])
+    tokenizer = AutoTokenizer.from_pretrained(beginner)
+    choice = answer.choices[0]
+    assert decode(tokenizer, choice.token_ids) == text_of(choice.message)
+    assert [token.token for token in choice.logprobs.content] == [
+        decode(tokenizer, [token], show_special=True) for token in choice.token_ids
+    ]
+    assert answer.usage.completion_tokens == len(choice.token_ids)
+    assert answer.usage.prompt_tokens == len(answer.prompt_token_ids)
+    assert "Where is order A11?<|end|>" in tokenizer.decode(answer.prompt_token_ids)
+
+
+def text_of(message: Any) -> str:
+    calls = "".join(
+        f'<tool_call>{{"name": "{call.function.name}", "arguments": {call.function.arguments}}}'
+        "</tool_call>"
+        for call in message.tool_calls or []
+    )
+    return (message.content or "") + calls
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0])
+def test_logprobs_are_those_of_a_forward_pass_at_the_temperature(
+    server: Any, beginner: Path, temperature: float
+) -> None:
+    answer = ask(
+        server, temperature=temperature, logprobs=True, extra_body={"return_token_ids": True}
+    )
+    prompt, completion = answer.prompt_token_ids, answer.choices[0].token_ids
+    model = AutoModelForCausalLM.from_pretrained(beginner)
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt + completion])).logits[0, len(prompt) - 1 : -1]
+    logprobs = torch.log_softmax(logits / temperature, dim=-1)
+    expected = sum(logprobs[step, token].item() for step, token in enumerate(completion))
+    served = math.fsum(token.logprob for token in answer.choices[0].logprobs.content)
+    assert served == pytest.approx(expected, abs=1e-3)
+
+
+def test_a_stream_says_what_the_whole_answer_says(server: Any) -> None:
+    options = {"logprobs": True, "extra_body": {"return_token_ids": True}, "n": 2}
+    whole = ask(server, **options)
+    chunks = list(ask(server, stream=True, stream_options={"include_usage": True}, **options))
+    assert {chunk.id for chunk in chunks} == {chunks[0].id}
+    assert chunks[-1].usage == whole.usage
+    for choice in whole.choices:
+        parts = [part for chunk in chunks for part in chunk.choices if part.index == choice.index]
+        assert "".join(text_of(part.delta) for part in parts) == text_of(choice.message)
+        assert [
+            token for part in parts for token in (part.model_extra or {}).get("token_ids", [])
+        ] == choice.token_ids
+        assert parts[-1].finish_reason == choice.finish_reason
+
+
+def test_every_answer_and_every_tool_call_has_an_id_of_its_own(server: Any) -> None:
+    answers = [ask(server, n=8, seed=number) for number in range(4)]
+    calls = [
+        call.id
+        for answer in answers
+        for choice in answer.choices
+        for call in choice.message.tool_calls or []
+    ]
+    ids = [answer.id for answer in answers] + calls
+    assert calls
+    assert len(set(ids)) == len(ids)
+    assert all(answer.id.startswith("chatcmpl-") for answer in answers)
+    assert all(call.startswith("call_") for call in calls)
+
+
+def test_max_tokens_cuts_the_answer(server: Any) -> None:
+    answer = ask(server, max_tokens=1)
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.completion_tokens == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"n": 0}, "n"),
+        ({"top_p": 0.5}, "top_p"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "poet", "content": "x"}]}, "messages.0.role"),
+        ({"max_tokens": 10_000}, "messages"),
+    ],
+)
+def test_a_bad_request_is_refused_and_told_why(
+    server: Any, options: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(server, **options)
+    assert caught.value.param == says
+
+
+def test_an_unknown_model_or_route_is_not_found(server: Any) -> None:
+    with pytest.raises(openai.NotFoundError, match=f"Known: {server.name}"):
+        ask(server, model="other")
+    with pytest.raises(openai.NotFoundError):
+        server.client.embeddings.create(model=server.name, input="x")
+
+
+def test_a_server_without_a_model_says_how_to_make_one(desk: Any, tmp_path: Path) -> None:
+    finished = desk.start("server.py", "--model", tmp_path / "none", "--port", 0)
+    assert finished.returncode == 1
+    assert "Make one with: python model.py --output" in finished.stderr
+    assert "Traceback" not in finished.stderr
