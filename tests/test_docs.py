@@ -1,0 +1,58 @@
+"""Every command, option, table and column is documented, and nothing that is not there."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from otel_lightning.collector.cli import main as ingest
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.cli import cli as learn
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text()
+TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text()
+INTERNAL = {"schema_migrations", "spool_position", "stale", "trace_keys"}
+
+Groups = {"lightning-ingest": ingest, "lightning-learn": learn}
+
+
+def section(page: str, heading: str) -> str:
+    """The text under a heading, up to the next one of any level."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", page, re.MULTILINE | re.DOTALL)
+    assert found, f"no heading '{heading}'"
+    return found[1]
+
+
+@pytest.mark.parametrize("program", Groups)
+def test_every_command_and_option_is_documented(program: str) -> None:
+    for name, command in Groups[program].commands.items():
+        text = section(COMMANDS, f"`{program} {name}`")
+        options = [p for p in command.params if isinstance(p, click.Option)]
+        spelled = {o for option in options for o in option.opts if o.startswith("--")}
+        documented = set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE))
+        assert documented == spelled - {"--help"}
+
+
+@pytest.mark.parametrize("program", Groups)
+def test_no_documented_command_is_missing(program: str) -> None:
+    documented = set(re.findall(rf"^## `{program} ([a-z-]+)`", COMMANDS, re.MULTILINE))
+    assert documented == set(Groups[program].commands)
+
+
+def test_every_table_and_column_is_documented(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        rows = store.query("SELECT table_name, column_name FROM information_schema.columns")
+    columns: dict[str, set[str]] = {}
+    for row in rows.to_pylist():
+        columns.setdefault(row["table_name"], set()).add(row["column_name"])
+    for table in columns.keys() - INTERNAL:
+        documented = set(re.findall(r"^\| `(\w+)`", section(TABLES, f"`{table}`"), re.MULTILINE))
+        assert documented == columns[table], table
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
