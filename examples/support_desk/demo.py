@@ -29,7 +29,7 @@ REFUSED = 3  # exit code: the gate said no
 Z = 1.96  # 95 %
 
 LOGGED_TASKS, LOGGED_ATTEMPTS = 100, 4
-NEW_TASKS, NEW_ATTEMPTS = 100, 2
+NEW_TASKS, NEW_ATTEMPTS = 150, 3
 WORKERS = "4"
 LEARNING_RATE = 1e-3  # for a model this small; large ones take a hundredth of it
 
