@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
 
-.PHONY: help demo test test-all check bench clean
+.PHONY: help demo test test-all check bench bench-ingest bench-ask bench-derive clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -29,9 +29,19 @@ check: .venv/ready  ## Style, types, imports, dependencies, size
 
 bench: .venv/ready  ## The benchmarks, as tables
 	$(BIN)/python tests/bench/ingest.py
+	$(BIN)/python tests/bench/ask.py
+
+bench-ingest: .venv/ready  ## What receiving and storing costs
+	$(BIN)/python tests/bench/ingest.py
+
+bench-ask: .venv/ready  ## What asking costs over 10 million spans
+	$(BIN)/python tests/bench/ask.py
+
+bench-derive: .venv/ready  ## What deriving costs, as a table
+	$(BIN)/python tests/bench/derive.py
 
 clean:  ## Remove what was installed and made here
-	rm -rf .venv .demo .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: set PYTHON=…"; exit 1; }

@@ -99,6 +99,7 @@ def to_log(record: LogRecord, resource: dict[str, str], scope_name: str) -> Log:
         attributes=attributes,
         resource=resource,
         scope_name=scope_name or None,
+        observed_ns=record.observed_time_unix_nano or None,
     )
 
 

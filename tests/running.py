@@ -39,12 +39,12 @@ def cli(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     )
 
 
-def start(store: Path) -> Ingester:
+def start(store: Path, *more: str) -> Ingester:
     """Start an ingester on free ports and wait until it says how to reach it."""
     told = store.with_name(store.name + ".server")
     told.unlink(missing_ok=True)  # left by a killed predecessor
     grpc = f"127.0.0.1:{_free_port()}"
-    options = ["--store", str(store), "--grpc", grpc, "--http", "127.0.0.1:0"]
+    options = ["--store", str(store), "--grpc", grpc, "--http", "127.0.0.1:0", *more]
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", *options]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + READY_SECONDS

@@ -48,7 +48,7 @@ def test_every_table_and_column_is_documented(tmp_path: Path) -> None:
     for row in rows.to_pylist():
         columns.setdefault(row["table_name"], set()).add(row["column_name"])
     for table in columns.keys() - INTERNAL:
-        documented = set(re.findall(r"^\| `(\w+)`", section(TABLES, f"`{table}`"), re.MULTILINE))
+        documented = set(re.findall(r"^\| `([\w.]+)`", section(TABLES, f"`{table}`"), re.MULTILINE))
         assert documented == columns[table], table
 
 

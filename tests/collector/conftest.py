@@ -8,12 +8,12 @@ from running import Ingester, start
 
 
 @pytest.fixture
-def starter(tmp_path: Path) -> Iterator[Callable[[], Ingester]]:
+def starter(tmp_path: Path) -> Iterator[Callable[..., Ingester]]:
     """Start ingesters on one store; whatever still runs at the end is killed."""
     started: list[Ingester] = []
 
-    def start_one() -> Ingester:
-        started.append(start(tmp_path / "traces.duckdb"))
+    def start_one(*options: str) -> Ingester:
+        started.append(start(tmp_path / "traces.duckdb", *options))
         return started[-1]
 
     yield start_one

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from captures import Capture, load
+from dialects_page import PAGE, page
 from facts import VERDICTS, facts
 
 from otel_lightning.collector.derive import derive, trace_keys
@@ -50,6 +51,17 @@ def test_the_table_of_facts_is_printed() -> None:
     for (name, dialect), counted in sorted(rows.items()):
         print(f"{name:34}{dialect:26}" + "".join(f"{counted[v]:16}" for v in VERDICTS))
     assert rows
+
+
+def test_at_least_99_percent_of_what_is_on_the_wire_is_read_right() -> None:
+    counted = Counter(fact.verdict for truth in TRUTHS for fact in facts(load(truth)))
+    assert counted["wrong"] == 0
+    assert counted["right"] >= 0.99 * (counted["right"] + counted["missed"])
+
+
+def test_the_page_of_dialects_is_what_this_test_finds() -> None:
+    again = "write it anew with: PYTHONPATH=tests python tests/dialects_page.py"
+    assert PAGE.read_text() == page(), f"{PAGE.name} is not current; {again}"
 
 
 @pytest.mark.parametrize("truth", TRUTHS, ids=scenario)

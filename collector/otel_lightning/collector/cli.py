@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 
+PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 STORE = click.option(
     "--store",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -39,18 +41,39 @@ def main() -> None:
               help="Address for OTLP over gRPC.")  # fmt: skip
 @click.option("--http", default="127.0.0.1:4318", show_default=True, envvar="LIGHTNING_HTTP",
               help="Address for OTLP over HTTP.")  # fmt: skip
+@click.option("--token", envvar="LIGHTNING_TOKEN",
+              help="Bearer token that every request must carry.")  # fmt: skip
+@click.option("--tls-cert", type=PEM, envvar="LIGHTNING_TLS_CERT",
+              help="Certificate to serve TLS with; read again on SIGHUP.")  # fmt: skip
+@click.option("--tls-key", type=PEM, envvar="LIGHTNING_TLS_KEY",
+              help="Its key, not encrypted.")  # fmt: skip
+@click.option("--tls-client-ca", type=PEM, envvar="LIGHTNING_TLS_CLIENT_CA",
+              help="Ask clients for a certificate of this authority.")  # fmt: skip
+@click.option("--insecure", is_flag=True, envvar="LIGHTNING_INSECURE",
+              help="Receive from anyone on an address that other machines reach.")  # fmt: skip
+@click.option("--allowed-host", "allowed_hosts", multiple=True, envvar="LIGHTNING_ALLOWED_HOST",
+              help="Another name that Host and Origin may have; may be repeated.")  # fmt: skip
+@click.option("--max-body", type=click.IntRange(min=1), default=64, show_default=True,
+              envvar="LIGHTNING_MAX_BODY",
+              help="Largest request in MiB, before and after decompression.")  # fmt: skip
+@click.option("--retain", envvar="LIGHTNING_RETAIN",
+              help="Forget traces this long after their last span, such as 30d.")  # fmt: skip
+@click.option("--max-size", envvar="LIGHTNING_MAX_SIZE",
+              help="Forget the oldest traces when the store holds more, such as 20GB.")  # fmt: skip
+@click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
+              help="Only store; derive later with `lightning-ingest derive`.")  # fmt: skip
 @STORE
-def serve(grpc: str, http: str, store: Path) -> None:
+def serve(store: Path, **options: Any) -> None:
     """Receive OTLP until stopped."""
-    from otel_lightning.collector.serve import Address
+    from otel_lightning.collector.receive.settings import settings
     from otel_lightning.collector.serve import serve as receive
 
     try:
-        addresses = Address.parse(grpc), Address.parse(http)
+        chosen = settings(store, options)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with _expected_errors():
-        receive(store, *addresses, say=click.echo)
+        receive(chosen, say=click.echo)
 
 
 @main.command()
@@ -113,8 +136,16 @@ def sql(query: str, form: str, output: Path | None, store: Path) -> None:
     envvar="LIGHTNING_REBUILD",
     help="Derive everything anew from what was received.",
 )
+@click.option(
+    "--spans-at-once",
+    type=click.IntRange(min=1),
+    default=25_000,
+    show_default=True,
+    envvar="LIGHTNING_SPANS_AT_ONCE",
+    help="How many spans to derive together; fewer take less memory.",
+)
 @STORE
-def derive(rebuild: bool, store: Path) -> None:  # noqa: FBT001  click passes flags by name
+def derive(rebuild: bool, spans_at_once: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
     """Bring llm_calls, tool_calls and the other derived tables up to date."""
     from otel_lightning.collector.load import derive_all
     from otel_lightning.collector.refresh import rebuild as start_anew
@@ -123,22 +154,27 @@ def derive(rebuild: bool, store: Path) -> None:  # noqa: FBT001  click passes fl
     with _expected_errors(), open_store(store, create=False) as opened:
         if rebuild:
             start_anew(opened)
-        derive_all(opened, store)
+        derive_all(opened, store, spans_at_once)
     click.echo("The derived tables are up to date.")
 
 
 @main.command()
+@click.option("--deep", is_flag=True, envvar="LIGHTNING_CHECK_DEEP",
+              help="Also read all of the spool and every id: do they agree?")  # fmt: skip
 @STORE
-def check(store: Path) -> None:
+def check(store: Path, *, deep: bool) -> None:
     """Say what is stored and whether all is well; exit code 1 if not."""
+    from otel_lightning.collector.agreement import check_deep
     from otel_lightning.collector.check import check as find
     from otel_lightning.collector.store import open_store
 
     with _expected_errors(), open_store(store, read_only=True) as opened:
         findings = find(opened, store)
+        if deep:
+            findings += check_deep(opened, store)
     for finding in findings:
         mark = "" if finding.well else click.style("  <- look here", fg="red")
-        click.echo(f"{finding.name:>14}  {finding.value}{mark}")
+        click.echo(f"{finding.name:>22}  {finding.value}{mark}")
     if not all(finding.well for finding in findings):
         raise SystemExit(1)
 

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValueList
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
+from otel_lightning.collector import promoted
 from otel_lightning.collector.wire import Signal, columns
 
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
@@ -56,9 +58,27 @@ def decode(signal: Signal, bodies: Sequence[bytes], received_ns: Sequence[int]) 
     Raises:
         ValueError: If a body is not a protobuf message.
     """
-    if signal == "traces":
-        return _spans(_flatten(columns("Traces", bodies)), received_ns)
-    return Decoded(_logs(bodies, received_ns), [])
+    try:
+        if signal == "traces":
+            return _spans(_flatten(columns("Traces", bodies)), received_ns)
+        return Decoded(_logs(bodies, received_ns), [])
+    except DecodeError as error:  # of a resource or a nested value; it is no ValueError
+        raise ValueError(str(error)) from error
+
+
+def count(bodies: Sequence[bytes]) -> np.ndarray:
+    """Count the records of each request of either signal, shape [R]; cheap.
+
+    Raises:
+        ValueError: If a body is not a protobuf message.
+    """
+    resources = columns("Count", bodies).column("resources")
+    scopes = resources.flatten().field("scopes")
+    of_scope = pc.list_parent_indices(scopes.flatten().field("records"))
+    of_request = (
+        pc.list_parent_indices(resources).take(pc.list_parent_indices(scopes)).take(of_scope)
+    )
+    return np.bincount(of_request.to_numpy(), minlength=len(bodies))
 
 
 def _flatten(batch: pa.RecordBatch) -> Records:
@@ -85,7 +105,7 @@ def _spans(records: Records, received_ns: Sequence[int]) -> Decoded:
     if rejected:
         records = Records(*(column.filter(valid) for column in records))
     span, resource, service = records.records, *_resources(records.resource)
-    status = span.field("status")
+    status, attributes = span.field("status"), _attributes(span.field("attributes"))
     rows = {
         "trace_id": _hex(span.field("trace_id"), 16),
         "span_id": _hex(span.field("span_id"), 8),
@@ -100,7 +120,8 @@ def _spans(records: Records, received_ns: Sequence[int]) -> Decoded:
         "scope_name": _or_null(_text(_member(records.scope, "name"))),
         "scope_version": _or_null(_text(_member(records.scope, "version"))),
         "resource": resource,
-        "attributes": _attributes(span.field("attributes")),
+        "attributes": attributes,
+        **promoted.columns(attributes),
         "events": _events(span.field("events")),
         "links": _links(span.field("links")),
         "trace_state": _or_null(_text(span.field("trace_state"))),
@@ -227,7 +248,8 @@ def _resources(serialised: pa.Array) -> tuple[pa.Array, pa.Array]:
     maps = [_resource(raw) for raw in unique.dictionary.to_pylist()]
     attributes = pa.array([list(m.items()) for m in maps], MAP)
     services = pa.array([m.get("service.name") for m in maps], pa.string())
-    return attributes.take(unique.indices), services.take(unique.indices)
+    of_each = pa.DictionaryArray.from_arrays(unique.indices, attributes)
+    return of_each, services.take(unique.indices)
 
 
 def _resource(raw: bytes) -> dict[str, str | None]:
@@ -287,17 +309,21 @@ def _list_of(lists: pa.ListArray, fields: dict[str, pa.Array]) -> pa.Array:
 
 def _values(values: pa.StructArray) -> pa.Array:
     """AnyValues to text: strings, integers and booleans by column, the rare rest one by one."""
+    kinds = {name: _member(values, name) for name in ("int_value", "bool_value", *RARE)}
+    others = [
+        _each_once(column, RARE[name]) if name in RARE else column.cast(pa.string())
+        for name, column in kinds.items()
+        if column.null_count < len(column)
+    ]
     texts = _text(_member(values, "string_value"))
-    for name in ("int_value", "bool_value"):
-        column = _member(values, name)
-        if column.null_count < len(column):
-            texts = pc.coalesce(texts, column.cast(pa.string()))
-    for name, write in RARE.items():
-        column = _member(values, name)
-        if column.null_count < len(column):
-            slow = [None if value is None else write(value) for value in column.to_pylist()]
-            texts = pc.coalesce(texts, pa.array(slow, pa.string()))
-    return texts
+    return pc.coalesce(texts, *others) if others else texts
+
+
+def _each_once(column: pa.Array, write: Callable[[Any], str | None]) -> pa.Array:
+    """Write each distinct value once: finish reasons and temperatures come again and again."""
+    distinct = column.dictionary_encode()
+    texts = [write(value) for value in distinct.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(distinct.indices)
 
 
 def text_of(value: AnyValue) -> str | None:

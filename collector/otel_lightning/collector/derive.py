@@ -1,14 +1,23 @@
 """Spans and logs to canonical rows: model calls, tool executions, agent runs, rewards, arms.
 
 Pure: the same closed set of traces gives the same rows, in the same order, however it arrived.
+First each span is read by itself; what it says is kept, and its attributes are let go. Then what
+the spans of a closed set say is put together.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from otel_lightning.collector import dialects, duplicates, rollouts, signals, stitch, tools
-from otel_lightning.collector.reading import text
+from otel_lightning.collector import (
+    dialects,
+    duplicates,
+    reading,
+    rollouts,
+    signals,
+    stitch,
+    tools,
+)
 from otel_lightning.collector.records import (
     AgentRun,
     Arm,
@@ -19,21 +28,35 @@ from otel_lightning.collector.records import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.rollouts import Place, Rollouts, lineage
+from otel_lightning.collector.rollouts import History, Rollouts
+from otel_lightning.collector.tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.instrumentation import attributes as names
 
-Spans = Mapping[Place, Span]
+CONVERSES = {"chat", "generate_content"}
+"""The operations that an agent's tools are offered to."""
 
 
 @dataclass(slots=True)
-class _Read:
-    """What the dialect readers found in the spans, by kind."""
+class Reading:
+    """What the spans and logs of some traces say, each by itself."""
 
+    nodes: dict[Place, Node] = field(default_factory=dict)
     calls: list[LlmCall] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
     requests: list[ToolCall] = field(default_factory=list)
     agents: list[AgentRun] = field(default_factory=list)
+    rewards: dict[str, Reward] = field(default_factory=dict)
+    arms: list[Arm] = field(default_factory=list)
     unread: dict[Place, str] = field(default_factory=dict)
+    pasts: dict[Place, History] = field(default_factory=dict)
+    """The history of each call, by its span."""
+
+    def add(self, other: "Reading") -> None:
+        """Take in what was read of other traces."""
+        for name in ("calls", "tools", "requests", "agents", "arms"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("nodes", "rewards", "unread", "pasts"):
+            getattr(self, name).update(getattr(other, name))
 
 
 def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
@@ -42,38 +65,12 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     Args:
         spans: Every span of the traces. None of them may be tied to a trace outside; `trace_keys`
             says which traces are tied.
-        logs: The log records that name these traces, and any without a trace. Records of one span
-            at one instant stay in the order given: nothing else tells theirs.
+        logs: The log records that name these traces, and any without a trace.
 
     Returns:
         The rows, in an order that depends on their times and ids alone.
     """
-    records = list(logs)
-    known = join_logs(spans, records)
-    read = _read_spans(known)
-    merged = _merged_calls(read, known)
-    assigned = rollouts.assign(known.values(), merged.calls)
-    derived = Derived(unread=read.unread)
-    derived.agent_runs = _agent_runs([*read.agents, *merged.aggregates], assigned)
-    derived.llm_calls = _numbered(merged.calls, assigned)
-    _name_agents(derived, known)
-    derived.tool_calls = _tool_calls(read.tools, derived.llm_calls, known, assigned)
-    _add_signals(derived, known, records, assigned)
-    return derived
-
-
-def join_logs(spans: Iterable[Span], logs: Iterable[Log]) -> dict[Place, Span]:
-    """Return the spans by place, in a stable order, each once and with the logs that name it."""
-    by_span: dict[Place, list[Log]] = defaultdict(list)
-    for log in logs:
-        if log.trace_id and log.span_id:
-            by_span[log.trace_id, log.span_id].append(log)
-    known = {}
-    for span in sorted(spans, key=lambda span: (span.start_ns or 0, span.trace_id, span.span_id)):
-        place = (span.trace_id, span.span_id)
-        own = tuple(by_span.get(place, ()))
-        known[place] = replace(span, logs=own) if own else span
-    return known
+    return put_together(read(spans, logs))
 
 
 def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
@@ -86,64 +83,129 @@ def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
     Returns:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:` and `history:`.
     """
-    known = join_logs(spans, logs)
-    read = _read_spans(known)
-    duplicates.add_requests(read.calls, read.requests)
-    keys = set[str]()
-    for span in known.values():
-        keys |= _keys("rollout", rollouts.explicit_id(span))
-        keys |= _keys("conversation", rollouts.conversation_id(span))
-    for call in (*read.calls, *duplicates.merge_calls(read.calls, known).calls):
-        past = rollouts.history(call)
-        keys |= _keys("history", *past.begins, *past.ends)
-        keys |= _keys("response", call.response_id, call.request_params.get("previous_response_id"))
-    return keys
+    return {key for _, key in keys(read(spans, logs))}
 
 
-def _keys(kind: str, *values: object) -> set[str]:
-    return {f"{kind}:{value}" for value in values if value}
+def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
+    """Read whole traces: each span, with the log records that name it, by itself."""
+    found = Reading()
+    by_span: dict[Place, list[Log]] = defaultdict(list)
+    for log in logs:
+        by_span[log.trace_id or "", log.span_id or ""].append(log)
+        _add_signals(found, signals.of_log(log))
+    for span in spans:
+        place = span.trace_id, span.span_id
+        if place not in found.nodes:
+            own = by_span.get(place)
+            _read_span(found, place, replace(span, logs=tuple(own)) if own else span)
+    return found
 
 
-def _read_spans(known: Spans) -> _Read:
-    read = _Read()
-    for place, span in known.items():
-        try:
-            _file(read, dialects.read(span))
-        except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
-            read.unread[place] = f"{type(error).__name__}: {error}"
-    return read
+def _read_span(found: Reading, place: Place, span: Span) -> None:
+    found.nodes[place] = _node(span)
+    try:
+        _add_signals(found, signals.of_span(span))
+        _file(found, dialects.read(span))
+    except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
+        found.unread[place] = f"{type(error).__name__}: {error}"
 
 
-def _file(read: _Read, row: LlmCall | ToolCall | AgentRun | None) -> None:
-    match row:
-        case LlmCall():
-            read.calls.append(row)
-        case ToolCall(source="request"):
-            read.requests.append(row)
-        case ToolCall():
-            read.tools.append(row)
-        case AgentRun():
-            read.agents.append(row)
+def _node(span: Span) -> Node:
+    attributes, resource = span.attributes, span.resource
+    return Node(
+        span.trace_id,
+        (span.trace_id, span.parent_span_id or ""),
+        span.name,
+        span.start_ns,
+        resource,
+        rollouts.explicit_id(attributes, resource),
+        reading.conversation_id(attributes),
+        reading.text(attributes, names.TASK_ID) or reading.text(resource, names.TASK_ID),
+    )
 
 
-def _merged_calls(read: _Read, known: Spans) -> duplicates.Merged:
-    duplicates.add_requests(read.calls, read.requests)
-    merged = duplicates.merge_calls(read.calls, known)
+def _add_signals(found: Reading, carried: Iterable[Reward | Arm]) -> None:
+    for row in carried:
+        if isinstance(row, Arm):
+            found.arms.append(row)
+        else:
+            found.rewards[row.reward_id] = row
+
+
+def _file(found: Reading, row: LlmCall | ToolCall | AgentRun | None) -> None:
+    if isinstance(row, LlmCall):
+        found.calls.append(row)
+    elif isinstance(row, AgentRun):
+        found.agents.append(row)
+    elif isinstance(row, ToolCall):
+        (found.requests if row.source == "request" else found.tools).append(row)
+
+
+def keys(found: Reading) -> Iterable[tuple[str, str]]:
+    """Yield the trace and the key of everything read that may tie a trace to others.
+
+    The requests that were recorded as spans are put into their calls: a history holds them.
+    """
+    _add_requests(found)
+    tied = set[tuple[str, str]]()
+    for node in found.nodes.values():
+        if node.rollout_id:
+            tied.add((node.trace_id, f"rollout:{node.rollout_id}"))
+        if node.conversation_id:
+            tied.add((node.trace_id, f"conversation:{node.conversation_id}"))
+    for call in found.calls:
+        past = found.pasts.get(place_of(call))
+        if past is None:
+            past = found.pasts[place_of(call)] = rollouts.history(call)
+        tied.update((call.trace_id, f"history:{end}") for end in (*past.begins, *past.ends))
+        named = (call.response_id, call.request_params.get("previous_response_id"))
+        tied.update((call.trace_id, f"response:{name}") for name in named if name)
+    return sorted(tied)
+
+
+def _add_requests(found: Reading) -> None:
+    duplicates.add_requests(found.calls, sorted(found.requests, key=tools.in_time))
+    found.requests = []
+
+
+def put_together(found: Reading) -> Derived:
+    """Return the rows of a closed set of traces that were read."""
+    nodes = dict(sorted(found.nodes.items(), key=lambda item: (item[1].start_ns or 0, item[0])))
+    merged = _merged_calls(found, nodes)
+    assigned = rollouts.assign(nodes, merged.calls, found.pasts)
+    derived = Derived(unread=dict(sorted(found.unread.items())))
+    derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
+    derived.llm_calls = _numbered(merged.calls, assigned)
+    _inherit(derived, nodes)
+    derived.tool_calls = _tool_calls(found.tools, derived.llm_calls, nodes, assigned)
+    _place_signals(derived, found, assigned)
+    derived.tasks = _tasks(nodes, derived.rewards, assigned)
+    return derived
+
+
+def _in_time(row: AgentRun) -> tuple[int, str, str]:
+    return row.start_ns or 0, row.trace_id, row.span_id
+
+
+def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
+    _add_requests(found)
+    ordered = sorted(found.calls, key=rollouts.order)
+    merged = duplicates.merge_calls(ordered, nodes)
     ordered = sorted(merged.calls, key=rollouts.order)
-    stitch.add_earlier_turns(ordered)
-    stitch.settle_stops(ordered, read.tools, known)
-    for call in merged.calls:
-        asks = any(p["type"] == "tool_call" for m in call.output_messages or [] for p in m["parts"])
-        if call.finish_reason == "stop" and asks:
+    for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
+        found.pasts.pop(place_of(call), None)
+    stitch.settle_stops(ordered, found.tools, nodes)
+    for call in ordered:
+        if call.finish_reason == "stop" and reading.asks_for_tools(call):
             call.finish_reason = "tool_calls"
     return merged
 
 
 def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
-    kept = duplicates.outermost_agents(runs)
+    kept = duplicates.outermost_agents(sorted(runs, key=_in_time))
     for run in kept:
         run.rollout_id = assigned.of(run.trace_id, run.span_id)
-    return sorted(kept, key=lambda run: (run.start_ns or 0, run.trace_id, run.span_id))
+    return kept
 
 
 def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
@@ -157,22 +219,25 @@ def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
     return ordered
 
 
-def _name_agents(derived: Derived, known: Spans) -> None:
-    """Name the agent of each call that does not name its own: the nearest one running around it."""
-    named = {
-        (run.trace_id, run.span_id): run.name for run in derived.agent_runs if run.kind == "agent"
-    }
+def _inherit(derived: Derived, nodes: Nodes) -> None:
+    """Give each call what it does not say itself and the nearest agent around it does."""
+    agents = [run for run in derived.agent_runs if run.kind == "agent"]
+    named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
+    offered = {(run.trace_id, run.span_id): run.tool_definitions for run in agents}
+    names_around = inherited(nodes, named)
+    tools_around = inherited(nodes, {place: tools for place, tools in offered.items() if tools})
     for call in derived.llm_calls:
-        around = lineage((call.trace_id, call.parent_span_id or ""), known)
-        nearest = (named[place] for place in around if named.get(place))
-        call.agent_name = call.agent_name or next(nearest, None)
+        above = (call.trace_id, call.parent_span_id or "")
+        call.agent_name = call.agent_name or names_around.get(above)
+        if call.operation in CONVERSES:
+            call.tool_definitions = call.tool_definitions or tools_around.get(above)
 
 
 def _tool_calls(
-    executions: Iterable[ToolCall], calls: Iterable[LlmCall], known: Spans, assigned: Rollouts
+    executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
 ) -> list[ToolCall]:
     ran: dict[str, list[ToolCall]] = defaultdict(list)
-    for tool in duplicates.outermost_tools(executions, known):
+    for tool in duplicates.outermost_tools(sorted(executions, key=tools.in_time), nodes):
         ran[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
     asked: dict[str, list[LlmCall]] = defaultdict(list)
     for call in calls:
@@ -186,20 +251,23 @@ def _tool_calls(
     return rows
 
 
-def _add_signals(derived: Derived, known: Spans, logs: list[Log], assigned: Rollouts) -> None:
-    """Add rewards, arms and tasks, each with the rollout that the place of its carrier gives."""
-    events = list(signals.carried(known.values(), logs))
-    derived.rewards = signals.rewards(events, known.values())
-    derived.arms = signals.arms(events)
-    traces = {trace_id for trace_id, _ in known}
+def _place_signals(derived: Derived, found: Reading, assigned: Rollouts) -> None:
+    """Give rewards and arms the rollout that the place of their carrier has."""
+    derived.rewards = sorted(found.rewards.values(), key=signals.in_time)
+    derived.arms = signals.distinct(found.arms)
+    traces = {trace_id for trace_id, _ in found.nodes}
     rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]
     for row in rows:
         if row.rollout_id is None and row.trace_id in traces:
-            row.rollout_id = assigned.of(row.trace_id, row.span_id)
-    for (trace_id, span_id), span in known.items():
-        task = text(span.attributes, names.TASK_ID) or text(span.resource, names.TASK_ID)
-        if task:
-            derived.tasks.setdefault(assigned.of(trace_id, span_id), task)
-    for reward in derived.rewards:
+            row.rollout_id = assigned.of(row.trace_id or "", row.span_id)
+
+
+def _tasks(nodes: Nodes, rewards: Iterable[Reward], assigned: Rollouts) -> dict[str, str]:
+    tasks: dict[str, str] = {}
+    for place, node in nodes.items():
+        if node.task_id:
+            tasks.setdefault(assigned.of(*place), node.task_id)
+    for reward in rewards:
         if reward.task_id and reward.rollout_id:
-            derived.tasks.setdefault(reward.rollout_id, reward.task_id)
+            tasks.setdefault(reward.rollout_id, reward.task_id)
+    return tasks

@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from otel_lightning.collector import messages, reading
-from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
-from otel_lightning.collector.rollouts import Place, lineage, order, place_of
+from otel_lightning.collector import messages
+from otel_lightning.collector.records import AgentRun, LlmCall, ToolCall
+from otel_lightning.collector.rollouts import order
+from otel_lightning.collector.tree import Node, Nodes, Place, depths, nearest_above, place_of
 
 CONTENT_RANK = {"full": 0, "truncated": 1, "redacted": 2, "absent": 3}
 TOLD_TOGETHER = ("dialect", "content", "input_messages", "output_messages", "tool_definitions")
@@ -23,7 +24,7 @@ class Merged(NamedTuple):
     aggregates: list[AgentRun]
 
 
-def merge_calls(calls: Iterable[LlmCall], spans: Mapping[Place, Span]) -> Merged:
+def merge_calls(calls: Iterable[LlmCall], nodes: Nodes) -> Merged:
     """Merge the spans that record the same model call.
 
     They are the same call if they share a response id and a trace or the time that it took, or if
@@ -31,7 +32,7 @@ def merge_calls(calls: Iterable[LlmCall], spans: Mapping[Place, Span]) -> Merged
     different calls sums them up, and is an agent run. Two calls that merely say the same stay two.
     """
     known = {place_of(call): call for call in calls}
-    above = {place: _nearest(place, known, spans) for place in known}
+    above = nearest_above(nodes, known)
     below = _below(known, above)
     sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
     groups: dict[Place, Place] = {place: place for place in known if place not in sums}
@@ -40,29 +41,22 @@ def merge_calls(calls: Iterable[LlmCall], spans: Mapping[Place, Span]) -> Merged
         if place not in sums and all(_same_output(known[place], one) for one in inner):
             for one in inner:
                 _join(groups, place, place_of(one))
-    depth = {place: sum(1 for _ in lineage(place, spans)) for place in groups}
+    depth = depths(above, known)
     gathered: dict[Place, list[LlmCall]] = defaultdict(list)
     for place in groups:
         gathered[_root(groups, place)].append(known[place])
     merged = [
         _combine(sorted(group, key=lambda c: _inner_first(c, depth))) for group in gathered.values()
     ]
-    return Merged(merged, [_aggregate(known[place], spans[place]) for place in sums])
-
-
-def _nearest(place: Place, known: Mapping[Place, Any], spans: Mapping[Place, Span]) -> Place | None:
-    ancestors = lineage(place, spans)
-    next(ancestors, None)
-    return next((up for up in ancestors if up in known), None)
+    return Merged(merged, [_aggregate(known[place], nodes[place]) for place in sums])
 
 
 def _below(
-    known: Mapping[Place, LlmCall], above: Mapping[Place, Place | None]
+    known: Mapping[Place, LlmCall], above: Mapping[Place, Place]
 ) -> dict[Place, list[LlmCall]]:
     below: dict[Place, list[LlmCall]] = defaultdict(list)
     for place, up in above.items():
-        if up is not None:
-            below[up].append(known[place])
+        below[up].append(known[place])
     return below
 
 
@@ -74,9 +68,14 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
     """Tell whether two nested calls answer the same, as far as both say what they answered."""
     if outer.response_id and inner.response_id:
         return outer.response_id == inner.response_id
-    if not outer.output_messages or not inner.output_messages:
+    return _agree(outer, inner)
+
+
+def _agree(one: LlmCall, other: LlmCall) -> bool:
+    """Tell whether two records do not contradict each other in what was answered."""
+    if not one.output_messages or not other.output_messages:
         return True
-    return _said(outer) == _said(inner)
+    return _said(one) == _said(other)
 
 
 def _said(call: LlmCall) -> list[Any]:
@@ -90,7 +89,7 @@ def _said(call: LlmCall) -> list[Any]:
 
 
 def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
-    """Join the records of one response: they share its id and a trace, or the time it took.
+    """Join the records of one response: they share its id and a trace, or its time and output.
 
     The id alone is not enough: some servers give the same one to every response.
     """
@@ -99,13 +98,13 @@ def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]
         response_id = known[place].response_id
         if response_id:
             by_id[response_id].append(known[place])
-    for calls in by_id.values():
+    for calls in (several for several in by_id.values() if len(several) > 1):
         first_of_trace: dict[str, LlmCall] = {}
         latest: LlmCall | None = None
         for call in sorted(calls, key=order):
             same = first_of_trace.setdefault(call.trace_id, call)
             _join(groups, place_of(same), place_of(call))
-            if latest is not None and _overlap(latest, call):
+            if latest is not None and _overlap(latest, call) and _agree(latest, call):
                 _join(groups, place_of(latest), place_of(call))
             if latest is None or (call.end_ns or 0) > (latest.end_ns or 0):
                 latest = call
@@ -163,8 +162,17 @@ def _first(layers: Iterable[LlmCall], name: str) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _aggregate(call: LlmCall, span: Span) -> AgentRun:
-    return reading.agent_run(span, "agent", call.agent_name or span.name)
+def _aggregate(call: LlmCall, node: Node) -> AgentRun:
+    return AgentRun(
+        trace_id=call.trace_id,
+        span_id=call.span_id,
+        name=call.agent_name or node.name,
+        kind="agent",
+        parent_span_id=call.parent_span_id,
+        start_ns=call.start_ns,
+        end_ns=call.end_ns,
+        conversation_id=call.conversation_id,
+    )
 
 
 def add_requests(calls: Iterable[LlmCall], requests: Iterable[ToolCall]) -> None:
@@ -181,12 +189,13 @@ def add_requests(calls: Iterable[LlmCall], requests: Iterable[ToolCall]) -> None
         call.output_messages = [output, *(call.output_messages or [])[1:]]
 
 
-def outermost_tools(tools: Iterable[ToolCall], spans: Mapping[Place, Span]) -> list[ToolCall]:
+def outermost_tools(tools: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
     """Drop a tool's span below another of the same tool, keeping what only the inner one knows."""
     known = {(tool.trace_id or "", tool.span_id or ""): tool for tool in tools}
+    above = nearest_above(nodes, known)
     kept = []
     for place, tool in known.items():
-        up = _nearest(place, known, spans)
+        up = above.get(place)
         if up is None or known[up].name != tool.name:
             kept.append(tool)
             continue

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from otel_lightning.collector.files import Contents, read_file
 from otel_lightning.collector.loader import Request, load, waiting
 from otel_lightning.collector.receive.answers import PROTOBUF
-from otel_lightning.collector.refresh import refresh
-from otel_lightning.collector.store import Store, StoreError
+from otel_lightning.collector.refresh import SPANS_AT_ONCE, refresh
+from otel_lightning.collector.store import Server, Store, StoreError
 
 TIMEOUT_SECONDS = 60
 
@@ -34,19 +34,19 @@ def load_file(store: Store, path: Path) -> Loaded:
     contents = read_file(path)
     records = sum(c.records for c in contents)
     if store.server:
-        _send(store.server.http, contents)
+        _send(store.server, contents)
         return Loaded(records, None)
     now = time.time_ns()
     requests = [Request(c.signal, now, c.body) for c in contents]
     return Loaded(records, load(store, requests, dead_letters=path.parent))
 
 
-def derive_all(store: Store, path: Path) -> None:
+def derive_all(store: Store, path: Path, spans_at_once: int = SPANS_AT_ONCE) -> None:
     """Bring the derived tables up to date, or wait until the running ingester has."""
     if store.server:
         while waiting(store, path) or _stale(store):
             time.sleep(0.1)
-    while not store.server and refresh(store):
+    while not store.server and refresh(store, spans_at_once):
         pass
 
 
@@ -54,17 +54,21 @@ def _stale(store: Store) -> int:
     return int(store.query("SELECT count(*) AS n FROM stale")["n"][0].as_py())
 
 
-def _send(address: str, contents: Iterable[Contents]) -> None:
-    connection = http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
+def _send(server: Server, contents: Iterable[Contents]) -> None:
+    headers = {"Content-Type": PROTOBUF, "Authorization": f"Bearer {server.token}"}
+    connection = http.client.HTTPConnection(server.http, timeout=TIMEOUT_SECONDS)
     try:
         for signal, body, _ in contents:
-            connection.request("POST", f"/v1/{signal}", body, {"Content-Type": PROTOBUF})
+            connection.request("POST", f"/v1/{signal}", body, headers)
             answer = connection.getresponse()
             reply = answer.read()
             if answer.status != http.client.OK:
-                raise StoreError(f"lightning-ingest at {address} refused it: {reply!r}")
-    except OSError as error:
-        raise StoreError(f"lightning-ingest at {address} does not answer: {error}") from error
+                raise StoreError(f"lightning-ingest at {server.http} refused it: {reply!r}")
+    except (OSError, http.client.HTTPException) as error:
+        raise StoreError(
+            f"lightning-ingest at {server.http} does not answer in plain HTTP: {error}. "
+            f"If it serves TLS, stop it while files are loaded."
+        ) from error
     finally:
         connection.close()
 

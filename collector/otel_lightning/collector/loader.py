@@ -2,7 +2,7 @@
 
 The rows and the position up to which the spool was read are one transaction, so a crash at any
 moment neither loses nor repeats a row. Large transactions are cheaper: under load the loader waits
-for more, up to half a second.
+for more, up to half a second. It says when DuckDB writes a checkpoint, because commits wait for it.
 """
 
 import logging
@@ -12,30 +12,41 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from otel_lightning.collector.decode import decode
+from otel_lightning.collector.decode import count, decode
 from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.retention import Keeping, forget
 from otel_lightning.collector.spool import Position, Record, Spool, backlog, spool_folder
-from otel_lightning.collector.store import Store, StoreError
+from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, StoreError
 from otel_lightning.collector.wire import Signal
 
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 0.5
-BATCH_BYTES = 64 * 1024 * 1024
+BATCH_BYTES = 17 * 1024 * 1024
 RETRY_SECONDS = 1.0
+IDLE_SECONDS = 5.0
+CHECKPOINT_BYTES = 256 * 1024 * 1024  # received; keeps the log of changes short
+FORGET_SECONDS = 300.0
+KEEP_EVERYTHING = Keeping()
 
-# Only what the store does not have yet, and of several copies in this batch one.
+# Only what the store does not have yet, and of several copies in this batch one. A copy of a span
+# has its start time, so zone maps leave little of a large table to look at.
 NEW_SPANS = """
-    SELECT * FROM {batch} b
-    WHERE NOT EXISTS (FROM spans s WHERE s.trace_id = b.trace_id AND s.span_id = b.span_id)
-    QUALIFY row_number() OVER (PARTITION BY trace_id, span_id ORDER BY received_at) = 1
+    SELECT min(position) AS position FROM {rows} b
+    WHERE NOT EXISTS (
+        FROM spans s
+        WHERE s.trace_id = b.trace_id AND s.span_id = b.span_id AND BOUNDS
+    )
+    GROUP BY trace_id, span_id ORDER BY position
 """
 NEW_LOGS = """
-    SELECT * FROM {batch} b
+    SELECT min(position) AS position FROM {rows} b
     WHERE NOT EXISTS (FROM logs l WHERE l.log_id = b.log_id)
-    QUALIFY row_number() OVER (PARTITION BY log_id ORDER BY received_at) = 1
+    GROUP BY log_id ORDER BY position
 """
 
 
@@ -50,20 +61,25 @@ class Request(NamedTuple):
 class Loader(threading.Thread):
     """Tails the spool, stores what is durable, and keeps the derived tables current."""
 
-    def __init__(self, store: Store, spool: Spool) -> None:
+    def __init__(self, store: Store, spool: Spool, keeping: Keeping = KEEP_EVERYTHING) -> None:
         super().__init__(name="loader")
-        self._store, self._spool = store, spool
+        self._store, self._spool, self._keeping = store, spool, keeping
         self._stopping = threading.Event()
+        self._unwritten = 0  # bytes that were stored since the last checkpoint
+        self._derive_at = 0.0  # not before
+        self._postponed = False
+        self._looked = -FORGET_SECONDS  # when what is too old was last looked for
         self.position = spool_position(store)
 
     def run(self) -> None:
         """Load until told to stop, then drain what is left."""
         while not self._stopping.is_set():
-            self._spool.arrived.wait(timeout=INTERVAL_SECONDS)
+            patience = INTERVAL_SECONDS if self._postponed else IDLE_SECONDS
+            idle = not (self._spool.arrived.wait(timeout=patience) or self._postponed)
             self._spool.arrived.clear()
-            self._attempt()
+            self._attempt(idle=idle)
             self._stopping.wait(INTERVAL_SECONDS)
-        self._attempt()
+        self._attempt(idle=False)
 
     def stop(self) -> None:
         """Load what is durable, bring the derived tables up to date, and end."""
@@ -71,22 +87,52 @@ class Loader(threading.Thread):
         self._spool.arrived.set()
         self.join()
 
-    def _attempt(self) -> None:
+    def _attempt(self, *, idle: bool) -> None:
         try:
-            while self._load_some() or refresh(self._store):
+            while self._load_some() or self._derive_some():
                 pass
+            self._forget_some()
+            if idle:
+                self._checkpoint()
         except StoreError:
             logger.exception("The store takes nothing; received data stays on the spool")
             time.sleep(RETRY_SECONDS)
+        except Exception:  # whatever it is, what comes next must still be stored
+            logger.exception("Storing or deriving failed; it is tried again")
+            time.sleep(RETRY_SECONDS)
+
+    def _derive_some(self) -> bool:
+        """Derive, half of the time at most: a long conversation is derived anew as it grows."""
+        began = time.monotonic()
+        self._postponed = began < self._derive_at and not self._stopping.is_set()
+        if self._postponed or not self._keeping.derive or not refresh(self._store):
+            return False
+        ended = time.monotonic()
+        self._derive_at = ended + (ended - began)
+        return True
+
+    def _forget_some(self) -> None:
+        if time.monotonic() - self._looked >= FORGET_SECONDS:
+            self._looked = time.monotonic()
+            forget(self._store, self._keeping, time.time_ns())
+
+    def _checkpoint(self) -> None:
+        if self._unwritten and self._store.checkpoint():
+            self._unwritten = 0
 
     def _load_some(self) -> bool:
         records = self._spool.read(self.position, BATCH_BYTES)
         if not records:
             return False
+        records = records[: _filling(records)]
         end = records[-1].end
         load(self._store, map(_request, records), end=end, dead_letters=self._spool.folder / "dead")
         self.position = end
+        self._unwritten += sum(len(record.body) for record in records)
+        if self._unwritten >= CHECKPOINT_BYTES:
+            self._checkpoint()
         self._spool.forget(end)
+        pa.default_memory_pool().release_unused()
         return True
 
 
@@ -128,6 +174,21 @@ def waiting(store: Store, path: Path) -> int:
     return backlog(spool_folder(path), spool_position(store))
 
 
+def _filling(records: Sequence[Record]) -> int:
+    """How many of the first records to store together.
+
+    What fills row groups is written once, to its place. A rest that fills half of one or less would
+    be written again, at a checkpoint, together with its neighbours.
+    """
+    try:
+        rows = np.cumsum(count([record.body for record in records]))
+    except ValueError:  # one of them is no OTLP; storing finds out which
+        return len(records)
+    rest = rows % ROW_GROUP_ROWS
+    fills = (rows >= ROW_GROUP_ROWS) & ((rest == 0) | (rest > ROW_GROUP_ROWS * 3 // 4))
+    return int(np.flatnonzero(fills)[-1]) + 1 if fills.any() else len(records)
+
+
 def _request(record: Record) -> Request:
     return Request(record.signal, record.received_ns, record.body)
 
@@ -152,17 +213,37 @@ def _store(store: Store, signal: Signal, requests: Sequence[Request], dead_lette
 
 
 def _insert_spans(store: Store, rows: pa.Table) -> int:
-    new = store.insert_new("spans", rows, NEW_SPANS)
+    ids = rows.select(["trace_id", "span_id"])
+    new = _new(store, rows, ids, NEW_SPANS.replace("BOUNDS", _bounds(rows["start_time"])))
+    store.insert("spans", new)
     store.insert("stale", _stale("trace", new["trace_id"]))
     return len(new)
 
 
 def _insert_logs(store: Store, rows: pa.Table) -> int:
-    new = store.insert_new("logs", rows, NEW_LOGS)
+    new = _new(store, rows, rows.select(["log_id"]), NEW_LOGS)
+    store.insert("logs", new)
     loose = new.filter(new["trace_id"].is_null())
     store.insert("stale", _stale("trace", new["trace_id"].drop_null()))
     store.insert("stale", _stale("log", loose["log_id"]))
     return len(new)
+
+
+def _new(store: Store, rows: pa.Table, ids: pa.Table, select: str) -> pa.Table:
+    numbered = ids.append_column("position", pa.array(range(len(ids)), pa.int64()))
+    positions = store.pick(numbered, select)["position"]
+    return rows if len(positions) == len(rows) else rows.take(positions)
+
+
+def _bounds(start_times: pa.ChunkedArray) -> str:
+    """The start times of a batch as a condition on `s`; without any, all unknown ones."""
+    ends = pc.min_max(start_times.cast(pa.int64())).as_py()
+    unknown = "s.start_time IS NULL"
+    if ends["min"] is None:
+        return unknown
+    low, high = (f"make_timestamp_ns({ends[end]})" for end in ("min", "max"))
+    known = f"s.start_time BETWEEN {low} AND {high}"
+    return f"({known} OR {unknown})" if start_times.null_count else known
 
 
 def _stale(kind: str, ids: pa.ChunkedArray) -> pa.Table:

@@ -5,13 +5,12 @@ media. Nothing is guessed: what a message does not say is left out, and JSON tha
 repaired.
 """
 
-import ast
-import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
-import orjson
-
+from otel_lightning.collector.json_text import is_cut, parse
 from otel_lightning.collector.records import Message
 
 Part = dict[str, Any]
@@ -41,46 +40,6 @@ FINISH_REASONS = {
 }
 
 
-def parse(text: str | None) -> Any:
-    """Return the JSON value of a text, or None where there is none."""
-    if not text:
-        return None
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        return _parse_loosely(text)
-
-
-def _parse_loosely(text: str) -> Any:
-    """Parse what is JSON to its writer only: JavaScript's half characters, Python's NaN."""
-    try:
-        value = json.loads(text, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-    return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-
-
-def parse_literal(text: str) -> Any:
-    """Return the value of a text that holds JSON or Python's spelling of it, else None.
-
-    Example:
-        >>> parse_literal("{'city': 'Paris'}")
-        {'city': 'Paris'}
-    """
-    value = parse(text)
-    if value is not None:
-        return value
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return None
-
-
-def is_cut(text: str | None) -> bool:
-    """Tell whether a text began as a JSON array or object but does not parse: it was cut."""
-    return text is not None and text[:1] in {"[", "{"} and parse(text) is None
-
-
 def finish_reason(raw: object) -> str | None:
     """Return the canonical finish reason, or None where it is unknown.
 
@@ -88,8 +47,12 @@ def finish_reason(raw: object) -> str | None:
         >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("end_turn"), finish_reason("")
         ('tool_calls', 'stop', None)
     """
-    word = str(raw or "").rpartition(".")[2].lower().replace("-", "_")
-    return FINISH_REASONS.get(word)
+    return _finish_reason(str(raw or ""))
+
+
+@lru_cache(maxsize=256)
+def _finish_reason(raw: str) -> str | None:
+    return FINISH_REASONS.get(raw.rpartition(".")[2].lower().replace("-", "_"))
 
 
 def text_part(content: object) -> Part | None:
@@ -178,10 +141,34 @@ def read_message(value: Any) -> list[Message]:
         return [{"role": "user", "parts": _parts(value)}]
     if not isinstance(value, Mapping):
         return []
+    if _is_canonical(value):
+        for part in value["parts"]:  # a history is sent again with every call: keep one copy
+            part["content"] = sys.intern(part["content"])
+        return [_finished(value)]
     item = _ITEMS.get(str(value.get("type")))
     if item is not None:
         return [item(value)]
     return _split(_read_mapping(_unwrapped(value)))
+
+
+def _is_canonical(value: Mapping[str, Any]) -> bool:
+    """Tell whether a message is plain text in the form that we give: most are."""
+    if value.keys() - _FINISH != _PLAIN_MESSAGE or value["role"] not in _PLAIN_ROLES:
+        return False
+    return isinstance(value["parts"], list) and all(map(_is_plain_text, value["parts"]))
+
+
+def _finished(value: Mapping[str, Any]) -> Message:
+    message = {"role": value["role"], "parts": value["parts"]}
+    reason = finish_reason(value.get("finish_reason"))
+    return {**message, "finish_reason": reason} if reason else message
+
+
+def _is_plain_text(part: Any) -> bool:
+    if not isinstance(part, dict) or part.keys() != _PLAIN_PART or part["type"] != "text":
+        return False
+    text = part["content"]
+    return isinstance(text, str) and text != "" and '"function_call"' not in text
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -202,9 +189,7 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if role == "assistant":
         parts = [_written_out(part) for part in parts]
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
-    message: Message = {"role": role, "parts": _distinct_calls(parts)}
-    reason = finish_reason(value.get("finish_reason"))
-    return {**message, "finish_reason": reason} if reason else message
+    return _finished({**value, "role": role, "parts": _distinct_calls(parts)})
 
 
 def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
@@ -363,6 +348,9 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
+_PLAIN_MESSAGE, _PLAIN_PART = {"role", "parts"}, {"type", "content"}
+_FINISH = {"finish_reason"}
+_PLAIN_ROLES = ("system", "user", "assistant")
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call": _call_item,

@@ -1,7 +1,9 @@
 """OTLP's JSON encoding, read into the protobuf classes.
 
-Protobuf's own JSON reader does most of it; OTLP differs in two points: trace and span ids are hex,
-not base64, and enums are numbers only. Unknown fields are ignored.
+It is protobuf's JSON mapping with two differences: trace and span ids are hex, not base64, and
+enums are numbers only. Unknown fields are ignored. A span that breaks these rules is left out and
+its neighbours stay. The fields come from OTLP's own descriptors, so nothing here names a message
+but the two that a request is made of.
 
 Source:
     OTLP specification 1.11, "JSON Protobuf Encoding".
@@ -9,49 +11,205 @@ Source:
 
 import base64
 import binascii
-from typing import Any, TypeVar
+import json
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import orjson
-from google.protobuf.json_format import ParseDict, ParseError
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 ID_BYTES = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
-ENUMS = ("kind", "code", "severityNumber")
+RECORDS = {Span.DESCRIPTOR.full_name, LogRecord.DESCRIPTOR.full_name}
+MAX_DEPTH = 90  # protobuf's readers stop at 100
+SHOWN = 40  # characters of a wrong value
 
 M = TypeVar("M", bound=Message)
+Reader = Callable[[Any, int, list[str]], Any]
+
+
+class Read(NamedTuple, Generic[M]):
+    """A request, and why some of its records are not what they should be.
+
+    A span among them stays, without ids and with the reason in its name, so that whoever stores
+    the request can say what became of it. A log record is left out.
+    """
+
+    request: M
+    broken: list[str]
+
+
+class _Field(NamedTuple):
+    name: str
+    read: Reader
 
 
 def parse_json(kind: type[M], body: bytes) -> M:
-    """Read one OTLP/JSON request.
+    """Read one OTLP/JSON request, whole.
 
     Raises:
         ValueError: If it is not JSON, not an object, or not OTLP; the message says where.
     """
-    data = orjson.loads(body)
+    request, broken = read_json(kind, body)
+    if broken:
+        raise ValueError(broken[0])
+    return request
+
+
+def read_json(kind: type[M], body: bytes) -> Read[M]:
+    """Read one OTLP/JSON request; a broken record does not cost its neighbours.
+
+    Raises:
+        ValueError: If it is not JSON, not an object, or not OTLP around its records.
+    """
+    data = _loads(body)
+    broken: list[str] = []
+    return Read(kind(**_message(kind.DESCRIPTOR, data, 0, broken)), broken)
+
+
+def _loads(body: bytes) -> Any:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        # JavaScript writes half a surrogate pair where a text was cut; orjson refuses it.
+        try:
+            text = json.dumps(json.loads(body), ensure_ascii=False)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+        return orjson.loads(text.encode(errors="replace"))
+
+
+def _message(kind: Any, data: Any, depth: int, broken: list[str]) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"expected a JSON object, got {type(data).__name__}")  # noqa: TRY004
+    if depth > MAX_DEPTH:
+        raise ValueError(f"it is nested deeper than {MAX_DEPTH} levels")
+    fields = _fields(kind)
+    return {
+        field.name: field.read(value, depth + 1, broken)
+        for key, value in data.items()
+        if value is not None and (field := fields.get(key)) is not None
+    }
+
+
+def _record(kind: Any, data: Any, depth: int, broken: list[str]) -> Message | None:
     try:
-        return ParseDict(_to_protobuf_json(data), kind(), ignore_unknown_fields=True)
-    except ParseError as error:
-        raise ValueError(str(error)) from error
+        return GetMessageClass(kind)(**_message(kind, data, depth, broken))
+    except ValueError as error:
+        name = data.get("name", "") if isinstance(data, dict) else ""
+        reason = f"{_shown(name)}: {error}"
+        broken.append(reason)
+        return Span(name=reason) if kind is Span.DESCRIPTOR else None
 
 
-def _to_protobuf_json(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        return {k: _to_protobuf_json(v, k) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_to_protobuf_json(item, key) for item in value]
-    if key in ID_BYTES and isinstance(value, str):
-        return _id(value, key)
-    if key in ENUMS and isinstance(value, str):
-        raise ValueError(f"{key} must be a number in OTLP/JSON, got '{value}'")
+def _list(read: Reader, data: Any, depth: int, broken: list[str]) -> list[Any]:
+    if not isinstance(data, list):
+        raise ValueError(f"expected a JSON array, got {type(data).__name__}")  # noqa: TRY004
+    items = [read(item, depth, broken) for item in data]
+    return [item for item in items if item is not None]
+
+
+@cache
+def _fields(kind: Any) -> dict[str, _Field]:
+    """The fields of a message by both of the names that JSON may use."""
+    fields = {field: _Field(field.name, _reader(field)) for field in kind.fields}
+    return {
+        name: reader for field, reader in fields.items() for name in (field.json_name, field.name)
+    }
+
+
+def _reader(field: FieldDescriptor) -> Reader:
+    if field.message_type is not None:
+        read: Reader = partial(
+            _record if field.message_type.full_name in RECORDS else _message, field.message_type
+        )
+    elif field.json_name in ID_BYTES:
+        read = _scalar(partial(_id, field.json_name))
+    elif field.type == field.TYPE_ENUM:
+        read = _scalar(partial(_enum, field.json_name))
+    else:
+        read = _scalar(partial(SCALARS[field.cpp_type, field.type == field.TYPE_BYTES], field))
+    return partial(_list, read) if field.is_repeated else read
+
+
+def _scalar(read: Callable[[Any], Any]) -> Reader:
+    return lambda value, _depth, _broken: read(value)
+
+
+def _id(name: str, value: Any) -> bytes:
+    try:
+        return binascii.unhexlify(value)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be {2 * ID_BYTES[name]} hex digits, got {_shown(value)}"
+        ) from error
+
+
+def _enum(name: str, value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{name} must be a number in OTLP/JSON, got {_shown(value)}")
     return value
 
 
-def _id(text: str, key: str) -> str:
+def _text(field: FieldDescriptor, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(field, "a string", value)
+    return value
+
+
+def _bool(field: FieldDescriptor, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(field, "true or false", value)
+    return value
+
+
+def _integer(field: FieldDescriptor, value: Any) -> int:
     try:
-        return base64.b64encode(binascii.unhexlify(text)).decode()
-    except binascii.Error as error:
-        raise ValueError(
-            f"{key} must be {2 * ID_BYTES[key]} hex digits, got '{text[:40]}'"
-        ) from error
+        number = int(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise _wrong(field, "an integer", value) from error
+    if isinstance(value, bool) or (isinstance(value, float) and value != number):
+        raise _wrong(field, "an integer", value)
+    return number
+
+
+def _double(field: FieldDescriptor, value: Any) -> float:
+    try:
+        return float(value)
+    except (ValueError, TypeError) as error:
+        raise _wrong(field, "a number", value) from error
+
+
+def _bytes(field: FieldDescriptor, value: Any) -> bytes:
+    """Read base64, of either alphabet, with or without its padding."""
+    try:
+        standard = value.replace("-", "+").replace("_", "/").rstrip("=")
+        return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
+    except (AttributeError, binascii.Error, ValueError) as error:
+        raise _wrong(field, "base64", value) from error
+
+
+def _wrong(field: FieldDescriptor, expected: str, value: Any) -> ValueError:
+    return ValueError(f"{field.json_name} must be {expected}, got {_shown(value)}")
+
+
+def _shown(value: Any) -> str:
+    return f"'{str(value)[:SHOWN]}'"
+
+
+_INTEGERS = (
+    FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64,
+    FieldDescriptor.CPPTYPE_UINT32, FieldDescriptor.CPPTYPE_UINT64,
+)  # fmt: skip
+SCALARS: dict[tuple[int, bool], Callable[[FieldDescriptor, Any], Any]] = {
+    (FieldDescriptor.CPPTYPE_STRING, False): _text,
+    (FieldDescriptor.CPPTYPE_STRING, True): _bytes,
+    (FieldDescriptor.CPPTYPE_BOOL, False): _bool,
+    (FieldDescriptor.CPPTYPE_DOUBLE, False): _double,
+    (FieldDescriptor.CPPTYPE_FLOAT, False): _double,
+    **{(integer, False): _integer for integer in _INTEGERS},
+}

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from otel_lightning.collector import messages
+from otel_lightning.collector import json_text
 from otel_lightning.collector.records import AgentRun, Attributes, LlmCall, Message, Span, ToolCall
 from otel_lightning.instrumentation import attributes as names
 
@@ -11,6 +11,8 @@ LARGEST, LARGEST_TOKEN = 2**63, 2**31
 CONVERSATION_KEYS = (
     "gen_ai.conversation.id",
     "session.id",
+    "gen_ai.session.id",
+    "langfuse.session.id",
     "traceloop.association.properties.session_id",
     "traceloop.association.properties.thread_id",
     "langsmith.metadata.session_id",
@@ -18,17 +20,23 @@ CONVERSATION_KEYS = (
     "ai.telemetry.metadata.sessionId",
 )
 """The spellings of a conversation's id, the most reliable first."""
+_CONVERSATION = frozenset(CONVERSATION_KEYS)
 
 
 def text(attributes: Attributes, *keys: str) -> str | None:
     """Return the first of these attributes that says anything."""
-    return next((attributes[key] for key in keys if attributes.get(key)), None)
+    for key in keys:
+        if value := attributes.get(key):
+            return value
+    return None
 
 
 def integer(attributes: Attributes, *keys: str) -> int | None:
     """Return the first of these attributes that holds a whole number."""
     for key in keys:
-        value = messages.parse(attributes.get(key))
+        if key not in attributes:
+            continue
+        value = json_text.parse(attributes[key])
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if is_count(value):
@@ -43,7 +51,8 @@ def is_count(value: object) -> bool:
 
 def array(attributes: Attributes, key: str) -> list[Any] | None:
     """Return an attribute that is a non-empty array, else None."""
-    value = messages.parse(attributes.get(key))
+    text = attributes.get(key)
+    value = json_text.parse(text) if text else None
     return value if isinstance(value, list) and value else None
 
 
@@ -96,6 +105,8 @@ def _listed(node: Any) -> Any:
 
 def conversation_id(attributes: Attributes) -> str | None:
     """Return the conversation that a span or event says it belongs to."""
+    if _CONVERSATION.isdisjoint(attributes):
+        return None
     return text(attributes, *CONVERSATION_KEYS)
 
 
@@ -164,22 +175,23 @@ def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
     )
 
 
-def completed(call: LlmCall, *sources: str | None) -> LlmCall:
+def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall:
     """Settle what follows from the rest: the finish reason, and how much of the content is there.
 
     Args:
         call: A call whose messages are set.
         sources: The texts that its messages were read from.
+        cut: Whether one of those is known to have been cut.
     """
     outputs = call.output_messages or []
     call.finish_reason = call.finish_reason or next(
         (message["finish_reason"] for message in outputs if "finish_reason" in message), None
     )
-    if call.finish_reason == "stop" and any(map(_asks_for_tools, outputs)):
+    if call.finish_reason == "stop" and asks_for_tools(call):
         call.finish_reason = "tool_calls"
     if call.error_type and not outputs:
         call.finish_reason = "error"
-    call.content = _content(call, any(map(messages.is_cut, sources)))
+    call.content = _content(call, cut or any(map(json_text.is_cut, sources)))
     return call
 
 
@@ -199,8 +211,10 @@ def _left_out(message: Message) -> bool:
     return outline or any(not _CARRIES.get(part["type"], bool)(part) for part in parts)
 
 
-def _asks_for_tools(message: Message) -> bool:
-    return any(part["type"] == "tool_call" for part in message["parts"])
+def asks_for_tools(call: LlmCall) -> bool:
+    """Tell whether the call's output holds a tool call."""
+    outputs = call.output_messages or ()
+    return any(part["type"] == "tool_call" for output in outputs for part in output["parts"])
 
 
 _CARRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
@@ -228,5 +242,5 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _schema(value: Any) -> Any:
     """Return a JSON schema, whether it came as text, wrapped by Bedrock, or as it is."""
     if isinstance(value, str):
-        return messages.parse(value)
+        return json_text.parse(value)
     return value.get("json", value) if isinstance(value, Mapping) else value

@@ -39,6 +39,7 @@ class Log:
     attributes: Attributes
     resource: Attributes
     scope_name: str | None
+    observed_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ class AgentRun:
     end_ns: int | None
     rollout_id: str | None = None
     conversation_id: str | None = None
+    tool_definitions: list[Any] | None = None
+    """What it may use, where only the agent's span says so; its calls inherit it."""
 
 
 @dataclass(slots=True)

@@ -6,18 +6,25 @@ traces, whose rows are derived anew and replace the old ones in one transaction.
 not depend on the order in which anything arrived.
 """
 
-import json
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive import derive, trace_keys
-from otel_lightning.collector.records import Derived, Event, Log, Span
+from otel_lightning.collector import received
+from otel_lightning.collector.derive import Reading, derive, keys, put_together, read
+from otel_lightning.collector.json_text import dumps
+from otel_lightning.collector.records import Derived
 from otel_lightning.collector.store import Store, quote_literal
 
-TRACES_AT_ONCE = 2_000
+SPANS_AT_ONCE = 25_000
+"""How many spans are derived together, unless one closed set has more: this bounds memory."""
+LOGS_AT_ONCE = 5_000
+TEXT_AT_ONCE = 8_000_000
+"""About how many characters of JSON are handed to the store at once."""
 JSON_COLUMNS = {
     "request_params",
     "tool_definitions",
@@ -26,39 +33,55 @@ JSON_COLUMNS = {
     "arguments",
     "result",
 }
+RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
 PER_TRACE = ("llm_calls", "tool_calls", "agent_runs", "arms", "reward_events", "unread_spans")
 
-SPANS = """
-    SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
-        epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
-        resource, attributes,
-        list_transform(events, lambda e: {'name': e.name, 'time_ns': epoch_ns(e."time"),
-            'attributes': e.attributes}) AS events,
-        list_transform(links, lambda l: l.trace_id) AS links
-    FROM spans WHERE trace_id IN (SELECT trace_id FROM changed)
+# Traces that likely belong together stand together, so that few closed sets are met twice.
+SIZE = """
+    CREATE TEMP TABLE sized AS
+    SELECT DISTINCT stale.id, known.near, known.first_time, coalesce(known.spans, 1) AS spans
+    FROM stale LEFT JOIN (
+        SELECT trace_id, count(*) AS spans, min(start_time) AS first_time,
+            max(coalesce("lightning.rollout.id", "gen_ai.conversation.id", "session.id")) AS near
+        FROM spans
+        WHERE trace_id IN (SELECT id FROM stale WHERE kind = 'trace' AND stale.spans IS NULL)
+        GROUP BY trace_id
+    ) known ON known.trace_id = stale.id
+    WHERE kind = 'trace' AND stale.spans IS NULL;
+    DELETE FROM stale WHERE kind = 'trace' AND id IN (SELECT id FROM sized);
+    INSERT INTO stale BY NAME SELECT 'trace' AS kind, * FROM sized;
+    DROP TABLE sized
 """
-LOGS = """
-    SELECT epoch_ns(coalesce("time", observed_time)) AS time_ns, trace_id, span_id, event_name,
-        body, attributes, resource, scope_name
-    FROM logs WHERE {which} ORDER BY rowid  -- as received: messages of one instant keep their order
+PICK = """
+    SELECT id FROM (
+        SELECT id, sum(spans) OVER (ORDER BY near NULLS LAST, first_time, id) - spans AS before
+        FROM stale WHERE kind = 'trace'
+    ) WHERE before < {limit}
+"""
+# `frontier` holds the traces that were read last; `changed` all of the closed set so far.
+TIED = """
+    CREATE OR REPLACE TEMP TABLE frontier AS
+    SELECT DISTINCT trace_id FROM trace_keys
+    WHERE key IN (SELECT key FROM trace_keys WHERE trace_id IN (FROM frontier))
+        AND trace_id NOT IN (FROM changed)
 """
 
 
-def refresh(store: Store, at_once: int = TRACES_AT_ONCE) -> int:
+def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE) -> int:
     """Bring the derived tables up to date with some of what is stale.
+
+    Args:
+        store: A direct store.
+        spans_at_once: About how many spans to derive together; more at once cost more memory.
 
     Returns:
         How many stale traces and log records were dealt with; 0 when nothing is stale.
     """
-    query = f"SELECT DISTINCT kind, id FROM stale ORDER BY kind, id LIMIT {at_once}"
-    stale = store.query(query).to_pylist()
-    traces = [row["id"] for row in stale if row["kind"] == "trace"]
-    loose = [row["id"] for row in stale if row["kind"] == "log"]
-    if traces:
-        _refresh_traces(store, traces)
-    if loose:
-        _refresh_loose_logs(store, loose)
-    return len(stale)
+    loose = f"SELECT DISTINCT id FROM stale WHERE kind = 'log' ORDER BY id LIMIT {LOGS_AT_ONCE}"
+    logs = _column(store, loose)
+    if logs:
+        _refresh_loose_logs(store, logs)
+    return len(logs) + _refresh_traces(store, spans_at_once)
 
 
 def rebuild(store: Store) -> None:
@@ -68,33 +91,83 @@ def rebuild(store: Store) -> None:
     store.execute(f"""
         BEGIN;
         {deletes}
-        INSERT INTO stale SELECT DISTINCT 'trace', trace_id FROM spans;
-        INSERT INTO stale SELECT DISTINCT if(trace_id IS NULL, 'log', 'trace'),
-            coalesce(trace_id, log_id) FROM logs;
+        INSERT INTO stale BY NAME SELECT DISTINCT 'trace' AS kind, trace_id AS id FROM spans;
+        INSERT INTO stale BY NAME SELECT DISTINCT if(trace_id IS NULL, 'log', 'trace') AS kind,
+            coalesce(trace_id, log_id) AS id FROM logs;
         COMMIT
     """)
 
 
-def _refresh_traces(store: Store, traces: Sequence[str]) -> None:
-    with store.transaction():
-        _name_changed(store, traces)
-        _replace_keys(store)
-        _follow_keys(store)
-        derived = derive(_spans(store), _logs(store))
-        changed = "trace_id IN (SELECT trace_id FROM changed)"
-        for table in PER_TRACE:
-            store.execute(f"DELETE FROM {table} WHERE {changed}")
-        _insert(store, derived)
+def _column(store: Store, query: str) -> list[Any]:
+    values: list[Any] = store.query(query).column(0).to_pylist()
+    return values
+
+
+def _refresh_traces(store: Store, spans_at_once: int) -> int:
+    if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
+        return 0
+    with _uncollected(), store.transaction():
+        store.execute(SIZE)
         store.execute(
-            "DELETE FROM stale WHERE kind = 'trace' AND id IN (SELECT trace_id FROM changed);"
-            "DROP TABLE changed"
+            "CREATE OR REPLACE TEMP TABLE changed (trace_id VARCHAR);"
+            f"CREATE OR REPLACE TEMP TABLE frontier AS {PICK.format(limit=spans_at_once)}"
         )
+        derived = put_together(_read_closed_set(store))
+        for table in PER_TRACE:
+            store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM changed)")
+        _insert(store, derived)
+        done = _column(store, "SELECT count(*) FROM changed")
+        store.execute(
+            "DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM changed);"
+            "DROP TABLE changed; DROP TABLE frontier"
+        )
+    return int(done[0])
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keep Python's cycle collector from walking the rows again and again: they hold no cycles."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _read_closed_set(store: Store) -> Reading:
+    """Read the traces of `frontier` and all that a chain of shared keys leads to."""
+    found = Reading()
+    while _column(store, "SELECT 1 FROM frontier LIMIT 1"):
+        store.execute("INSERT INTO changed FROM frontier")
+        which = "trace_id IN (FROM frontier)"
+        logs = list(received.logs(store.query(received.LOGS.format(which=which))))
+        spans = received.spans(store.query(received.SPANS.format(which=which)))
+        some = read(spans, logs)
+        _replace_keys(store, keys(some))
+        found.add(some)
+        store.execute(TIED)
+    return found
+
+
+def _replace_keys(store: Store, tied: Iterable[tuple[str, str]]) -> None:
+    """Write the keys of what is stale of `frontier`; the others have theirs."""
+    stale = set(_column(store, "SELECT id FROM stale WHERE id IN (FROM frontier)"))
+    store.execute("""
+        DELETE FROM trace_keys
+        WHERE trace_id IN (SELECT id FROM stale WHERE id IN (FROM frontier))
+    """)
+    rows = [(trace_id, key) for trace_id, key in tied if trace_id in stale]
+    if rows:
+        traces, names = zip(*rows, strict=True)
+        store.insert("trace_keys", pa.table({"trace_id": traces, "key": names}))
 
 
 def _refresh_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
     ids = f"({_quoted(log_ids)})"
-    rows = store.query(LOGS.format(which=f"log_id IN {ids}")).to_pylist()
-    derived = derive([], [_log(row) for row in rows])
+    rows = store.query(received.LOGS.format(which=f"log_id IN {ids}"))
+    derived = derive([], received.logs(rows))
     with store.transaction():
         known = _quoted(reward.reward_id for reward in derived.rewards) or "''"
         store.execute(f"DELETE FROM reward_events WHERE reward_id IN ({known})")
@@ -102,88 +175,19 @@ def _refresh_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
         store.execute(f"DELETE FROM stale WHERE kind = 'log' AND id IN {ids}")
 
 
-def _name_changed(store: Store, traces: Sequence[str]) -> None:
-    values = ",".join(f"({quote_literal(trace)})" for trace in traces)
-    store.execute(f"CREATE TEMP TABLE changed AS FROM (VALUES {values}) t(trace_id)")
-
-
-def _replace_keys(store: Store) -> None:
-    spans, logs = _by_trace(_spans(store)), _by_trace(_logs(store))
-    rows = [
-        {"trace_id": trace, "key": key}
-        for trace in spans.keys() | logs.keys()
-        for key in sorted(trace_keys(spans[trace], logs[trace]))
-    ]
-    store.execute("DELETE FROM trace_keys WHERE trace_id IN (SELECT trace_id FROM changed)")
-    if rows:
-        store.insert("trace_keys", pa.Table.from_pylist(rows))
-
-
-def _follow_keys(store: Store) -> None:
-    """Add to `changed` every trace that a chain of shared keys leads to."""
-    store.execute("""
-        INSERT INTO changed
-        WITH RECURSIVE reached AS (
-            SELECT trace_id FROM changed
-            UNION
-            SELECT other.trace_id
-            FROM reached
-            JOIN trace_keys mine ON mine.trace_id = reached.trace_id
-            JOIN trace_keys other ON other.key = mine.key
-        )
-        FROM reached EXCEPT FROM changed
-    """)
-
-
-def _spans(store: Store) -> list[Span]:
-    return [_span(row) for row in store.query(SPANS).to_pylist()]
-
-
-def _logs(store: Store) -> list[Log]:
-    query = LOGS.format(which="trace_id IN (SELECT trace_id FROM changed)")
-    return [_log(row) for row in store.query(query).to_pylist()]
-
-
-def _by_trace(records: Iterable[Any]) -> defaultdict[str, list[Any]]:
-    grouped: defaultdict[str, list[Any]] = defaultdict(list)
-    for record in records:
-        grouped[record.trace_id].append(record)
-    return grouped
-
-
-def _span(row: dict[str, Any]) -> Span:
-    events = tuple(
-        Event(event["name"], event["time_ns"], _attributes(event["attributes"]))
-        for event in row.pop("events") or ()
-    )
-    links = tuple(link for link in row.pop("links") or () if link)
-    return Span(**_with_maps(row), events=events, links=links)
-
-
-def _log(row: dict[str, Any]) -> Log:
-    return Log(**_with_maps(row))
-
-
-def _with_maps(row: dict[str, Any]) -> dict[str, Any]:
-    return row | {name: _attributes(row[name]) for name in ("resource", "attributes")}
-
-
-def _attributes(pairs: list[tuple[str, str | None]] | None) -> dict[str, str]:
-    """A map as DuckDB gives it; a key without value says nothing."""
-    return {key: value for key, value in pairs or () if value is not None}
-
-
 def _insert(store: Store, derived: Derived) -> None:
+    # The calls of a rollout repeat each other's messages: side by side they compress to one.
+    calls = sorted(derived.llm_calls, key=lambda call: (call.rollout_id or "", call.step or 0))
     rows: dict[str, Sequence[Any]] = {
-        "llm_calls": derived.llm_calls,
+        "llm_calls": calls,
         "tool_calls": derived.tool_calls,
         "agent_runs": derived.agent_runs,
         "reward_events": derived.rewards,
         "arms": derived.arms,
     }
     for table, records in rows.items():
-        if records:
-            store.insert(table, _table(store, table, records))
+        for some in _tables(store, table, records):
+            store.insert(table, some)
     _insert_tasks(store, derived.tasks)
     unread = [
         {"trace_id": trace, "span_id": span, "reason": reason}
@@ -200,18 +204,32 @@ def _insert_tasks(store: Store, tasks: dict[str, str]) -> None:
         store.insert("rollout_tasks", pa.table(rows))
 
 
-def _table(store: Store, table: str, records: Sequence[Any]) -> pa.Table:
+def _tables(store: Store, table: str, records: Sequence[Any]) -> Iterator[pa.Table]:
+    """Yield the rows as tables, none with much more text than can be inserted at once."""
+    if not records:
+        return
     schema = store.query(f"FROM {table} LIMIT 0").schema
-    columns = {}
-    for column in schema:
-        name = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}.get(
-            column.name, column.name
-        )
-        values = [getattr(record, name) for record in records]
-        if column.name in JSON_COLUMNS:
-            values = [None if v is None else json.dumps(v, ensure_ascii=False) for v in values]
-        columns[column.name] = pa.array(values, column.type)
-    return pa.table(columns, schema=schema)
+    row_of = attrgetter(*(RECORDED_AS.get(name, name) for name in schema.names))
+    json_at = [at for at, name in enumerate(schema.names) if name in JSON_COLUMNS]
+    rows: list[list[Any]] = []
+    size = 0
+    for record in records:
+        row = list(row_of(record))
+        for at in json_at:
+            if row[at] is not None:
+                row[at] = dumps(row[at]).decode()
+                size += len(row[at])
+        rows.append(row)
+        if size > TEXT_AT_ONCE:
+            yield _arrow(rows, schema)
+            rows, size = [], 0
+    if rows:
+        yield _arrow(rows, schema)
+
+
+def _arrow(rows: list[list[Any]], schema: pa.Schema) -> pa.Table:
+    columns = map(pa.array, zip(*rows, strict=True), schema.types)
+    return pa.Table.from_arrays(list(columns), schema=schema)
 
 
 def _quoted(texts: Iterable[str]) -> str:

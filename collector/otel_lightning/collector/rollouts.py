@@ -6,88 +6,52 @@ it); the trace. The calls of one trace without an id of their own stay together.
 """
 
 import hashlib
-import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from otel_lightning.collector import reading
-from otel_lightning.collector.records import LlmCall, Message, Span
+from otel_lightning.collector.json_text import dumps
+from otel_lightning.collector.records import Attributes, LlmCall, Message
+from otel_lightning.collector.tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 
 RESOURCE_IDS = (ROLLOUT_ID, "agentlightning.rollout_id")
 
-Place = tuple[str, str]
-"""A trace id and a span id: what names a span."""
+LOOK_BACK = 16
+"""How many of its last turns a call's history is looked for by: so many may be unrecorded."""
 
 
-def explicit_id(span: Span) -> str | None:
-    """Return the rollout id that the span, else its resource, states."""
-    own = reading.text(span.attributes, ROLLOUT_ID)
-    return own or reading.text(span.resource, *RESOURCE_IDS)
+def explicit_id(attributes: Attributes, resource: Attributes) -> str | None:
+    """Return the rollout id that a span, else its resource, states."""
+    own = reading.text(attributes, ROLLOUT_ID)
+    return own or reading.text(resource, *RESOURCE_IDS)
 
 
-def conversation_id(span: Span) -> str | None:
-    """Return the conversation id that the span states."""
-    return reading.conversation_id(span.attributes)
-
-
-def stated_ids(spans: Iterable[Span], state: Callable[[Span], str | None]) -> dict[Place, str]:
+def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> dict[Place, str]:
     """Return an id for each span: its own, its nearest ancestor's, or the only one of its trace.
 
     Args:
-        spans: All spans of the traces.
-        state: What reads a span's own id.
+        nodes: All spans of the traces.
+        own: The ids that spans state themselves.
     """
-    known = {(span.trace_id, span.span_id): span for span in spans}
-    own = {place: state(span) for place, span in known.items()}
     in_trace: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), stated in own.items():
-        if stated:
-            in_trace[trace_id].add(stated)
-    above: dict[Place, str | None] = {}
-    found: dict[Place, str] = {}
-    for place in known:
-        stated = _inherited(place, known, own, above)
-        alone = in_trace[place[0]]
-        if stated or len(alone) == 1:
-            found[place] = stated or next(iter(alone))
+        in_trace[trace_id].add(stated)
+    found = inherited(nodes, own)
+    for place in nodes:
+        alone = in_trace.get(place[0], ())
+        if place not in found and len(alone) == 1:
+            found[place] = next(iter(alone))
     return found
-
-
-def _inherited(
-    place: Place,
-    known: Mapping[Place, Span],
-    own: Mapping[Place, str | None],
-    above: dict[Place, str | None],
-) -> str | None:
-    """Return the id that a span or its nearest ancestor states; `above` remembers the way up."""
-    path = []
-    stated = None
-    for up in lineage(place, known):
-        stated = own[up] or above.get(up)
-        path.append(up)
-        if stated or up in above:
-            break
-    above.update(dict.fromkeys(path, stated))
-    return stated
-
-
-def lineage(place: Place, known: Mapping[Place, Span]) -> Iterator[Place]:
-    """Yield the span and its ancestors, nearest first. A broken trace may hold a cycle: it ends."""
-    seen: set[Place] = set()
-    while place in known and place not in seen:
-        yield place
-        seen.add(place)
-        place = (place[0], known[place].parent_span_id or "")
 
 
 class History(NamedTuple):
     """A call's message history as hashes."""
 
     begins: list[str]
-    """Of each beginning of the input that ends with the assistant's turn, the shortest first."""
+    """Of the longest beginnings of the input that end with the assistant's turn, longest last."""
     ends: list[str]
     """Of the input with each choice of the output."""
 
@@ -99,15 +63,18 @@ def history(call: LlmCall) -> History:
     arguments and how a turn was cut into messages. An outline without text says who spoke and not
     what: it identifies a history only from the first tool call id on.
     """
+    if call.content == "redacted" and not _names_tools(call):
+        return History([], [])
     chain = _Chain()
-    begins = [digest for message in call.input_messages or [] for digest in chain.add(message)]
+    begins: deque[str] = deque(maxlen=LOOK_BACK)
+    for message in call.input_messages or ():
+        if chain.role == "assistant" and message["role"] != "assistant":
+            begins.append(chain.digest())
+        chain.add(message)
     if chain.role == "assistant":
         begins.append(chain.digest())
     choices = (call.output_messages or []) if call.input_messages else []
-    ends = [chain.copy().after(choice) for choice in choices]
-    if call.content == "redacted" and not _names_tools(call):
-        return History([], [])
-    return History(begins, ends)
+    return History(list(begins), [chain.after(choice) for choice in choices])
 
 
 def _names_tools(call: LlmCall) -> bool:
@@ -120,37 +87,33 @@ class _Chain:
 
     def __init__(self) -> None:
         self.role: str | None = None
-        self._hash = hashlib.sha256()
-
-    def copy(self) -> "_Chain":
-        twin = _Chain()
-        twin.role = self.role
-        twin._hash = self._hash.copy()
-        return twin
+        self._hash = hashlib.blake2b(digest_size=16)
 
     def digest(self) -> str:
-        return self._hash.hexdigest()[:32]
+        return self._hash.hexdigest()
 
-    def add(self, message: Message) -> list[str]:
-        """Add a message; return the hash of the assistant's turn that it closes, if it does."""
+    def add(self, message: Message) -> None:
         role = message["role"]
-        closed = [self.digest()] if self.role == "assistant" and role != "assistant" else []
         if role != "assistant" or self.role != "assistant":
-            self._hash.update(f"\0{role}\0".encode())
+            self._hash.update(b"\0%s\0" % role.encode())
         for part in message["parts"]:
             if part["type"] != "reasoning":
                 self._hash.update(_spelled(part))
         self.role = role
-        return closed
 
     def after(self, message: Message) -> str:
-        self.add(message)
-        return self.digest()
+        """Return the hash of this history with one more message, and leave it as it is."""
+        twin = _Chain()
+        twin.role = self.role
+        twin._hash = self._hash.copy()
+        twin.add(message)
+        return twin.digest()
 
 
 def _spelled(part: Mapping[str, object]) -> bytes:
-    kept = {key: value for key, value in part.items() if key != "arguments_raw"}
-    return json.dumps(kept, sort_keys=True, default=str).encode()
+    if "arguments_raw" in part:
+        part = {key: value for key, value in part.items() if key != "arguments_raw"}
+    return dumps(part, sort_keys=True)
 
 
 @dataclass(slots=True)
@@ -183,13 +146,8 @@ class _Ended:
         return next((self.latest[key] for key in flat if key in self.latest), None)
 
 
-def place_of(call: LlmCall) -> Place:
-    """Return what names the call's span."""
-    return call.trace_id, call.span_id
-
-
 def continuations(
-    calls: Iterable[LlmCall], spans: Mapping[Place, Span]
+    calls: Sequence[LlmCall], nodes: Nodes, pasts: Mapping[Place, History]
 ) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield each call that continues an earlier one, with that one.
 
@@ -197,23 +155,35 @@ def continuations(
     once, so the cost grows with the number of messages and not with that of pairs.
     """
     ended = _Ended()
-    for _, starts, call, past in _moments(calls):
-        scopes = _scopes(call, spans.get(place_of(call)))
+    pasts = {place_of(call): pasts.get(place_of(call)) or history(call) for call in calls}
+    if not any(pasts[place_of(call)].begins or _previous_response(call) for call in calls):
+        return
+    scopes_of = {place_of(call): _scopes(call, nodes.get(place_of(call))) for call in calls}
+    for _, starts, call, past in _moments(calls, pasts):
+        scopes = scopes_of[place_of(call)]
         if not starts:
             ended.add(call, past.ends, scopes)
             continue
-        response = call.request_params.get("previous_response_id")
-        earlier = ended.by_response.get(str(response)) or ended.find(past.begins, scopes)
+        earlier = ended.by_response.get(_previous_response(call) or "") or ended.find(
+            past.begins, scopes
+        )
         if earlier is not None:
             ended.continued.add(place_of(earlier))
             yield call, earlier
 
 
-def _moments(calls: Iterable[LlmCall]) -> list[tuple[int, bool, LlmCall, History]]:
+def _previous_response(call: LlmCall) -> str | None:
+    stated = call.request_params.get("previous_response_id")
+    return str(stated) if stated else None
+
+
+def _moments(
+    calls: Iterable[LlmCall], pasts: Mapping[Place, History]
+) -> list[tuple[int, bool, LlmCall, History]]:
     """Return the ends and starts of calls in time order; at one moment ends come first."""
     moments = []
     for call in sorted(calls, key=order):
-        past = history(call)
+        past = pasts[place_of(call)]
         if call.start_ns is not None:
             moments.append((call.start_ns, True, call, past))
         if call.end_ns is not None:
@@ -226,9 +196,9 @@ def order(call: LlmCall) -> tuple[int, int, str, str]:
     return call.start_ns or 0, call.end_ns or 0, call.trace_id, call.span_id
 
 
-def _scopes(call: LlmCall, span: Span | None) -> list[str]:
+def _scopes(call: LlmCall, node: Node | None) -> list[str]:
     """Return where to look for the call that this one continues, the closest first."""
-    resource = span.resource if span else {}
+    resource = node.resource if node else {}
     process = [resource.get(key, "") for key in ("service.instance.id", "host.name", "process.pid")]
     service = call.service_name or ""
     return [f"trace {call.trace_id}", f"process {service} {process}", f"service {service}"]
@@ -247,37 +217,39 @@ class Rollouts:
         return stated or self.by_trace.get(trace_id, trace_id)
 
 
-def assign(spans: Iterable[Span], calls: Iterable[LlmCall]) -> Rollouts:
+def assign(nodes: Nodes, calls: Iterable[LlmCall], pasts: Mapping[Place, History]) -> Rollouts:
     """Find the rollout of every span, given the model calls that the spans record.
 
     Args:
-        spans: All spans of a closed set of traces: none is tied to a trace outside.
+        nodes: All spans of a closed set of traces: none is tied to a trace outside.
         calls: Their model calls, duplicates merged.
+        pasts: The histories of those calls that were hashed already.
 
     Returns:
         The assignment. A rollout found by containment is named by its first call's trace.
     """
-    known = {(span.trace_id, span.span_id): span for span in spans}
-    stated = {
-        **stated_ids(known.values(), conversation_id),
-        **stated_ids(known.values(), explicit_id),
-    }
+    talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
+    named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
+    stated = {**stated_ids(nodes, talks), **stated_ids(nodes, named)}
     ordered = sorted(calls, key=order)
     groups = _Groups()
+    copies = _traces_of({one for call in ordered for one in call.merged_span_ids}, nodes)
     for call in ordered:
         groups.add(call.trace_id)
-        for trace_id in _traces(call, known):
+        for trace_id in sorted({t for one in call.merged_span_ids for t in copies[one]}):
             groups.join(call.trace_id, trace_id)
-    for later, earlier in continuations(ordered, known):
+    for later, earlier in continuations(ordered, nodes, pasts):
         _tie(groups, stated, later, earlier)
     return Rollouts(stated, groups.names())
 
 
-def _traces(call: LlmCall, known: Mapping[Place, Span]) -> Iterator[str]:
-    """Yield the other traces that recorded the same call."""
-    wanted = set(call.merged_span_ids)
-    if wanted:
-        yield from sorted({trace for trace, span_id in known if span_id in wanted})
+def _traces_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[str]]:
+    """Return the traces that hold each of these spans."""
+    found: dict[str, list[str]] = {span_id: [] for span_id in span_ids}
+    for trace_id, span_id in nodes if found else ():
+        if span_id in found:
+            found[span_id].append(trace_id)
+    return found
 
 
 def _tie(groups: "_Groups", stated: Mapping[Place, str], later: LlmCall, earlier: LlmCall) -> None:

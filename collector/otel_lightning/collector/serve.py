@@ -1,18 +1,27 @@
 """`lightning-ingest serve`: receivers, spool, loader and SQL server in one process."""
 
 import asyncio
-import errno
+import logging
 import os
 import signal
-import socket
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple, Self
+from dataclasses import replace
+from functools import partial
+
+from granian.server.embed import Server as HttpServer
+from grpc import Server as GrpcServer
 
 from otel_lightning.collector.loader import Loader
-from otel_lightning.collector.receive import grpc, http
+from otel_lightning.collector.receive import grpc, http, listener
+from otel_lightning.collector.receive.answers import Receiver
+from otel_lightning.collector.receive.guard import Guard
+from otel_lightning.collector.receive.settings import Address, Settings
+from otel_lightning.collector.receive.tls import GrpcCertificates, Tls
 from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.sql_server import attach_line
 from otel_lightning.collector.store import (
     Server,
     StoreError,
@@ -21,104 +30,146 @@ from otel_lightning.collector.store import (
     write_server,
 )
 
+logger = logging.getLogger(__name__)
+
 DRAIN_SECONDS = 10
+GRACE_SECONDS = 4  # of these, for requests under way
 INTERRUPTED = 130
 
 
-class Address(NamedTuple):
-    """Where to listen; port 0 takes a free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `HOST:PORT`.
-
-        Raises:
-            ValueError: If it is not of that form.
-        """
-        host, _, port = text.rpartition(":")
-        if not host or not port.isdigit():
-            raise ValueError(f"'{text}' is not HOST:PORT. Example: 127.0.0.1:4318")
-        return cls(host.strip("[]"), int(port))
-
-    def reserve(self) -> Self:
-        """Check that the address is free, and settle on a port.
-
-        Raises:
-            OSError: If it is in use or not an address of this machine; the message says which.
-        """
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.host, self.port))
-            except OSError as error:
-                raise OSError(error.errno, _why(self, error)) from error
-            return self._replace(port=probe.getsockname()[1])
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def serve(store_path: Path, grpc_at: Address, http_at: Address, say: Callable[[str], None]) -> None:
+def serve(settings: Settings, say: Callable[[str], None]) -> None:
     """Receive until SIGTERM or SIGINT, then store what was received and leave.
 
     Raises:
         StoreError: If the store cannot be opened for writing.
         OSError: If an address cannot be bound.
     """
-    grpc_at, http_at = grpc_at.reserve(), http_at.reserve()
-    store = open_store(store_path)
+    stopping = Stopping()
+    settings = replace(settings, grpc=settings.grpc.reserve(), http=settings.http.reserve())
+    store = open_store(settings.store)
     if store.server:
         store.close()
         raise StoreError(
-            f"'{store_path}' is already served by process {store.server.pid} at "
+            f"'{settings.store}' is already served by process {store.server.pid} at "
             f"{store.server.http}. Send there, or choose another store with --store."
         )
-    spool = Spool(spool_folder(store_path))
-    loader = Loader(store.cursor(), spool)
+    spool = Spool(spool_folder(settings.store))
+    loader = Loader(store.cursor(), spool, settings.keeping)
     loader.start()
-    server = store.serve(str(http_at))
+    server = store.serve(str(settings.http))
+    receiver = _receiver(settings, spool, loader, server)
     try:
-        asyncio.run(_receive(spool, grpc_at, http_at, lambda: _ready(store_path, server, say)))
+        ready = partial(_ready, settings, server, say)
+        asyncio.run(_receive(receiver, settings, stopping, ready))
     finally:
-        server_file(store_path).unlink(missing_ok=True)
-        spool.close()
-        loader.stop()
+        server_file(settings.store).unlink(missing_ok=True)
+        _drain(spool, loader, stopping, say)
         store.close()
-    say("Stopped; everything that was acknowledged is stored.")
+
+
+class Stopping:
+    """Asked once, it drains; asked twice, it leaves: what was acknowledged lies on the spool."""
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self.then: Callable[[], object] = lambda: None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, _number: int, _frame: object) -> None:
+        if self.deadline is not None:
+            os._exit(INTERRUPTED)
+        self.deadline = time.monotonic() + DRAIN_SECONDS
+        self.then()
+
+    def seconds_left(self) -> float:
+        """How long draining may still take."""
+        deadline = self.deadline or time.monotonic() + DRAIN_SECONDS
+        return max(deadline - time.monotonic(), 0)
+
+
+def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) -> Receiver:
+    listening = (settings.grpc.host, settings.http.host)
+    # The owner of the store may always send: `lightning-ingest load` reads the token beside it.
+    tokens = (settings.token, server.token) if settings.token else ()
+    return Receiver(
+        spool,
+        Guard.of(tokens, listening, settings.allowed_hosts),
+        partial(_gauges, spool, loader),
+        settings.max_body,
+    )
+
+
+def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
+    lag = 0.0
+    with suppress(FileNotFoundError):  # the loader just stored and deleted it
+        for oldest in spool.read(loader.position, 1)[:1]:
+            lag = max(time.time_ns() - oldest.received_ns, 0) / 1e9
+    return {"spool_backlog_bytes": spool.backlog(), "loader_lag_seconds": lag}
 
 
 async def _receive(
-    spool: Spool, grpc_at: Address, http_at: Address, ready: Callable[[], None]
+    receiver: Receiver, settings: Settings, stopping: Stopping, ready: Callable[[], None]
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _stop, stopped)
-    over_grpc = grpc.server(spool, str(grpc_at))
-    over_http = http.server(spool, *http_at)
+    stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
+    certificates = GrpcCertificates(settings.tls) if settings.tls else None
+    over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
+    over_http = listener.server(http.application(receiver), *settings.http, settings.tls)
+    if settings.tls and certificates:
+        reload = partial(_reload, settings.tls, certificates, over_http)
+        loop.add_signal_handler(signal.SIGHUP, reload)
     over_grpc.start()
     serving = asyncio.create_task(over_http.serve())
-    await _until_open(http_at)
+    await _until_open(settings.http)
     ready()
-    await stopped.wait()
-    over_grpc.stop(grace=DRAIN_SECONDS / 2).wait()
+    if stopping.deadline is None:
+        await stopped.wait()
+    await _stop(over_grpc, over_http, serving)
+
+
+async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.Task[None]) -> None:
+    """Take nothing new, and let what is under way end."""
+    grpc_stopped = over_grpc.stop(grace=GRACE_SECONDS)
     over_http.stop()  # type: ignore[no-untyped-call]
-    await serving
+    await asyncio.gather(
+        asyncio.to_thread(grpc_stopped.wait), asyncio.wait([serving], timeout=GRACE_SECONDS)
+    )
 
 
-def _stop(stopped: asyncio.Event) -> None:
-    if stopped.is_set():
-        os._exit(INTERRUPTED)  # asked twice: what was acknowledged lies on the spool
-    stopped.set()
+def _drain(spool: Spool, loader: Loader, stopping: Stopping, say: Callable[[str], None]) -> None:
+    """Store what is on the spool, as far as the time allows; the rest lies there safely."""
+    spool.close()
+    rest = threading.Thread(target=loader.stop, name="drain", daemon=True)
+    rest.start()
+    rest.join(stopping.seconds_left())
+    left = spool.backlog()
+    say(
+        f"Stopped; {left:,} bytes that were acknowledged wait on the spool for the next start."
+        if left
+        else "Stopped; everything that was acknowledged is stored."
+    )
+    if rest.is_alive():
+        os._exit(0)  # the loader's transaction is rolled back, as after a crash
 
 
-def _ready(store_path: Path, server: Server, say: Callable[[str], None]) -> None:
-    write_server(store_path, server)
-    say(f"Ready: OTLP over HTTP at http://{server.http}, stored in {store_path}.")
+def _reload(tls: Tls, certificates: GrpcCertificates, over_http: HttpServer) -> None:
+    try:
+        tls.check()
+    except ValueError as error:
+        logger.error("The certificates stay as they were: %s", error)  # noqa: TRY400  it says all
+        return
+    certificates.reload()
+    over_http.reload()  # type: ignore[no-untyped-call]
+
+
+def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> None:
+    write_server(settings.store, server)
+    scheme = "https" if settings.tls else "http"
+    say(f"Ready: OTLP over HTTP at {scheme}://{server.http}, stored in {settings.store}.")
+    line = attach_line(server.sql, server_file(settings.store))
+    say(f"SQL from any DuckDB 1.5, read-only: {line}")
 
 
 async def _until_open(address: Address) -> None:
@@ -128,12 +179,3 @@ async def _until_open(address: Address) -> None:
             writer.close()
             return
         await asyncio.sleep(0.02)
-
-
-def _why(address: Address, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"{address} is in use. Stop what listens there, or choose another address with "
-            f"--grpc and --http."
-        )
-    return f"{address} cannot be bound: {error.strerror}. Choose another with --grpc and --http."

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from otel_lightning.collector import reading
-from otel_lightning.collector.messages import parse
+from otel_lightning.collector.json_text import parse
 from otel_lightning.collector.records import Arm, Attributes, Log, Reward, Span
 from otel_lightning.instrumentation import attributes as names
 
@@ -33,24 +33,27 @@ class Carried(NamedTuple):
     source: str
 
 
-def carried(spans: Iterable[Span], logs: Iterable[Log]) -> Iterator[Carried]:
-    """Yield the evaluations and flags of spans and logs."""
-    for span in spans:
-        place = span.resource, span.trace_id, span.span_id, "span"
-        for event in span.events:
-            if event.name in EVENTS:
-                yield Carried(event.name, event.time_ns, event.attributes, *place)
-    for log in logs:
-        if log.event_name in EVENTS:
-            place = log.resource, log.trace_id or "", log.span_id or "", "log"
-            yield Carried(log.event_name, log.time_ns, log.attributes, *place)
+def of_span(span: Span) -> Iterator[Reward | Arm]:
+    """Yield the rewards and arms that a span carries: its events, or what an annotation says."""
+    for event in span.events:
+        if event.name in EVENTS:
+            place = span.resource, span.trace_id, span.span_id, "span"
+            yield from _said(Carried(event.name, event.time_ns, event.attributes, *place))
+    if span.name == ANNOTATION:
+        yield from _annotated(span)
 
 
-def rewards(events: Iterable[Carried], spans: Iterable[Span]) -> list[Reward]:
-    """Return the judgements of evaluation events and annotation spans, each once."""
-    found = [_reward(event) for event in events if event.name == names.EVALUATION_RESULT]
-    found += [reward for span in spans if span.name == ANNOTATION for reward in _annotated(span)]
-    return sorted({one.reward_id: one for one in found}.values(), key=_in_time)
+def of_log(log: Log) -> Iterator[Reward | Arm]:
+    """Yield the reward or arm that a log record is, if it is one."""
+    if log.event_name in EVENTS:
+        place = log.resource, log.trace_id or "", log.span_id or "", "log"
+        yield from _said(Carried(log.event_name or "", log.time_ns, log.attributes, *place))
+
+
+def _said(event: Carried) -> Iterator[Reward | Arm]:
+    row = _reward(event) if event.name == names.EVALUATION_RESULT else _arm(event)
+    if row is not None:
+        yield row
 
 
 def _reward(event: Carried) -> Reward:
@@ -88,14 +91,9 @@ def _annotated(span: Span) -> Iterator[Reward]:
         )
 
 
-def arms(events: Iterable[Carried]) -> list[Arm]:
-    """Return the choices of configuration that flag evaluations record."""
-    found = [
-        arm
-        for event in events
-        if event.name == names.FEATURE_FLAG_EVALUATION and (arm := _arm(event)) is not None
-    ]
-    unique = {(arm.trace_id, arm.span_id, arm.key, arm.arm, arm.time_ns): arm for arm in found}
+def distinct(arms: Iterable[Arm]) -> list[Arm]:
+    """Return the choices, each once, in an order that delivery does not change."""
+    unique = {(arm.trace_id, arm.span_id, arm.key, arm.arm, arm.time_ns): arm for arm in arms}
     return [unique[key] for key in sorted(unique, key=str)]
 
 
@@ -134,5 +132,6 @@ def _identity(*carrier: object) -> str:
     return hashlib.sha256(json.dumps(carrier, default=str).encode()).hexdigest()[:32]
 
 
-def _in_time(reward: Reward) -> tuple[int, str]:
+def in_time(reward: Reward) -> tuple[int, str]:
+    """Return the sort key of judgements: the last one counts."""
     return reward.time_ns or 0, reward.reward_id

@@ -161,10 +161,12 @@ class Spool:
         except (OSError, SpoolError) as error:
             self._recover(error)
             for item in batch:
-                item.done.set_exception(SpoolError(str(error)))
+                if item.done.set_running_or_notify_cancel():  # its sender may have gone
+                    item.done.set_exception(SpoolError(str(error)))
             return
         for item in batch:
-            item.done.set_result(None)
+            if item.done.set_running_or_notify_cancel():
+                item.done.set_result(None)
         self.arrived.set()
 
     def _append(self, parts: list[bytes]) -> None:
@@ -225,6 +227,21 @@ def backlog(folder: Path, loaded: Position) -> int:
     """How many bytes of a spool lie behind a position."""
     sizes = {n: _path(folder, n).stat().st_size for n in _segments(folder) if n >= loaded.segment}
     return sum(sizes.values()) - (loaded.offset if loaded.segment in sizes else 0)
+
+
+def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
+    """How many bytes behind a position cannot be read.
+
+    Args:
+        folder: The spool.
+        loaded: What lies before it was stored.
+        writing: Whether a process appends: then the last segment may end in half a record.
+    """
+    segments = [n for n in _segments(folder) if n >= loaded.segment]
+    return sum(
+        _path(folder, n).stat().st_size - _end_of_records(folder, n)
+        for n in (segments[:-1] if writing else segments)
+    )
 
 
 def _encode(signal: Signal, body: bytes) -> tuple[bytes, bytes]:

@@ -8,18 +8,22 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from otel_lightning.collector.records import LlmCall, Message, Span, ToolCall
-from otel_lightning.collector.rollouts import Place, place_of
+from otel_lightning.collector.records import LlmCall, Message, ToolCall
+from otel_lightning.collector.tree import Nodes, Place, place_of
 
 Part = dict[str, Any]
 
 
-def add_earlier_turns(calls: Sequence[LlmCall]) -> None:
+def add_earlier_turns(calls: Sequence[LlmCall]) -> list[LlmCall]:
     """Put the turns that a provider kept before what a call sent: the model saw them too.
 
     Args:
         calls: Model calls in time order; one that names a previous response is completed in place.
+
+    Returns:
+        The calls that were completed.
     """
+    completed = []
     answered = {call.response_id: call for call in calls if call.response_id}
     for call in calls:
         earlier = answered.get(str(call.request_params.get("previous_response_id")))
@@ -28,6 +32,8 @@ def add_earlier_turns(calls: Sequence[LlmCall]) -> None:
             own = call.input_messages or []
             system = [message for message in own if message["role"] == "system"]
             call.input_messages = [*system, *kept, *_turns(own)]
+            completed.append(call)
+    return completed
 
 
 def _turns(messages: Iterable[Message] | None) -> list[Message]:
@@ -84,23 +90,21 @@ def _parts(messages: Iterable[Message] | None, kind: str) -> Iterator[Part]:
         yield from (part for part in message["parts"] if part["type"] == kind)
 
 
-def settle_stops(
-    calls: Sequence[LlmCall], tools: Iterable[ToolCall], spans: Mapping[Place, Span]
-) -> None:
+def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) -> None:
     """Settle whether `stop` of Gemini's semantics, which includes tool calls, was a request.
 
     Args:
         calls: Model calls in time order; those without recorded output are changed in place.
         tools: All tool executions.
-        spans: All spans: a tool that a call asked for runs beside it, before the next call.
+        nodes: All spans: a tool that a call asked for runs beside it, before the next call.
     """
     beside: dict[Place, list[int]] = defaultdict(list)
     for tool in tools:
-        span = spans[tool.trace_id or "", tool.span_id or ""]
-        beside[span.trace_id, span.parent_span_id or ""].append(span.start_ns or 0)
+        node = nodes[tool.trace_id or "", tool.span_id or ""]
+        beside[node.parent].append(node.start_ns or 0)
     following: dict[Place, int] = {}
     for call in reversed(calls):
-        around = (call.trace_id, spans[place_of(call)].parent_span_id or "")
+        around = nodes[place_of(call)].parent
         until = following.get(around)
         following[around] = call.start_ns or 0
         if call.operation != "generate_content" or call.output_messages:

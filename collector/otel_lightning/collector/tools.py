@@ -5,11 +5,13 @@ spans of frameworks often lack the tool call's id. So both are read, and joined 
 and order.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
+from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.records import LlmCall, Message, ToolCall
 
 Part = dict[str, Any]
@@ -38,11 +40,17 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
         The executions. A request that was never answered and has no span was not executed.
     """
     requests = read_requests(calls)
+    waiting = _Waiting(requests)
     rows = []
-    for execution in sorted(executions, key=lambda tool: (tool.start_ns or 0, tool.span_id or "")):
-        request = _asked_by(execution, requests)
+    for execution in sorted(executions, key=in_time):
+        request = waiting.take(execution)
         rows.append(_filled(execution, request) if request else execution)
     return [*rows, *(_from_messages(one) for one in requests if one.response and not one.joined)]
+
+
+def in_time(tool: ToolCall) -> tuple[int, str, str]:
+    """Return the sort key of executions."""
+    return tool.start_ns or 0, tool.trace_id or "", tool.span_id or ""
 
 
 def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
@@ -68,7 +76,7 @@ class _Ledger:
         self.uses = Counter()
         history = call.input_messages or []
         fresh = len(history) - _tail(history)
-        waiting = self._unanswered()
+        waiting: list[Request] | None = None
         spoken = any(message["role"] == "assistant" for message in history)
         for position, message in enumerate(history):
             if message["role"] == "assistant":
@@ -76,6 +84,7 @@ class _Ledger:
                 replayed = [self._replayed(part, call, recent) for part in _calls_in(message)]
                 waiting = [request for request in replayed if request is not None]
             for response in _responses_in(message):
+                waiting = self._unanswered() if waiting is None else waiting
                 if not self._answer(response, waiting) and not spoken:
                     self._note(response, call)
 
@@ -140,36 +149,62 @@ def _responses_in(message: Message) -> Iterator[Part]:
     return (part for part in message["parts"] if part["type"] == "tool_call_response")
 
 
-def _asked_by(execution: ToolCall, requests: Iterable[Request]) -> Request | None:
-    """Return the request that an execution answers: by id, else the latest that fits, in order."""
-    free = [request for request in requests if not request.joined]
-    named = [
-        r for r in free if execution.tool_call_id and r.part.get("id") == execution.tool_call_id
-    ]
-    if named:
-        return named[0]
-    before = [r for r in free if _start(r) <= (execution.start_ns or 0)]
-    same_name = [r for r in before if r.part.get("name") == execution.name]
-    same_call = [r for r in same_name if r.part.get("arguments") == execution.arguments]
-    wrapped = [r for r in before if _wraps(execution, r.part)]
-    for fitting in (same_call, same_name, wrapped):
-        if fitting:
-            latest = fitting[-1].asker
-            return next(request for request in fitting if request.asker is latest)
-    return None
+class _Waiting:
+    """Requests that wait for the span of their execution; asked about in the order of time."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._by_id: dict[str, deque[Request]] = defaultdict(deque)
+        for request in requests:
+            self._by_id[request.part.get("id") or ""].append(request)
+        self._later = sorted(requests, key=_start, reverse=True)
+        self._asked: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
+
+    def take(self, execution: ToolCall) -> Request | None:
+        """Return the request that an execution answers: by id, else the latest that fits."""
+        while self._later and _start(self._later[-1]) <= (execution.start_ns or 0):
+            request = self._later.pop()
+            name = request.part.get("name")
+            self._asked[name, _spelled(request.part.get("arguments"))].append(request)
+            self._asked[(name,)].append(request)
+        same_call = (execution.name, _spelled(execution.arguments))
+        named = [(name,) for name in _names_inside(execution.arguments)]
+        groups = ([same_call], [(execution.name,)], named)
+        found = self._by_its_id(execution.tool_call_id) if execution.tool_call_id else None
+        return found or next((one for keys in groups if (one := self._latest(keys))), None)
+
+    def _by_its_id(self, call_id: str) -> Request | None:
+        same = self._by_id.get(call_id)
+        while same and same[0].joined:
+            same.popleft()
+        return same[0] if same else None
+
+    def _latest(self, keys: Iterable[tuple[Any, ...]]) -> Request | None:
+        """Return the first free request of the latest call that asked under one of these keys."""
+        stacks = [stack for key in keys if (stack := self._asked.get(key))]
+        for stack in stacks:
+            while stack and stack[-1].joined:
+                stack.pop()
+        stack = max(filter(None, stacks), key=lambda stack: _start(stack[-1]), default=None)
+        if stack is None:
+            return None
+        turn = takewhile(lambda request: request.asker is stack[-1].asker, reversed(stack))
+        return [request for request in turn if not request.joined][-1]
+
+
+def _spelled(arguments: Any) -> bytes:
+    return dumps(arguments, sort_keys=True)
 
 
 def _start(request: Request) -> int:
     return (request.asker.start_ns if request.asker else 0) or 0
 
 
-def _wraps(execution: ToolCall, part: Part) -> bool:
-    """Tell whether a decorated dispatcher was called with this tool's name among its arguments."""
-    given = execution.arguments
-    if not isinstance(given, dict):
-        return False
-    values = [*given.values(), *(given.get("args") or [])]
-    return part.get("name") in [value for value in values if isinstance(value, str)]
+def _names_inside(arguments: Any) -> Iterator[str]:
+    """Yield what may be a tool's name among the arguments of a decorated dispatcher."""
+    if isinstance(arguments, dict):
+        listed = arguments.get("args")
+        values = [*arguments.values(), *(listed if isinstance(listed, list) else [])]
+        yield from (value for value in values if isinstance(value, str))
 
 
 def _filled(execution: ToolCall, request: Request) -> ToolCall:

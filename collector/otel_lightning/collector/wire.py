@@ -18,6 +18,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from ptars import HandlerPool
 
 Signal = Literal["traces", "logs"]
+PANIC = "PanicException"  # of ptars, for some damaged lengths: no Exception, not exported
 
 
 class Field(NamedTuple):
@@ -86,6 +87,11 @@ MESSAGES: dict[str, tuple[Field, ...]] = {
     "ScopeLogs": (Field(1, "scope", "Scope"), Field(2, "records", "LogRecord", repeated=True)),
     # The same bytes again, a record a value: a log record's identity is the hash of its bytes.
     "ScopeBytes": (Field(1, "scope", "bytes"), Field(2, "records", "bytes", repeated=True)),
+    # And once more, only to be counted.
+    "Any": (Field(16, "flags", "fixed32"),),
+    "ScopeAny": (Field(2, "records", "Any", repeated=True),),
+    "ResourceAny": (Field(2, "scopes", "ScopeAny", repeated=True),),
+    "Count": (Field(1, "resources", "ResourceAny", repeated=True),),
     "ResourceSpans": (
         Field(1, "resource", "bytes"),
         Field(2, "scopes", "ScopeSpans", repeated=True),
@@ -105,13 +111,18 @@ def columns(message: str, bodies: Sequence[bytes]) -> pa.RecordBatch:
     """Decode requests into one batch, a row a request.
 
     Args:
-        message: `Traces`, `Logs`, or `Bytes` (either signal, records left serialised).
+        message: `Traces`, `Logs`, or either signal: `Bytes` (records left serialised), `Count`.
         bodies: Serialised OTLP requests.
 
     Raises:
         ValueError: If one of them is not such a protobuf message.
     """
-    return _handler(message).list_to_record_batch(list(bodies))
+    try:
+        return _handler(message).list_to_record_batch(list(bodies))
+    except BaseException as error:
+        if type(error).__name__ != PANIC:
+            raise
+        raise ValueError(f"not a protobuf message of OTLP: {error}") from error
 
 
 @cache

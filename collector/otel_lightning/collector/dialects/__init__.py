@@ -5,7 +5,11 @@ its line in `FAMILIES`: evidence is looked for in that order, and keys beat scop
 scopes are reused across versions.
 """
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
+from types import NoneType
 from typing import Any, Protocol
 
 from otel_lightning.collector.dialects import (
@@ -57,18 +61,37 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """
     family = next((family for family in FAMILIES if family.matches(span)), None)
     row = family.read(span) if family else None
-    for name, kind in _PLAIN.get(type(row), ()):
-        value = getattr(row, name)
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} is {value!r} where the column needs {kind}.")
+    if row is not None:
+        _check(row)
     return row
 
 
-def _plain_fields(row: type) -> tuple[tuple[str, Any], ...]:
-    plain = (str, str | None, int | None)
-    return tuple((each.name, each.type) for each in fields(row) if each.type in plain)
+def _check(row: LlmCall | ToolCall | AgentRun) -> None:
+    """Refuse a value that a column cannot hold: it would cost the other rows of its batch."""
+    table = type(row).__name__
+    wrong = _first_wrong(table, tuple(map(type, _VALUES[table](row))))
+    if wrong:
+        raise TypeError(f"{wrong} is {getattr(row, wrong)!r}, which its column cannot hold.")
 
 
-_PLAIN: dict[type, tuple[tuple[str, Any], ...]] = {
-    row: _plain_fields(row) for row in (LlmCall, ToolCall, AgentRun)
+@lru_cache(maxsize=1024)
+def _first_wrong(row: str, types: tuple[type, ...]) -> str | None:
+    """Return the first field whose type its column cannot hold. Most rows are of few kinds."""
+    found = zip(_FIELDS[row], types, strict=True)
+    return next((name for (name, kinds), kind in found if not issubclass(kind, kinds)), None)
+
+
+def _plain_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
+    """Return the fields that are text or a number, each with the types that it may have."""
+    kinds: dict[Any, tuple[type, ...]] = {
+        str: (str,),
+        str | None: (str, NoneType),
+        int | None: (int, NoneType),
+    }
+    return [(each.name, kinds[each.type]) for each in fields(row) if each.type in kinds]
+
+
+_FIELDS = {row.__name__: _plain_fields(row) for row in (LlmCall, ToolCall, AgentRun)}
+_VALUES: dict[str, Callable[[object], tuple[Any, ...]]] = {
+    row: attrgetter(*(name for name, _ in plain)) for row, plain in _FIELDS.items()
 }

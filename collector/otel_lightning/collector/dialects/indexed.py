@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, ToolCall
 
 NAME = "indexed"
@@ -80,7 +80,7 @@ def _usage(span: Span) -> payloads.Usage:
 
 def _parameters(span: Span) -> dict[str, Any]:
     given = {name: span.attributes.get(f"gen_ai.request.{name}") for name in PARAMETERS}
-    return {name: messages.parse(text) for name, text in given.items() if text is not None}
+    return {name: json_text.parse(text) for name, text in given.items() if text is not None}
 
 
 def _flattened(span: Span, prefix: str) -> list[dict[str, Any]]:
@@ -90,7 +90,7 @@ def _flattened(span: Span, prefix: str) -> list[dict[str, Any]]:
 
 def _message(item: dict[str, Any]) -> dict[str, Any]:
     """Return a flattened message as a provider would write it. Blocks of content came as JSON."""
-    blocks = messages.parse(item.get("content"))
+    blocks = json_text.parse(item.get("content"))
     content = blocks if _is_blocks(blocks) else item.get("content")
     return {**item, "content": content, "tool_calls": item.get("tool_calls", [])}
 
@@ -121,11 +121,11 @@ def _read_tool(span: Span) -> ToolCall:
     """Read the execution of a decorated function, whose name need not be the tool's."""
     attributes = span.attributes
     result = attributes.get("agentops.tool.output", attributes.get("agentops.entity.output"))
-    parsed = messages.parse(result)
+    parsed = json_text.parse(result)
     return reading.tool_call(
         span,
         name=reading.text(attributes, "operation.name", "tool.name") or span.name,
-        arguments=messages.parse(
+        arguments=json_text.parse(
             reading.text(attributes, "agentops.tool.input", "agentops.entity.input")
         ),
         result=result if parsed is None else parsed,

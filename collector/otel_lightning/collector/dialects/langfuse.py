@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 
 NAME = "langfuse"
@@ -32,14 +32,14 @@ def _text(span: Span, name: str) -> str | None:
 def _read_call(span: Span, operation: str) -> LlmCall:
     call = reading.llm_call(span, NAME)
     call.operation = operation
-    sent = messages.parse(_text(span, "input"))
+    sent = json_text.parse(_text(span, "input"))
     request = sent if isinstance(sent, dict) else {"messages": sent or _text(span, "input")}
     call.input_messages = payloads.request_messages(request)
     call.tool_definitions = reading.flat_tools(request.get("tools") or [])
     call.output_messages = _turn(_text(span, "output"))
     call.response_model = _text(span, "model.name")
-    call.request_params = messages.parse(_text(span, "model.parameters")) or {}
-    payloads.fill_usage(call, payloads.usage(messages.parse(_text(span, "usage_details"))))
+    call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
+    payloads.fill_usage(call, payloads.usage(json_text.parse(_text(span, "usage_details"))))
     if _text(span, "level") == "ERROR":
         call.error_type = call.error_type or "_OTHER"
         call.error_message = call.error_message or _text(span, "status_message")
@@ -47,7 +47,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
 
 
 def _turn(text: str | None) -> list[Any] | None:
-    value = messages.parse(text)
+    value = json_text.parse(text)
     if isinstance(value, list):
         items = value
     else:
@@ -58,10 +58,10 @@ def _turn(text: str | None) -> list[Any] | None:
 
 def _read_tool(span: Span) -> ToolCall:
     result = _text(span, "output")
-    parsed = messages.parse(result)
+    parsed = json_text.parse(result)
     return reading.tool_call(
         span,
         name=span.name,
-        arguments=messages.parse(_text(span, "input")),
+        arguments=json_text.parse(_text(span, "input")),
         result=result if parsed is None else parsed,
     )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.dialects import semconv
 from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, ToolCall
 
@@ -29,8 +29,8 @@ def _read_call(span: Span) -> LlmCall:
     """Read a call: what the conventions name, then LangChain's own prompt and result."""
     attributes = span.attributes
     call = semconv.read_call(span, NAME, "chat")
-    prompt = messages.parse(attributes.get("gen_ai.prompt"))
-    result = messages.parse(attributes.get("gen_ai.completion"))
+    prompt = json_text.parse(attributes.get("gen_ai.prompt"))
+    result = json_text.parse(attributes.get("gen_ai.completion"))
     metadata = payloads.langchain_metadata(result)
     call.input_messages = messages.conversation(_first(prompt, "messages")) or None
     call.output_messages = _choices(_first(result, "generations")) or None
@@ -61,10 +61,10 @@ def _choices(generations: list[Any]) -> list[Message]:
 
 def _read_tool(span: Span) -> ToolCall:
     attributes = span.attributes
-    result = messages.parse(attributes.get("gen_ai.completion"))
-    arguments = messages.parse(attributes.get("gen_ai.prompt"))
+    result = json_text.parse(attributes.get("gen_ai.completion"))
+    arguments = json_text.parse(attributes.get("gen_ai.prompt"))
     if isinstance(arguments, dict) and isinstance(arguments.get("input"), str):
-        arguments = messages.parse_literal(arguments["input"]) or arguments["input"]
+        arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
     output = result.get("output", result) if isinstance(result, dict) else result
     return reading.tool_call(
         span,

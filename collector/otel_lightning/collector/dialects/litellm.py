@@ -5,7 +5,7 @@ The child's values are Python's spelling of the payload; they are read as litera
 
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.dialects import semconv
 from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 
@@ -40,7 +40,7 @@ def _read_request(span: Span) -> LlmCall:
     asked = any(p["type"] == "tool_call" for m in call.output_messages or [] for p in m["parts"])
     if requests and call.output_messages and not asked:
         call.output_messages[0]["parts"] += requests
-    counted = messages.parse_literal(attributes.get("metadata.usage_object", ""))
+    counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
     payloads.fill_usage(call, payloads.usage(counted))
     return call
 
@@ -50,7 +50,7 @@ def _read_raw(span: Span) -> LlmCall | None:
     fields: dict[str, Any] = {}
     for key, text in span.attributes.items():
         name = key.removeprefix(PREFIX).partition(".")[2]
-        value = messages.parse_literal(text)
+        value = json_text.parse_literal(text)
         if key.startswith(PREFIX) and name:
             fields[name] = text if value is None else value
     call = reading.llm_call(span, NAME)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, payloads, reading
 from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 
 NAME = "mlflow"
@@ -25,7 +25,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 
 
 def _value(span: Span, key: str) -> Any:
-    return messages.parse(span.attributes.get(key))
+    return json_text.parse(span.attributes.get(key))
 
 
 def _read_call(span: Span, operation: str) -> LlmCall:

@@ -9,7 +9,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from otel_lightning.collector import messages
+from otel_lightning.collector import json_text
 from otel_lightning.collector.dialects import semconv
 from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 
@@ -37,7 +37,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 
 
 def _respelled(text: str) -> str:
-    history = messages.parse(text)
+    history = json_text.parse(text)
     if not isinstance(history, list):
         return text
     return json.dumps([_respelled_message(message) for message in history])

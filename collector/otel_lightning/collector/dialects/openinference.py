@@ -6,7 +6,7 @@ provider's own request and response in `input.value` and `output.value`, which t
 
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, ToolCall
 
 NAME = "openinference"
@@ -51,11 +51,11 @@ def _read_call(span: Span, operation: str) -> LlmCall:
 
 def _fill_request(call: LlmCall, span: Span) -> None:
     attributes = span.attributes
-    parameters = messages.parse(
+    parameters = json_text.parse(
         reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
     )
     given = parameters if isinstance(parameters, dict) else {}
-    if not payloads.fill_from_request(call, messages.parse(attributes.get("input.value"))):
+    if not payloads.fill_from_request(call, json_text.parse(attributes.get("input.value"))):
         call.input_messages = _indexed_messages(span, "llm.input_messages.") or _embedded(span)
         call.request_params = {
             key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS
@@ -75,7 +75,7 @@ def _model_asked_for(parameters: dict[str, Any]) -> str | None:
 
 def _fill_response(call: LlmCall, span: Span) -> None:
     attributes = span.attributes
-    payload = messages.parse(attributes.get("output.value"))
+    payload = json_text.parse(attributes.get("output.value"))
     call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
     if not payloads.fill_from_response(call, payload):
         outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
@@ -132,7 +132,7 @@ def _fill_usage(call: LlmCall, span: Span) -> None:
 def _tools(span: Span) -> list[Any] | None:
     flattened = reading.nested(span.attributes, "llm.tools.")
     schemas = [item.get("tool", {}).get("json_schema") for item in flattened]
-    return reading.flat_tools(messages.parse(schema) for schema in schemas)
+    return reading.flat_tools(json_text.parse(schema) for schema in schemas)
 
 
 def _indexed_messages(span: Span, prefix: str) -> list[Message]:
@@ -164,7 +164,7 @@ def _plain_message(item: dict[str, Any]) -> dict[str, Any]:
 
 def _function_result(text: str) -> dict[str, Any]:
     """Return one of the function results that AutoGen's messages hold as JSON."""
-    result = messages.parse(text) or {}
+    result = json_text.parse(text) or {}
     return {
         "type": "tool_result",
         "call_id": result.get("call_id"),
@@ -211,7 +211,7 @@ def _read_tool(span: Span) -> ToolCall | None:
 
 def _value(text: str | None) -> Any:
     """Return a value that may or may not be JSON, whatever its MIME type says."""
-    parsed = messages.parse(text)
+    parsed = json_text.parse(text)
     return text if parsed is None and text != "null" else parsed
 
 

@@ -6,14 +6,15 @@ in where the messages are (attributes, one details event, an event a message, as
 log), in how arguments, finish reasons and system prompts are written.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.records import (
     AgentRun,
     Attributes,
     LlmCall,
+    Log,
     Message,
     Span,
     ToolCall,
@@ -22,6 +23,10 @@ from otel_lightning.collector.records import (
 NAME = "semconv"
 DETAILS = "gen_ai.client.inference.operation.details"
 CHOICE = "gen_ai.choice"
+REQUEST = "gen_ai.request."
+INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
+SYSTEM = "gen_ai.system_instructions"
+STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 MESSAGE_EVENTS = {
     "gen_ai.system.message": "system",
     "gen_ai.user.message": "user",
@@ -29,6 +34,11 @@ MESSAGE_EVENTS = {
     "gen_ai.tool.message": "tool",
     CHOICE: "assistant",
 }
+WHOLE_EVENTS = {
+    "gen_ai.content.prompt": ("gen_ai.user.message", "gen_ai.prompt"),
+    "gen_ai.content.completion": (CHOICE, "gen_ai.completion"),
+}
+"""Events of early conventions that hold a whole history: what they stand for, and their key."""
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
     **dict.fromkeys(("text_completion", "atext_completion"), "text_completion"),
@@ -43,6 +53,17 @@ AGENT_KINDS = {
     "handoff": "handoff",
     "agent_handoff": "handoff",
 }
+USAGE = (
+    ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
+    ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
+    ("gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens"),
+    (
+        "gen_ai.usage.reasoning.output_tokens",
+        "gen_ai.usage.reasoning_tokens",
+        "gen_ai.usage.details.reasoning_tokens",
+    ),
+)
+"""The spellings of each count, in the order of `payloads.Usage`."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
 """Operations that repeat the messages or usage of the calls below them."""
 MERGED_TOOLS = "(merged tools)"
@@ -62,7 +83,9 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     if operation in AGENT_KINDS:
         kind = AGENT_KINDS[operation]
         to_agent = reading.text(span.attributes, "gen_ai.handoff.to_agent")
-        return reading.agent_run(span, kind, to_agent or _agent_name(span))
+        run = reading.agent_run(span, kind, to_agent or _agent_name(span))
+        run.tool_definitions = _tool_definitions(_all_attributes(span))
+        return run
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
         return read_call(span, NAME, OPERATIONS.get(operation, operation or "chat"))
     return None
@@ -91,17 +114,20 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.response_model = reading.text(attributes, "gen_ai.response.model")
     call.response_id = reading.text(attributes, "gen_ai.response.id")
     call.request_params = _parameters(attributes)
-    definitions = reading.array(attributes, "gen_ai.tool.definitions")
-    call.tool_definitions = reading.flat_tools(definitions or [])
-    call.finish_reason = _finish_reason(attributes)
-    _fill_messages(call, span, attributes)
+    call.tool_definitions = _tool_definitions(attributes)
+    reasons = _finish_reasons(attributes)
+    call.finish_reason = messages.finish_reason(reasons[0])
+    cut = _fill_messages(call, span, attributes, len(reasons))
     payloads.fill_usage(call, _usage(attributes))
     call.completion_logprobs = call.completion_logprobs or _logprobs(span)
-    keys = ("gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.system_instructions")
-    reading.completed(call, *(attributes.get(key) for key in keys))
+    reading.completed(call, cut=cut)
     if call.finish_reason == "stop" and _hides_requests(call):
         call.finish_reason = None
     return call
+
+
+def _tool_definitions(attributes: Attributes) -> list[Any] | None:
+    return reading.flat_tools(reading.array(attributes, "gen_ai.tool.definitions") or [])
 
 
 def _hides_requests(call: LlmCall) -> bool:
@@ -114,6 +140,8 @@ def _all_attributes(span: Span) -> Attributes:
     """Return the span's attributes and those of its details event, whichever way that came."""
     events = [event.attributes for event in span.events if event.name == DETAILS]
     logs = [log.attributes for log in span.logs if log.event_name == DETAILS]
+    if not events and not logs:
+        return span.attributes
     merged: dict[str, str] = {}
     for attributes in (*logs, *events, span.attributes):
         merged.update(attributes)
@@ -121,13 +149,13 @@ def _all_attributes(span: Span) -> Attributes:
 
 
 def _parameters(attributes: Attributes) -> dict[str, Any]:
-    prefix = "gen_ai.request."
-    named = {key.removeprefix(prefix): key for key in attributes if key.startswith(prefix)}
-    return {
-        name: messages.parse(attributes[key])
-        for name, key in named.items()
-        if messages.parse(attributes[key]) is not None
-    }
+    given = {}
+    for key, text in attributes.items():
+        if key.startswith(REQUEST):
+            value = json_text.parse(text)
+            if value is not None:
+                given[key.removeprefix(REQUEST)] = value
+    return given
 
 
 def _finish_reasons(attributes: Attributes) -> list[Any]:
@@ -137,20 +165,8 @@ def _finish_reasons(attributes: Attributes) -> list[Any]:
     return listed or [reading.text(attributes, *single)]
 
 
-def _finish_reason(attributes: Attributes) -> str | None:
-    return messages.finish_reason(_finish_reasons(attributes)[0])
-
-
 def _usage(attributes: Attributes) -> payloads.Usage:
-    def count(*names: str) -> int | None:
-        return reading.integer(attributes, *(f"gen_ai.usage.{name}" for name in names))
-
-    return payloads.Usage(
-        count("input_tokens", "prompt_tokens"),
-        count("output_tokens", "completion_tokens"),
-        count("cache_read.input_tokens", "cache_read_input_tokens"),
-        count("reasoning.output_tokens", "reasoning_tokens", "details.reasoning_tokens"),
-    )
+    return payloads.Usage(*(reading.integer(attributes, *keys) for keys in USAGE))
 
 
 def _logprobs(span: Span) -> list[float] | None:
@@ -161,26 +177,49 @@ def _logprobs(span: Span) -> list[float] | None:
     return None
 
 
-def _fill_messages(call: LlmCall, span: Span, attributes: Attributes) -> None:
-    history = reading.array(attributes, "gen_ai.input.messages")
-    outputs = reading.array(attributes, "gen_ai.output.messages")
-    records = list(_message_records(span))
-    if history is None and not messages.is_cut(attributes.get("gen_ai.input.messages")):
+def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
+    """Set the messages; return whether one of the texts that hold them was cut."""
+    history = _listed(attributes.get(INPUT))
+    outputs = _listed(attributes.get(OUTPUT))
+    cut = [
+        parsed is None and json_text.is_cut(attributes.get(key))
+        for key, parsed in ((INPUT, history), (OUTPUT, outputs), (SYSTEM, None))
+    ]
+    records = list(_message_records(span)) if span.events or span.logs else []
+    if history is None and not cut[0]:
         history = [message for name, message in records if name != CHOICE]
-    if outputs is None and not messages.is_cut(attributes.get("gen_ai.output.messages")):
+    if outputs is None and not cut[1]:
         outputs = [message for name, message in records if name == CHOICE]
-    system = messages.system_parts(attributes.get("gen_ai.system_instructions"))
+    system = messages.system_parts(attributes.get(SYSTEM))
     turns = messages.conversation(_sent_items(history or []))
     call.input_messages = messages.with_system(system, turns) or None
-    call.output_messages = _choices(outputs or [], attributes) or None
+    call.output_messages = _choices(outputs or [], reasons) or None
+    return any(cut) or _is_abandoned(attributes, outputs or [])
+
+
+def _listed(text: str | None) -> list[Any] | None:
+    """Return messages from whatever holds them: a list, a single message, or the bare text."""
+    value = json_text.parse(text)
+    if isinstance(value, Mapping):
+        return [value]
+    if value is None and text and text[:1] not in "[{":
+        return [text]
+    return value if isinstance(value, list) and value else None
+
+
+def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
+    """Tell whether a stream was left before its end: the reason for its finish is there, empty."""
+    streamed = "true" in (attributes.get(key) for key in STREAMED)
+    ends = (output.get("finish_reason") for output in outputs if isinstance(output, Mapping))
+    return streamed and "" in ends
 
 
 def _sent_items(history: list[Any]) -> list[Any]:
     """Return the items of a Responses request that Traceloop for JavaScript wrote as one text."""
     try:
         ((part,),) = [message["parts"] for message in history]
-        items = messages.parse(part["content"])
-    except (ValueError, KeyError, TypeError):
+        items = json_text.parse(part["content"]) if part["content"].startswith("[") else None
+    except (ValueError, KeyError, TypeError, AttributeError):
         return history
     known = isinstance(items, list) and all(
         isinstance(item, dict) and ("role" in item or "call_id" in item) for item in items
@@ -188,10 +227,9 @@ def _sent_items(history: list[Any]) -> list[Any]:
     return items if known and items else history
 
 
-def _choices(outputs: list[Any], attributes: Attributes) -> list[Message]:
+def _choices(outputs: list[Any], reasons: int) -> list[Message]:
     """Return one message a choice. Several messages with one finish reason are one turn."""
-    reasons = _finish_reasons(attributes)
-    if len(reasons) < len(outputs) and not _numbered(outputs):
+    if reasons < len(outputs) and not _numbered(outputs):
         return messages.one_turn(outputs)
     return [turn for output in outputs for turn in messages.one_turn([output])]
 
@@ -200,27 +238,57 @@ def _numbered(outputs: list[Any]) -> bool:
     return all(isinstance(output, Mapping) and "index" in output for output in outputs)
 
 
-def _message_records(span: Span) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the messages that came as an event or log each, with the event's name, in order."""
+def _message_records(span: Span) -> Iterator[tuple[str, Any]]:
+    """Yield the messages that came as events or logs, with what each is, in order."""
     for event in span.events:
         if event.name in MESSAGE_EVENTS:
             yield event.name, _event_message(event.name, event.attributes)
-    for log in sorted(span.logs, key=lambda log: log.time_ns or 0):
-        if log.event_name in MESSAGE_EVENTS:
-            yield log.event_name, _log_message(log.event_name, messages.parse(log.body))
+        elif event.name in WHOLE_EVENTS:
+            name, key = WHOLE_EVENTS[event.name]
+            yield from ((name, value) for value in _listed(event.attributes.get(key)) or ())
+    yield from _in_order(
+        (log, _log_message(log.event_name or "", log))
+        for log in span.logs
+        if log.event_name in MESSAGE_EVENTS
+    )
+
+
+def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[str, Any]]:
+    """Yield the messages of log records in order, which their delivery need not have kept.
+
+    JavaScript's clock gives one time to many. Then roles decide, tool calls and choices by their
+    number; what is still tied (two turns of one user in a millisecond) stays as it was received.
+    """
+    known = list(records)
+    asked = [call.get("id") for _, said in known for call in said.get("tool_calls") or []]
+    asks = {call_id: position for position, call_id in reversed(list(enumerate(asked)))}
+    ranks = list(MESSAGE_EVENTS)
+
+    def place(record: tuple[Log, dict[str, Any]]) -> tuple[int, ...]:
+        log, said = record
+        number = said.get("index") if log.event_name == CHOICE else asks.get(said.get("id"))
+        at = log.time_ns or 0, log.observed_ns or 0, ranks.index(log.event_name or "")
+        return (*at, number if isinstance(number, int) else -1)
+
+    yield from ((log.event_name or "", said) for log, said in sorted(known, key=place))
 
 
 def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
     text = attributes.get("message", attributes.get("content"))
-    blocks = messages.parse(text)
+    blocks = json_text.parse(text)
     content = blocks if isinstance(blocks, list) else text
     given = {key: attributes[key] for key in ("id", "finish_reason") if key in attributes}
     return {"role": MESSAGE_EVENTS[name], "content": content, **given}
 
 
-def _log_message(name: str, body: Any) -> dict[str, Any]:
-    fields = body if isinstance(body, Mapping) else {}
-    inner = fields.get("message") or {}
+def _log_message(name: str, log: Log) -> dict[str, Any]:
+    """Return a message whose fields are the record's body, or else its attributes."""
+    fields = json_text.parse(log.body)
+    if not isinstance(fields, Mapping):
+        told = _event_message(name, log.attributes)
+        return told if log.body is None else {**told, "content": log.body}
+    inner = fields.get("message")
+    inner = inner if isinstance(inner, Mapping) else {"content": inner} if inner else {}
     return {**fields, **inner, "role": MESSAGE_EVENTS[name]}
 
 
@@ -242,11 +310,11 @@ def _read_tool(span: Span) -> ToolCall | None:
 
 def _arguments(text: str | None) -> Any:
     """Return a tool's arguments, out of the wrappers that frameworks put around them."""
-    value = messages.parse(text)
+    value = json_text.parse(text)
     if not isinstance(value, dict):
         return text if value is None else value
     if isinstance(value.get("input_str"), str):
-        return messages.parse_literal(value["input_str"]) or value["input_str"]
+        return json_text.parse_literal(value["input_str"]) or value["input_str"]
     if set(value) == {"tool_name", "arguments"}:
         return value["arguments"]
     return value["kwargs"] if set(value) == {"args", "kwargs"} and not value["args"] else value
@@ -254,7 +322,7 @@ def _arguments(text: str | None) -> Any:
 
 def _result(text: str | None) -> Any:
     """Return a tool's result; LangChain's is the whole serialised message."""
-    value = messages.parse(text)
+    value = json_text.parse(text)
     if not isinstance(value, dict):
         return text if value is None else value
     if isinstance(value.get("output"), dict) and "kwargs" in value["output"]:

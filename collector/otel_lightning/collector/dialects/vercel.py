@@ -5,7 +5,7 @@ The outer spans (`ai.generateText` and the like) sum up the inner ones: they are
 
 from typing import Any
 
-from otel_lightning.collector import messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, ToolCall
 
 NAME = "vercel"
@@ -41,7 +41,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.response_id = reading.text(attributes, "ai.response.id", "gen_ai.response.id")
     call.request_params = _settings(span)
     tools = reading.array(attributes, "ai.prompt.tools") or []
-    call.tool_definitions = reading.flat_tools(messages.parse(tool) for tool in tools)
+    call.tool_definitions = reading.flat_tools(json_text.parse(tool) for tool in tools)
     call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
     call.input_messages = messages.conversation(_sent(span)) or None
     call.output_messages = _answer(span, call.finish_reason)
@@ -52,13 +52,13 @@ def _read_call(span: Span, operation: str) -> LlmCall:
 
 def _settings(span: Span) -> dict[str, Any]:
     given = {key: text for key, text in span.attributes.items() if key.startswith(SETTINGS)}
-    return {key.removeprefix(SETTINGS): messages.parse(text) for key, text in given.items()}
+    return {key.removeprefix(SETTINGS): json_text.parse(text) for key, text in given.items()}
 
 
 def _sent(span: Span) -> list[Any]:
     sent = reading.array(span.attributes, "ai.prompt.messages")
     values = reading.array(span.attributes, "ai.values") or []
-    return sent or [messages.parse(value) or value for value in values]
+    return sent or [json_text.parse(value) or value for value in values]
 
 
 def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
@@ -89,6 +89,6 @@ def _read_tool(span: Span) -> ToolCall:
         span,
         name=reading.text(span.attributes, "ai.toolCall.name"),
         tool_call_id=reading.text(span.attributes, "ai.toolCall.id"),
-        arguments=messages.parse(span.attributes.get("ai.toolCall.args")),
-        result=messages.parse(span.attributes.get("ai.toolCall.result")),
+        arguments=json_text.parse(span.attributes.get("ai.toolCall.args")),
+        result=json_text.parse(span.attributes.get("ai.toolCall.result")),
     )

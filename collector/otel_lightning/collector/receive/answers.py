@@ -5,15 +5,14 @@ Source:
 """
 
 import json
-import zlib
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
-import zstandard
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import DecodeError, Message
-from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
@@ -27,11 +26,15 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from otel_lightning.collector.otlp_json import parse_json
+from otel_lightning.collector.otlp_json import Read, read_json
+from otel_lightning.collector.receive.guard import Guard
+from otel_lightning.collector.receive.metrics import Counts
+from otel_lightning.collector.receive.refusals import RefusedError, unavailable
+from otel_lightning.collector.receive.utf8 import mended
 from otel_lightning.collector.spool import Spool, SpoolError
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-RETRY_AFTER_SECONDS = 1
+DURABLE_SECONDS = 30  # a disk that takes longer is answered for: not stored
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 REQUESTS: dict[str, Any] = {
     "traces": ExportTraceServiceRequest,
@@ -39,21 +42,31 @@ REQUESTS: dict[str, Any] = {
     "metrics": ExportMetricsServiceRequest,
 }
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
+BAD_IDS = (
+    "trace_id must be 16 bytes and span_id 8 bytes, neither all zero; "
+    "the reasons are in the table `rejected`"
+)
+NO_METRICS = "metrics are not stored: traces and logs are"
 
 
-class RefusedError(Exception):
-    """A request that must not be stored; `status` is the HTTP status that says why."""
+@dataclass(frozen=True)
+class Receiver:
+    """Where requests go, who may send them, and what became of them."""
 
-    def __init__(self, status: HTTPStatus, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+    spool: Spool
+    guard: Guard
+    gauges: Callable[[], Mapping[str, float]]
+    max_body: int = MAX_BODY_BYTES
+    counts: Counts = field(default_factory=Counts)
 
 
 class Accepted(NamedTuple):
-    """A request on its way: when it is durable, and what to answer then."""
+    """A request on its way: when it is durable, what to answer then, and what to count."""
 
     durable: Future[None]
     response: Message
+    records: int
+    rejected: int
 
 
 def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> Accepted:
@@ -62,56 +75,15 @@ def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> 
     Raises:
         RefusedError: If it is not OTLP, or the spool takes nothing at present.
     """
-    request = _parse(signal, body, as_json=as_json)
+    (request, broken), body = _parse(signal, body, as_json=as_json)
+    response, records, rejected = ANSWERS[signal](request, broken)
     if signal == "metrics":
-        return _metrics(request)
-    if as_json:
-        body = request.SerializeToString()
+        return Accepted(_done(), response, records, rejected)
     try:
         durable = spool.append("traces" if signal == "traces" else "logs", body)
     except SpoolError as error:
         raise unavailable(error) from error
-    return Accepted(durable, _response(signal, request))
-
-
-def unavailable(error: Exception) -> RefusedError:
-    """The answer after which every exporter tries again."""
-    return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"not stored: {error}. Try again.")
-
-
-def decompress(body: bytes, encoding: str, limit: int = MAX_BODY_BYTES) -> bytes:
-    """Undo a Content-Encoding without ever holding more than `limit` bytes.
-
-    Raises:
-        RefusedError: If the encoding is unknown, the body is damaged, or it is too large.
-    """
-    try:
-        if encoding in ("", "identity"):
-            data = body
-        elif encoding in ("gzip", "deflate"):
-            data = _inflate(body, limit)
-        elif encoding == "zstd":
-            data = _unzstd(body, limit)
-        else:
-            raise RefusedError(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"Content-Encoding '{encoding}' is not supported. Use gzip, deflate, zstd or none.",
-            )
-    except (zlib.error, zstandard.ZstdError, EOFError) as error:
-        raise RefusedError(
-            HTTPStatus.BAD_REQUEST, f"the body is not valid {encoding}: {error}"
-        ) from error
-    if len(data) > limit:
-        raise too_large(limit)
-    return data
-
-
-def too_large(limit: int) -> RefusedError:
-    """The answer to a body over the limit, before or after decompression."""
-    return RefusedError(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-        f"the request is larger than {limit} bytes. Send smaller batches.",
-    )
+    return Accepted(durable, response, records, rejected)
 
 
 def encode(message: Message, *, as_json: bool) -> bytes:
@@ -121,28 +93,18 @@ def encode(message: Message, *, as_json: bool) -> bytes:
     return message.SerializeToString()
 
 
-def status_message(code: int, message: str) -> Status:
-    """The body that OTLP asks for with every failure."""
-    return Status(code=code, message=message)
-
-
-def _inflate(body: bytes, limit: int) -> bytes:
-    decompressor = zlib.decompressobj(wbits=47)  # tells gzip and zlib apart by their header
-    data = decompressor.decompress(body, limit + 1)
-    if len(data) <= limit and not decompressor.eof:
-        raise EOFError("it is cut off")
-    return data
-
-
-def _unzstd(body: bytes, limit: int) -> bytes:
-    with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-        return bytes(reader.read(limit + 1))
-
-
-def _parse(signal: str, body: bytes, *, as_json: bool) -> Any:
+def _parse(signal: str, body: bytes, *, as_json: bool) -> tuple[Read[Any], bytes]:
+    """Read a request, and say what to keep of it: protobuf that every reader takes."""
     kind = REQUESTS[signal]
     try:
-        return parse_json(kind, body) if as_json else kind.FromString(body)
+        if as_json:
+            read = read_json(kind, body)
+            return read, read.request.SerializeToString()
+        try:
+            return Read(kind.FromString(body), []), body
+        except DecodeError:
+            body = mended(kind, body)
+            return Read(kind.FromString(body), []), body
     except (DecodeError, ValueError) as error:
         form = "OTLP/JSON" if as_json else "protobuf"
         raise RefusedError(
@@ -150,29 +112,39 @@ def _parse(signal: str, body: bytes, *, as_json: bool) -> Any:
         ) from error
 
 
-def _response(signal: str, request: Any) -> Message:
-    if signal == "logs":
-        return ExportLogsServiceResponse()
+class _Answer(NamedTuple):
+    response: Message
+    records: int
+    rejected: int
+
+
+def _traces(request: Any, broken: list[str]) -> _Answer:
     response = ExportTraceServiceResponse()
+    scopes = [scope.spans for one in request.resource_spans for scope in one.scope_spans]
     rejected = sum(
-        len(span.trace_id) != len(NO_TRACE)
-        or len(span.span_id) != len(NO_SPAN)
-        or span.trace_id == NO_TRACE
-        or span.span_id == NO_SPAN
-        for resource in request.resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
+        (trace := span.trace_id) == NO_TRACE
+        or len(trace) != len(NO_TRACE)
+        or (own := span.span_id) == NO_SPAN
+        or len(own) != len(NO_SPAN)
+        for spans in scopes
+        for span in spans
     )
     if rejected:
         response.partial_success.rejected_spans = rejected
-        response.partial_success.error_message = (
-            "trace_id must be 16 bytes and span_id 8 bytes, neither all zero; "
-            "the reasons are in the table `rejected`"
-        )
-    return response
+        response.partial_success.error_message = broken[0] if broken else BAD_IDS
+    return _Answer(response, sum(map(len, scopes)) - rejected, rejected)
 
 
-def _metrics(request: Any) -> Accepted:
+def _logs(request: Any, broken: list[str]) -> _Answer:
+    response = ExportLogsServiceResponse()
+    if broken:
+        response.partial_success.rejected_log_records = len(broken)
+        response.partial_success.error_message = broken[0]
+    scopes = [scope for one in request.resource_logs for scope in one.scope_logs]
+    return _Answer(response, sum(len(scope.log_records) for scope in scopes), len(broken))
+
+
+def _metrics(request: Any, _broken: list[str]) -> _Answer:
     response = ExportMetricsServiceResponse()
     points = sum(
         len(getattr(metric, str(metric.WhichOneof("data"))).data_points)
@@ -183,7 +155,14 @@ def _metrics(request: Any) -> Accepted:
     )
     if points:
         response.partial_success.rejected_data_points = points
-        response.partial_success.error_message = "metrics are not stored: traces and logs are"
+        response.partial_success.error_message = NO_METRICS
+    return _Answer(response, 0, points)
+
+
+ANSWERS = {"traces": _traces, "logs": _logs, "metrics": _metrics}
+
+
+def _done() -> Future[None]:
     done: Future[None] = Future()
     done.set_result(None)
-    return Accepted(done, response)
+    return done

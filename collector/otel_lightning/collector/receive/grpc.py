@@ -2,23 +2,13 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
-from typing import Any
+from typing import Any, NoReturn
 
 import grpc
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.duration_pb2 import Duration
-from google.rpc.error_details_pb2 import RetryInfo
-from google.rpc.status_pb2 import Status
 
-from otel_lightning.collector.receive.answers import (
-    MAX_BODY_BYTES,
-    RETRY_AFTER_SECONDS,
-    RefusedError,
-    accept,
-    unavailable,
-)
-from otel_lightning.collector.spool import Spool, SpoolError
+from otel_lightning.collector.receive.answers import DURABLE_SECONDS, Receiver, accept
+from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
+from otel_lightning.collector.receive.tls import GrpcCertificates
 
 THREADS = 32  # a thread waits while its request becomes durable
 SERVICES = {
@@ -26,53 +16,63 @@ SERVICES = {
     "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
     "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
 }
-CODES = {
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-}
+OPTIONS = (
+    ("grpc.so_reuseport", 0),  # or a second ingester would silently take half of the requests
+    ("grpc.keepalive_time_ms", 60_000),  # ask a silent client whether it is still there
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Exporters may ask us as often; the default answers "too_many_pings" and hangs up.
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+)
 
 Export = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
-def server(spool: Spool, address: str) -> grpc.Server:
+def server(
+    receiver: Receiver, address: str, certificates: GrpcCertificates | None = None
+) -> grpc.Server:
     """Make the gRPC server on an address; `start()` runs it.
 
     Raises:
         RuntimeError: If the address cannot be bound.
     """
-    options = [
-        ("grpc.max_receive_message_length", MAX_BODY_BYTES),
-        ("grpc.so_reuseport", 0),  # or a second ingester would silently take half of the requests
-    ]
+    options = [*OPTIONS, ("grpc.max_receive_message_length", receiver.max_body)]
     grpc_server = grpc.server(ThreadPoolExecutor(THREADS, "grpc"), options=options)
     for signal, service in SERVICES.items():
-        method: Any = grpc.unary_unary_rpc_method_handler(_export(spool, signal))
+        method: Any = grpc.unary_unary_rpc_method_handler(_export(receiver, signal))
         handler = grpc.method_handlers_generic_handler(service, {"Export": method})
         grpc_server.add_generic_rpc_handlers((handler,))
-    grpc_server.add_insecure_port(address)
+    if certificates:
+        grpc_server.add_secure_port(address, certificates.credentials())
+    else:
+        grpc_server.add_insecure_port(address)
     return grpc_server
 
 
-def _export(spool: Spool, signal: str) -> Export:
+def _export(receiver: Receiver, signal: str) -> Export:
     def export(body: bytes, context: grpc.ServicerContext) -> bytes:
         try:
-            accepted = accept(spool, signal, body)
-            accepted.durable.result()
-        except SpoolError as error:
-            _abort(context, unavailable(error))
-        except RefusedError as refusal:
+            receiver.guard.admit(_authorization(context))
+            accepted = accept(receiver.spool, signal, body)
+            accepted.durable.result(DURABLE_SECONDS)
+        except Exception as error:  # noqa: BLE001  every failure has its answer
+            refusal = refusal_of(error)
+            receiver.counts.refused("grpc", signal, refusal.status)
             _abort(context, refusal)
+        receiver.counts.stored("grpc", signal, accepted.records, accepted.rejected)
         return accepted.response.SerializeToString()
 
     return export
 
 
-def _abort(context: grpc.ServicerContext, refusal: RefusedError) -> None:
-    code = CODES.get(refusal.status, grpc.StatusCode.INVALID_ARGUMENT)
-    if code is grpc.StatusCode.UNAVAILABLE:
-        retry = AnyMessage()
-        retry.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_SECONDS)))
-        status = Status(code=code.value[0], message=str(refusal), details=[retry])
-        details = ("grpc-status-details-bin", status.SerializeToString())
+def _authorization(context: grpc.ServicerContext) -> str | None:
+    given = (value for key, value in context.invocation_metadata() if key == "authorization")
+    value = next(given, None)
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _abort(context: grpc.ServicerContext, refusal: RefusedError) -> NoReturn:
+    if refusal.is_temporary:
+        details = ("grpc-status-details-bin", refusal.message().SerializeToString())
         context.set_trailing_metadata((details,))
-    context.abort(code, str(refusal))
+    context.abort(refusal.code, str(refusal))

@@ -1,65 +1,85 @@
 """OTLP over HTTP: protobuf or JSON by content type, answered when durable."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
 from google.protobuf.message import Message
-from granian.constants import Interfaces
-from granian.server.embed import Server
+from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
 from otel_lightning.collector.receive.answers import (
+    DURABLE_SECONDS,
     JSON,
-    MAX_BODY_BYTES,
     PROTOBUF,
+    Accepted,
+    Receiver,
+    accept,
+    encode,
+)
+from otel_lightning.collector.receive.bodies import Budget, decompress
+from otel_lightning.collector.receive.metrics import TEXT, exposition
+from otel_lightning.collector.receive.refusals import (
     RETRY_AFTER_SECONDS,
     RefusedError,
-    accept,
-    decompress,
-    encode,
-    status_message,
+    refusal_of,
     too_large,
-    unavailable,
 )
-from otel_lightning.collector.spool import Spool, SpoolError
 
 SIGNALS = {"/v1/traces": "traces", "/v1/logs": "logs", "/v1/metrics": "metrics"}
+BODY_SECONDS = 60  # for a whole body: exporters give up long before
+SMALL_BYTES = 1024 * 1024  # gathered by granian and read at once; larger ones in a thread
+LARGE_BODIES = 4  # times the limit: how much of large bodies may be in memory
+UNREAD_BODIES = 4  # times the limit: how much of a refused body is read away
+HEADERS = {
+    HTTPStatus.SERVICE_UNAVAILABLE: (("retry-after", str(RETRY_AFTER_SECONDS)),),
+    HTTPStatus.METHOD_NOT_ALLOWED: (("allow", "POST"),),
+    HTTPStatus.UNAUTHORIZED: (("www-authenticate", "Bearer"),),
+}
 
 Application = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
-def server(spool: Spool, host: str, port: int) -> Server:
-    """Make the HTTP server; `await serve()` runs it."""
-    return Server(
-        application(spool),
-        address=host,
-        port=port,
-        interface=Interfaces.RSGI,
-        websockets=False,
-        log_enabled=False,
-    )
-
-
-def application(spool: Spool) -> Application:
+def application(receiver: Receiver) -> Application:
     """The RSGI application that puts requests on the spool."""
+    budget = Budget(LARGE_BODIES * receiver.max_body)
 
     async def answer(scope: Any, protocol: Any) -> None:
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
         as_json = content_type == JSON
+        signal = SIGNALS.get(scope.path, "")
         try:
-            response = await _receive(spool, scope, protocol, content_type)
-        except RefusedError as refusal:
+            _admit(receiver, scope)
+            if (scope.method, scope.path) == ("GET", "/metrics"):
+                return _show_metrics(receiver, protocol)
+            _check(signal, scope, content_type)
+            with budget.holding() as take:
+                body = await _body(scope, protocol, receiver.max_body, take)
+                encoding = scope.headers.get("content-encoding", "").strip().lower()
+                accepted = await _store(receiver, signal, body, encoding, as_json=as_json)
+        except RSGIProtocolClosed:
+            return None  # the sender hung up in the middle
+        except Exception as error:  # noqa: BLE001  every failure has its answer
+            refusal = refusal_of(error)
+            receiver.counts.refused("http", signal, refusal.status)
+            await _read_away(protocol, UNREAD_BODIES * receiver.max_body)
             _refuse(protocol, refusal, as_json=as_json)
         else:
-            _respond(protocol, HTTPStatus.OK, response, as_json=as_json)
+            receiver.counts.stored("http", signal, accepted.records, accepted.rejected)
+            _respond(protocol, HTTPStatus.OK, accepted.response, as_json=as_json)
 
     return answer
 
 
-async def _receive(spool: Spool, scope: Any, protocol: Any, content_type: str) -> Message:
-    signal = SIGNALS.get(scope.path)
-    if signal is None:
+def _admit(receiver: Receiver, scope: Any) -> None:
+    headers = scope.headers
+    receiver.guard.check_names(headers.get("host") or scope.authority, headers.get("origin"))
+    receiver.guard.admit(headers.get("authorization"))
+
+
+def _check(signal: str, scope: Any, content_type: str) -> None:
+    if not signal:
         paths = ", ".join(SIGNALS)
         raise RefusedError(HTTPStatus.NOT_FOUND, f"no such path '{scope.path}'. Known: {paths}.")
     if scope.method != "POST":
@@ -69,37 +89,64 @@ async def _receive(spool: Spool, scope: Any, protocol: Any, content_type: str) -
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"Content-Type '{content_type}' is not supported. Use {PROTOBUF} or {JSON}.",
         )
-    body = await _body(scope, protocol)
-    encoding = scope.headers.get("content-encoding", "").strip().lower()
-    if encoding:
-        body = await asyncio.to_thread(decompress, body, encoding)
-    accepted = accept(spool, signal, body, as_json=content_type == JSON)
+
+
+async def _store(
+    receiver: Receiver, signal: str, body: bytes, encoding: str, *, as_json: bool
+) -> Accepted:
+    def take() -> Accepted:
+        plain = decompress(body, encoding, receiver.max_body)
+        return accept(receiver.spool, signal, plain, as_json=as_json)
+
+    is_quick = len(body) <= SMALL_BYTES and not encoding and not as_json
+    accepted = take() if is_quick else await asyncio.to_thread(take)
+    async with asyncio.timeout(DURABLE_SECONDS):
+        # Shielded: the spool answers a future that nobody waits for any more, too.
+        await asyncio.shield(asyncio.wrap_future(accepted.durable))
+    return accepted
+
+
+async def _body(scope: Any, protocol: Any, limit: int, take: Callable[[int], None]) -> bytes:
+    declared = scope.headers.get("content-length", "")
+    size = int(declared) if declared.isdigit() else None
+    if size is not None and size > limit:
+        raise too_large(limit)
     try:
-        await asyncio.wrap_future(accepted.durable)
-    except SpoolError as error:
-        raise unavailable(error) from error
-    return accepted.response
+        async with asyncio.timeout(BODY_SECONDS):
+            if size is not None and size <= SMALL_BYTES:
+                return bytes(await protocol())
+            return await _gather(protocol, limit, take)
+    except TimeoutError as error:
+        raise RefusedError(
+            HTTPStatus.REQUEST_TIMEOUT, f"the body did not arrive within {BODY_SECONDS} seconds"
+        ) from error
 
 
-async def _body(scope: Any, protocol: Any) -> bytes:
-    declared = scope.headers.get("content-length", "0")
-    if declared.isdigit() and int(declared) > MAX_BODY_BYTES:
-        raise too_large(MAX_BODY_BYTES)
+async def _gather(protocol: Any, limit: int, take: Callable[[int], None]) -> bytes:
     parts, size = [], 0
     async for part in protocol:
         size += len(part)
-        if size > MAX_BODY_BYTES:
-            raise too_large(MAX_BODY_BYTES)
+        if size > limit:
+            raise too_large(limit)
+        take(len(part))
         parts.append(part)
     return b"".join(parts)
 
 
+async def _read_away(protocol: Any, limit: int) -> None:
+    """Let the sender finish: many read no answer before they have sent their whole body."""
+    size = 0
+    with suppress(RSGIProtocolError, RSGIProtocolClosed, TimeoutError):
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in protocol:
+                size += len(part)
+                if size > limit:
+                    return
+
+
 def _refuse(protocol: Any, refusal: RefusedError, *, as_json: bool) -> None:
-    headers = []
-    if refusal.status == HTTPStatus.SERVICE_UNAVAILABLE:
-        headers.append(("retry-after", str(RETRY_AFTER_SECONDS)))
-    body = status_message(_GRPC_CODES.get(refusal.status, 3), str(refusal))
-    _respond(protocol, refusal.status, body, as_json=as_json, headers=headers)
+    headers = HEADERS.get(refusal.status, ())
+    _respond(protocol, refusal.status, refusal.message(), as_json=as_json, headers=headers)
 
 
 def _respond(
@@ -108,16 +155,14 @@ def _respond(
     message: Message,
     *,
     as_json: bool,
-    headers: list[tuple[str, str]] | None = None,
+    headers: Iterable[tuple[str, str]] = (),
 ) -> None:
     content_type = ("content-type", JSON if as_json else PROTOBUF)
     body = encode(message, as_json=as_json)
-    protocol.response_bytes(int(status), [content_type, *(headers or [])], body)
+    with suppress(RSGIProtocolClosed):  # the sender has gone
+        protocol.response_bytes(int(status), [content_type, *headers], body)
 
 
-_GRPC_CODES = {
-    HTTPStatus.NOT_FOUND: 5,
-    HTTPStatus.METHOD_NOT_ALLOWED: 12,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: 8,
-    HTTPStatus.SERVICE_UNAVAILABLE: 14,
-}
+def _show_metrics(receiver: Receiver, protocol: Any) -> None:
+    text = exposition(receiver.counts, receiver.gauges())
+    protocol.response_str(int(HTTPStatus.OK), [("content-type", TEXT)], text)

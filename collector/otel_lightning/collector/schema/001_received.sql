@@ -4,29 +4,47 @@
 -- Quack clients of DuckDB 1.5.5 fail to attach a store that has one.)
 CREATE TABLE schema_migrations (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL);
 
+-- Short texts that come again and again are compressed by dictionary, all other text by zstd.
 CREATE TABLE spans (
-    trace_id VARCHAR NOT NULL,
+    trace_id VARCHAR NOT NULL USING COMPRESSION dict_fsst,
     span_id VARCHAR NOT NULL,
-    parent_span_id VARCHAR,
-    name VARCHAR,
-    kind VARCHAR,
+    parent_span_id VARCHAR USING COMPRESSION dict_fsst,
+    name VARCHAR USING COMPRESSION dict_fsst,
+    kind VARCHAR USING COMPRESSION dict_fsst,
     start_time TIMESTAMP_NS,
     end_time TIMESTAMP_NS,
-    status_code VARCHAR,
-    status_message VARCHAR,
-    service_name VARCHAR,
-    scope_name VARCHAR,
-    scope_version VARCHAR,
+    status_code VARCHAR USING COMPRESSION dict_fsst,
+    status_message VARCHAR USING COMPRESSION dict_fsst,
+    service_name VARCHAR USING COMPRESSION dict_fsst,
+    scope_name VARCHAR USING COMPRESSION dict_fsst,
+    scope_version VARCHAR USING COMPRESSION dict_fsst,
     resource MAP(VARCHAR, VARCHAR),
     attributes MAP(VARCHAR, VARCHAR),
     events STRUCT("time" TIMESTAMP_NS, name VARCHAR, attributes MAP(VARCHAR, VARCHAR))[],
     links STRUCT(trace_id VARCHAR, span_id VARCHAR, attributes MAP(VARCHAR, VARCHAR))[],
-    trace_state VARCHAR,
+    trace_state VARCHAR USING COMPRESSION dict_fsst,
     flags UINTEGER,
     dropped_attributes_count UINTEGER,
     dropped_events_count UINTEGER,
     dropped_links_count UINTEGER,
-    received_at TIMESTAMP_NS
+    received_at TIMESTAMP_NS,
+    -- What is asked for most, beside the map: a column of its own is read a hundred times faster.
+    "gen_ai.operation.name" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.provider.name" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.system" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.request.model" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.response.model" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.conversation.id" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.agent.name" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.tool.name" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.usage.input_tokens" VARCHAR USING COMPRESSION dict_fsst,
+    "gen_ai.usage.output_tokens" VARCHAR USING COMPRESSION dict_fsst,
+    "openinference.span.kind" VARCHAR USING COMPRESSION dict_fsst,
+    "llm.model_name" VARCHAR USING COMPRESSION dict_fsst,
+    "session.id" VARCHAR USING COMPRESSION dict_fsst,
+    "lightning.rollout.id" VARCHAR USING COMPRESSION dict_fsst,
+    "lightning.task.id" VARCHAR USING COMPRESSION dict_fsst,
+    "error.type" VARCHAR USING COMPRESSION dict_fsst
 );
 
 -- A log record has no id on the wire: log_id is the hash of its content and, where one request

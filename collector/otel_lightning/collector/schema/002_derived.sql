@@ -95,7 +95,14 @@ CREATE TABLE rollout_tasks (rollout_id VARCHAR NOT NULL, task_id VARCHAR NOT NUL
 CREATE TABLE trace_keys (trace_id VARCHAR NOT NULL, key VARCHAR NOT NULL);
 
 -- What arrived since the derived tables were last brought up to date: kind is `trace` or `log`
--- (a log record that names no trace). Written in the transaction that stores it.
-CREATE TABLE stale (kind VARCHAR NOT NULL, id VARCHAR NOT NULL);
+-- (a log record that names no trace). Written in the transaction that stores it. Once a trace is
+-- looked at: how many spans it has, when it began, and an id of what it likely belongs to.
+CREATE TABLE stale (
+    kind VARCHAR NOT NULL,
+    id VARCHAR NOT NULL,
+    spans BIGINT,
+    first_time TIMESTAMP_NS,
+    near VARCHAR
+);
 
 CREATE TABLE unread_spans (trace_id VARCHAR NOT NULL, span_id VARCHAR NOT NULL, reason VARCHAR);

@@ -1,0 +1,38 @@
+"""`lightning-ingest check --deep`: do spool, store and derived tables agree?"""
+
+from pathlib import Path
+
+from otel_lightning.collector.check import Finding
+from otel_lightning.collector.loader import spool_position
+from otel_lightning.collector.spool import damaged, spool_folder
+from otel_lightning.collector.store import Store
+
+REPEATED = """
+    SELECT coalesce(sum(copies - 1), 0)::BIGINT AS n FROM (
+        SELECT count(*) AS copies FROM {table} GROUP BY {key} HAVING count(*) > 1)
+"""
+ORPHANED = """
+    SELECT count(*) AS n FROM {table}
+    WHERE trace_id IS NOT NULL AND trace_id NOT IN (SELECT trace_id FROM spans)
+        AND trace_id NOT IN (SELECT trace_id FROM logs WHERE trace_id IS NOT NULL)
+"""
+UNIQUE = {"spans": "trace_id, span_id", "logs": "log_id", "llm_calls": "trace_id, span_id"}
+DERIVED = ("llm_calls", "tool_calls", "agent_runs", "arms", "trace_keys")
+
+
+def check_deep(store: Store, path: Path) -> list[Finding]:
+    """Read the whole spool, and every id of the store."""
+    folder = spool_folder(path)
+    broken = damaged(folder, spool_position(store), writing=store.server is not None)
+    return [
+        Finding("spool", f"{broken:,} bytes cannot be read", well=broken == 0),
+        *(_counted(store, f"{table} twice", REPEATED.format(table=table, key=key))
+          for table, key in UNIQUE.items()),
+        *(_counted(store, f"{table} of nothing", ORPHANED.format(table=table))
+          for table in DERIVED),
+    ]  # fmt: skip
+
+
+def _counted(store: Store, name: str, query: str) -> Finding:
+    rows = int(store.query(query)["n"][0].as_py())
+    return Finding(name, f"{rows:,} rows", well=rows == 0)

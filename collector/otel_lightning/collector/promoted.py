@@ -1,0 +1,142 @@
+"""Attributes that have a column of their own in `spans`, named by their key, beside the map.
+
+Reading one key of a map reads all of the map. So `attributes['gen_ai.request.model']` is answered
+from the column `"gen_ai.request.model"`: the statement is rewritten in DuckDB's own syntax tree,
+never as text, and a statement that is not of the plain kind stays as it is.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+KEYS = (
+    "gen_ai.operation.name",
+    "gen_ai.provider.name",
+    "gen_ai.system",
+    "gen_ai.request.model",
+    "gen_ai.response.model",
+    "gen_ai.conversation.id",
+    "gen_ai.agent.name",
+    "gen_ai.tool.name",
+    "gen_ai.usage.input_tokens",
+    "gen_ai.usage.output_tokens",
+    "openinference.span.kind",
+    "llm.model_name",
+    "session.id",
+    "lightning.rollout.id",
+    "lightning.task.id",
+    "error.type",
+)
+
+Node = dict[str, Any]
+
+
+def columns(attributes: pa.MapArray) -> dict[str, pa.Array]:
+    """Take the promoted keys out of maps whose keys are distinct, a column a key.
+
+    Args:
+        attributes: Maps of text to text, shape [N].
+
+    Returns:
+        For each promoted key its values, shape [N], NULL where a map does not have it.
+    """
+    codes = attributes.keys.dictionary_encode()
+    numbers = codes.indices.to_numpy()
+    known = {key: code for code, key in enumerate(codes.dictionary.to_pylist())}
+    owner = np.repeat(np.arange(len(attributes)), np.diff(attributes.offsets.to_numpy()))
+    found = {key: np.flatnonzero(numbers == known.get(key, -1)) for key in KEYS}
+    return {
+        key: _at(attributes.items, owner[places], places, len(attributes))
+        for key, places in found.items()
+    }
+
+
+def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) -> str:
+    """Answer `attributes['a promoted key']` from its column.
+
+    Args:
+        sql: One SELECT.
+        parse: DuckDB's `json_serialize_sql`.
+        write: DuckDB's `json_deserialize_sql`.
+
+    Returns:
+        The same question. It may not bind (`logs` has no such columns): then ask as before.
+    """
+    if "attributes" not in sql or not any(key in sql for key in KEYS):
+        return sql
+    tree = json.loads(parse(sql))
+    if tree["error"] or _renames(tree):
+        return sql
+    for select in [node for node in _nodes(tree) if "select_list" in node]:
+        for expression in select["select_list"]:
+            if not expression["alias"] and any(map(_key, _nodes(expression))):
+                expression["alias"] = _name(expression, parse, write)
+    for node in list(_nodes(tree)):
+        if key := _key(node):
+            _become_column(node, key)
+    return write(json.dumps(tree))
+
+
+def _at(values: pa.Array, rows: np.ndarray, places: np.ndarray, size: int) -> pa.Array:
+    if not len(places):
+        return pa.nulls(size, pa.string())
+    position = np.full(size, -1)
+    position[rows] = places
+    return values.take(pa.array(position, mask=position < 0))
+
+
+def _key(node: Node) -> str | None:
+    """The promoted key if a node is `attributes['key']` or `alias.attributes['key']`."""
+    children = node.get("children") or []
+    if node.get("type") != "ARRAY_EXTRACT" or len(children) != 2:  # noqa: PLR2004
+        return None
+    column, key = children
+    if column.get("class") != "COLUMN_REF" or column["column_names"][-1].lower() != "attributes":
+        return None
+    value = key.get("value", {}).get("value") if key.get("class") == "CONSTANT" else None
+    return value if value in KEYS else None
+
+
+def _become_column(node: Node, key: str) -> None:
+    column: Node = node["children"][0] | {"alias": node["alias"]}
+    column["column_names"] = [*column["column_names"][:-1], key]
+    node.clear()
+    node.update(column)
+
+
+def _renames(tree: Node) -> bool:
+    """Whether a statement itself says what `attributes` is, so that it may not be the map."""
+    return any(
+        isinstance(value, str) and value.lower() == "attributes"
+        for node in _nodes(tree)
+        for name, part in node.items()
+        if name != "column_names"
+        for value in _strings(part)
+    )
+
+
+def _strings(part: Any) -> list[Any]:
+    if isinstance(part, list):
+        return [item for item in part if isinstance(item, str)]
+    return [part]
+
+
+def _name(expression: Node, parse: Callable[[str], str], write: Callable[[str], str]) -> str:
+    """What DuckDB calls the column of an expression without an alias."""
+    tree = json.loads(parse("SELECT 1"))
+    tree["statements"][0]["node"]["select_list"] = [expression]
+    return write(json.dumps(tree)).removeprefix("SELECT ")
+
+
+def _nodes(tree: Any) -> Iterator[Node]:
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node

@@ -1,0 +1,73 @@
+"""What the receiver counts, and how Prometheus reads it."""
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from http import HTTPStatus
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+COUNTERS = {
+    "requests": "Export requests, whatever became of them.",
+    "accepted_records": "Spans and log records that are durable.",
+    "rejected_records": "Spans and log records in accepted requests that cannot be stored.",
+    "refused_requests": "Export requests that were not stored, by HTTP status.",
+    "dropped_metric_points": "Data points of OTLP metrics: they are not stored.",
+}
+GAUGES = {
+    "spool_backlog_bytes": "Durable bytes that the loader has not stored yet.",
+    "loader_lag_seconds": "Age of the oldest durable request that is not stored yet.",
+}
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Counts:
+    """Counters that every transport adds to."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, Labels]] = Counter()
+
+    def stored(self, transport: str, signal: str, accepted: int, rejected: int) -> None:
+        """Count a request that was answered with success."""
+        with self._lock:
+            self._counts["requests", _labels(signal=signal, transport=transport)] += 1
+            if signal == "metrics":
+                self._counts["dropped_metric_points", ()] += rejected
+            else:
+                self._counts["accepted_records", _labels(signal=signal)] += accepted
+                self._counts["rejected_records", _labels(signal=signal)] += rejected
+
+    def refused(self, transport: str, signal: str, status: HTTPStatus) -> None:
+        """Count a request that was answered with a failure."""
+        labels = _labels(status=str(int(status)), transport=transport)
+        with self._lock:
+            self._counts["requests", _labels(signal=signal, transport=transport)] += 1
+            self._counts["refused_requests", labels] += 1
+
+    def __getitem__(self, name: str) -> dict[Labels, int]:
+        """The values of one counter by label."""
+        with self._lock:
+            return {labels: n for (one, labels), n in self._counts.items() if one == name}
+
+
+def exposition(counts: Counts, gauges: Mapping[str, float]) -> str:
+    """Write counters and gauges in Prometheus's text format."""
+    lines: list[str] = []
+    for name, meaning in COUNTERS.items():
+        lines += _metric(f"lightning_{name}_total", "counter", meaning, counts[name])
+    for name, meaning in GAUGES.items():
+        lines += _metric(f"lightning_{name}", "gauge", meaning, {(): gauges[name]})
+    return "\n".join(lines) + "\n"
+
+
+def _metric(name: str, kind: str, meaning: str, values: Mapping[Labels, float]) -> list[str]:
+    lines = [f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"]
+    for labels, value in sorted(values.items()):
+        inside = ",".join(f'{key}="{text}"' for key, text in labels)
+        lines.append(f"{name}{{{inside}}} {value}" if inside else f"{name} {value}")
+    return lines
+
+
+def _labels(**labels: str) -> Labels:
+    return tuple(labels.items())

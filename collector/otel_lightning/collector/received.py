@@ -1,0 +1,108 @@
+"""What the store received, as records: Arrow columns in, spans and log records out.
+
+Maps are taken apart as whole columns and not value by value, and converted a slice at a time, so
+that the Python form of a large trace's text never lies in memory as a whole.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from otel_lightning.collector.records import Attributes, Event, Log, Span
+
+SLICE_BYTES = 4_000_000
+"""About how much of the columns becomes Python objects at once."""
+
+SPANS = """
+    SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
+        epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
+        resource, attributes,
+        list_transform(events, lambda e: {{'name': e.name, 'time_ns': epoch_ns(e."time"),
+            'attributes': e.attributes}}) AS events,
+        list_transform(links, lambda l: l.trace_id) AS links
+    FROM spans WHERE {which}
+"""
+LOGS = """
+    SELECT epoch_ns(coalesce("time", observed_time)) AS time_ns, trace_id, span_id, event_name,
+        body, attributes, resource, scope_name, epoch_ns(observed_time) AS observed_ns
+    FROM logs WHERE {which} ORDER BY rowid
+"""
+
+
+def spans(rows: pa.Table) -> Iterator[Span]:
+    """Yield the spans of the rows that `SPANS` selects."""
+    for batch in _slices(rows):
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        maps = [_maps(columns.pop("resource")), _maps(columns.pop("attributes"))]
+        lists = [_events(columns.pop("events")), _links(columns.pop("links"))]
+        plain = [column.to_pylist() for column in columns.values()]
+        for values in zip(*plain, *maps, *lists, strict=True):
+            yield Span(*values)
+
+
+def logs(rows: pa.Table) -> Iterator[Log]:
+    """Yield the log records of the rows that `LOGS` selects."""
+    for batch in _slices(rows):
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        maps = {name: _maps(columns.pop(name)) for name in ("attributes", "resource")}
+        plain = {name: column.to_pylist() for name, column in columns.items()}
+        yield from _rows(plain | maps)
+
+
+def _slices(rows: pa.Table) -> list[pa.RecordBatch]:
+    size = SLICE_BYTES * max(len(rows), 1) // max(rows.nbytes, 1)
+    batches: list[pa.RecordBatch] = rows.to_batches(max_chunksize=max(size, 1))
+    return batches
+
+
+def _rows(columns: dict[str, list[Any]]) -> Iterator[Log]:
+    for values in zip(*columns.values(), strict=True):
+        yield Log(**dict(zip(columns, values, strict=True)))
+
+
+def _maps(column: pa.MapArray) -> list[Attributes]:
+    """Return a column of maps as dictionaries; a key without value says nothing."""
+    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    offsets = [offset - first for offset in column.offsets.to_pylist()]
+    names, values = (child.slice(first, last - first) for child in (column.keys, column.items))
+    coded = names.dictionary_encode()
+    words = coded.dictionary.to_pylist()
+    keys = [words[code] for code in coded.indices.to_pylist()]
+    texts = values.to_pylist()
+    found: list[Attributes] = [
+        dict(zip(keys[start:end], texts[start:end], strict=True))
+        for start, end in pairwise(offsets)
+    ]
+    return found if values.null_count == 0 else [_stated(one) for one in found]
+
+
+def _stated(attributes: Attributes) -> Attributes:
+    return {key: value for key, value in attributes.items() if value is not None}
+
+
+def _events(column: pa.ListArray) -> list[tuple[Event, ...]]:
+    inner = column.flatten()
+    if not len(inner):
+        return [()] * len(column)
+    names, times, maps = (inner.field(name) for name in ("name", "time_ns", "attributes"))
+    events = list(map(Event, names.to_pylist(), times.to_pylist(), _maps(maps)))
+    return _cut(events, column)
+
+
+def _links(column: pa.ListArray) -> list[tuple[str, ...]]:
+    linked = column.flatten().to_pylist()
+    if not linked:
+        return [()] * len(column)
+    return [tuple(filter(None, some)) for some in _cut(linked, column)]
+
+
+def _cut(values: list[Any], column: pa.ListArray) -> list[tuple[Any, ...]]:
+    """Cut the values of a column of lists where its lists end."""
+    lengths = column.value_lengths().fill_null(0).to_pylist()
+    end, found = 0, []
+    for length in lengths:
+        found.append(tuple(values[end : end + length]))
+        end += length
+    return found

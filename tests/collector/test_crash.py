@@ -1,0 +1,137 @@
+"""kill -9 at random moments: what was acknowledged is there, once; a request is whole or absent.
+
+A request's number is its trace id and a span's position its span id, so SQL can name what is
+missing. Requests that got no answer are sent again after some of the crashes, as exporters do.
+"""
+
+import http.client
+import itertools
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from running import Ingester
+from sending import post
+
+from otel_lightning.collector.store import Store, StoreError, open_store
+
+SPANS = 60
+WORKERS = ("http", "http", "http", "grpc")
+MOMENTS = ("load", "load", "load", "checkpoint", "recovery")
+SPAN_IDS = [f"{position:016x}" for position in range(1, SPANS + 1)]
+
+
+def request(number: int) -> bytes:
+    """One request of many spans."""
+    message = ExportTraceServiceRequest()
+    spans = message.resource_spans.add().scope_spans.add().spans
+    for position in range(1, SPANS + 1):
+        span = spans.add(trace_id=number.to_bytes(16), span_id=position.to_bytes(8), name="work")
+        span.start_time_unix_nano = 1_700_000_000_000_000_000 + number
+        span.attributes.add(key="text").value.string_value = f"{number}/{position} " * 20
+    return message.SerializeToString()
+
+
+@dataclass
+class Clients:
+    """Threads that send without pause; they end when their server dies."""
+
+    numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    acknowledged: set[int] = field(default_factory=set)
+    unanswered: set[int] = field(default_factory=set)
+
+    def start(self, ingester: Ingester, again: list[int]) -> list[threading.Thread]:
+        """Send `again` and then new requests until the ingester is gone."""
+        queue = iter(again)
+        senders: dict[str, Callable[[bytes], bool]] = {
+            "http": lambda body: post(ingester.http, body) == http.client.OK,
+            "grpc": lambda body: export(ingester.grpc, body),
+        }
+        threads = [
+            threading.Thread(target=self._send, args=(senders[kind], queue)) for kind in WORKERS
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
+
+    def _send(self, send: Callable[[bytes], bool], queue: Iterator[int]) -> None:
+        with suppress(OSError, http.client.HTTPException, grpc.RpcError):
+            while True:
+                number = next(queue, None) or next(self.numbers)
+                self.unanswered.add(number)
+                if send(request(number)):
+                    self.acknowledged.add(number)
+                    self.unanswered.discard(number)
+
+
+def export(address: str, body: bytes) -> bool:
+    """Send one request over gRPC."""
+    with grpc.insecure_channel(address) as channel:
+        call = channel.unary_unary("/opentelemetry.proto.collector.trace.v1.TraceService/Export")
+        call(body, timeout=20)
+    return True
+
+
+def checkpoint(writer: Store) -> None:
+    """Have the ingester write its checkpoint, over and over, until it dies."""
+    with suppress(StoreError), writer:
+        while True:
+            writer.execute("CHECKPOINT")
+
+
+def crash(running: Ingester, clients: Clients, moment: str, chance: random.Random) -> None:
+    """Let the clients send for a while, then kill the ingester."""
+    again = sorted(n for n in clients.unanswered if chance.random() < 0.5)
+    threads = clients.start(running, again)
+    if moment == "checkpoint":
+        time.sleep(0.3)
+        writer = open_store(running.store, create=False)
+        assert writer.server, "the ingester holds the file"
+        threads.append(threading.Thread(target=checkpoint, args=(writer,)))
+        threads[-1].start()
+    time.sleep(chance.uniform(0.05, 1.0))
+    running.kill()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def crash_while_recovering(store: Path, chance: random.Random) -> None:
+    """Kill an ingester somewhere between its first step and its first requests."""
+    addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "otel_lightning.collector", "--store", str(store), *addresses]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as starting:
+        time.sleep(chance.uniform(0.3, 2.0))
+        starting.kill()
+
+
+@pytest.mark.parametrize("kills", [20, pytest.param(100, marks=pytest.mark.slow)])
+def test_no_crash_loses_repeats_or_tears_what_was_sent(
+    kills: int, starter: Callable[[], Ingester], tmp_path: Path
+) -> None:
+    chance, clients = random.Random(kills), Clients()  # noqa: S311  which moments, not secrets
+    for moment in itertools.islice(itertools.cycle(MOMENTS), kills):
+        if moment == "recovery":
+            crash_while_recovering(tmp_path / "traces.duckdb", chance)
+        else:
+            crash(starter(), clients, moment, chance)
+    assert starter().stop() == 0
+    with open_store(tmp_path / "traces.duckdb", create=False) as store:
+        stored = store.query(
+            "SELECT trace_id, list(span_id ORDER BY span_id) AS ids FROM spans GROUP BY trace_id"
+        ).to_pylist()
+    found = {int(row["trace_id"], 16) for row in stored}
+    print(f"{len(clients.acknowledged)} requests acknowledged, {len(clients.unanswered)} not")
+    assert len(clients.acknowledged) > kills, "too little was sent for this to prove anything"
+    assert clients.acknowledged - found == set(), "acknowledged and lost"
+    assert found - clients.acknowledged - clients.unanswered == set(), "never sent"
+    assert [row["trace_id"] for row in stored if row["ids"] != SPAN_IDS] == [], "torn or repeated"
