@@ -224,7 +224,7 @@ def test_a_writer_reaches_no_file_either(served: tuple[Store, Server, Path]) -> 
         for statement in (f"FROM read_text('{path}.server')", f"COPY spans TO '{path}.copy'"):
             with pytest.raises(StoreError, match="disabled by configuration"):
                 writer.execute(statement)
-        with pytest.raises(StoreError, match="enable_external_access"):
+        with pytest.raises(StoreError, match="Cannot enable external access"):
             writer.execute("SET GLOBAL enable_external_access = true")
 
 
@@ -299,3 +299,30 @@ def test_the_printed_line_attaches_a_plain_duckdb(tmp_path: Path) -> None:
     assert server is not None
     assert server.reader not in line, "secrets do not belong in logs"
     assert server.token not in line
+
+
+@pytest.mark.parametrize(
+    ("sql", "quicker"),
+    [
+        ("SELECT attributes['gen_ai.request.model'] FROM spans", True),
+        ("SELECT count(*) FROM spans s WHERE s.attributes['gen_ai.request.model'] = 'm'", True),
+        ("SELECT attributes['a.key.of.mine'] FROM spans", False),
+        ("SELECT attributes['gen_ai.request.model'] FROM logs", False),
+        ("WITH spans AS (FROM logs) SELECT attributes['gen_ai.request.model'] FROM spans", False),
+    ],
+)
+def test_readers_are_answered_from_promoted_columns_where_they_exist(
+    sql: str,
+    quicker: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    guard = sql_server.Guard(sql_server.Tokens("reader", "writer"), duckdb.connect())
+    runs = guard.authorize("a session of a reader", sql)
+    assert runs is not None
+    assert (runs != sql) is quicker
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.execute(
+            'INSERT INTO spans (trace_id, span_id, attributes, "gen_ai.request.model")'
+            " VALUES ('a', 'b', MAP {'gen_ai.request.model': 'm'}, 'm')"
+        )
+        assert store.query(runs).to_pydict() == store.query(sql).to_pydict()

@@ -167,7 +167,10 @@ def _reload(tls: Tls, certificates: GrpcCertificates, over_http: HttpServer) -> 
 def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> None:
     write_server(settings.store, server)
     scheme = "https" if settings.tls else "http"
-    say(f"Ready: OTLP over HTTP at {scheme}://{server.http}, stored in {settings.store}.")
+    say(
+        f"Ready: OTLP over gRPC at {settings.grpc} and over HTTP at {scheme}://{server.http}, "
+        f"stored in {settings.store}."
+    )
     line = attach_line(server.sql, server_file(settings.store))
     say(f"SQL from any DuckDB 1.5, read-only: {line}")
 

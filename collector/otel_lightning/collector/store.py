@@ -287,7 +287,8 @@ def _as_store_error() -> Iterator[None]:
     try:
         yield
     except duckdb.Error as error:
-        raise StoreError(str(error)) from error
+        asked, _, _ = str(error).partition("\n\nLINE 1: FROM remote.query(")  # our wrapping
+        raise StoreError(asked) from error
 
 
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
