@@ -70,11 +70,11 @@ def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) 
     tree = json.loads(parse(sql))
     if tree["error"] or _renames(tree):
         return sql
-    for select in [node for node in _nodes(tree) if "select_list" in node]:
+    for select in [node for node in nodes(tree) if "select_list" in node]:
         for expression in select["select_list"]:
-            if not expression["alias"] and any(map(_key, _nodes(expression))):
+            if not expression["alias"] and any(map(_key, nodes(expression))):
                 expression["alias"] = _name(expression, parse, write)
-    for node in list(_nodes(tree)):
+    for node in list(nodes(tree)):
         if key := _key(node):
             _become_column(node, key)
     return write(json.dumps(tree))
@@ -111,7 +111,7 @@ def _renames(tree: Node) -> bool:
     """Whether a statement itself says what `attributes` is, so that it may not be the map."""
     return any(
         isinstance(value, str) and value.lower() == "attributes"
-        for node in _nodes(tree)
+        for node in nodes(tree)
         for name, part in node.items()
         if name != "column_names"
         for value in _strings(part)
@@ -131,12 +131,13 @@ def _name(expression: Node, parse: Callable[[str], str], write: Callable[[str], 
     return write(json.dumps(tree)).removeprefix("SELECT ")
 
 
-def _nodes(tree: Any) -> Iterator[Node]:
+def nodes(tree: Any) -> Iterator[Node]:
+    """Yield every object of a syntax tree, however deep, without recursion."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
             yield node
-            waiting += node.values()
+            waiting.extend(node.values())
         elif isinstance(node, list):
-            waiting += node
+            waiting.extend(node)

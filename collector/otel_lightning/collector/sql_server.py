@@ -10,7 +10,6 @@ wall: the served database has no access to files, network and extensions at all.
 import hmac
 import json
 import re
-from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -77,15 +76,15 @@ class Guard:
             return f"This token reads only, by one SELECT at a time: {tree['error_message']}"
         if len(tree["statements"]) != 1:
             return "This token reads only, by one SELECT at a time."
-        return next(filter(None, map(self._objection, _nodes(tree))), None)
+        return next(filter(None, map(self._objection, promoted.nodes(tree))), None)
 
     def _quicker(self, sql: str) -> str:
         """Answer common attributes from their own columns where only `spans` is read.
 
         Elsewhere the columns may be missing, and a client cannot be asked again.
         """
-        nodes = _nodes(self._parse(sql))
-        tables = {node["table_name"] for node in nodes if node.get("type") == "BASE_TABLE"}
+        tree = promoted.nodes(self._parse(sql))
+        tables = {node["table_name"] for node in tree if node.get("type") == "BASE_TABLE"}
         if tables != {"spans"}:
             return sql
         return promoted.rewrite(sql, self._serialize, self._deserialize)
@@ -160,18 +159,6 @@ def attach_line(uri: str, server_file: Path) -> str:
         f"SET VARIABLE reader = (SELECT reader FROM read_json('{path}')); "
         f"ATTACH '{uri}' AS traces (TOKEN getvariable('reader'));"
     )
-
-
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield every object of a syntax tree, however deep, without recursion."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield node
-            waiting.extend(node.values())
-        elif isinstance(node, list):
-            waiting.extend(node)
 
 
 def _not_callable(name: str) -> str:
