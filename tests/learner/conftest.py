@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from otel_lightning.collector.state import state_hash
 from otel_lightning.collector.store import open_store
 
 Row = dict[str, Any]
@@ -44,7 +45,13 @@ class Traces:
             "input_messages": json.dumps([message("user", f"question {name}")]),
             "output_messages": json.dumps([message("assistant", f"answer {name}")]),
         }
-        self._rows["llm_calls"].append(row | columns)
+        row |= columns
+        saw = (
+            row.get("prompt_token_ids"),
+            json.loads(row["input_messages"] or "null"),
+            json.loads(row.get("tool_definitions") or "null"),
+        )
+        self._rows["llm_calls"].append({"state_hash": state_hash(*saw)} | row)
 
     def reward(self, rollout: str | None, value: float, **columns: Any) -> None:
         """Add a judgement of a whole rollout."""

@@ -29,6 +29,7 @@ from otel_lightning.collector.records import (
     ToolCall,
 )
 from otel_lightning.collector.rollouts import History, Rollouts
+from otel_lightning.collector.state import state_hash
 from otel_lightning.collector.tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.instrumentation import attributes as names
 
@@ -177,6 +178,10 @@ def put_together(found: Reading) -> Derived:
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(merged.calls, assigned)
     _inherit(derived, nodes)
+    for call in derived.llm_calls:
+        call.output_messages = call.output_messages or None
+        saw = call.prompt_token_ids, call.input_messages, call.tool_definitions
+        call.state_hash = state_hash(*saw)
     derived.tool_calls = _tool_calls(found.tools, derived.llm_calls, nodes, assigned)
     _place_signals(derived, found, assigned)
     derived.tasks = _tasks(nodes, derived.rewards, assigned)

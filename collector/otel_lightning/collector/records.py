@@ -101,6 +101,7 @@ class LlmCall:
     error_message: str | None = None
     content: str = "absent"
     merged_span_ids: list[str] = field(default_factory=list)
+    state_hash: str | None = None
 
 
 @dataclass(slots=True)

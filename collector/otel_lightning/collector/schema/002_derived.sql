@@ -32,7 +32,8 @@ CREATE TABLE llm_calls (
     error_type VARCHAR,
     error_message VARCHAR,
     content VARCHAR,
-    merged_span_ids VARCHAR[]
+    merged_span_ids VARCHAR[],
+    state_hash VARCHAR
 );
 
 CREATE TABLE tool_calls (

@@ -22,6 +22,23 @@ CREATE TABLE transition_rows (
     next_span_id VARCHAR
 );
 
+-- Rewards that rules and judges gave to what is stored: the view `rewards` shows them beside the
+-- received ones. `source` is `rule:<name>@<fingerprint>` or `judge:<name>@<fingerprint>`.
+CREATE TABLE scores (
+    reward_id VARCHAR NOT NULL,
+    trace_id VARCHAR,
+    span_id VARCHAR,
+    response_id VARCHAR,
+    rollout_id VARCHAR,
+    task_id VARCHAR,
+    name VARCHAR NOT NULL,
+    value DOUBLE,
+    label VARCHAR,
+    explanation VARCHAR,
+    source VARCHAR NOT NULL,
+    "time" TIMESTAMP_NS
+);
+
 CREATE TABLE runs (
     run_id VARCHAR NOT NULL,
     command VARCHAR,

@@ -1,6 +1,8 @@
 -- A judgement may name a span, a response, a rollout or a trace, before or after that exists:
 -- so what it judges is found when it is read. The most exact name that is known wins.
 
+CREATE VIEW judgements AS FROM reward_events UNION ALL BY NAME FROM scores;
+
 CREATE VIEW rewards AS
 WITH resolved AS (
     SELECT
@@ -14,7 +16,7 @@ WITH resolved AS (
         ) AS judged_rollout_id,
         (SELECT min(c.span_id) FROM llm_calls c WHERE c.response_id = e.response_id) AS judged_span_id,
         (SELECT min(c.trace_id) FROM llm_calls c WHERE c.response_id = e.response_id) AS judged_trace_id
-    FROM reward_events e
+    FROM judgements e
 )
 SELECT
     reward_id,
@@ -51,7 +53,7 @@ judged AS (
         r.rollout_id,
         arg_max(r.value, r."time") FILTER (WHERE r.value IS NOT NULL) AS final_reward,
         min(e.task_id) AS task_id
-    FROM rewards r JOIN reward_events e USING (reward_id)
+    FROM rewards r JOIN judgements e USING (reward_id)
     GROUP BY r.rollout_id
 ),
 tasks AS (SELECT rollout_id, min(task_id) AS task_id FROM rollout_tasks GROUP BY rollout_id)

@@ -1,0 +1,31 @@
+"""What a model saw when it was called, as one hash: calls in the same state have the same one."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from otel_lightning.collector.json_text import dumps
+
+
+def state_hash(
+    prompt_token_ids: Sequence[int] | None, messages: list[Any] | None, tools: list[Any] | None
+) -> str | None:
+    """Hash what a call's model saw: its prompt's tokens, else its messages and tools.
+
+    Args:
+        prompt_token_ids: The tokens of the prompt, where the server gave them.
+        messages: Input messages in canonical form.
+        tools: Tool definitions in canonical form.
+
+    Returns:
+        Hex text; None where nothing is known of what it saw.
+
+    Example:
+        >>> state_hash([3, 14, 15], None, None) == sha256(b"3 14 15").hexdigest()
+        True
+    """
+    if prompt_token_ids:
+        return sha256(" ".join(map(str, prompt_token_ids)).encode()).hexdigest()
+    if not messages and not tools:
+        return None
+    return sha256(dumps(messages or []) + dumps(tools or [])).hexdigest()
