@@ -1,0 +1,60 @@
+"""What the commands share: options, and errors that a user can mend."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.gate import Verdict
+
+REFUSED = 3
+"""The exit code when the gate said no."""
+SHARE = click.FloatRange(0, 1)
+FILE = click.Path(path_type=Path, dir_okay=False)
+
+Command = Callable[..., Any]
+
+
+def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
+    """Declare an option that also has an environment variable, `LIGHTNING_…`."""
+    variable = "LIGHTNING_" + name.removeprefix("--").replace("-", "_").upper()
+    return click.option(name, envvar=variable, show_envvar=True, show_default=True, **attributes)
+
+
+store_option = option("--store", default="traces.duckdb", help="The store to learn from.")
+reward_option = option("--reward", metavar="NAME", help="Learn from the rewards of this name only.")
+held_out_option = option("--held-out", type=SHARE, default=0.3, help="Share of tasks to judge by.")
+
+shuffle_option = option(
+    "--shuffle-rewards", type=int, metavar="SEED", help="Negative control: permute rewards."
+)
+
+
+@contextmanager
+def expected_errors() -> Iterator[None]:
+    """Turn errors that a user can mend into one sentence; others keep their traceback."""
+    from otel_lightning.collector.store import StoreError
+    from otel_lightning.learner.errors import DataError
+
+    try:
+        yield
+    except (DataError, StoreError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
+    """Say what the gate saw and said; a refusal ends with its own exit code."""
+    click.echo(
+        f"Held out: {verdict.rollouts} rollouts of {verdict.tasks} tasks, worth "
+        f"{verdict.effective_sample_size:.1f}. Mean reward {verdict.behavior_value:.4f} as logged, "
+        f"{verdict.value:.4f} as learned ({verdict.estimator}); gain {verdict.gain:+.4f}, "
+        f"95 % bounds {verdict.lower:+.4f} and {verdict.upper:+.4f}."
+    )
+    if verdict.passed:
+        click.echo(f"The gate passed. {passed}")
+        return
+    click.echo(f"The gate refused: {'; '.join(verdict.refusals)}. {refused}", err=True)
+    raise click.exceptions.Exit(REFUSED)
