@@ -73,6 +73,15 @@ class Store:
                     return self._run(quicker).to_arrow_table()
             return self._run(sql).to_arrow_table()
 
+    def stream(self, sql: str, rows_at_once: int) -> Iterator[pa.RecordBatch]:
+        """Answer a SELECT batch by batch; nothing else may be asked until it is read.
+
+        Raises:
+            StoreError: If DuckDB refuses the statement; its own words are kept.
+        """
+        with _as_store_error():
+            yield from self._run(sql).to_arrow_reader(rows_at_once)
+
     def execute(self, sql: str) -> None:
         """Run statements for their effect.
 

@@ -2,6 +2,7 @@
 
 import click
 
+from otel_lightning.learner.commands.export import export
 from otel_lightning.learner.commands.policy import policy
 from otel_lightning.learner.commands.transitions import transitions
 from otel_lightning.learner.commands.weights import weights
@@ -15,5 +16,5 @@ def cli() -> None:
     """
 
 
-for command in (transitions, policy, weights):
+for command in (transitions, policy, weights, export):
     cli.add_command(command)

@@ -6,17 +6,17 @@ tokens the model wrote.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
+from otel_lightning.learner.chat import chat_messages, chat_tools
+
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-Message = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,53 +82,6 @@ def templated_tokens(
     whole: list[int] = template(messages + answer)
     completion = _until_end(whole[len(prompt) :], tokenizer.eos_token_id)
     return (prompt, completion) if whole[: len(prompt)] == prompt and completion else None
-
-
-def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Turn stored messages into those that chat templates read.
-
-    Example:
-        >>> chat_messages([{"role": "user", "parts": [{"type": "text", "content": "Hello"}]}])
-        [{'role': 'user', 'content': 'Hello'}]
-    """
-    return [chat for message in messages for chat in _chat(message)]
-
-
-def chat_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Turn tool definitions into those that chat templates read."""
-    return [
-        tool if "function" in tool else {"type": "function", "function": tool} for tool in tools
-    ]
-
-
-def _chat(message: Message) -> list[dict[str, Any]]:
-    parts = message.get("parts") or []
-    answers = [
-        {"role": "tool", "tool_call_id": part.get("id"), "content": _text(part.get("response"))}
-        for part in parts
-        if part.get("type") == "tool_call_response"
-    ]
-    if answers:
-        return answers
-    chat: dict[str, Any] = {"role": message["role"], "content": _joined(parts, "text")}
-    if reasoning := _joined(parts, "reasoning"):
-        chat["reasoning_content"] = reasoning
-    if calls := [_call(part) for part in parts if part.get("type") == "tool_call"]:
-        chat["tool_calls"] = calls
-    return [chat]
-
-
-def _call(part: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": part.get("name"), "arguments": part.get("arguments") or {}}
-    return {"type": "function", "id": part.get("id"), "function": function}
-
-
-def _joined(parts: Sequence[Mapping[str, Any]], kind: str) -> str:
-    return "".join(_text(part.get("content")) for part in parts if part.get("type") == kind)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _until_end(tokens: list[int], end: Any) -> list[int]:

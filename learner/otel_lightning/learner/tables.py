@@ -15,8 +15,13 @@ def read(store: Store, name: str) -> pl.DataFrame:
         store: An open store.
         name: `calls`, `rewards`, `rollouts`, `arms`, `completions` or `policies`.
     """
-    statement = resources.files("otel_lightning.learner").joinpath("sql", f"{name}.sql")
-    return pl.DataFrame(store.query(statement.read_text(encoding="utf-8")))
+    return pl.DataFrame(store.query(statement(name)))
+
+
+def statement(name: str) -> str:
+    """Return the text of `sql/<name>.sql`."""
+    file = resources.files("otel_lightning.learner").joinpath("sql", f"{name}.sql")
+    return file.read_text(encoding="utf-8")
 
 
 def arrow(frame: pl.DataFrame) -> pa.Table:

@@ -1,0 +1,28 @@
+"""`lightning-learn export`."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
+
+FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "openai"])
+
+
+@click.command()
+@store_option
+@option("--form", type=FORM, required=True, help="Which trainer reads it.")
+@option("--output", type=FILE, required=True, help="File to write: .parquet or .jsonl.")
+@option("--split", type=click.Choice(["train", "heldout", "all"]), default="train", help="Tasks.")
+@option("--threshold", type=float, default=0.0, help="Least advantage, or margin of a pair.")
+def export(store: str, form: str, output: Path, **settings: Any) -> None:
+    """Write transitions in the shape that a trainer reads."""
+    with expected_errors():
+        from otel_lightning.learner.export import export as write
+        from otel_lightning.learner.exports import FORMATS
+
+        done = write(store, FORMATS[form], output, **settings)
+    click.echo(f"{done.rows} rows in {output}: {FORMATS[form].summary}.")
+    if done.left_out:
+        click.echo(f"{done.left_out} left out: no text of the prompt or of the answer.")

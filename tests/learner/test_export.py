@@ -1,0 +1,201 @@
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import datasets
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
+from pydantic import TypeAdapter
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.cli import cli
+from otel_lightning.learner.commands.export import FORM
+from otel_lightning.learner.exports import FORMATS
+from otel_lightning.learner.transitions import Settings, make_transitions
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+LOOKUP = {"name": "lookup", "parameters": {"type": "object", "properties": {"order": {}}}}
+REFUND = {"name": "refund", "parameters": {"type": "object", "properties": {"amount": {}}}}
+
+
+def text(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": content}]}
+
+
+def asks(name: str, **arguments: Any) -> dict[str, Any]:
+    part = {"type": "tool_call", "id": "call-1", "name": name, "arguments": arguments}
+    return {"role": "assistant", "parts": [part]}
+
+
+RESULT = {
+    "role": "tool",
+    "parts": [{"type": "tool_call_response", "id": "call-1", "response": "shipped"}],
+}
+
+
+@pytest.fixture
+def learned(traces: "Traces") -> "Traces":
+    """One task, tried three times: in one state two good answers and a bad one."""
+    for rollout, tool, value in (("a", "lookup", 1.0), ("b", "refund", 0.0), ("c", "lookup", 1.0)):
+        question = text("user", "Where is order 7?")
+        asked = asks(tool, order=7) if tool == "lookup" else asks(tool, amount="12.50")
+        told = {"tool_definitions": json.dumps([LOOKUP, REFUND])}
+        first = json.dumps([question]), json.dumps([asked])
+        last = json.dumps([question, asked, RESULT]), json.dumps([text("assistant", "On its way.")])
+        traces.call(rollout, 0, input_messages=first[0], output_messages=first[1], **told)
+        traces.call(rollout, 1, input_messages=last[0], output_messages=last[1], **told)
+        traces.reward(rollout, value)
+        traces.task(rollout, "order-7")
+    make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
+    return traces
+
+
+def export(traces: "Traces", form: str, name: str, *options: str) -> Path:
+    output = traces.path.with_name(name)
+    said = ["export", "--store", str(traces.path), "--form", form, "--output", str(output)]
+    result = CliRunner().invoke(cli, [*said, *options])
+    assert result.exit_code == 0, result.output
+    return output
+
+
+def load(path: Path) -> Any:
+    kind = {".parquet": "parquet", ".jsonl": "json"}[path.suffix]
+    cache = str(path.parent / "cache")
+    return datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=cache)
+
+
+def test_command_offers_every_format() -> None:
+    assert list(FORM.choices) == list(FORMATS)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_only_answers_that_earned_something_are_shown_to_sft(
+    learned: "Traces", suffix: str
+) -> None:
+    rows = load(export(learned, "trl-sft", f"sft.{suffix}"))
+    assert {row["rollout_id"] for row in rows} == {"a", "c"}
+    first = min(rows, key=lambda row: (row["rollout_id"], row["step"]))
+    assert first["prompt"] == [{"role": "user", "content": "Where is order 7?"}]
+    [call] = first["completion"][0]["tool_calls"]
+    assert call["function"] == {"name": "lookup", "arguments": {"order": 7}}
+    offered = [tool["function"] for tool in json.loads(first["tools"])]
+    assert offered == [LOOKUP, REFUND]
+
+
+def test_pairs_hold_one_better_and_one_worse_answer_of_one_state(learned: "Traces") -> None:
+    [pair] = load(export(learned, "trl-dpo", "dpo.parquet"))
+    names = [pair[side][0]["tool_calls"][0]["function"]["name"] for side in ("chosen", "rejected")]
+    assert names == ["lookup", "refund"]
+    assert pair["margin"] == 1.5  # leave-one-out advantages of 0.5, -1, 0.5
+
+
+def test_every_answer_has_a_label_for_kto(learned: "Traces") -> None:
+    rows = load(export(learned, "trl-kto", "kto.parquet"))
+    assert {(row["rollout_id"], row["label"]) for row in rows} == {
+        ("a", True),
+        ("b", False),
+        ("c", True),
+    }
+    assert len(rows) == 6
+
+
+def test_prompts_are_distinct_and_say_how_often_they_were_met(learned: "Traces") -> None:
+    rows = load(export(learned, "trl-grpo", "grpo.parquet"))
+    assert sorted(row["visits"] for row in rows) == [1, 2, 3]
+    assert {row["task_id"] for row in rows} == {"order-7"}
+
+
+def test_verl_rows_have_an_advantage_at_each_token(traces: "Traces") -> None:
+    traces.call(
+        "a",
+        prompt_token_ids=[1, 2],
+        completion_token_ids=[3, 4, 5],
+        completion_logprobs=[-0.1, -0.2, -0.3],
+    )
+    traces.reward("a", 0.5)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    [row] = load(export(traces, "verl", "verl.parquet"))
+    assert row["response_token_ids"] == [3, 4, 5]
+    assert row["advantages"] == [0.5, 0.5, 0.5]
+    assert row["rollout_log_probs"] == [-0.1, -0.2, -0.3]
+    assert row["extra_info"]["rollout_id"] == "a"
+
+
+def test_lines_for_openai_are_what_its_library_calls_chat_messages(learned: "Traces") -> None:
+    lines = export(learned, "openai", "chat.jsonl").read_text().splitlines()
+    assert len(lines) == 4
+    for line in map(json.loads, lines):
+        TypeAdapter(list[ChatCompletionMessageParam]).validate_python(line["messages"])
+        TypeAdapter(list[ChatCompletionFunctionToolParam]).validate_python(line["tools"])
+        weights = [m.get("weight", 1) for m in line["messages"] if m["role"] == "assistant"]
+        assert weights == [0] * (len(weights) - 1) + [1]
+
+
+@pytest.mark.filterwarnings("ignore:.*checkpointing:FutureWarning")  # within TRL 1.16
+def test_trl_trains_on_each_of_its_formats(learned: "Traces", tokenizer: Any) -> None:
+    pytest.importorskip("trl")
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
+
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 2}
+    folder = str(learned.path.with_name("model"))
+    Qwen3ForCausalLM(Qwen3Config(vocab_size=len(tokenizer), **size, **heads)).save_pretrained(
+        folder
+    )
+    trainers: Any = (
+        ("trl-sft", SFTTrainer, SFTConfig),
+        ("trl-dpo", DPOTrainer, DPOConfig),
+        ("trl-kto", KTOTrainer, KTOConfig),
+    )
+    for form, trainer, settings in trainers:
+        rows = load(export(learned, form, f"{form}.parquet"))
+        plain = {"bf16": False, "activation_checkpointing": False, "use_cpu": True}
+        arguments = settings(
+            output_dir=str(learned.path.with_name(form)),
+            max_steps=1,
+            per_device_train_batch_size=2,
+            report_to=[],
+            save_strategy="no",
+            disable_tqdm=True,
+            **plain,
+        )
+        done = trainer(
+            model=folder, args=arguments, train_dataset=rows, processing_class=tokenizer
+        ).train()
+        assert done.training_loss > 0, form
+
+
+def test_export_with_nothing_to_write_says_why_and_leaves_no_file(learned: "Traces") -> None:
+    output = learned.path.with_name("none.parquet")
+    said = ["--store", str(learned.path), "--form", "trl-sft", "--output", str(output)]
+    result = CliRunner().invoke(cli, ["export", *said, "--threshold", "99"])
+    assert result.exit_code == 1
+    assert "lower --threshold" in result.output
+    assert not list(learned.path.parent.glob("*none*"))
+
+
+def test_export_to_an_unknown_kind_of_file_is_refused(learned: "Traces") -> None:
+    said = ["--store", str(learned.path), "--form", "trl-sft", "--output", "rows.csv"]
+    result = CliRunner().invoke(cli, ["export", *said])
+    assert result.exit_code == 1
+    assert "must end with .parquet or .jsonl" in result.output
+
+
+def test_columns_of_a_parquet_file_are_those_the_format_names(learned: "Traces") -> None:
+    for form in FORMATS:
+        file = export(learned, form, f"{form}.parquet")
+        assert pq.read_schema(file).names == list(FORMATS[form].columns)
+
+
+def test_export_reads_through_the_ingester_that_holds_the_store(learned: "Traces") -> None:
+    from otel_lightning.collector.store import server_file, write_server
+
+    direct = export(learned, "trl-sft", "direct.jsonl").read_text()
+    with open_store(learned.path) as holder:
+        write_server(server_file(learned.path), holder.serve("127.0.0.1:0"))
+        assert export(learned, "trl-sft", "served.jsonl").read_text() == direct
