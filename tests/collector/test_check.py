@@ -1,13 +1,18 @@
 """`lightning-ingest check --deep`: what does not agree is named."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from otlp_client import column, send
+from requests_by_hand import trace_request
+from running import Ingester, cli, eventually
 
 from otel_lightning.collector.agreement import check_deep
 from otel_lightning.collector.loader import Request, load
+from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.refresh import refresh
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import Store, open_store
@@ -48,6 +53,45 @@ def test_a_span_that_is_there_twice_is_named(store: Store, path: Path) -> None:
 def test_a_derived_row_without_its_trace_is_named(store: Store, path: Path) -> None:
     store.execute("DELETE FROM spans")
     assert "llm_calls of nothing" in unwell(store, path)
+
+
+@pytest.mark.parametrize("sample", [None, 1])
+def test_a_derived_row_that_is_not_what_the_spans_say_is_named(
+    sample: int | None, store: Store, path: Path
+) -> None:
+    store.execute("UPDATE llm_calls SET operation = 'text_completion'")
+    unwell = [finding for finding in check_deep(store, path, sample) if not finding.well]
+    assert [finding.name for finding in unwell] == ["llm_calls again"]
+    assert f"1 of 1 traces differ, such as {(b't' * 16).hex()}" in unwell[0].value
+
+
+def test_a_judgement_without_a_trace_is_derived_again_too(store: Store, path: Path) -> None:
+    said = json.dumps({"id": "1", "rollout_id": "r", "value": 1}).encode()
+    body = read_feedback(said, 1).request.SerializeToString()
+    load(store, [Request("logs", 2, body)], dead_letters=path.parent)  # after the last span
+    while refresh(store):
+        pass
+    assert unwell(store, path) == []
+    store.execute("UPDATE reward_events SET value = 2")
+    assert unwell(store, path) == ["reward_events again"]
+
+
+def test_what_waits_to_be_derived_is_no_difference(store: Store, path: Path) -> None:
+    store.execute("DELETE FROM llm_calls")
+    store.execute("INSERT INTO stale (kind, id) SELECT 'trace', trace_id FROM spans")
+    assert unwell(store, path) == []
+
+
+def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> None:
+    request = trace_request(*(f"call {number}" for number in range(20)))
+    for span in request.resource_spans[0].scope_spans[0].spans:
+        span.attributes.add(key="gen_ai.operation.name").value.string_value = "chat"
+        span.attributes.add(key="gen_ai.conversation.id").value.string_value = "one"
+    send(ingester.http, request.SerializeToString())
+    eventually(lambda: column(ingester.store, "SELECT count(*) FROM llm_calls") == [20])
+    told = cli("check", "--deep", "--sample", "1", "--store", str(ingester.store))
+    assert (told.returncode, told.stderr) == (0, "")
+    assert "llm_calls again  20 traces agree" in told.stdout
 
 
 def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:

@@ -1,6 +1,5 @@
 """Rows from spans that repeat, complete or judge each other."""
 
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -13,6 +12,7 @@ from otel_lightning.collector.records import Derived, Event, Span, ToolCall
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}
 EVALUATION = "gen_ai.evaluation.result"
+ANNOTATION = "agentlightning.annotation"
 
 
 def response(response_id: str) -> dict[str, Any]:
@@ -161,10 +161,26 @@ def test_two_judgements_of_one_span_are_two_rewards() -> None:
 def test_an_agentlightning_annotation_rewards_the_rollout_of_its_resource() -> None:
     attributes = {"agentlightning.reward.0.value": 0.75}
     resource = {"agentlightning.rollout_id": "ro-1"}
-    given = span(attributes, name="agentlightning.annotation", resource=resource)
+    given = span(attributes, name=ANNOTATION, resource=resource)
     (reward,) = derive([given], []).rewards
     assert (reward.name, reward.value, reward.rollout_id) == ("primary", 0.75, "ro-1")
     assert reward.span_id is None
+
+
+def test_an_agentlightning_annotation_judges_the_response_that_it_links_to() -> None:
+    link = {"key_match": "gen_ai.response.id", "value_match": "r2"}
+    attributes = {f"agentlightning.link.0.{key}": value for key, value in link.items()}
+    given = span({"agentlightning.reward.0.value": 0.5} | attributes, name=ANNOTATION)
+    (reward,) = derive([given], []).rewards
+    assert (reward.response_id, reward.value) == ("r2", 0.5)
+
+
+def test_rewards_of_earlier_agentlightning_and_of_agentops_are_read() -> None:
+    earlier = span({"reward": 0.25}, name=ANNOTATION, id="a")
+    returned = {"agentops.task.output": '{"type": "reward", "value": 0.5}'}
+    other = {"agentops.task.output": '{"type": "report", "value": 9}'}
+    spans = [earlier, span(returned, id="b", at=1), span(other, id="c", at=2)]
+    assert [reward.value for reward in derive(spans, []).rewards] == [0.25, 0.5]
 
 
 def test_a_flag_evaluation_is_an_arm_with_its_propensity() -> None:
@@ -196,7 +212,7 @@ def episode() -> tuple[list[Span], Derived]:
         *tool_loop(**{"gen_ai.tool.call.id": "c1"}),
         span(chat([QUESTION], ANSWER, response("r1")), trace="a", id="a1", events=(judged(1.0),)),
         span(chat([QUESTION], ANSWER, response("r1")), trace="b", id="b1"),
-        *(replace(one, trace_id="c", start_ns=0, end_ns=0) for one in tool_loop()),
+        *(one._replace(trace_id="c", start_ns=0, end_ns=0) for one in tool_loop()),
     ]
     return spans, derive(spans, [])
 

@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_lightning.collector.known import Filter, Known
 from otel_lightning.collector.loader import Loader, Request, load
 from otel_lightning.collector.retention import Keeping
 from otel_lightning.collector.spool import Spool, spool_folder
@@ -36,18 +38,42 @@ def count(store: Store) -> int:
     return int(store.query("SELECT count(*) AS n FROM spans")["n"][0].as_py())
 
 
+ID_AND_START = st.tuples(st.integers(1, 9), st.integers(0, 3))
+
+
+@pytest.mark.parametrize("remembers", [True, False])
 @settings(max_examples=20, deadline=None)
-@given(batches=st.lists(st.lists(st.integers(1, 9), max_size=6), max_size=5))
-def test_whatever_is_sent_again_is_stored_once(
-    batches: list[list[int]], tmp_path_factory: pytest.TempPathFactory
+@given(batches=st.lists(st.lists(ID_AND_START, max_size=6), max_size=5))
+def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
+    remembers: bool,  # noqa: FBT001  pytest passes it by name
+    batches: list[list[tuple[int, int]]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     folder = tmp_path_factory.mktemp("store")
+    first: dict[int, int] = {}
     with open_store(folder / "t.duckdb") as store:
-        new = 0
-        for batch in batches:  # every fourth span has no start time
-            body = request(*((number, number % 4 * SECONDS) for number in batch))
-            new += load(store, [Request("traces", 1, body)], dead_letters=folder)
-        assert new == count(store) == len({span for batch in batches for span in batch})
+        known = Known(store)
+        for batch in batches:
+            one = Request("traces", 1, request(*((n, at * SECONDS) for n, at in batch)))
+            before = len(first)
+            for number, start in batch:
+                first.setdefault(number, start)
+            new = load(store, [one], known if remembers else None, dead_letters=folder)
+            assert new == len(first) - before
+        rows = store.query("SELECT span_id, coalesce(epoch(start_time), 0) AS at FROM spans")
+    stored = sorted((int(row["span_id"], 16), int(row["at"])) for row in rows.to_pylist())
+    assert stored == sorted(first.items())
+
+
+def test_a_store_outgrows_what_its_filter_was_made_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("otel_lightning.collector.known.LEAST_ROWS", 8)
+    known = Known(store)
+    for start in range(0, 200, 5):  # each batch brings five new spans and the five before again
+        body = request(*((n, n) for n in range(max(start - 5, 0) + 1, start + 6)))
+        load(store, [Request("traces", 1, body)], known, dead_letters=tmp_path)
+    assert count(store) == 200
 
 
 def test_a_transaction_that_fills_row_groups_leaves_nothing_to_a_checkpoint(
@@ -77,3 +103,12 @@ def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_store
         assert [Path(file).read_bytes() for file in files] == [b"\xff not OTLP"]
         assert spool.backlog() == 0
     spool.close()
+
+
+def test_the_filter_knows_what_was_added_and_hardly_anything_else() -> None:
+    chance = np.random.default_rng(7)
+    added, others = chance.integers(0, 2**64, (2, 500_000), dtype=np.uint64)
+    filtered = Filter(len(added))
+    filtered.add(added)
+    assert filtered.may_hold(added).all()
+    assert filtered.may_hold(others).mean() < 1e-4

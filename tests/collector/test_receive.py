@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter
 from otlp_client import send
 from requests_by_hand import trace_request
-from running import Ingester, eventually
+from running import Ingester, cli, eventually
 
 from otel_lightning.collector.store import open_store
 
@@ -75,3 +75,18 @@ def test_what_was_acknowledged_survives_kill_9(starter: Callable[[], Ingester]) 
     eventually(lambda: len(stored(last)) >= len(acknowledged))
     assert last.stop() == 0
     assert sorted(acknowledged) == stored(last)
+
+
+def test_memory_and_what_is_derived_at_once_are_settings(starter: Callable[..., Ingester]) -> None:
+    ingester = starter("--memory", "300MB", "--spans-at-once", "1")
+    send(ingester.http, trace_request(*"abc").SerializeToString())
+    eventually(lambda: stored(ingester) == ["a", "b", "c"])
+    with open_store(ingester.store) as store:
+        limit = store.query("SELECT current_setting('memory_limit') AS it")["it"].to_pylist()
+        eventually(lambda: not store.query("FROM stale").num_rows)
+    assert limit == ["286.1 MiB"]
+
+
+def test_too_little_memory_is_wrong_usage() -> None:
+    told = cli("serve", "--memory", "1MB")
+    assert (told.returncode, "--memory must be at least 256MB" in told.stderr) == (2, True)

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 import pytest
@@ -87,6 +90,51 @@ def test_asked_twice_it_leaves_at_once_and_loses_nothing(
     assert took < 2
     again = starter()
     eventually(lambda: load.acknowledged <= names(again))
+
+
+BREAK = """
+import asyncio, sys, threading
+from otel_lightning.collector.__main__ import main
+from otel_lightning.collector.receive import grpc, listener
+
+async def break_down(server, serve):
+    serving = asyncio.create_task(serve())
+    await asyncio.sleep(2)
+    serving.cancel()
+    raise RuntimeError("it broke")
+
+def breaking_http(*args, make=listener.server):
+    server = make(*args)
+    server.serve = lambda serve=server.serve: break_down(server, serve)
+    return server
+
+def breaking_grpc(*args, make=grpc.server):
+    server = make(*args)
+    threading.Timer(4, server.stop, [0]).start()
+    return server
+
+which, *sys.argv[1:] = sys.argv[1:]
+if which == "HTTP":
+    listener.server = breaking_http
+else:
+    grpc.server = breaking_grpc
+main()
+"""
+
+
+@pytest.mark.parametrize("which", ["HTTP", "gRPC"])
+def test_when_one_of_its_servers_breaks_down_the_process_ends_and_says_so(
+    which: str, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "t.duckdb")
+    command = [sys.executable, "-c", BREAK, which, "--store", store]
+    addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    told = subprocess.run(
+        [*command, *addresses], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert told.returncode == 1
+    assert f"Error: the {which} server ended by itself" in told.stderr
+    assert "everything that was acknowledged is stored" in told.stdout
 
 
 def test_a_connection_that_stands_still_does_not_delay_the_end(ingester: Ingester) -> None:

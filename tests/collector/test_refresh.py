@@ -125,13 +125,24 @@ def test_a_conversation_is_derived_anew_when_another_trace_of_it_arrives(tmp_pat
     assert [(row["step"], int(row["span_id"], 16)) for row in rows] == [(0, 1), (1, 2), (2, 3)]
 
 
-def turn(number: int) -> Request:
+def test_what_is_known_of_a_growing_conversation_counts_into_a_refresh(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        talks = ("first", "second", "third")
+        numbers = {talk: range(50 * at, 50 * at + 20) for at, talk in enumerate(talks)}
+        deliver([turn(n, talk) for talk in talks for n in numbers[talk]], store, tmp_path)
+        more = [turn(numbers[talk][-1] + 1, talk) for talk in talks]
+        load(store, more, dead_letters=tmp_path)
+        dealt = [refresh(store, spans_at_once=30) for _ in range(4)]
+    assert dealt == [21, 21, 21, 0]
+
+
+def turn(number: int, talk: str = "talk") -> Request:
     """Return a call in a trace of its own, tied to the others by a conversation alone."""
     sent = ExportTraceServiceRequest()
     span = sent.resource_spans.add().scope_spans.add().spans.add(name="chat")
     span.trace_id, span.span_id = bytes([number + 1]) * 16, (number + 1).to_bytes(8, "big")
     span.start_time_unix_nano = span.end_time_unix_nano = 1_000 + number
-    for key, value in (("operation.name", "chat"), ("conversation.id", "talk")):
+    for key, value in (("operation.name", "chat"), ("conversation.id", talk)):
         span.attributes.add(key=f"gen_ai.{key}").value.string_value = value
     return Request("traces", 1, sent.SerializeToString())
 

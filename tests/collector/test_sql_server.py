@@ -224,8 +224,9 @@ def test_a_writer_reaches_no_file_either(served: tuple[Store, Server, Path]) -> 
         for statement in (f"FROM read_text('{path}.server')", f"COPY spans TO '{path}.copy'"):
             with pytest.raises(StoreError, match="disabled by configuration"):
                 writer.execute(statement)
-        with pytest.raises(StoreError, match="Cannot enable external access"):
-            writer.execute("SET GLOBAL enable_external_access = true")
+        for setting in ("enable_external_access = true", "memory_limit = '1TB'", "threads = 8"):
+            with pytest.raises(StoreError, match="the configuration has been locked"):
+                writer.execute(f"SET GLOBAL {setting}")
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "x" * 32])

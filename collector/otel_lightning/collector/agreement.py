@@ -4,6 +4,7 @@ from pathlib import Path
 
 from otel_lightning.collector.check import Finding
 from otel_lightning.collector.loader import spool_position
+from otel_lightning.collector.rederive import Compared, compare
 from otel_lightning.collector.spool import damaged, spool_folder
 from otel_lightning.collector.store import Store
 
@@ -20,8 +21,14 @@ UNIQUE = {"spans": "trace_id, span_id", "logs": "log_id", "llm_calls": "trace_id
 DERIVED = ("llm_calls", "tool_calls", "agent_runs", "arms", "trace_keys")
 
 
-def check_deep(store: Store, path: Path) -> list[Finding]:
-    """Read the whole spool, and every id of the store."""
+def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Finding]:
+    """Read the whole spool and every id of the store, and derive again.
+
+    Args:
+        store: Direct or served.
+        path: Where it is.
+        sample: How many traces to derive again, chosen by chance; None for all.
+    """
     folder = spool_folder(path)
     broken = damaged(folder, spool_position(store), writing=store.server is not None)
     return [
@@ -30,7 +37,21 @@ def check_deep(store: Store, path: Path) -> list[Finding]:
           for table, key in UNIQUE.items()),
         *(_counted(store, f"{table} of nothing", ORPHANED.format(table=table))
           for table in DERIVED),
+        *map(_derived_again, compare(store, sample)),
     ]  # fmt: skip
+
+
+def _derived_again(compared: Compared) -> Finding:
+    name, wrong = f"{compared.table} again", compared.different
+    if not wrong:
+        return Finding(name, f"{compared.traces:,} traces agree")
+    one = wrong[-1] or "what names none"
+    return Finding(
+        name,
+        f"{len(wrong):,} of {compared.traces:,} traces differ, such as {one}. "
+        f"Run: lightning-ingest derive --rebuild",
+        well=False,
+    )
 
 
 def _counted(store: Store, name: str, query: str) -> Finding:

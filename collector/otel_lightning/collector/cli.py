@@ -17,6 +17,15 @@ STORE = click.option(
     help="The DuckDB file.",
 )
 
+SPANS_AT_ONCE = click.option(
+    "--spans-at-once",
+    type=click.IntRange(min=1),
+    default=25_000,
+    show_default=True,
+    envvar="LIGHTNING_SPANS_AT_ONCE",
+    help="How many spans to derive together; fewer take less memory.",
+)
+
 
 class _ServeByDefault(click.Group):
     """`lightning-ingest --http …` means `lightning-ingest serve --http …`."""
@@ -56,10 +65,23 @@ def main() -> None:
 @click.option("--max-body", type=click.IntRange(min=1), default=64, show_default=True,
               envvar="LIGHTNING_MAX_BODY",
               help="Largest request in MiB, before and after decompression.")  # fmt: skip
+@click.option("--max-value-length", type=click.IntRange(min=1),
+              envvar="LIGHTNING_MAX_VALUE_LENGTH",
+              help="Cut attribute values and log bodies after so many characters.")  # fmt: skip
+@click.option("--max-attributes", type=click.IntRange(min=1), envvar="LIGHTNING_MAX_ATTRIBUTES",
+              help="Keep so many attributes of a span, event, link or log record.")  # fmt: skip
 @click.option("--retain", envvar="LIGHTNING_RETAIN",
               help="Forget traces this long after their last span, such as 30d.")  # fmt: skip
 @click.option("--max-size", envvar="LIGHTNING_MAX_SIZE",
               help="Forget the oldest traces when the store holds more, such as 20GB.")  # fmt: skip
+@click.option("--memory", default="512MB", show_default=True, envvar="LIGHTNING_MEMORY",
+              help="What DuckDB may take, for storing and for all who ask SQL.")  # fmt: skip
+@click.option("--reader-seconds", type=click.FloatRange(min=0, min_open=True),
+              envvar="LIGHTNING_READER_SECONDS",
+              help="End statements of the read-only token after so long.")  # fmt: skip
+@click.option("--reader-rows", type=click.IntRange(min=1), envvar="LIGHTNING_READER_ROWS",
+              help="Refuse to answer more rows to the read-only token.")  # fmt: skip
+@SPANS_AT_ONCE
 @click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
               help="Only store; derive later with `lightning-ingest derive`.")  # fmt: skip
 @STORE
@@ -78,23 +100,34 @@ def serve(store: Path, **options: Any) -> None:
 
 @main.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@click.option("--client-cert", type=PEM, envvar="LIGHTNING_CLIENT_CERT",
+              help="Certificate for a running lightning-ingest that asks for one.")  # fmt: skip
+@click.option("--client-key", type=PEM, envvar="LIGHTNING_CLIENT_KEY",
+              help="Its key.")  # fmt: skip
 @STORE
-def load(files: tuple[Path, ...], store: Path) -> None:
+def load(
+    files: tuple[Path, ...], store: Path, client_cert: Path | None, client_key: Path | None
+) -> None:
     """Store OTLP from FILES: protobuf, JSON or JSON lines, plain, gzip or zstd.
 
     Loading a file again changes nothing.
     """
-    from otel_lightning.collector.load import derive_all, expand, load_file
+    from otel_lightning.collector.known import Known
+    from otel_lightning.collector.load import Client, derive_all, expand, load_file
     from otel_lightning.collector.store import open_store
 
+    if bool(client_cert) != bool(client_key):
+        raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")
+    client = Client(client_cert, client_key) if client_cert and client_key else None
     broken: list[str] = []
     records = new = 0
     paths = expand(files)
     with _expected_errors(), open_store(store) as opened:
+        known = Known(opened)
         with click.progressbar(paths, label="Loading") as progress:
             for path in progress:
                 try:
-                    loaded = load_file(opened, path)
+                    loaded = load_file(opened, path, known, client)
                 except (ValueError, OSError) as error:
                     broken.append(str(error))
                 else:
@@ -136,14 +169,7 @@ def sql(query: str, form: str, output: Path | None, store: Path) -> None:
     envvar="LIGHTNING_REBUILD",
     help="Derive everything anew from what was received.",
 )
-@click.option(
-    "--spans-at-once",
-    type=click.IntRange(min=1),
-    default=25_000,
-    show_default=True,
-    envvar="LIGHTNING_SPANS_AT_ONCE",
-    help="How many spans to derive together; fewer take less memory.",
-)
+@SPANS_AT_ONCE
 @STORE
 def derive(rebuild: bool, spans_at_once: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
     """Bring llm_calls, tool_calls and the other derived tables up to date."""
@@ -160,9 +186,11 @@ def derive(rebuild: bool, spans_at_once: int, store: Path) -> None:  # noqa: FBT
 
 @main.command()
 @click.option("--deep", is_flag=True, envvar="LIGHTNING_CHECK_DEEP",
-              help="Also read all of the spool and every id: do they agree?")  # fmt: skip
+              help="Also read all of the spool and every id, and derive again.")  # fmt: skip
+@click.option("--sample", type=click.IntRange(min=1), envvar="LIGHTNING_CHECK_SAMPLE",
+              help="With --deep: derive only so many traces again.  [default: all]")  # fmt: skip
 @STORE
-def check(store: Path, *, deep: bool) -> None:
+def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Say what is stored and whether all is well; exit code 1 if not."""
     from otel_lightning.collector.agreement import check_deep
     from otel_lightning.collector.check import check as find
@@ -171,7 +199,7 @@ def check(store: Path, *, deep: bool) -> None:
     with _expected_errors(), open_store(store, read_only=True) as opened:
         findings = find(opened, store)
         if deep:
-            findings += check_deep(opened, store)
+            findings += check_deep(opened, store, sample)
     for finding in findings:
         mark = "" if finding.well else click.style("  <- look here", fg="red")
         click.echo(f"{finding.name:>22}  {finding.value}{mark}")

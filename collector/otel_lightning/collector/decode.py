@@ -19,7 +19,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyVa
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from otel_lightning.collector import promoted
+from otel_lightning.collector.limits import NO_LIMITS, Limits, Pairs, limited, shortened
 from otel_lightning.collector.wire import Signal, columns
+from otel_lightning.instrumentation.attributes import FEEDBACK_ID, REJECTED_RECORD
 
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUS_CODES = ("UNSET", "OK", "ERROR")
@@ -44,24 +46,31 @@ class Records(NamedTuple):
     request: pa.Array  # [N] which request it came in
 
 
-def decode(signal: Signal, bodies: Sequence[bytes], received_ns: Sequence[int]) -> Decoded:
+def decode(
+    signal: Signal,
+    bodies: Sequence[bytes],
+    received_ns: Sequence[int],
+    limits: Limits = NO_LIMITS,
+) -> Decoded:
     """Decode requests of one signal into rows of its table.
 
     Args:
         signal: `traces` or `logs`.
         bodies: Serialised export requests, shape [R].
         received_ns: When each came, Unix nanoseconds, shape [R].
+        limits: How much of their attributes to keep.
 
     Returns:
-        The rows, and one reason for each span that has no valid id.
+        The rows, and one reason for each span without a valid id and each log record that
+        stands for one which could not be read.
 
     Raises:
         ValueError: If a body is not a protobuf message.
     """
     try:
         if signal == "traces":
-            return _spans(_flatten(columns("Traces", bodies)), received_ns)
-        return Decoded(_logs(bodies, received_ns), [])
+            return _spans(_flatten(columns("Traces", bodies)), received_ns, limits)
+        return _logs(bodies, received_ns, limits)
     except DecodeError as error:  # of a resource or a nested value; it is no ValueError
         raise ValueError(str(error)) from error
 
@@ -97,7 +106,7 @@ def _flatten(batch: pa.RecordBatch) -> Records:
     )
 
 
-def _spans(records: Records, received_ns: Sequence[int]) -> Decoded:
+def _spans(records: Records, received_ns: Sequence[int], limits: Limits) -> Decoded:
     valid = pc.and_(
         _is_id(records.records.field("trace_id"), 16), _is_id(records.records.field("span_id"), 8)
     )
@@ -105,7 +114,7 @@ def _spans(records: Records, received_ns: Sequence[int]) -> Decoded:
     if rejected:
         records = Records(*(column.filter(valid) for column in records))
     span, resource, service = records.records, *_resources(records.resource)
-    status, attributes = span.field("status"), _attributes(span.field("attributes"))
+    status, (attributes, dropped) = span.field("status"), _attributes(span, limits)
     rows = {
         "trace_id": _hex(span.field("trace_id"), 16),
         "span_id": _hex(span.field("span_id"), 8),
@@ -122,11 +131,11 @@ def _spans(records: Records, received_ns: Sequence[int]) -> Decoded:
         "resource": resource,
         "attributes": attributes,
         **promoted.columns(attributes),
-        "events": _events(span.field("events")),
-        "links": _links(span.field("links")),
+        "events": _events(span.field("events"), limits),
+        "links": _links(span.field("links"), limits),
         "trace_state": _or_null(_text(span.field("trace_state"))),
         "flags": span.field("flags"),
-        "dropped_attributes_count": span.field("dropped_attributes_count"),
+        "dropped_attributes_count": pc.add(span.field("dropped_attributes_count"), dropped),
         "dropped_events_count": span.field("dropped_events_count"),
         "dropped_links_count": span.field("dropped_links_count"),
         "received_at": _received(records.request, received_ns),
@@ -134,31 +143,37 @@ def _spans(records: Records, received_ns: Sequence[int]) -> Decoded:
     return Decoded(pa.table(rows), rejected)
 
 
-def _logs(bodies: Sequence[bytes], received_ns: Sequence[int]) -> pa.Table:
+def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -> Decoded:
     records = _flatten(columns("Logs", bodies))
+    ids = _log_ids(_flatten(columns("Bytes", bodies)))
+    readable = pc.not_equal(records.records.field("event_name"), REJECTED_RECORD.encode())
+    rejected = _values(records.records.filter(pc.invert(readable)).field("body")).to_pylist()
+    if rejected:
+        ids, records = ids.filter(readable), Records(*(one.filter(readable) for one in records))
     log, resource, service = records.records, *_resources(records.resource)
-    attributes = _attributes(log.field("attributes"))
+    attributes, _ = _attributes(log, limits)
     name = _or_null(_text(log.field("event_name")))
     attribute = pc.map_lookup(attributes, "event.name", "last")  # where older SDKs put the name
-    return pa.table(
-        {
-            "log_id": _log_ids(_flatten(columns("Bytes", bodies))),
-            "time": _time(log.field("time")),
-            "observed_time": _time(log.field("observed_time")),
-            "trace_id": _hex(log.field("trace_id"), 16),
-            "span_id": _hex(log.field("span_id"), 8),
-            "event_name": pc.coalesce(name, attribute),
-            "severity": pc.coalesce(
-                _or_null(_text(log.field("severity_text"))), _severity(log.field("severity_number"))
-            ),
-            "body": _values(log.field("body")),
-            "attributes": attributes,
-            "resource": resource,
-            "service_name": service,
-            "scope_name": _or_null(_text(_member(records.scope, "name"))),
-            "received_at": _received(records.request, received_ns),
-        }
-    )
+    trace = _hex(log.field("trace_id"), 16)
+    own = pc.map_lookup(attributes, FEEDBACK_ID, "last")
+    rows = {
+        "log_id": _feedback_ids(ids, own, trace, log.field("observed_time")),
+        "time": _time(log.field("time")),
+        "observed_time": _time(log.field("observed_time")),
+        "trace_id": trace,
+        "span_id": _hex(log.field("span_id"), 8),
+        "event_name": pc.coalesce(name, attribute),
+        "severity": pc.coalesce(
+            _or_null(_text(log.field("severity_text"))), _severity(log.field("severity_number"))
+        ),
+        "body": shortened(_values(log.field("body")), limits),
+        "attributes": attributes,
+        "resource": resource,
+        "service_name": service,
+        "scope_name": _or_null(_text(_member(records.scope, "name"))),
+        "received_at": _received(records.request, received_ns),
+    }
+    return Decoded(pa.table(rows), [f"log record {reason}" for reason in rejected])
 
 
 def _log_ids(records: Records) -> pa.Array:
@@ -174,6 +189,25 @@ def _log_ids(records: Records) -> pa.Array:
         seen[request, content] += 1
         ids.append(f"{content}-{earlier}" if earlier else content)
     return pa.array(ids, pa.string())
+
+
+def _feedback_ids(ids: pa.Array, own: pa.Array, trace: pa.Array, observed: pa.Array) -> pa.Array:
+    """Give judgements with an id of their sender's ids that sort them by when they came.
+
+    Whoever derives in the order of log ids reads the last judgement of one id last.
+    """
+    if own.null_count == len(own):
+        return ids
+    each = zip(*(column.to_pylist() for column in (ids, own, trace, observed)), strict=True)
+    return pa.array(
+        [_feedback_id(content, *sent) if sent[0] else content for content, *sent in each],
+        pa.string(),
+    )
+
+
+def _feedback_id(content: str, own: str, trace: str | None, observed_ns: int) -> str:
+    whose = hashlib.blake2b(f"{trace} {own}".encode(), digest_size=16).hexdigest()
+    return f"{whose}-{observed_ns:016x}-{content}"
 
 
 def _rejections(spans: pa.StructArray) -> list[str]:
@@ -256,7 +290,9 @@ def _resource(raw: bytes) -> dict[str, str | None]:
     return {kv.key: text_of(kv.value) for kv in Resource.FromString(raw).attributes}
 
 
-def _attributes(lists: pa.ListArray) -> pa.Array:
+def _attributes(carrier: pa.StructArray, limits: Limits) -> tuple[pa.Array, pa.Array]:
+    """Attributes as maps, and how many of each record's were left out."""
+    lists = carrier.field("attributes")
     pairs = lists.flatten()
     keys, values = _text(pairs.field("key")), _values(pairs.field("value"))
     sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
@@ -265,7 +301,12 @@ def _attributes(lists: pa.ListArray) -> pa.Array:
         owner = np.repeat(np.arange(len(sizes)), sizes)[keep]
         keys, values = keys.take(pa.array(keep)), values.take(pa.array(keep))
         sizes = np.bincount(owner, minlength=len(sizes))
-    return pa.MapArray.from_arrays(_offsets(sizes), keys, values)
+    if limits == NO_LIMITS:
+        dropped = np.zeros(len(sizes), np.int64)
+    else:
+        (keys, values, sizes), dropped = limited(Pairs(keys, values, sizes), limits)
+    maps = pa.MapArray.from_arrays(_offsets(sizes), keys, values)
+    return maps, pa.array(dropped.astype(np.uint32))
 
 
 def _last_of_each(keys: pa.Array, sizes: np.ndarray) -> np.ndarray | None:
@@ -281,22 +322,22 @@ def _offsets(sizes: np.ndarray) -> pa.Array:
     return pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int32())
 
 
-def _events(lists: pa.ListArray) -> pa.Array:
+def _events(lists: pa.ListArray, limits: Limits) -> pa.Array:
     event = lists.flatten()
     fields = {
         "time": _time(event.field("time")),
         "name": _text(event.field("name")),
-        "attributes": _attributes(event.field("attributes")),
+        "attributes": _attributes(event, limits)[0],
     }
     return _list_of(lists, fields)
 
 
-def _links(lists: pa.ListArray) -> pa.Array:
+def _links(lists: pa.ListArray, limits: Limits) -> pa.Array:
     link = lists.flatten()
     fields = {
         "trace_id": _hex(link.field("trace_id"), 16),
         "span_id": _hex(link.field("span_id"), 8),
-        "attributes": _attributes(link.field("attributes")),
+        "attributes": _attributes(link, limits)[0],
     }
     return _list_of(lists, fields)
 

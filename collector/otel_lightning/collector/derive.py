@@ -7,7 +7,7 @@ the spans of a closed set say is put together.
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from otel_lightning.collector import (
     dialects,
@@ -18,6 +18,8 @@ from otel_lightning.collector import (
     stitch,
     tools,
 )
+from otel_lightning.collector.histories import History, history
+from otel_lightning.collector.packing import pack, unpack
 from otel_lightning.collector.records import (
     AgentRun,
     Arm,
@@ -28,7 +30,7 @@ from otel_lightning.collector.records import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.rollouts import History, Rollouts
+from otel_lightning.collector.rollouts import Rollouts
 from otel_lightning.collector.state import state_hash
 from otel_lightning.collector.tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.instrumentation import attributes as names
@@ -71,7 +73,10 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     Returns:
         The rows, in an order that depends on their times and ids alone.
     """
-    return put_together(read(spans, logs))
+    derived = put_together(read(spans, logs))
+    for call in derived.llm_calls:
+        unpack(call)
+    return derived
 
 
 def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
@@ -82,7 +87,8 @@ def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
         logs: The log records that name the trace.
 
     Returns:
-        Keys prefixed by their kind: `rollout:`, `conversation:`, `response:` and `history:`.
+        Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
+        `failure:` and `answer:`.
     """
     return {key for _, key in keys(read(spans, logs))}
 
@@ -98,7 +104,7 @@ def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
         place = span.trace_id, span.span_id
         if place not in found.nodes:
             own = by_span.get(place)
-            _read_span(found, place, replace(span, logs=tuple(own)) if own else span)
+            _read_span(found, place, span._replace(logs=tuple(own)) if own else span)
     return found
 
 
@@ -106,7 +112,7 @@ def _read_span(found: Reading, place: Place, span: Span) -> None:
     found.nodes[place] = _node(span)
     try:
         _add_signals(found, signals.of_span(span))
-        _file(found, dialects.read(span))
+        _file(found, place, dialects.read(span))
     except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
         found.unread[place] = f"{type(error).__name__}: {error}"
 
@@ -121,7 +127,7 @@ def _node(span: Span) -> Node:
         resource,
         rollouts.explicit_id(attributes, resource),
         reading.conversation_id(attributes),
-        reading.text(attributes, names.TASK_ID) or reading.text(resource, names.TASK_ID),
+        attributes.get(names.TASK_ID) or resource.get(names.TASK_ID) or None,
     )
 
 
@@ -133,9 +139,12 @@ def _add_signals(found: Reading, carried: Iterable[Reward | Arm]) -> None:
             found.rewards[row.reward_id] = row
 
 
-def _file(found: Reading, row: LlmCall | ToolCall | AgentRun | None) -> None:
+def _file(found: Reading, place: Place, row: LlmCall | ToolCall | AgentRun | None) -> None:
     if isinstance(row, LlmCall):
+        past = found.pasts[place] = history(row)
         found.calls.append(row)
+        if not past.tools:
+            pack(row)
     elif isinstance(row, AgentRun):
         found.agents.append(row)
     elif isinstance(row, ToolCall):
@@ -148,41 +157,45 @@ def keys(found: Reading) -> Iterable[tuple[str, str]]:
     The requests that were recorded as spans are put into their calls: a history holds them.
     """
     _add_requests(found)
-    tied = set[tuple[str, str]]()
+    tied: list[tuple[str, str]] = []
     for node in found.nodes.values():
         if node.rollout_id:
-            tied.add((node.trace_id, f"rollout:{node.rollout_id}"))
+            tied.append((node.trace_id, f"rollout:{node.rollout_id}"))
         if node.conversation_id:
-            tied.add((node.trace_id, f"conversation:{node.conversation_id}"))
+            tied.append((node.trace_id, f"conversation:{node.conversation_id}"))
     for call in found.calls:
-        past = found.pasts.get(place_of(call))
-        if past is None:
-            past = found.pasts[place_of(call)] = rollouts.history(call)
-        tied.update((call.trace_id, f"history:{end}") for end in (*past.begins, *past.ends))
+        past = found.pasts[place_of(call)]
+        tied += [(call.trace_id, f"history:{end}") for end in (*past.begins, *past.ends)]
         named = (call.response_id, call.request_params.get("previous_response_id"))
-        tied.update((call.trace_id, f"response:{name}") for name in named if name)
-    return sorted(tied)
+        tied += [(call.trace_id, f"response:{name}") for name in named if name]
+        tied += [(call.trace_id, key) for key in duplicates.keys(call, past.saw)]
+    return dict.fromkeys(tied)
 
 
 def _add_requests(found: Reading) -> None:
-    duplicates.add_requests(found.calls, sorted(found.requests, key=tools.in_time))
+    requests = sorted(found.requests, key=tools.in_time)
+    for call in duplicates.add_requests(found.calls, requests):
+        found.pasts[place_of(call)] = history(call)
     found.requests = []
 
 
 def put_together(found: Reading) -> Derived:
     """Return the rows of a closed set of traces that were read."""
-    nodes = dict(sorted(found.nodes.items(), key=lambda item: (item[1].start_ns or 0, item[0])))
+    nodes = found.nodes
     merged = _merged_calls(found, nodes)
-    assigned = rollouts.assign(nodes, merged.calls, found.pasts)
+    pasts = found.pasts
+    assigned = rollouts.assign(nodes, merged.calls, pasts)
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(merged.calls, assigned)
     _inherit(derived, nodes)
     for call in derived.llm_calls:
-        call.output_messages = call.output_messages or None
-        saw = call.prompt_token_ids, call.input_messages, call.tool_definitions
-        call.state_hash = state_hash(*saw)
-    derived.tool_calls = _tool_calls(found.tools, derived.llm_calls, nodes, assigned)
+        saw = pasts[place_of(call)].saw
+        call.state_hash = state_hash(call.prompt_token_ids, saw, call.tool_definitions)
+    talks = [call for call in derived.llm_calls if pasts[place_of(call)].tools]
+    talks_of_tools = {call.rollout_id for call in talks}
+    calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
+    derived.tool_calls = _tool_calls(found.tools, calls, nodes, assigned)
     _place_signals(derived, found, assigned)
     derived.tasks = _tasks(nodes, derived.rewards, assigned)
     return derived
@@ -198,9 +211,10 @@ def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
     merged = duplicates.merge_calls(ordered, nodes)
     ordered = sorted(merged.calls, key=rollouts.order)
     for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
-        found.pasts.pop(place_of(call), None)
+        found.pasts[place_of(call)] = history(call)
     stitch.settle_stops(ordered, found.tools, nodes)
     for call in ordered:
+        call.output_messages = call.output_messages or None
         if call.finish_reason == "stop" and reading.asks_for_tools(call):
             call.finish_reason = "tool_calls"
     return merged
@@ -225,15 +239,20 @@ def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
 
 
 def _inherit(derived: Derived, nodes: Nodes) -> None:
-    """Give each call what it does not say itself and the nearest agent around it does."""
+    """Give each call what it does not say itself and the nearest span around it does."""
     agents = [run for run in derived.agent_runs if run.kind == "agent"]
     named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
     offered = {(run.trace_id, run.span_id): run.tool_definitions for run in agents}
-    names_around = inherited(nodes, named)
-    tools_around = inherited(nodes, {place: tools for place, tools in offered.items() if tools})
+    above_calls = {(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls}
+    names_around = inherited(nodes, named, above_calls)
+    offered = {place: tools for place, tools in offered.items() if tools}
+    tools_around = inherited(nodes, offered, above_calls)
+    talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
+    talks_around = inherited(nodes, talks, above_calls)
     for call in derived.llm_calls:
         above = (call.trace_id, call.parent_span_id or "")
         call.agent_name = call.agent_name or names_around.get(above)
+        call.conversation_id = call.conversation_id or talks_around.get(above)
         if call.operation in CONVERSES:
             call.tool_definitions = call.tool_definitions or tools_around.get(above)
 
@@ -257,21 +276,26 @@ def _tool_calls(
 
 
 def _place_signals(derived: Derived, found: Reading, assigned: Rollouts) -> None:
-    """Give rewards and arms the rollout that the place of their carrier has."""
+    """Give rewards and arms the rollout that the place of their carrier has.
+
+    A reward that names a trace whose spans state their rollouts finds them when it is read.
+    """
     derived.rewards = sorted(found.rewards.values(), key=signals.in_time)
     derived.arms = signals.distinct(found.arms)
     traces = {trace_id for trace_id, _ in found.nodes}
     rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]
     for row in rows:
-        if row.rollout_id is None and row.trace_id in traces:
+        whole = isinstance(row, Reward) and row.span_id is None
+        is_later = whole and assigned.states(row.trace_id or "")
+        if row.rollout_id is None and row.trace_id in traces and not is_later:
             row.rollout_id = assigned.of(row.trace_id or "", row.span_id)
 
 
 def _tasks(nodes: Nodes, rewards: Iterable[Reward], assigned: Rollouts) -> dict[str, str]:
     tasks: dict[str, str] = {}
-    for place, node in nodes.items():
-        if node.task_id:
-            tasks.setdefault(assigned.of(*place), node.task_id)
+    stated = [(node.start_ns or 0, place, node) for place, node in nodes.items() if node.task_id]
+    for _, place, node in sorted(stated):
+        tasks.setdefault(assigned.of(*place), str(node.task_id))
     for reward in rewards:
         if reward.task_id and reward.rollout_id:
             tasks.setdefault(reward.rollout_id, reward.task_id)

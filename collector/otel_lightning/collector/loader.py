@@ -14,9 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from otel_lightning.collector.decode import count, decode
+from otel_lightning.collector.known import Known
+from otel_lightning.collector.limits import NO_LIMITS, Limits
 from otel_lightning.collector.refresh import refresh
 from otel_lightning.collector.retention import Keeping, forget
 from otel_lightning.collector.spool import Position, Record, Spool, backlog, spool_folder
@@ -32,22 +33,7 @@ IDLE_SECONDS = 5.0
 CHECKPOINT_BYTES = 256 * 1024 * 1024  # received; keeps the log of changes short
 FORGET_SECONDS = 300.0
 KEEP_EVERYTHING = Keeping()
-
-# Only what the store does not have yet, and of several copies in this batch one. A copy of a span
-# has its start time, so zone maps leave little of a large table to look at.
-NEW_SPANS = """
-    SELECT min(position) AS position FROM {rows} b
-    WHERE NOT EXISTS (
-        FROM spans s
-        WHERE s.trace_id = b.trace_id AND s.span_id = b.span_id AND BOUNDS
-    )
-    GROUP BY trace_id, span_id ORDER BY position
-"""
-NEW_LOGS = """
-    SELECT min(position) AS position FROM {rows} b
-    WHERE NOT EXISTS (FROM logs l WHERE l.log_id = b.log_id)
-    GROUP BY log_id ORDER BY position
-"""
+TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
 
 
 class Request(NamedTuple):
@@ -64,6 +50,7 @@ class Loader(threading.Thread):
     def __init__(self, store: Store, spool: Spool, keeping: Keeping = KEEP_EVERYTHING) -> None:
         super().__init__(name="loader")
         self._store, self._spool, self._keeping = store, spool, keeping
+        self._known = Known(store)
         self._stopping = threading.Event()
         self._unwritten = 0  # bytes that were stored since the last checkpoint
         self._derive_at = 0.0  # not before
@@ -105,7 +92,9 @@ class Loader(threading.Thread):
         """Derive, half of the time at most: a long conversation is derived anew as it grows."""
         began = time.monotonic()
         self._postponed = began < self._derive_at and not self._stopping.is_set()
-        if self._postponed or not self._keeping.derive or not refresh(self._store):
+        if self._postponed or not self._keeping.derive:
+            return False
+        if not refresh(self._store, self._keeping.spans_at_once):
             return False
         ended = time.monotonic()
         self._derive_at = ended + (ended - began)
@@ -126,7 +115,15 @@ class Loader(threading.Thread):
             return False
         records = records[: _filling(records)]
         end = records[-1].end
-        load(self._store, map(_request, records), end=end, dead_letters=self._spool.folder / "dead")
+        dead_letters = self._spool.folder / "dead"
+        load(
+            self._store,
+            map(_request, records),
+            self._known,
+            limits=self._keeping.limits,
+            end=end,
+            dead_letters=dead_letters,
+        )
         self.position = end
         self._unwritten += sum(len(record.body) for record in records)
         if self._unwritten >= CHECKPOINT_BYTES:
@@ -136,14 +133,29 @@ class Loader(threading.Thread):
         return True
 
 
-def load(
-    store: Store, requests: Iterable[Request], *, end: Position | None = None, dead_letters: Path
+class _Loading(NamedTuple):
+    store: Store
+    known: Known
+    limits: Limits
+    dead_letters: Path
+
+
+def load(  # noqa: PLR0913  what to store, where to, and how far
+    store: Store,
+    requests: Iterable[Request],
+    known: Known | None = None,
+    *,
+    limits: Limits = NO_LIMITS,
+    end: Position | None = None,
+    dead_letters: Path,
 ) -> int:
     """Store requests in one transaction and mark what they touch as stale.
 
     Args:
         store: A direct store.
         requests: What to store.
+        known: What the store has; whoever loads more than once keeps it.
+        limits: How much of their attributes to keep.
         end: The spool position behind them, written in the same transaction.
         dead_letters: Folder for bodies that cannot be decoded.
 
@@ -154,7 +166,8 @@ def load(
     for request in requests:
         by_signal[request.signal].append(request)
     with store.transaction():
-        new = sum(_store(store, signal, some, dead_letters) for signal, some in by_signal.items())
+        loading = _Loading(store, known or Known(store), limits, dead_letters)
+        new = sum(_store(loading, signal, some) for signal, some in by_signal.items())
         if end:
             store.execute(
                 "DELETE FROM spool_position;"
@@ -193,57 +206,31 @@ def _request(record: Record) -> Request:
     return Request(record.signal, record.received_ns, record.body)
 
 
-def _store(store: Store, signal: Signal, requests: Sequence[Request], dead_letters: Path) -> int:
+def _store(loading: _Loading, signal: Signal, requests: Sequence[Request]) -> int:
     if not requests:
         return 0
+    bodies, received_ns = [r.body for r in requests], [r.received_ns for r in requests]
     try:
-        rows, rejected = decode(
-            signal, [r.body for r in requests], [r.received_ns for r in requests]
-        )
+        rows, rejected = decode(signal, bodies, received_ns, loading.limits)
     except (ValueError, pa.ArrowException) as error:
         if len(requests) == 1:
-            _set_aside(store, requests[0], str(error), dead_letters)
+            _set_aside(loading, requests[0], str(error))
             return 0
         half = len(requests) // 2  # find the one that breaks the others
-        parts = (requests[:half], requests[half:])
-        return sum(_store(store, signal, part, dead_letters) for part in parts)
+        return sum(_store(loading, signal, part) for part in (requests[:half], requests[half:]))
     for reason in rejected:
-        _reject(store, signal, reason, file="")
-    return _insert_spans(store, rows) if signal == "traces" else _insert_logs(store, rows)
+        _reject(loading.store, signal, reason, file="")
+    return _insert(loading, TABLES[signal], rows)
 
 
-def _insert_spans(store: Store, rows: pa.Table) -> int:
-    ids = rows.select(["trace_id", "span_id"])
-    new = _new(store, rows, ids, NEW_SPANS.replace("BOUNDS", _bounds(rows["start_time"])))
-    store.insert("spans", new)
-    store.insert("stale", _stale("trace", new["trace_id"]))
-    return len(new)
-
-
-def _insert_logs(store: Store, rows: pa.Table) -> int:
-    new = _new(store, rows, rows.select(["log_id"]), NEW_LOGS)
-    store.insert("logs", new)
-    loose = new.filter(new["trace_id"].is_null())
+def _insert(loading: _Loading, table: str, rows: pa.Table) -> int:
+    store, new = loading.store, loading.known.unknown(table, rows)
+    store.insert(table, new)
     store.insert("stale", _stale("trace", new["trace_id"].drop_null()))
-    store.insert("stale", _stale("log", loose["log_id"]))
+    if table == "logs":
+        loose = new.filter(new["trace_id"].is_null())
+        store.insert("stale", _stale("log", loose["log_id"]))
     return len(new)
-
-
-def _new(store: Store, rows: pa.Table, ids: pa.Table, select: str) -> pa.Table:
-    numbered = ids.append_column("position", pa.array(range(len(ids)), pa.int64()))
-    positions = store.pick(numbered, select)["position"]
-    return rows if len(positions) == len(rows) else rows.take(positions)
-
-
-def _bounds(start_times: pa.ChunkedArray) -> str:
-    """The start times of a batch as a condition on `s`; without any, all unknown ones."""
-    ends = pc.min_max(start_times.cast(pa.int64())).as_py()
-    unknown = "s.start_time IS NULL"
-    if ends["min"] is None:
-        return unknown
-    low, high = (f"make_timestamp_ns({ends[end]})" for end in ("min", "max"))
-    known = f"s.start_time BETWEEN {low} AND {high}"
-    return f"({known} OR {unknown})" if start_times.null_count else known
 
 
 def _stale(kind: str, ids: pa.ChunkedArray) -> pa.Table:
@@ -251,11 +238,11 @@ def _stale(kind: str, ids: pa.ChunkedArray) -> pa.Table:
     return pa.table({"kind": pa.repeat(kind, len(distinct)), "id": distinct.cast(pa.string())})
 
 
-def _set_aside(store: Store, request: Request, reason: str, dead_letters: Path) -> None:
-    dead_letters.mkdir(exist_ok=True)
-    file = dead_letters / f"{request.received_ns}.{request.signal}.pb"
+def _set_aside(loading: _Loading, request: Request, reason: str) -> None:
+    loading.dead_letters.mkdir(exist_ok=True)
+    file = loading.dead_letters / f"{request.received_ns}.{request.signal}.pb"
     file.write_bytes(request.body)
-    _reject(store, request.signal, f"cannot be decoded: {reason}", file=str(file))
+    _reject(loading.store, request.signal, f"cannot be decoded: {reason}", file=str(file))
 
 
 def _reject(store: Store, signal: str, reason: str, *, file: str) -> None:

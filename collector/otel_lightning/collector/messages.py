@@ -47,7 +47,7 @@ def finish_reason(raw: object) -> str | None:
         >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("end_turn"), finish_reason("")
         ('tool_calls', 'stop', None)
     """
-    return _finish_reason(str(raw or ""))
+    return _finish_reason(str(raw)) if raw else None
 
 
 @lru_cache(maxsize=256)
@@ -76,8 +76,8 @@ def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
 def response_part(call_id: object, response: Any) -> Part:
     """Return a tool call's response; a list of text blocks becomes their text."""
     part: Part = {"type": "tool_call_response", "id": _name(call_id)}
-    plain = _plain(response)
-    return part if plain is None else {**part, "response": plain}
+    said = plain(response)
+    return part if said is None else {**part, "response": said}
 
 
 def _name(value: object) -> str | None:
@@ -91,13 +91,26 @@ def conversation(values: Iterable[Any]) -> list[Message]:
     tool calls are one turn: some layers write each parallel call as its own message.
     """
     turns: list[Message] = []
+    asking = False
     for value in values:
         for message in read_message(value):
-            if turns and _only_calls(turns[-1]) and _only_calls(message):
+            was_asking, asking = asking, _only_calls(message)
+            if asking and was_asking:
                 turns[-1]["parts"] += message["parts"]
             else:
                 turns.append(message)
+    if len(turns) > 1:
+        _keep_one_copy(turns)
     return turns
+
+
+def _keep_one_copy(turns: Iterable[Message]) -> None:
+    """Share the texts of a history: it is sent again with every call."""
+    for turn in turns:
+        for part in turn["parts"]:
+            content = part.get("content")
+            if type(content) is str:
+                part["content"] = sys.intern(content)
 
 
 def one_turn(values: Iterable[Any]) -> list[Message]:
@@ -113,10 +126,12 @@ def one_turn(values: Iterable[Any]) -> list[Message]:
 def choice(parts: list[Part], reason: object = None) -> Message:
     """Return one output message. A turn that asks for tools did not simply stop."""
     ended = finish_reason(reason)
-    if ended == "stop" and any(part["type"] == "tool_call" for part in parts):
+    if ended == "stop" and "tool_call" in [part["type"] for part in parts]:
         ended = "tool_calls"
     message: Message = {"role": "assistant", "parts": parts}
-    return {**message, "finish_reason": ended} if ended else message
+    if ended:
+        message["finish_reason"] = ended
+    return message
 
 
 def with_system(instructions: list[Part], messages: list[Message]) -> list[Message]:
@@ -142,8 +157,6 @@ def read_message(value: Any) -> list[Message]:
     if not isinstance(value, Mapping):
         return []
     if _is_canonical(value):
-        for part in value["parts"]:  # a history is sent again with every call: keep one copy
-            part["content"] = sys.intern(part["content"])
         return [_finished(value)]
     item = _ITEMS.get(str(value.get("type")))
     if item is not None:
@@ -153,15 +166,17 @@ def read_message(value: Any) -> list[Message]:
 
 def _is_canonical(value: Mapping[str, Any]) -> bool:
     """Tell whether a message is plain text in the form that we give: most are."""
-    if value.keys() - _FINISH != _PLAIN_MESSAGE or value["role"] not in _PLAIN_ROLES:
+    if len(value) - ("finish_reason" in value) != 2 or value.get("role") not in _PLAIN_ROLES:  # noqa: PLR2004 - role, parts
         return False
-    return isinstance(value["parts"], list) and all(map(_is_plain_text, value["parts"]))
+    parts = value.get("parts")
+    return isinstance(parts, list) and all(map(_is_plain_text, parts))
 
 
 def _finished(value: Mapping[str, Any]) -> Message:
     message = {"role": value["role"], "parts": value["parts"]}
-    reason = finish_reason(value.get("finish_reason"))
-    return {**message, "finish_reason": reason} if reason else message
+    if reason := finish_reason(value.get("finish_reason")):
+        message["finish_reason"] = reason
+    return message
 
 
 def _is_plain_text(part: Any) -> bool:
@@ -172,15 +187,18 @@ def _is_plain_text(part: Any) -> bool:
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the inside of a message that LangChain serialised."""
+    """Return the inside of a message that LangChain serialised, or of a provider's choice."""
     for key in ("kwargs", "data"):
         if isinstance(value.get(key), Mapping) and ("lc" in value or "type" in value):
             return dict(value[key])
+    if "role" not in value and isinstance(value.get("message"), Mapping):
+        return {**value["message"], "finish_reason": value.get("finish_reason")}
     return value
 
 
 def _read_mapping(value: Mapping[str, Any]) -> Message:
     role = ROLES.get(str(value.get("role") or value.get("type")), "user")
+    role = "tool" if role == "user" and value.get("tool_call_id") else role
     body = value.get("parts", value.get("content"))
     if role == "tool" and not _has_response(body):
         call_id = value.get("tool_call_id", value.get("id"))
@@ -241,12 +259,10 @@ def _split(message: Message) -> list[Message]:
 
 
 def _only_calls(message: Message) -> bool:
+    if message["role"] != "assistant":
+        return False
     parts = message["parts"]
-    return (
-        message["role"] == "assistant"
-        and bool(parts)
-        and all(p["type"] == "tool_call" for p in parts)
-    )
+    return bool(parts) and all(part["type"] == "tool_call" for part in parts)
 
 
 def _has_response(body: Any) -> bool:
@@ -280,22 +296,29 @@ def _read_reasoning(block: Mapping[str, Any]) -> Part | None:
     given = (block.get(key) for key in ("content", "thinking", "text", "summary"))
     content = next((value for value in given if value), None)
     blocks = parse(content) if isinstance(content, str) else content
-    content = _plain(blocks) if isinstance(blocks, list) else content
+    content = plain(blocks) if isinstance(blocks, list) else content
     return {"type": "reasoning", "content": content} if content else None
 
 
 def _read_call(block: Mapping[str, Any]) -> Part:
-    function = block.get("function") or block
+    function = _inside(block, "function", "function_call", "functionCall")
     arguments = next(
         (function[key] for key in ("arguments", "input", "args") if key in function), None
     )
     # A Responses item has its own id (fc_…) beside the call's, which is what the response names.
     call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
+    call_id = call_id or function.get("id")
     name = function.get("name") or block.get("toolName")
     return tool_call_part(call_id, name, arguments)
 
 
+def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """Return what a block holds under the first of these keys, or the block itself."""
+    return next((block[key] for key in keys if isinstance(block.get(key), Mapping)), block)
+
+
 def _read_response(block: Mapping[str, Any]) -> Part:
+    block = _inside(block, "function_response", "functionResponse")
     keys = ("tool_use_id", "call_id", "toolCallId", "id")
     call_id = next((block[key] for key in keys if block.get(key)), None)
     values = ("response", "result", "output", "content")
@@ -322,7 +345,7 @@ def _bedrock_response(block: Mapping[str, Any]) -> Part:
     return response_part(result.get("toolUseId"), result.get("content"))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return the text of a list of text blocks or of a wrapped text; any other value as it is."""
     if isinstance(value, Mapping) and set(value) == {"type", "value"}:
         return value["value"]
@@ -348,8 +371,7 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
-_PLAIN_MESSAGE, _PLAIN_PART = {"role", "parts"}, {"type", "content"}
-_FINISH = {"finish_reason"}
+_PLAIN_PART = {"type", "content"}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
@@ -367,5 +389,8 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
     "toolUse": _bedrock_call,
     "toolResult": _bedrock_response,
+    "functionCall": _read_call,
+    **dict.fromkeys(("function_response", "functionResponse"), _read_response),
 }
-_UNTYPED = ("text", "toolUse", "toolResult")
+_GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
+_UNTYPED = ("text", "toolUse", "toolResult", *_GEMINI)

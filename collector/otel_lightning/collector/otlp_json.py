@@ -20,11 +20,14 @@ import orjson
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from otel_lightning.instrumentation.attributes import REJECTED_RECORD
+
 ID_BYTES = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
-RECORDS = {Span.DESCRIPTOR.full_name, LogRecord.DESCRIPTOR.full_name}
+RECORDS: dict[str, type[Message]] = {kind.DESCRIPTOR.full_name: kind for kind in (Span, LogRecord)}
 MAX_DEPTH = 90  # protobuf's readers stop at 100
 SHOWN = 40  # characters of a wrong value
 
@@ -35,8 +38,8 @@ Reader = Callable[[Any, int, list[str]], Any]
 class Read(NamedTuple, Generic[M]):
     """A request, and why some of its records are not what they should be.
 
-    A span among them stays, without ids and with the reason in its name, so that whoever stores
-    the request can say what became of it. A log record is left out.
+    In the place of such a record stands what `instead_of` makes of the reason, so that whoever
+    stores the request can say what became of it.
     """
 
     request: M
@@ -96,21 +99,27 @@ def _message(kind: Any, data: Any, depth: int, broken: list[str]) -> dict[str, A
     }
 
 
-def _record(kind: Any, data: Any, depth: int, broken: list[str]) -> Message | None:
+def _record(kind: Any, data: Any, depth: int, broken: list[str]) -> Message:
     try:
         return GetMessageClass(kind)(**_message(kind, data, depth, broken))
     except ValueError as error:
-        name = data.get("name", "") if isinstance(data, dict) else ""
-        reason = f"{_shown(name)}: {error}"
-        broken.append(reason)
-        return Span(name=reason) if kind is Span.DESCRIPTOR else None
+        named = data.get("name") or data.get("eventName") if isinstance(data, dict) else ""
+        broken.append(f"{_shown(named or '')}: {error}")
+        return instead_of(RECORDS[kind.full_name], str(named or ""), str(error))
+
+
+def instead_of(kind: type[Message], name: str, reason: str) -> Message:
+    """Make the record that stands for one which cannot be stored: it has no id and says why."""
+    text = f"{_shown(name)}: {reason}"
+    if kind is Span:
+        return Span(name=text)
+    return LogRecord(event_name=REJECTED_RECORD, body=AnyValue(string_value=text))
 
 
 def _list(read: Reader, data: Any, depth: int, broken: list[str]) -> list[Any]:
     if not isinstance(data, list):
         raise ValueError(f"expected a JSON array, got {type(data).__name__}")  # noqa: TRY004
-    items = [read(item, depth, broken) for item in data]
-    return [item for item in items if item is not None]
+    return [read(item, depth, broken) for item in data]
 
 
 @cache

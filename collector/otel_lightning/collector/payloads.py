@@ -1,4 +1,4 @@
-"""Provider payloads as they are: OpenAI chat and Responses, Anthropic messages, LangChain results.
+"""Provider payloads as they are: OpenAI's, Anthropic's and Gemini's, LangChain's results.
 
 Some instrumentations keep the provider's own request and response. They carry the most: token ids,
 log probabilities, the arguments in the model's own words.
@@ -12,6 +12,8 @@ from otel_lightning.collector.records import LlmCall, Message
 
 Payload = Mapping[str, Any]
 
+_GEMINI_INPUT = ("prompt_token_count", "promptTokenCount")
+_GEMINI_OUTPUT = ("candidates_token_count", "candidatesTokenCount")
 NOT_PARAMETERS = {"model", "messages", "input", "instructions", "system", "tools", "extra_headers"}
 
 
@@ -62,10 +64,11 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     if outputs is None:
         return False
     call.output_messages = outputs
-    call.response_id = _name(response.get("id")) or call.response_id
-    call.response_model = _name(response.get("model")) or call.response_model
+    call.response_id = _first(response, "id", "response_id", "responseId") or call.response_id
+    answered = _first(response, "model", "model_version", "modelVersion")
+    call.response_model = answered or call.response_model
     call.finish_reason = outputs[0].get("finish_reason") if outputs else None
-    fill_usage(call, usage(response.get("usage")))
+    fill_usage(call, usage(_details(response, "usage", "usage_metadata", "usageMetadata")))
     _fill_tokens(call, response)
     return True
 
@@ -78,6 +81,8 @@ def response_messages(response: Payload) -> list[Message] | None:
         status = response.get("incomplete_details") or {}
         ended = status.get("reason") or response.get("status")
         return _turn(response["output"], ended)
+    if isinstance(response.get("candidates"), list):
+        return [_candidate(candidate) for candidate in response["candidates"]]
     if response.get("type") == "message" and "content" in response:
         return _turn([{**response, "role": "assistant"}], response.get("stop_reason"))
     return None
@@ -87,6 +92,13 @@ def _chat_choice(choice: Payload) -> Message:
     turns = messages.read_message({"role": "assistant", **(choice.get("message") or {})})
     parts = [part for turn in turns for part in turn["parts"]]
     return messages.choice(parts, choice.get("finish_reason"))
+
+
+def _candidate(candidate: Payload) -> Message:
+    """Return one of Gemini's answers, whose tool calls and text are parts of its content."""
+    reason = candidate.get("finish_reason", candidate.get("finishReason"))
+    (turn,) = messages.one_turn([{**(candidate.get("content") or {}), "role": "model"}])
+    return messages.choice(turn["parts"], reason)
 
 
 def _turn(items: list[Any], ended: object) -> list[Message]:
@@ -100,7 +112,7 @@ def usage(counts: Any) -> Usage:
     """
     if not isinstance(counts, Mapping):
         return Usage()
-    given = _count(counts, "prompt_tokens", "input_tokens")
+    given = _count(counts, "prompt_tokens", "input_tokens", *_GEMINI_INPUT)
     apart = [_count(counts, f"cache_{what}_input_tokens") for what in ("read", "creation")]
     inputs = _details(counts, "prompt_tokens_details", "input_tokens_details")
     outputs = _details(counts, "completion_tokens_details", "output_tokens_details")
@@ -108,7 +120,7 @@ def usage(counts: Any) -> Usage:
         given += sum(count for count in apart if count is not None)
     return Usage(
         given,
-        _count(counts, "completion_tokens", "output_tokens"),
+        _count(counts, "completion_tokens", "output_tokens", *_GEMINI_OUTPUT),
         _count(inputs, "cached_tokens") if inputs else apart[0],
         _count(outputs, "reasoning_tokens"),
     )
@@ -116,9 +128,14 @@ def usage(counts: Any) -> Usage:
 
 def fill_usage(call: LlmCall, counts: Usage) -> None:
     """Set the token counts that are not known yet."""
-    for name, value in counts._asdict().items():
-        if getattr(call, name) is None:
-            setattr(call, name, value)
+    if call.input_tokens is None:
+        call.input_tokens = counts.input_tokens
+    if call.output_tokens is None:
+        call.output_tokens = counts.output_tokens
+    if call.cached_input_tokens is None:
+        call.cached_input_tokens = counts.cached_input_tokens
+    if call.reasoning_tokens is None:
+        call.reasoning_tokens = counts.reasoning_tokens
 
 
 def _count(counts: Payload, *keys: str) -> int | None:
@@ -147,6 +164,10 @@ def logprobs(tokens: list[Any]) -> list[float] | None:
 
 def _name(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _first(response: Payload, *keys: str) -> str | None:
+    return next((name for key in keys if (name := _name(response.get(key)))), None)
 
 
 def langchain_usage(result: Any) -> Usage:

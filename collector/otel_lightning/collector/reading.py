@@ -1,6 +1,7 @@
 """What every dialect reader needs: typed values of text attributes, and what all calls share."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from otel_lightning.collector import json_text
@@ -8,6 +9,8 @@ from otel_lightning.collector.records import AgentRun, Attributes, LlmCall, Mess
 from otel_lightning.instrumentation import attributes as names
 
 LARGEST, LARGEST_TOKEN = 2**63, 2**31
+LONGEST_COUNT = 100
+"""So many characters are read as a number at most."""
 CONVERSATION_KEYS = (
     "gen_ai.conversation.id",
     "session.id",
@@ -18,8 +21,13 @@ CONVERSATION_KEYS = (
     "langsmith.metadata.session_id",
     "langsmith.metadata.thread_id",
     "ai.telemetry.metadata.sessionId",
+    "lmnr.association.properties.session_id",
+    "gen_ai.thread.id",
+    "conversation.id",
 )
 """The spellings of a conversation's id, the most reliable first."""
+SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+"""The spellings of the schema of a tool's parameters."""
 _CONVERSATION = frozenset(CONVERSATION_KEYS)
 
 
@@ -31,17 +39,33 @@ def text(attributes: Attributes, *keys: str) -> str | None:
     return None
 
 
+def provider(attributes: Attributes, *keys: str) -> str | None:
+    """Return the provider as the conventions spell it, in lower case.
+
+    Example:
+        >>> provider({"gen_ai.system": "OpenAI"}, "gen_ai.provider.name", "gen_ai.system")
+        'openai'
+    """
+    name = text(attributes, *keys)
+    return name and name.lower()
+
+
 def integer(attributes: Attributes, *keys: str) -> int | None:
     """Return the first of these attributes that holds a whole number."""
     for key in keys:
-        if key not in attributes:
-            continue
-        value = json_text.parse(attributes[key])
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if is_count(value):
-            return int(value)
+        said = attributes.get(key)
+        if said and len(said) < LONGEST_COUNT and (count := _whole(said)) is not None:
+            return count
     return None
+
+
+@lru_cache(maxsize=4096)
+def _whole(text: str) -> int | None:
+    """Return a text's whole number, if it is one; the same few counts come again and again."""
+    value = json_text.parse(text)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return int(value) if is_count(value) else None
 
 
 def is_count(value: object) -> bool:
@@ -123,6 +147,9 @@ def error(span: Span) -> tuple[str | None, str | None]:
         (event.attributes for event in reversed(span.events) if event.name == "exception"), {}
     )
     kind = text(span.attributes, "error.type") or text(last, "exception.type") or "_OTHER"
+    # An exception's class alone: some name its module too, which another version moves.
+    name = kind.rpartition(".")[2]
+    kind = name if name[:1].isupper() else kind
     return kind, span.status_message or text(last, "exception.message")
 
 
@@ -130,7 +157,7 @@ def llm_call(span: Span, dialect: str) -> LlmCall:
     """Return what a model call's span says in every dialect: place, time, error, our own names."""
     kind, message = error(span)
     attributes = span.attributes
-    return LlmCall(
+    call = LlmCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
         parent_span_id=span.parent_span_id,
@@ -139,13 +166,18 @@ def llm_call(span: Span, dialect: str) -> LlmCall:
         dialect=dialect,
         service_name=text(span.resource, "service.name"),
         agent_name=text(attributes, "gen_ai.agent.name", "agent.name"),
-        prompt_token_ids=token_ids(array(attributes, names.PROMPT_TOKEN_IDS)),
-        completion_token_ids=token_ids(array(attributes, names.COMPLETION_TOKEN_IDS)),
-        completion_logprobs=logprobs(array(attributes, names.COMPLETION_LOGPROBS)),
         conversation_id=conversation_id(attributes),
         error_type=kind,
         error_message=message,
+        content="truncated" if names.TRUNCATED in attributes else "absent",
     )
+    if names.PROMPT_TOKEN_IDS in attributes:
+        call.prompt_token_ids = token_ids(array(attributes, names.PROMPT_TOKEN_IDS))
+    if names.COMPLETION_TOKEN_IDS in attributes:
+        call.completion_token_ids = token_ids(array(attributes, names.COMPLETION_TOKEN_IDS))
+    if names.COMPLETION_LOGPROBS in attributes:
+        call.completion_logprobs = logprobs(array(attributes, names.COMPLETION_LOGPROBS))
+    return call
 
 
 def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
@@ -184,21 +216,24 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         cut: Whether one of those is known to have been cut.
     """
     outputs = call.output_messages or []
-    call.finish_reason = call.finish_reason or next(
-        (message["finish_reason"] for message in outputs if "finish_reason" in message), None
-    )
+    if call.finish_reason is None:
+        said = (message["finish_reason"] for message in outputs if "finish_reason" in message)
+        call.finish_reason = next(said, None)
     if call.finish_reason == "stop" and asks_for_tools(call):
         call.finish_reason = "tool_calls"
     if call.error_type and not outputs:
         call.finish_reason = "error"
-    call.content = _content(call, cut or any(map(json_text.is_cut, sources)))
+    cut = cut or call.content == "truncated"
+    call.content = _content(call, cut or (bool(sources) and any(map(json_text.is_cut, sources))))
     return call
 
 
 def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
     if not call.input_messages and not call.output_messages:
         return "truncated" if cut else "absent"
-    if any(map(_left_out, [*(call.input_messages or []), *(call.output_messages or [])])):
+    if any(map(_left_out, call.input_messages or ())) or any(
+        map(_left_out, call.output_messages or ())
+    ):
         return "redacted"
     answered = call.output_messages or call.error_type or call.operation == "embeddings"
     return "truncated" if cut or not call.input_messages or not answered else "full"
@@ -207,32 +242,47 @@ def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
 def _left_out(message: Message) -> bool:
     """Tell whether a message is only an outline: its text or arguments were not recorded."""
     parts = message["parts"]
-    outline = message["role"] != "assistant" and not parts
-    return outline or any(not _CARRIES.get(part["type"], bool)(part) for part in parts)
+    if not parts:
+        return bool(message["role"] != "assistant")
+    return False in [_CARRIED.get(part["type"], "type") in part for part in parts]
 
 
 def asks_for_tools(call: LlmCall) -> bool:
     """Tell whether the call's output holds a tool call."""
-    outputs = call.output_messages or ()
-    return any(part["type"] == "tool_call" for output in outputs for part in output["parts"])
+    for output in call.output_messages or ():
+        for part in output["parts"]:
+            if part["type"] == "tool_call":
+                return True
+    return False
 
 
-_CARRIES: dict[str, Callable[[dict[str, Any]], bool]] = {
-    "tool_call": lambda part: "arguments" in part,
-    "tool_call_response": lambda part: "response" in part,
-}
+_CARRIED = {"tool_call": "arguments", "tool_call_response": "response"}
+"""What a part of a kind is about; every part has its type."""
 
 
 def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
     """Return tool definitions in the conventions' form: type, name, description, parameters."""
-    tools = [_flat_tool(tool) for tool in definitions if isinstance(tool, Mapping)]
+    tools = [
+        _flat_tool(tool)
+        for definition in definitions
+        if isinstance(definition, Mapping)
+        for tool in _declared(definition)
+    ]
     return tools or None
+
+
+def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tools of one definition: Gemini's holds several."""
+    declared = definition.get("function_declarations", definition.get("functionDeclarations"))
+    if not isinstance(declared, list):
+        return [definition]
+    return [tool for tool in declared if isinstance(tool, Mapping)]
 
 
 def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     body = tool.get("function") or tool.get("toolSpec") or tool
     flat = {"type": "function", "name": body.get("name"), "description": body.get("description")}
-    for key in ("parameters", "input_schema", "inputSchema"):
+    for key in SCHEMAS:
         if body.get(key):
             flat["parameters"] = _schema(body[key])
             break
@@ -244,3 +294,9 @@ def _schema(value: Any) -> Any:
     if isinstance(value, str):
         return json_text.parse(value)
     return value.get("json", value) if isinstance(value, Mapping) else value
+
+
+def plain_result(result: Any) -> Any:
+    """Return a tool's own result out of the record that LlamaIndex makes of its run."""
+    inner = result.get("tool_output", result) if isinstance(result, Mapping) else result
+    return inner.get("raw_output", inner) if isinstance(inner, Mapping) else inner

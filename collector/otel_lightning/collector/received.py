@@ -4,10 +4,11 @@ Maps are taken apart as whole columns and not value by value, and converted a sl
 that the Python form of a large trace's text never lies in memory as a whole.
 """
 
-from collections.abc import Iterator
-from itertools import pairwise
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise, repeat
 from typing import Any
 
+import orjson
 import pyarrow as pa
 
 from otel_lightning.collector.records import Attributes, Event, Log, Span
@@ -18,7 +19,7 @@ SLICE_BYTES = 4_000_000
 SPANS = """
     SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
         epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
-        resource, attributes,
+        coalesce(to_json(resource)::VARCHAR, '{{}}') AS resource, attributes,
         list_transform(events, lambda e: {{'name': e.name, 'time_ns': epoch_ns(e."time"),
             'attributes': e.attributes}}) AS events,
         list_transform(links, lambda l: l.trace_id) AS links
@@ -35,11 +36,15 @@ def spans(rows: pa.Table) -> Iterator[Span]:
     """Yield the spans of the rows that `SPANS` selects."""
     for batch in _slices(rows):
         columns = {name: batch.column(name) for name in batch.schema.names}
-        maps = [_maps(columns.pop("resource")), _maps(columns.pop("attributes"))]
-        lists = [_events(columns.pop("events")), _links(columns.pop("links"))]
-        plain = [column.to_pylist() for column in columns.values()]
-        for values in zip(*plain, *maps, *lists, strict=True):
-            yield Span(*values)
+        said: list[Iterable[Any]] = [
+            _resources(columns.pop("resource")),
+            _maps(columns.pop("attributes")),
+            _events(columns.pop("events")),
+            _links(columns.pop("links")),
+            repeat(()),
+        ]
+        plain: list[Iterable[Any]] = [column.to_pylist() for column in columns.values()]
+        yield from map(Span._make, zip(*plain, *said, strict=False))
 
 
 def logs(rows: pa.Table) -> Iterator[Log]:
@@ -62,19 +67,22 @@ def _rows(columns: dict[str, list[Any]]) -> Iterator[Log]:
         yield Log(**dict(zip(columns, values, strict=True)))
 
 
+def _resources(column: pa.StringArray) -> list[Attributes]:
+    """Return a column of maps written as JSON as dictionaries: few differ, and those are shared."""
+    coded = column.dictionary_encode()
+    distinct = [_stated(orjson.loads(text)) for text in coded.dictionary.to_pylist()]
+    return [distinct[code] for code in coded.indices.to_pylist()]
+
+
 def _maps(column: pa.MapArray) -> list[Attributes]:
     """Return a column of maps as dictionaries; a key without value says nothing."""
-    first, last = column.offsets[0].as_py(), column.offsets[-1].as_py()
-    offsets = [offset - first for offset in column.offsets.to_pylist()]
-    names, values = (child.slice(first, last - first) for child in (column.keys, column.items))
+    offsets = column.offsets.to_pylist()
+    first, size = offsets[0], offsets[-1] - offsets[0]
+    names, values = (child.slice(first, size) for child in (column.keys, column.items))
     coded = names.dictionary_encode()
-    words = coded.dictionary.to_pylist()
-    keys = [words[code] for code in coded.indices.to_pylist()]
-    texts = values.to_pylist()
-    found: list[Attributes] = [
-        dict(zip(keys[start:end], texts[start:end], strict=True))
-        for start, end in pairwise(offsets)
-    ]
+    keys = map(coded.dictionary.to_pylist().__getitem__, coded.indices.to_pylist())
+    pairs = zip(keys, values.to_pylist(), strict=True)
+    found: list[Attributes] = [dict(islice(pairs, end - start)) for start, end in pairwise(offsets)]
     return found if values.null_count == 0 else [_stated(one) for one in found]
 
 

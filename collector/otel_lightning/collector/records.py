@@ -7,7 +7,7 @@ the same whether it came as a JSON string or as a structured OTLP value.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 Attributes = Mapping[str, str]
 Message = dict[str, Any]
@@ -42,8 +42,7 @@ class Log:
     observed_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """One span as received, with the log records that name it."""
 
     trace_id: str
@@ -102,6 +101,8 @@ class LlmCall:
     content: str = "absent"
     merged_span_ids: list[str] = field(default_factory=list)
     state_hash: str | None = None
+    packed: tuple[bytes | None, bytes | None] | None = None
+    """The input and output messages as JSON, in place of the values; see `packing`."""
 
 
 @dataclass(slots=True)

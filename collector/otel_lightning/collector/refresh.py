@@ -33,13 +33,17 @@ JSON_COLUMNS = {
     "arguments",
     "result",
 }
+MESSAGES = ("input_messages", "output_messages")  # in the order of what is packed
 RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
+Texts = dict[str, list[bytes | None]]
 PER_TRACE = ("llm_calls", "tool_calls", "agent_runs", "arms", "reward_events", "unread_spans")
 
-# Traces that likely belong together stand together, so that few closed sets are met twice.
+# Traces that likely belong together begin at one time: that of the first. So few closed sets are
+# met twice, and what is read for one lies side by side.
 SIZE = """
     CREATE TEMP TABLE sized AS
-    SELECT DISTINCT stale.id, known.near, known.first_time, coalesce(known.spans, 1) AS spans
+    SELECT DISTINCT stale.id, known.near, coalesce(known.spans, 1) AS spans,
+        min(known.first_time) OVER (PARTITION BY coalesce(known.near, stale.id)) AS first_time
     FROM stale LEFT JOIN (
         SELECT trace_id, count(*) AS spans, min(start_time) AS first_time,
             max(coalesce("lightning.rollout.id", "gen_ai.conversation.id", "session.id")) AS near
@@ -52,12 +56,29 @@ SIZE = """
     INSERT INTO stale BY NAME SELECT 'trace' AS kind, * FROM sized;
     DROP TABLE sized
 """
+# A rollout is derived as a whole: what was derived of it before counts too, once, and what likely
+# belongs to it is not left for the next refresh.
 PICK = """
+    WITH first AS (
+        FROM stale WHERE kind = 'trace' ORDER BY first_time, near NULLS LAST, id LIMIT {limit}
+    ), derived AS (
+        SELECT rollout_id AS near, 2 * count(*) AS spans FROM llm_calls
+        WHERE rollout_id IN (SELECT near FROM first) GROUP BY rollout_id
+    ), weighed AS (
+        SELECT first.*, first.spans
+            + if(id = min(id) OVER (PARTITION BY near), coalesce(derived.spans, 0), 0) AS weight
+        FROM first LEFT JOIN derived USING (near)
+    ), summed AS (
+        SELECT id, near,
+            sum(weight) OVER (ORDER BY first_time, near NULLS LAST, id) - weight AS before
+        FROM weighed
+    )
     SELECT id FROM (
-        SELECT id, sum(spans) OVER (ORDER BY near NULLS LAST, first_time, id) - spans AS before
-        FROM stale WHERE kind = 'trace'
+        SELECT id, min(before) OVER (PARTITION BY coalesce(near, id)) AS before FROM summed
     ) WHERE before < {limit}
 """
+# Found by its row, what is far from all of these is not even looked at.
+OF_FRONTIER = "rowid IN (SELECT rowid FROM {table} WHERE trace_id IN (FROM frontier))"
 # `frontier` holds the traces that were read last; `changed` all of the closed set so far.
 TIED = """
     CREATE OR REPLACE TEMP TABLE frontier AS
@@ -81,7 +102,8 @@ def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE) -> int:
     logs = _column(store, loose)
     if logs:
         _refresh_loose_logs(store, logs)
-    return len(logs) + _refresh_traces(store, spans_at_once)
+    with _uncollected():  # what is derived is let go before the collector runs again
+        return len(logs) + _refresh_traces(store, spans_at_once)
 
 
 def rebuild(store: Store) -> None:
@@ -106,7 +128,7 @@ def _column(store: Store, query: str) -> list[Any]:
 def _refresh_traces(store: Store, spans_at_once: int) -> int:
     if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
         return 0
-    with _uncollected(), store.transaction():
+    with store.transaction():
         store.execute(SIZE)
         store.execute(
             "CREATE OR REPLACE TEMP TABLE changed (trace_id VARCHAR);"
@@ -141,9 +163,9 @@ def _read_closed_set(store: Store) -> Reading:
     found = Reading()
     while _column(store, "SELECT 1 FROM frontier LIMIT 1"):
         store.execute("INSERT INTO changed FROM frontier")
-        which = "trace_id IN (FROM frontier)"
-        logs = list(received.logs(store.query(received.LOGS.format(which=which))))
-        spans = received.spans(store.query(received.SPANS.format(which=which)))
+        of_logs, of_spans = (OF_FRONTIER.format(table=table) for table in ("logs", "spans"))
+        logs = list(received.logs(store.query(received.LOGS.format(which=of_logs))))
+        spans = received.spans(store.query(received.SPANS.format(which=of_spans)))
         some = read(spans, logs)
         _replace_keys(store, keys(some))
         found.add(some)
@@ -209,27 +231,40 @@ def _tables(store: Store, table: str, records: Sequence[Any]) -> Iterator[pa.Tab
     if not records:
         return
     schema = store.query(f"FROM {table} LIMIT 0").schema
-    row_of = attrgetter(*(RECORDED_AS.get(name, name) for name in schema.names))
-    json_at = [at for at, name in enumerate(schema.names) if name in JSON_COLUMNS]
-    rows: list[list[Any]] = []
+    texts: Texts = {name: [] for name in schema.names if name in JSON_COLUMNS}
+    rows: list[Any] = []
     size = 0
     for record in records:
-        row = list(row_of(record))
-        for at in json_at:
-            if row[at] is not None:
-                row[at] = dumps(row[at]).decode()
-                size += len(row[at])
-        rows.append(row)
+        rows.append(record)
+        for name, column in texts.items():
+            text = _json(record, name)
+            size += len(text or b"")
+            column.append(text)
         if size > TEXT_AT_ONCE:
-            yield _arrow(rows, schema)
-            rows, size = [], 0
+            yield _arrow(rows, texts, schema)
+            texts, rows, size = {name: [] for name in texts}, [], 0
     if rows:
-        yield _arrow(rows, schema)
+        yield _arrow(rows, texts, schema)
 
 
-def _arrow(rows: list[list[Any]], schema: pa.Schema) -> pa.Table:
-    columns = map(pa.array, zip(*rows, strict=True), schema.types)
-    return pa.Table.from_arrays(list(columns), schema=schema)
+def _json(record: Any, name: str) -> bytes | None:
+    if name in MESSAGES and record.packed is not None:
+        text: bytes | None = record.packed[MESSAGES.index(name)]
+        return text
+    value = getattr(record, name)
+    return None if value is None else dumps(value)
+
+
+def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:
+    """Build a table column by column; text that was written as JSON stays the bytes that it is."""
+    columns = []
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if name in texts:
+            columns.append(pa.array(texts[name], pa.binary()).view(pa.string()).cast(kind))
+        else:
+            value_of = attrgetter(RECORDED_AS.get(name, name))
+            columns.append(pa.array([value_of(row) for row in rows], kind))
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _quoted(texts: Iterable[str]) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from otel_lightning.collector.limits import NO_LIMITS, Limits
+from otel_lightning.collector.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.store import Store
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -45,22 +47,13 @@ WITHOUT_A_TRACE = """
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long and how much to keep, and whether to derive while receiving."""
+    """How long and how much to keep, what of it, and whether and how to derive meanwhile."""
 
     retain_seconds: float | None = None
     max_bytes: int | None = None
     derive: bool = True
-
-
-def keeping(retain: str | None, max_size: str | None, *, derive: bool = True) -> Keeping:
-    """Read the options of the command line.
-
-    Raises:
-        ValueError: If one of them is not a number and a unit.
-    """
-    return Keeping(
-        parse_age(retain) if retain else None, parse_size(max_size) if max_size else None, derive
-    )
+    spans_at_once: int = SPANS_AT_ONCE
+    limits: Limits = NO_LIMITS
 
 
 def parse_age(text: str) -> float:

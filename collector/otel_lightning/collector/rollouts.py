@@ -5,32 +5,42 @@ id; message containment (a call whose input begins with an earlier call's input 
 it); the trace. The calls of one trace without an id of their own stay together.
 """
 
-import hashlib
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from otel_lightning.collector import reading
-from otel_lightning.collector.json_text import dumps
-from otel_lightning.collector.records import Attributes, LlmCall, Message
+from otel_lightning.collector.histories import History
+from otel_lightning.collector.records import Attributes, LlmCall
 from otel_lightning.collector.tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 
 RESOURCE_IDS = (ROLLOUT_ID, "agentlightning.rollout_id")
 
-LOOK_BACK = 16
-"""How many of its last turns a call's history is looked for by: so many may be unrecorded."""
-
 
 def explicit_id(attributes: Attributes, resource: Attributes) -> str | None:
     """Return the rollout id that a span, else its resource, states."""
-    own = reading.text(attributes, ROLLOUT_ID)
-    return own or reading.text(resource, *RESOURCE_IDS)
+    return attributes.get(ROLLOUT_ID) or reading.text(resource, *RESOURCE_IDS)
 
 
-def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> dict[Place, str]:
-    """Return an id for each span: its own, its nearest ancestor's, or the only one of its trace.
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The id of each span: its own, its nearest ancestor's, or the only one of its trace."""
+
+    by_trace: Mapping[str, str]
+    """Of the traces whose spans state only one."""
+    by_span: Mapping[Place, str]
+    """Of the spans of other traces."""
+    traces: Collection[str]
+    """All traces of which any span states one."""
+
+    def of(self, place: Place) -> str | None:
+        """Return the id of a span, if one is stated."""
+        return self.by_trace.get(place[0]) or self.by_span.get(place)
+
+
+def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> Stated:
+    """Find the id of each span.
 
     Args:
         nodes: All spans of the traces.
@@ -39,81 +49,9 @@ def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> dict[Place, str]:
     in_trace: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), stated in own.items():
         in_trace[trace_id].add(stated)
-    found = inherited(nodes, own)
-    for place in nodes:
-        alone = in_trace.get(place[0], ())
-        if place not in found and len(alone) == 1:
-            found[place] = next(iter(alone))
-    return found
-
-
-class History(NamedTuple):
-    """A call's message history as hashes."""
-
-    begins: list[str]
-    """Of the longest beginnings of the input that end with the assistant's turn, longest last."""
-    ends: list[str]
-    """Of the input with each choice of the output."""
-
-
-def history(call: LlmCall) -> History:
-    """Hash a call's messages so that equal histories have equal hashes, in one pass.
-
-    Reasoning is left out, because providers do not send it back, and so are the spelling of
-    arguments and how a turn was cut into messages. An outline without text says who spoke and not
-    what: it identifies a history only from the first tool call id on.
-    """
-    if call.content == "redacted" and not _names_tools(call):
-        return History([], [])
-    chain = _Chain()
-    begins: deque[str] = deque(maxlen=LOOK_BACK)
-    for message in call.input_messages or ():
-        if chain.role == "assistant" and message["role"] != "assistant":
-            begins.append(chain.digest())
-        chain.add(message)
-    if chain.role == "assistant":
-        begins.append(chain.digest())
-    choices = (call.output_messages or []) if call.input_messages else []
-    return History(list(begins), [chain.after(choice) for choice in choices])
-
-
-def _names_tools(call: LlmCall) -> bool:
-    turns = [*(call.input_messages or []), *(call.output_messages or [])]
-    return any(part.get("id") for turn in turns for part in turn["parts"])
-
-
-class _Chain:
-    """A running hash over messages, by turns: neighbouring assistant messages are one."""
-
-    def __init__(self) -> None:
-        self.role: str | None = None
-        self._hash = hashlib.blake2b(digest_size=16)
-
-    def digest(self) -> str:
-        return self._hash.hexdigest()
-
-    def add(self, message: Message) -> None:
-        role = message["role"]
-        if role != "assistant" or self.role != "assistant":
-            self._hash.update(b"\0%s\0" % role.encode())
-        for part in message["parts"]:
-            if part["type"] != "reasoning":
-                self._hash.update(_spelled(part))
-        self.role = role
-
-    def after(self, message: Message) -> str:
-        """Return the hash of this history with one more message, and leave it as it is."""
-        twin = _Chain()
-        twin.role = self.role
-        twin._hash = self._hash.copy()
-        twin.add(message)
-        return twin.digest()
-
-
-def _spelled(part: Mapping[str, object]) -> bytes:
-    if "arguments_raw" in part:
-        part = {key: value for key, value in part.items() if key != "arguments_raw"}
-    return dumps(part, sort_keys=True)
+    alone = {trace_id: next(iter(ids)) for trace_id, ids in in_trace.items() if len(ids) == 1}
+    several = {place: stated for place, stated in own.items() if place[0] not in alone}
+    return Stated(alone, inherited(nodes, several), in_trace.keys())
 
 
 @dataclass(slots=True)
@@ -155,7 +93,6 @@ def continuations(
     once, so the cost grows with the number of messages and not with that of pairs.
     """
     ended = _Ended()
-    pasts = {place_of(call): pasts.get(place_of(call)) or history(call) for call in calls}
     if not any(pasts[place_of(call)].begins or _previous_response(call) for call in calls):
         return
     scopes_of = {place_of(call): _scopes(call, nodes.get(place_of(call))) for call in calls}
@@ -208,13 +145,24 @@ def _scopes(call: LlmCall, node: Node | None) -> list[str]:
 class Rollouts:
     """The rollout of every span and trace of a closed set."""
 
-    stated: Mapping[Place, str]
+    named: Stated
+    """By rollout ids."""
+    talks: Stated
+    """By conversation ids."""
     by_trace: Mapping[str, str]
 
     def of(self, trace_id: str, span_id: str | None) -> str:
         """Return the rollout that a span, or any part of a trace, belongs to."""
-        stated = self.stated.get((trace_id, span_id or ""))
+        stated = self.stated((trace_id, span_id or ""))
         return stated or self.by_trace.get(trace_id, trace_id)
+
+    def states(self, trace_id: str) -> bool:
+        """Tell whether any span of a trace states its rollout or conversation."""
+        return trace_id in self.named.traces or trace_id in self.talks.traces
+
+    def stated(self, place: Place) -> str | None:
+        """Return the rollout id, else the conversation id, that is stated for a span."""
+        return self.named.of(place) or self.talks.of(place)
 
 
 def assign(nodes: Nodes, calls: Iterable[LlmCall], pasts: Mapping[Place, History]) -> Rollouts:
@@ -223,14 +171,14 @@ def assign(nodes: Nodes, calls: Iterable[LlmCall], pasts: Mapping[Place, History
     Args:
         nodes: All spans of a closed set of traces: none is tied to a trace outside.
         calls: Their model calls, duplicates merged.
-        pasts: The histories of those calls that were hashed already.
+        pasts: The histories of those calls.
 
     Returns:
         The assignment. A rollout found by containment is named by its first call's trace.
     """
     talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
     named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
-    stated = {**stated_ids(nodes, talks), **stated_ids(nodes, named)}
+    found = Rollouts(stated_ids(nodes, named), stated_ids(nodes, talks), {})
     ordered = sorted(calls, key=order)
     groups = _Groups()
     copies = _traces_of({one for call in ordered for one in call.merged_span_ids}, nodes)
@@ -239,8 +187,8 @@ def assign(nodes: Nodes, calls: Iterable[LlmCall], pasts: Mapping[Place, History
         for trace_id in sorted({t for one in call.merged_span_ids for t in copies[one]}):
             groups.join(call.trace_id, trace_id)
     for later, earlier in continuations(ordered, nodes, pasts):
-        _tie(groups, stated, later, earlier)
-    return Rollouts(stated, groups.names())
+        _tie(groups, found, later, earlier)
+    return replace(found, by_trace=groups.names())
 
 
 def _traces_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[str]]:
@@ -252,8 +200,8 @@ def _traces_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[str]]:
     return found
 
 
-def _tie(groups: "_Groups", stated: Mapping[Place, str], later: LlmCall, earlier: LlmCall) -> None:
-    ids = stated.get(place_of(later)), stated.get(place_of(earlier))
+def _tie(groups: "_Groups", found: Rollouts, later: LlmCall, earlier: LlmCall) -> None:
+    ids = found.stated(place_of(later)), found.stated(place_of(earlier))
     if ids == (None, None):
         groups.join(earlier.trace_id, later.trace_id)
     elif ids[0] is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
@@ -24,6 +25,7 @@ from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.sql_server import attach_line
 from otel_lightning.collector.store import (
     Server,
+    Store,
     StoreError,
     open_store,
     server_file,
@@ -34,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # of these, for requests under way
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -42,7 +44,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
     Raises:
         StoreError: If the store cannot be opened for writing.
-        OSError: If an address cannot be bound.
+        OSError: If an address cannot be bound, or a server ends by itself.
     """
     stopping = Stopping()
     settings = replace(settings, grpc=settings.grpc.reserve(), http=settings.http.reserve())
@@ -56,7 +58,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     spool = Spool(spool_folder(settings.store))
     loader = Loader(store.cursor(), spool, settings.keeping)
     loader.start()
-    server = store.serve(str(settings.http))
+    server = _server(store, settings)
     receiver = _receiver(settings, spool, loader, server)
     try:
         ready = partial(_ready, settings, server, say)
@@ -72,6 +74,7 @@ class Stopping:
 
     def __init__(self) -> None:
         self.deadline: float | None = None
+        self.exit_code = 0
         self.then: Callable[[], object] = lambda: None
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)
@@ -86,6 +89,12 @@ class Stopping:
         """How long draining may still take."""
         deadline = self.deadline or time.monotonic() + DRAIN_SECONDS
         return max(deadline - time.monotonic(), 0)
+
+
+def _server(store: Store, settings: Settings) -> Server:
+    cert = str(settings.tls.cert.resolve()) if settings.tls else None
+    server = store.serve(str(settings.http), settings.memory_bytes, settings.readers)
+    return replace(server, tls_cert=cert)
 
 
 def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) -> Receiver:
@@ -116,17 +125,44 @@ async def _receive(
     stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
     certificates = GrpcCertificates(settings.tls) if settings.tls else None
     over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
-    over_http = listener.server(http.application(receiver), *settings.http, settings.tls)
+    over_http = listener.server(partial(http.application, receiver), *settings.http, settings.tls)
     if settings.tls and certificates:
         reload = partial(_reload, settings.tls, certificates, over_http)
         loop.add_signal_handler(signal.SIGHUP, reload)
     over_grpc.start()
     serving = asyncio.create_task(over_http.serve())
-    await _until_open(settings.http)
-    ready()
-    if stopping.deadline is None:
-        await stopped.wait()
-    await _stop(over_grpc, over_http, serving)
+    try:
+        await _until_open(settings.http, serving)
+        ready()
+        if stopping.deadline is None:
+            await _until_stopped(stopped, over_grpc, serving)
+    except ConnectionError:
+        stopping.exit_code = FAILED
+        raise
+    finally:
+        await _stop(over_grpc, over_http, serving)
+
+
+async def _until_stopped(
+    stopped: asyncio.Event, over_grpc: GrpcServer, over_http: asyncio.Task[None]
+) -> None:
+    """Wait until asked to stop.
+
+    Raises:
+        ConnectionError: If a server ends before: half a receiver would lose what is sent to it.
+    """
+    asked = asyncio.create_task(stopped.wait())
+    ended = asyncio.create_task(asyncio.to_thread(over_grpc.wait_for_termination))
+    await asyncio.wait({asked, ended, over_http}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.is_set():
+        raise _dead("HTTP", over_http) if over_http.done() else _dead("gRPC", ended)
+
+
+def _dead(name: str, task: asyncio.Task[Any]) -> ConnectionError:
+    return ConnectionError(
+        f"the {name} server ended by itself ({task.exception() or 'it gave no reason'}). What was "
+        f"acknowledged is kept; start lightning-ingest again."
+    )
 
 
 async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.Task[None]) -> None:
@@ -151,7 +187,7 @@ def _drain(spool: Spool, loader: Loader, stopping: Stopping, say: Callable[[str]
         else "Stopped; everything that was acknowledged is stored."
     )
     if rest.is_alive():
-        os._exit(0)  # the loader's transaction is rolled back, as after a crash
+        os._exit(stopping.exit_code)  # the loader's transaction is rolled back, as after a crash
 
 
 def _reload(tls: Tls, certificates: GrpcCertificates, over_http: HttpServer) -> None:
@@ -175,10 +211,11 @@ def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> No
     say(f"SQL from any DuckDB 1.5, read-only: {line}")
 
 
-async def _until_open(address: Address) -> None:
-    while True:
+async def _until_open(address: Address, serving: asyncio.Task[None]) -> None:
+    while not serving.done():
         with suppress(ConnectionError):
             _, writer = await asyncio.open_connection(*address)
             writer.close()
             return
         await asyncio.sleep(0.02)
+    raise _dead("HTTP", serving)

@@ -16,6 +16,7 @@ from otel_lightning.instrumentation import attributes as names
 
 EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
 ANNOTATION = "agentlightning.annotation"
+AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
 UNNAMED = "primary"
 """What a reward without a name is called: agentlightning's word."""
 ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
@@ -41,12 +42,15 @@ def of_span(span: Span) -> Iterator[Reward | Arm]:
             yield from _said(Carried(event.name, event.time_ns, event.attributes, *place))
     if span.name == ANNOTATION:
         yield from _annotated(span)
+    elif not span.attributes.keys().isdisjoint(AGENTOPS_OUTPUTS):
+        yield from _returned(span)
 
 
 def of_log(log: Log) -> Iterator[Reward | Arm]:
     """Yield the reward or arm that a log record is, if it is one."""
     if log.event_name in EVENTS:
-        place = log.resource, log.trace_id or "", log.span_id or "", "log"
+        source = "feedback" if names.FEEDBACK_ID in log.attributes else "log"
+        place = log.resource, log.trace_id or "", log.span_id or "", source
         yield from _said(Carried(log.event_name or "", log.time_ns, log.attributes, *place))
 
 
@@ -59,7 +63,7 @@ def _said(event: Carried) -> Iterator[Reward | Arm]:
 def _reward(event: Carried) -> Reward:
     said = event.attributes
     return Reward(
-        reward_id=_identity(event.trace_id, event.span_id, event.time_ns, sorted(said.items())),
+        reward_id=_reward_id(event),
         name=reading.text(said, names.EVALUATION_NAME) or UNNAMED,
         value=number(said, names.EVALUATION_SCORE_VALUE),
         label=reading.text(said, names.EVALUATION_SCORE_LABEL),
@@ -74,20 +78,54 @@ def _reward(event: Carried) -> Reward:
     )
 
 
+def _reward_id(event: Carried) -> str:
+    if own := event.attributes.get(names.FEEDBACK_ID):
+        return _identity(names.FEEDBACK_ID, event.trace_id or None, own)
+    said = sorted(event.attributes.items())
+    return _identity(event.trace_id, event.span_id, event.time_ns, said)
+
+
 def _annotated(span: Span) -> Iterator[Reward]:
-    """Yield the rewards of an annotation span. They judge the rollout and not the span itself."""
-    prefix = "agentlightning.reward."
-    for position, item in enumerate(reading.nested(span.attributes, prefix)):
+    """Yield the rewards of an annotation span. They judge what it links to, else the rollout."""
+    attributes = span.attributes
+    links = {
+        link.get("key_match"): link.get("value_match")
+        for link in reading.nested(attributes, "agentlightning.link.")
+    }
+    for position, item in enumerate(_dimensions(attributes)):
         yield Reward(
-            reward_id=_identity(span.trace_id, span.span_id, prefix, position),
+            reward_id=_identity(span.trace_id, span.span_id, "agentlightning.reward.", position),
             name=item.get("name") or UNNAMED,
             value=number(item, "value"),
-            trace_id=span.trace_id,
-            rollout_id=reading.text(span.attributes, *ROLLOUT_IDS)
+            trace_id=links.get("trace_id") or span.trace_id,
+            span_id=links.get("span_id"),
+            response_id=links.get(names.RESPONSE_ID),
+            rollout_id=reading.text(attributes, *ROLLOUT_IDS)
             or reading.text(span.resource, *ROLLOUT_IDS),
             task_id=reading.text(span.resource, names.TASK_ID),
             source="agentlightning",
             time_ns=span.start_ns,
+        )
+
+
+def _dimensions(attributes: Attributes) -> list[Attributes]:
+    """Return the rewards of Agent Lightning 0.3, else the one of 0.2."""
+    listed: list[Attributes] = reading.nested(attributes, "agentlightning.reward.")
+    return listed or ([{"value": attributes["reward"]}] if "reward" in attributes else [])
+
+
+def _returned(span: Span) -> Iterator[Reward]:
+    """Yield the reward that a function under AgentOps' `@reward` returned."""
+    said = parse(reading.text(span.attributes, *AGENTOPS_OUTPUTS))
+    if isinstance(said, dict) and said.get("type") == "reward":
+        yield Reward(
+            reward_id=_identity(span.trace_id, span.span_id, "agentops"),
+            name=UNNAMED,
+            value=number({"value": json.dumps(said.get("value"))}, "value"),
+            trace_id=span.trace_id,
+            rollout_id=reading.text(span.resource, *ROLLOUT_IDS),
+            source="agentops",
+            time_ns=span.end_ns,
         )
 
 

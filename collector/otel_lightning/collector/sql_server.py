@@ -10,6 +10,7 @@ wall: the served database has no access to files, network and extensions at all.
 import hmac
 import json
 import re
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +31,7 @@ NOT_FOR_READERS = frozenset({"current_setting", "getvariable", "json_serialize_p
 """They have no side effects, but tell of the process, plan other statements, or wait."""
 RELATION = re.compile(r"(?!(?:duckdb|pragma|pg)_)\w+", re.IGNORECASE)
 """A table's name; a file's has a dot or a slash, and DuckDB's own state begins otherwise."""
-EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?:ANALYZE\s+)?", re.IGNORECASE)
+EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<runs>ANALYZE\s+)?", re.IGNORECASE)
 SENT_ROWS = re.compile(r"\s*INSERT\b", re.IGNORECASE)
 """How Quack asks about rows that a client sends; only None keeps them out."""
 
@@ -45,8 +46,20 @@ class Tokens(NamedTuple):
 class Guard:
     """Decides for each session and statement of a Quack server."""
 
-    def __init__(self, tokens: Tokens, parser: duckdb.DuckDBPyConnection) -> None:
-        self._tokens, self._parser = tokens, parser
+    def __init__(
+        self,
+        tokens: Tokens,
+        parser: duckdb.DuckDBPyConnection,
+        answer: Callable[[str], str] | None = None,
+    ) -> None:
+        """Guard a server.
+
+        Args:
+            tokens: What lets clients in.
+            parser: A database of its own, only to read statements with.
+            answer: Where readers have limits: runs a SELECT and says what to hand out instead.
+        """
+        self._tokens, self._parser, self._answer = tokens, parser, answer
         self._writers: set[str] = set()
 
     def authenticate(self, session: str, token: str, _served: str) -> bool:
@@ -62,7 +75,7 @@ class Guard:
             return sql
         reason = self.refusal(sql)
         if reason is None:
-            return self._quicker(sql)
+            return self._limited(self._quicker(sql))
         if SENT_ROWS.match(sql):
             return None
         return "SELECT error('" + reason.replace("'", "''") + "')"
@@ -77,6 +90,14 @@ class Guard:
         if len(tree["statements"]) != 1:
             return "This token reads only, by one SELECT at a time."
         return next(filter(None, map(self._objection, promoted.nodes(tree))), None)
+
+    def _limited(self, sql: str) -> str:
+        explained = EXPLAIN.match(sql)
+        if self._answer is None or (explained and not explained["runs"]):
+            return sql
+        if explained:
+            return "SELECT error('EXPLAIN ANALYZE has no limits, so this token cannot use it.')"
+        return self._answer(self._deserialize(self._serialize(sql)))
 
     def _quicker(self, sql: str) -> str:
         """Answer common attributes from their own columns where only `spans` is read.
@@ -126,7 +147,8 @@ class Guard:
 def start(connection: duckdb.DuckDBPyConnection, uri: str, guard: Guard, writer: str) -> None:
     """Serve the database of a connection, whose extensions are loaded, under a guard.
 
-    From here on it reaches no file but its own, no network and no extension.
+    From here on it reaches no file but its own, no network and no extension, and nobody changes a
+    setting.
     """
     connection.create_function(
         "lightning_authenticate",
@@ -146,6 +168,7 @@ def start(connection: duckdb.DuckDBPyConnection, uri: str, guard: Guard, writer:
     connection.execute("SET GLOBAL quack_authentication_function = 'lightning_authenticate'")
     connection.execute("SET GLOBAL quack_authorization_function = 'lightning_authorize'")
     connection.execute("SET GLOBAL enable_external_access = false")
+    connection.execute("SET GLOBAL lock_configuration = true")
     connection.execute(f"CALL quack_serve('{uri}', token = '{writer}')").fetchall()
 
 

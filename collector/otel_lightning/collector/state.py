@@ -8,13 +8,13 @@ from otel_lightning.collector.json_text import dumps
 
 
 def state_hash(
-    prompt_token_ids: Sequence[int] | None, messages: list[Any] | None, tools: list[Any] | None
+    prompt_token_ids: Sequence[int] | None, saw: str | None, tools: list[Any] | None
 ) -> str | None:
     """Hash what a call's model saw: its prompt's tokens, else its messages and tools.
 
     Args:
         prompt_token_ids: The tokens of the prompt, where the server gave them.
-        messages: Input messages in canonical form.
+        saw: The hash of the input messages, if there are any.
         tools: Tool definitions in canonical form.
 
     Returns:
@@ -26,6 +26,6 @@ def state_hash(
     """
     if prompt_token_ids:
         return sha256(" ".join(map(str, prompt_token_ids)).encode()).hexdigest()
-    if not messages and not tools:
-        return None
-    return sha256(dumps(messages or []) + dumps(tools or [])).hexdigest()
+    if not tools:
+        return saw
+    return sha256((saw or "").encode() + dumps(tools, sort_keys=True)).hexdigest()

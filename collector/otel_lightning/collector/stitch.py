@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from otel_lightning.collector.packing import unpack
 from otel_lightning.collector.records import LlmCall, Message, ToolCall
 from otel_lightning.collector.tree import Nodes, Place, place_of
 
@@ -23,13 +24,16 @@ def add_earlier_turns(calls: Sequence[LlmCall]) -> list[LlmCall]:
     Returns:
         The calls that were completed.
     """
-    completed = []
+    completed: list[LlmCall] = []
+    resumed = [call for call in calls if "previous_response_id" in call.request_params]
+    if not resumed:
+        return completed
     answered = {call.response_id: call for call in calls if call.response_id}
-    for call in calls:
-        earlier = answered.get(str(call.request_params.get("previous_response_id")))
+    for call in resumed:
+        earlier = answered.get(str(call.request_params["previous_response_id"]))
         if earlier is not None and earlier is not call:
-            kept = [*_turns(earlier.input_messages), *_answer(earlier)]
-            own = call.input_messages or []
+            kept = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
+            own = unpack(call).input_messages or []
             system = [message for message in own if message["role"] == "system"]
             call.input_messages = [*system, *kept, *_turns(own)]
             completed.append(call)
@@ -98,6 +102,8 @@ def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nod
         tools: All tool executions.
         nodes: All spans: a tool that a call asked for runs beside it, before the next call.
     """
+    if not any(_is_unsettled(call) for call in calls):
+        return
     beside: dict[Place, list[int]] = defaultdict(list)
     for tool in tools:
         node = nodes[tool.trace_id or "", tool.span_id or ""]
@@ -107,8 +113,15 @@ def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nod
         around = nodes[place_of(call)].parent
         until = following.get(around)
         following[around] = call.start_ns or 0
-        if call.operation != "generate_content" or call.output_messages:
+        if not _is_unsettled(call):
             continue
         starts = (start for start in beside[around] if start >= (call.end_ns or 0))
-        if call.finish_reason == "stop" and any(until is None or start < until for start in starts):
+        if any(until is None or start < until for start in starts):
             call.finish_reason = "tool_calls"
+        elif not around[1]:  # a bare SDK's: what ran after it is nowhere to be seen
+            call.finish_reason = None
+
+
+def _is_unsettled(call: LlmCall) -> bool:
+    stopped = call.operation == "generate_content" and call.finish_reason == "stop"
+    return stopped and not unpack(call).output_messages

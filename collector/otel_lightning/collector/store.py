@@ -20,6 +20,7 @@ import duckdb
 import pyarrow as pa
 
 from otel_lightning.collector import promoted, sql_server
+from otel_lightning.collector.reader_limits import NO_READER_LIMITS, Answers, ReaderLimits
 
 CONFIG = {
     "autoinstall_known_extensions": "false",
@@ -31,7 +32,8 @@ WRITER = CONFIG | {
 }
 # While serving. What was written stays cached up to the memory limit, queries spill to disk; one
 # conversation must fit. A second thread makes the first spin while it waits: a third of all CPU.
-SERVING = "SET GLOBAL memory_limit = '512MB'; SET GLOBAL threads = 1"
+SERVING = "SET GLOBAL memory_limit = '{memory}B'; SET GLOBAL threads = 1"
+MEMORY_BYTES = 512_000_000
 ROW_GROUP_ROWS = 6 * 2048
 ELSEWHERE = "lightning elsewhere"
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
@@ -50,6 +52,8 @@ class Server:
     token: str
     reader: str
     http: str
+    tls_cert: str | None = None
+    """The certificate that HTTP is served with; None where it is plain."""
 
 
 class Store:
@@ -155,14 +159,26 @@ class Store:
         """A second connection to the same store, for another thread."""
         return Store(self._connection.cursor(), self.server)
 
-    def serve(self, http: str) -> Server:
-        """Let other processes of this user ask SQL while this one holds the file."""
+    def serve(
+        self,
+        http: str,
+        memory_bytes: int = MEMORY_BYTES,
+        limits: ReaderLimits = NO_READER_LIMITS,
+    ) -> Server:
+        """Let other processes of this user ask SQL while this one holds the file.
+
+        Args:
+            http: Where this process receives, for those who look for it.
+            memory_bytes: How much DuckDB may take, for storing and for all who ask.
+            limits: What one statement of the read-only token may take.
+        """
         tokens = sql_server.Tokens(secrets.token_hex(16), secrets.token_hex(16))
         address = f"quack:localhost:{_free_port()}"
         with _as_store_error():
             _load_extensions(self._connection)
-            self._connection.execute(SERVING)
-            guard = sql_server.Guard(tokens, duckdb.connect())
+            self._connection.execute(SERVING.format(memory=memory_bytes))
+            answer = Answers(self._connection, limits).answer if limits else None
+            guard = sql_server.Guard(tokens, duckdb.connect(), answer)
             sql_server.start(self._connection, address, guard, tokens.writer)
         self._serves = address
         return Server(os.getpid(), address, tokens.writer, tokens.reader, http)

@@ -40,6 +40,8 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
         The executions. A request that was never answered and has no span was not executed.
     """
     requests = read_requests(calls)
+    if not requests:
+        return sorted(executions, key=in_time)
     waiting = _Waiting(requests)
     rows = []
     for execution in sorted(executions, key=in_time):

@@ -4,7 +4,7 @@ Everything here walks each span once, without recursion: a trace may be ten thou
 lack its root, or hold a cycle where it is broken.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from otel_lightning.collector.records import Attributes, LlmCall
@@ -36,12 +36,15 @@ def place_of(call: LlmCall) -> Place:
     return call.trace_id, call.span_id
 
 
-def inherited(nodes: Nodes, own: Mapping[Place, Value]) -> dict[Place, Value]:
+def inherited(
+    nodes: Nodes, own: Mapping[Place, Value], wanted: Iterable[Place] | None = None
+) -> dict[Place, Value]:
     """Return for each span its own value, else that of its nearest ancestor that has one.
 
     Args:
         nodes: The spans by place.
         own: The values of some of them.
+        wanted: The spans that are asked about, if not all.
 
     Example:
         A span `b` below `a`, which has the value 1, inherits it: `{a: 1, b: 1}`.
@@ -50,16 +53,17 @@ def inherited(nodes: Nodes, own: Mapping[Place, Value]) -> dict[Place, Value]:
     if not own:
         return found
     without: set[Place] = set()
-    for start, node in nodes.items():
-        if start in found:
-            continue
-        path, place = [start], node.parent
-        without.add(start)
-        while place not in found and place not in without and place in nodes:
+    for start in nodes if wanted is None else wanted:
+        path: list[Place] = []
+        place = start
+        while place not in found and place not in without:
+            node = nodes.get(place)
+            if node is None:
+                break
             without.add(place)
             path.append(place)
-            place = nodes[place].parent
-        if place in found:
+            place = node.parent
+        if path and place in found:
             found.update(dict.fromkeys(path, found[place]))
             without.difference_update(path)
     return found
@@ -67,9 +71,10 @@ def inherited(nodes: Nodes, own: Mapping[Place, Value]) -> dict[Place, Value]:
 
 def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, Place]:
     """Return for each member the nearest other member above it, where there is one."""
-    around = inherited(nodes, {place: place for place in members})
-    above = {place: around.get(nodes[place].parent) for place in members}
-    return {place: up for place, up in above.items() if up is not None and up != place}
+    parents = {place: nodes[place].parent for place in members}
+    around = inherited(nodes, {place: place for place in members}, parents.values())
+    above = ((place, around.get(parent)) for place, parent in parents.items())
+    return {place: up for place, up in above if up is not None and up != place}
 
 
 def depths(above: Mapping[Place, Place], members: Mapping[Place, object]) -> dict[Place, int]:

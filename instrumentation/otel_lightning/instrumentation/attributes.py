@@ -61,3 +61,17 @@ EVALUATION_EXPLANATION: Final = "gen_ai.evaluation.explanation"
 
 RESPONSE_ID: Final = "gen_ai.response.id"
 """The model's response that the judgement is about."""
+
+FEEDBACK_ID: Final = "lightning.feedback.id"
+"""The sender's own id of a judgement, on `gen_ai.evaluation.result`: with one id it is one reward,
+however often and in whatever words it is sent; the last received counts."""
+
+REJECTED_RECORD: Final = "lightning.rejected"
+"""Event name of the log record that stands on the spool for one which cannot be stored: its body
+says why. It becomes a row of `rejected`."""
+
+TRUNCATED: Final = "lightning.truncated"
+"""Keys whose values were cut when they were stored, as a JSON array: beside those values."""
+
+DROPPED_ATTRIBUTES: Final = "lightning.dropped_attributes"
+"""How many attributes beyond the limit were left out when a record was stored."""

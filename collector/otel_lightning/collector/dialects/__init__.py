@@ -18,6 +18,7 @@ from otel_lightning.collector.dialects import (
     langsmith,
     litellm,
     mlflow,
+    observed,
     openai_agents,
     openinference,
     semconv,
@@ -50,6 +51,7 @@ FAMILIES: tuple[Family, ...] = (
     openai_agents,
     indexed,
     semconv,
+    observed,
 )
 
 
@@ -59,11 +61,13 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     Raises:
         TypeError: If the span holds something of another type where a name or a number belongs.
     """
-    family = next((family for family in FAMILIES if family.matches(span)), None)
-    row = family.read(span) if family else None
-    if row is not None:
-        _check(row)
-    return row
+    for family in FAMILIES:
+        if family.matches(span):
+            row = family.read(span)
+            if row is not None:
+                _check(row)
+            return row
+    return None
 
 
 def _check(row: LlmCall | ToolCall | AgentRun) -> None:

@@ -25,7 +25,7 @@ def matches(span: Span) -> bool:
         "llm.request.type" in keys
         or "gen_ai.request.type" in keys
         or "agentops.span.kind" in keys
-        or "tool.call.id" in keys
+        or ("tool.call.id" in keys and "span.type" not in keys)
         or any(key.startswith("gen_ai.prompt.") for key in keys)
     )
 
@@ -48,7 +48,7 @@ def _read_call(span: Span) -> LlmCall:
     call = reading.llm_call(span, NAME)
     kind = reading.text(attributes, "llm.request.type", "gen_ai.request.type")
     call.operation = OPERATIONS.get(kind or "chat")
-    call.provider = reading.text(attributes, "gen_ai.provider.name", "gen_ai.system")
+    call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model = reading.text(attributes, "gen_ai.request.model")
     call.response_model = reading.text(attributes, "gen_ai.response.model")
     call.response_id = reading.text(attributes, "gen_ai.response.id")

@@ -6,7 +6,6 @@ run. The names of agents that it writes on every span are constants, and so say 
 
 import ast
 import json
-from dataclasses import replace
 from typing import Any
 
 from otel_lightning.collector import json_text
@@ -30,7 +29,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     }
     if attributes.get("gen_ai.agent.name") == "OpenAI Agent":
         del attributes["gen_ai.agent.name"]
-    row = semconv.read(replace(span, attributes=attributes))
+    row = semconv.read(span._replace(attributes=attributes))
     if isinstance(row, LlmCall):
         row.dialect = NAME
     return row

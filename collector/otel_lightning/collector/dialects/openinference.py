@@ -4,6 +4,7 @@ Messages are flattened attributes (`llm.input_messages.N.message.…`); most pac
 provider's own request and response in `input.value` and `output.value`, which then win.
 """
 
+import re
 from typing import Any
 
 from otel_lightning.collector import json_text, messages, payloads, reading
@@ -11,6 +12,11 @@ from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, T
 
 NAME = "openinference"
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
+SPELLED = re.compile(
+    r"""content=(?P<content>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+    r"""(?: \w+=.*)? tool_call_id='(?P<id>[^']+)'"""
+)
+"""How Python spells LangChain's tool messages."""
 REDACTED = "__REDACTED__"
 DSPY_FINISH = "finish.__call__"
 """DSPy's way to end its loop, which looks like a tool."""
@@ -24,7 +30,7 @@ def matches(span: Span) -> bool:
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read an OpenInference span."""
     kind = span.attributes["openinference.span.kind"]
-    if kind in OPERATIONS:
+    if kind in OPERATIONS and not _is_preparation(span):
         return _read_call(span, OPERATIONS[kind])
     if kind == "TOOL":
         return _read_handoff(span) or _read_tool(span)
@@ -34,11 +40,21 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     return None
 
 
+def _is_preparation(span: Span) -> bool:
+    """Tell whether the span only made a request ready: its output holds the messages to send."""
+    attributes = span.attributes
+    if "llm.token_count.total" in attributes or "llm.output_messages.0.message.role" in attributes:
+        return False
+    text = attributes.get("output.value")
+    output = json_text.parse(text) if text and text.startswith('{"messages":') else None
+    return isinstance(output, dict) and "tools" in output
+
+
 def _read_call(span: Span, operation: str) -> LlmCall:
     attributes = span.attributes
     call = reading.llm_call(span, NAME)
     call.operation = operation
-    call.provider = reading.text(attributes, "llm.provider", "llm.system")
+    call.provider = reading.provider(attributes, "llm.provider", "llm.system")
     _fill_request(call, span)
     _fill_response(call, span)
     _fill_usage(call, span)
@@ -55,8 +71,10 @@ def _fill_request(call: LlmCall, span: Span) -> None:
         reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
     )
     given = parameters if isinstance(parameters, dict) else {}
-    if not payloads.fill_from_request(call, json_text.parse(attributes.get("input.value"))):
-        call.input_messages = _indexed_messages(span, "llm.input_messages.") or _embedded(span)
+    request = json_text.parse(attributes.get("input.value"))
+    if not payloads.fill_from_request(call, request):
+        history = _indexed_messages(span, "llm.input_messages.")
+        call.input_messages = _with_ids(history, request) or _embedded(span)
         call.request_params = {
             key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS
         }
@@ -65,7 +83,25 @@ def _fill_request(call: LlmCall, span: Span) -> None:
         or call.request_model
         or _model_asked_for(given)
     )
-    call.tool_definitions = call.tool_definitions or _tools(span)
+    call.tool_definitions = (
+        call.tool_definitions or _tools(span) or reading.flat_tools(given.get("tools") or [])
+    )
+
+
+def _with_ids(history: list[Message], request: Any) -> list[Message]:
+    """Return a history whose tool responses say what they answer, if the request's own copy does.
+
+    The flattened messages of LiteLLM and of early versions leave the ids out.
+    """
+    parts = (part for message in history for part in message["parts"])
+    if not any("id" in part and part["id"] is None for part in parts):
+        return history
+    sent = request.get("messages") if isinstance(request, dict) else None
+    if not isinstance(sent, list):
+        return history
+    nested = len(sent) == 1 and isinstance(sent[0], list)
+    own = messages.conversation(sent[0] if nested else sent)
+    return own if len(own) == len(history) else history
 
 
 def _model_asked_for(parameters: dict[str, Any]) -> str | None:
@@ -75,7 +111,7 @@ def _model_asked_for(parameters: dict[str, Any]) -> str | None:
 
 def _fill_response(call: LlmCall, span: Span) -> None:
     attributes = span.attributes
-    payload = json_text.parse(attributes.get("output.value"))
+    payload = _chunk(json_text.parse(attributes.get("output.value")))
     call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
     if not payloads.fill_from_response(call, payload):
         outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
@@ -85,11 +121,19 @@ def _fill_response(call: LlmCall, span: Span) -> None:
     _settle_models(call, span)
 
 
+def _chunk(payload: Any) -> Any:
+    """Return the response inside the last event of a stream, as Mistral's client hands it on."""
+    inner = payload.get("data") if isinstance(payload, dict) and len(payload) == 1 else None
+    return inner if isinstance(inner, dict) else payload
+
+
 def _fill_metadata(call: LlmCall, payload: Any) -> None:
     """Set what a framework's own form of the response says beside its messages."""
     if not isinstance(payload, dict):
         return
     metadata = payloads.langchain_metadata(payload)
+    payloads.fill_usage(call, payloads.langchain_usage(payload))
+    call.finish_reason = call.finish_reason or messages.finish_reason(metadata.get("finish_reason"))
     call.response_id = metadata.get("id")
     call.response_model = metadata.get("model_name") or payload.get("model")
     payloads.fill_usage(call, payloads.usage(payload.get("usage")))
@@ -109,7 +153,8 @@ def _settle_models(call: LlmCall, span: Span) -> None:
     name = reading.text(span.attributes, "llm.model_name", "embedding.model_name")
     answered = call.response_model or reading.text(span.attributes, "llm.response.model_name")
     if answered is None and call.request_model is not None:
-        answered = name
+        echoed = name == call.request_model and call.operation == "chat"
+        answered = None if echoed else name
     call.response_model = answered
     call.request_model = call.request_model or (None if name == answered else name)
 
@@ -200,6 +245,8 @@ def _read_tool(span: Span) -> ToolCall | None:
     if span.name == DSPY_FINISH:
         return None
     result = _value(attributes.get("output.value"))
+    if isinstance(result, dict) and isinstance(result.get("output"), str):
+        result = _spelled_message(result["output"]) or result
     return reading.tool_call(
         span,
         name=reading.text(attributes, "tool.name") or span.name.removesuffix(".__call__"),
@@ -207,6 +254,15 @@ def _read_tool(span: Span) -> ToolCall | None:
         arguments=_arguments(_value(attributes.get("input.value"))),
         result=_unwrapped_result(result),
     )
+
+
+def _spelled_message(text: str) -> dict[str, Any] | None:
+    """Return a tool message that early LangChain packages wrote as Python spells it."""
+    found = SPELLED.fullmatch(text)
+    if found is None:
+        return None
+    content = json_text.parse_literal(found["content"])
+    return {"data": {"content": content, "tool_call_id": found["id"]}}
 
 
 def _value(text: str | None) -> Any:
@@ -217,6 +273,8 @@ def _value(text: str | None) -> Any:
 
 def _arguments(value: Any) -> Any:
     """Return a tool's arguments; a Python tool's call is recorded as args and kwargs."""
+    if isinstance(value, str) and value.startswith("{"):
+        value = json_text.parse_literal(value) or value
     if isinstance(value, dict) and "kwargs" in value and not value.get("args"):
         return value["kwargs"]
     return value
@@ -230,4 +288,4 @@ def _inner(result: Any, key: str) -> Any:
 def _unwrapped_result(result: Any) -> Any:
     """Return the text of a tool message that LangChain serialised, else the result as it is."""
     content = _inner(result, "content")
-    return result if content is None else content
+    return reading.plain_result(result) if content is None else content

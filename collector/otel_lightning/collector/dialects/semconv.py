@@ -7,6 +7,7 @@ log), in how arguments, finish reasons and system prompts are written.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from otel_lightning.collector import json_text, messages, payloads, reading
@@ -61,11 +62,15 @@ USAGE = (
         "gen_ai.usage.reasoning.output_tokens",
         "gen_ai.usage.reasoning_tokens",
         "gen_ai.usage.details.reasoning_tokens",
+        "gen_ai.usage.thinking_tokens",
     ),
 )
 """The spellings of each count, in the order of `payloads.Usage`."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
 """Operations that repeat the messages or usage of the calls below them."""
+ARGUMENTS = ("gen_ai.tool.call.arguments", "tool.arguments", "traceloop.entity.input")
+ITEM = "fc_"
+"""How the ids of the Responses API's own items begin, which no tool response names."""
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool calls."""
 
@@ -78,7 +83,7 @@ def matches(span: Span) -> bool:
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read a span that follows the conventions."""
     operation = _operation(span) or ""
-    if operation in {"execute_tool", "tool"}:
+    if operation in {"execute_tool", "tool"} or "tool.arguments" in span.attributes:
         return _read_tool(span)
     if operation in AGENT_KINDS:
         kind = AGENT_KINDS[operation]
@@ -92,11 +97,12 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 
 
 def _operation(span: Span) -> str | None:
-    return reading.text(span.attributes, "gen_ai.operation.name", "traceloop.span.kind")
+    attributes = span.attributes
+    return attributes.get("gen_ai.operation.name") or attributes.get("traceloop.span.kind") or None
 
 
 def _has_call_evidence(span: Span) -> bool:
-    return any(key in span.attributes for key in ("gen_ai.response.id", "gen_ai.output.messages"))
+    return "gen_ai.response.id" in span.attributes or OUTPUT in span.attributes
 
 
 def _agent_name(span: Span) -> str | None:
@@ -109,16 +115,20 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     attributes = _all_attributes(span)
     call = reading.llm_call(span, dialect)
     call.operation = operation
-    call.provider = reading.text(attributes, "gen_ai.provider.name", "gen_ai.system")
-    call.request_model = reading.text(attributes, "gen_ai.request.model")
-    call.response_model = reading.text(attributes, "gen_ai.response.model")
-    call.response_id = reading.text(attributes, "gen_ai.response.id")
+    call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
+    call.request_model = _model_asked_for(attributes)
+    call.response_model = attributes.get("gen_ai.response.model") or None
+    call.response_id = attributes.get("gen_ai.response.id") or None
     call.request_params = _parameters(attributes)
     call.tool_definitions = _tool_definitions(attributes)
     reasons = _finish_reasons(attributes)
     call.finish_reason = messages.finish_reason(reasons[0])
     cut = _fill_messages(call, span, attributes, len(reasons))
-    payloads.fill_usage(call, _usage(attributes))
+    if "gen_ai.tool.call.id" in attributes:
+        _name_requests(call, attributes)
+    payloads.fill_usage(call, usage(attributes))
+    if "gen_ai.usage.raw" in attributes:
+        payloads.fill_usage(call, payloads.usage(json_text.parse(attributes["gen_ai.usage.raw"])))
     call.completion_logprobs = call.completion_logprobs or _logprobs(span)
     reading.completed(call, cut=cut)
     if call.finish_reason == "stop" and _hides_requests(call):
@@ -126,8 +136,36 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     return call
 
 
+def _model_asked_for(attributes: Attributes) -> str | None:
+    """Return the request's model. MLflow puts the response's there, and the request's in JSON."""
+    asked = json_text.parse(attributes["model"]) if "model" in attributes else None
+    return asked if isinstance(asked, str) else attributes.get("gen_ai.request.model") or None
+
+
+def _name_requests(call: LlmCall, attributes: Attributes) -> None:
+    """Give tool calls the ids that their responses will name, where the call's own span lists them.
+
+    OpenLIT's messages have the ids of the Responses API's items (fc_…) instead.
+    """
+    keys = ("gen_ai.tool.name", "gen_ai.tool.call.id")
+    names, ids = (attributes.get(key, "").split(",") for key in keys)
+    told = dict(zip(map(str.strip, names), map(str.strip, ids), strict=False))
+    for message in call.output_messages or ():
+        for part in message["parts"]:
+            if part["type"] == "tool_call" and str(part["id"]).startswith(ITEM):
+                part["id"] = told.get(part["name"], part["id"])
+
+
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:
-    return reading.flat_tools(reading.array(attributes, "gen_ai.tool.definitions") or [])
+    text = attributes.get("gen_ai.tool.definitions")
+    return _tools(text) if text else None
+
+
+@lru_cache(maxsize=64)
+def _tools(text: str) -> list[Any] | None:
+    """Return the tools that a text defines: every call of an agent repeats the same text."""
+    definitions = json_text.parse(text)
+    return reading.flat_tools(definitions) if isinstance(definitions, list) else None
 
 
 def _hides_requests(call: LlmCall) -> bool:
@@ -138,6 +176,8 @@ def _hides_requests(call: LlmCall) -> bool:
 
 def _all_attributes(span: Span) -> Attributes:
     """Return the span's attributes and those of its details event, whichever way that came."""
+    if not span.events and not span.logs:
+        return span.attributes
     events = [event.attributes for event in span.events if event.name == DETAILS]
     logs = [log.attributes for log in span.logs if log.event_name == DETAILS]
     if not events and not logs:
@@ -150,12 +190,17 @@ def _all_attributes(span: Span) -> Attributes:
 
 def _parameters(attributes: Attributes) -> dict[str, Any]:
     given = {}
-    for key, text in attributes.items():
-        if key.startswith(REQUEST):
-            value = json_text.parse(text)
-            if value is not None:
-                given[key.removeprefix(REQUEST)] = value
+    for key, name in _parameter_names(tuple(attributes)):
+        value = json_text.parse(attributes[key])
+        if value is not None:
+            given[name] = value
     return given
+
+
+@lru_cache(maxsize=1024)
+def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return which of these keys are parameters, and which: spans of one kind have the same."""
+    return [(key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST)]
 
 
 def _finish_reasons(attributes: Attributes) -> list[Any]:
@@ -165,7 +210,8 @@ def _finish_reasons(attributes: Attributes) -> list[Any]:
     return listed or [reading.text(attributes, *single)]
 
 
-def _usage(attributes: Attributes) -> payloads.Usage:
+def usage(attributes: Attributes) -> payloads.Usage:
+    """Return the token counts under the conventions' keys, early spellings included."""
     return payloads.Usage(*(reading.integer(attributes, *keys) for keys in USAGE))
 
 
@@ -179,22 +225,20 @@ def _logprobs(span: Span) -> list[float] | None:
 
 def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
     """Set the messages; return whether one of the texts that hold them was cut."""
-    history = _listed(attributes.get(INPUT))
-    outputs = _listed(attributes.get(OUTPUT))
-    cut = [
-        parsed is None and json_text.is_cut(attributes.get(key))
-        for key, parsed in ((INPUT, history), (OUTPUT, outputs), (SYSTEM, None))
-    ]
+    sent, answered, system = attributes.get(INPUT), attributes.get(OUTPUT), attributes.get(SYSTEM)
+    history, outputs = _listed(sent), _listed(answered)
+    cut_input = history is None and json_text.is_cut(sent)
+    cut_output = outputs is None and json_text.is_cut(answered)
     records = list(_message_records(span)) if span.events or span.logs else []
-    if history is None and not cut[0]:
+    if history is None and not cut_input:
         history = [message for name, message in records if name != CHOICE]
-    if outputs is None and not cut[1]:
+    if outputs is None and not cut_output:
         outputs = [message for name, message in records if name == CHOICE]
-    system = messages.system_parts(attributes.get(SYSTEM))
     turns = messages.conversation(_sent_items(history or []))
-    call.input_messages = messages.with_system(system, turns) or None
+    call.input_messages = messages.with_system(messages.system_parts(system), turns) or None
     call.output_messages = _choices(outputs or [], reasons) or None
-    return any(cut) or _is_abandoned(attributes, outputs or [])
+    cut = cut_input or cut_output or json_text.is_cut(system)
+    return cut or _is_abandoned(attributes, outputs or [])
 
 
 def _listed(text: str | None) -> list[Any] | None:
@@ -209,15 +253,17 @@ def _listed(text: str | None) -> list[Any] | None:
 
 def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
     """Tell whether a stream was left before its end: the reason for its finish is there, empty."""
-    streamed = "true" in (attributes.get(key) for key in STREAMED)
-    ends = (output.get("finish_reason") for output in outputs if isinstance(output, Mapping))
-    return streamed and "" in ends
+    if "true" not in [attributes.get(key) for key in STREAMED]:
+        return False
+    return "" in [output.get("finish_reason") for output in outputs if isinstance(output, Mapping)]
 
 
 def _sent_items(history: list[Any]) -> list[Any]:
     """Return the items of a Responses request that Traceloop for JavaScript wrote as one text."""
+    if len(history) != 1:
+        return history
     try:
-        ((part,),) = [message["parts"] for message in history]
+        (part,) = history[0]["parts"]
         items = json_text.parse(part["content"]) if part["content"].startswith("[") else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return history
@@ -274,6 +320,9 @@ def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[s
 
 
 def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
+    whole = json_text.parse(attributes.get("gen_ai.event.content"))
+    if isinstance(whole, Mapping):
+        return _told(name, whole)
     text = attributes.get("message", attributes.get("content"))
     blocks = json_text.parse(text)
     content = blocks if isinstance(blocks, list) else text
@@ -287,6 +336,10 @@ def _log_message(name: str, log: Log) -> dict[str, Any]:
     if not isinstance(fields, Mapping):
         told = _event_message(name, log.attributes)
         return told if log.body is None else {**told, "content": log.body}
+    return _told(name, fields)
+
+
+def _told(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     inner = fields.get("message")
     inner = inner if isinstance(inner, Mapping) else {"content": inner} if inner else {}
     return {**fields, **inner, "role": MESSAGE_EVENTS[name]}
@@ -294,17 +347,17 @@ def _log_message(name: str, log: Log) -> dict[str, Any]:
 
 def _read_tool(span: Span) -> ToolCall | None:
     attributes = span.attributes
-    name = reading.text(attributes, "gen_ai.tool.name", "traceloop.entity.name")
+    name = reading.text(attributes, "gen_ai.tool.name", "tool.name", "traceloop.entity.name")
     if name == MERGED_TOOLS:
         return None
-    given = reading.text(attributes, "gen_ai.tool.call.arguments", "traceloop.entity.input")
+    given = reading.text(attributes, *ARGUMENTS)
     result = _result(reading.text(attributes, "gen_ai.tool.call.result", "traceloop.entity.output"))
     return reading.tool_call(
         span,
         name=name or span.name,
         tool_call_id=reading.text(attributes, "gen_ai.tool.call.id") or _serialised_id(result),
         arguments=_arguments(given),
-        result=_content(result),
+        result=messages.plain(_content(result)),
     )
 
 
@@ -327,7 +380,7 @@ def _result(text: str | None) -> Any:
         return text if value is None else value
     if isinstance(value.get("output"), dict) and "kwargs" in value["output"]:
         return value["output"]
-    return value["result"] if set(value) == {"result"} else value
+    return value["result"] if set(value) == {"result"} else reading.plain_result(value)
 
 
 def _serialised_id(result: Any) -> str | None:

@@ -35,7 +35,8 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call = reading.llm_call(span, NAME)
     call.operation = operation
     call.agent_name = reading.text(attributes, "ai.telemetry.functionId")
-    call.provider = reading.text(attributes, "ai.model.provider", "gen_ai.system")
+    api = reading.provider(attributes, "ai.model.provider", "gen_ai.system")
+    call.provider = api and api.partition(".")[0]  # `openai.chat`: the provider and its API
     call.request_model = reading.text(attributes, "ai.model.id", "gen_ai.request.model")
     call.response_model = reading.text(attributes, "ai.response.model", "gen_ai.response.model")
     call.response_id = reading.text(attributes, "ai.response.id", "gen_ai.response.id")

@@ -5,6 +5,7 @@ Source:
 """
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -27,11 +28,14 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_lightning.collector.otlp_json import Read, read_json
+from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.receive.guard import Guard
 from otel_lightning.collector.receive.metrics import Counts
 from otel_lightning.collector.receive.refusals import RefusedError, unavailable
-from otel_lightning.collector.receive.utf8 import mended
+from otel_lightning.collector.receive.salvage import salvaged
 from otel_lightning.collector.spool import Spool, SpoolError
+from otel_lightning.collector.wire import Signal
+from otel_lightning.instrumentation.attributes import REJECTED_RECORD
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 DURABLE_SECONDS = 30  # a disk that takes longer is answered for: not stored
@@ -41,11 +45,14 @@ REQUESTS: dict[str, Any] = {
     "logs": ExportLogsServiceRequest,
     "metrics": ExportMetricsServiceRequest,
 }
+Response = Message | Mapping[str, Any]
+"""A message of OTLP; where only JSON is spoken, what to write as JSON."""
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 BAD_IDS = (
     "trace_id must be 16 bytes and span_id 8 bytes, neither all zero; "
     "the reasons are in the table `rejected`"
 )
+BAD_LOGS = "a log record cannot be read; the reasons are in the table `rejected`"
 NO_METRICS = "metrics are not stored: traces and logs are"
 
 
@@ -64,7 +71,7 @@ class Accepted(NamedTuple):
     """A request on its way: when it is durable, what to answer then, and what to count."""
 
     durable: Future[None]
-    response: Message
+    response: Response
     records: int
     rejected: int
 
@@ -79,15 +86,29 @@ def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> 
     response, records, rejected = ANSWERS[signal](request, broken)
     if signal == "metrics":
         return Accepted(_done(), response, records, rejected)
-    try:
-        durable = spool.append("traces" if signal == "traces" else "logs", body)
-    except SpoolError as error:
-        raise unavailable(error) from error
+    durable = _append(spool, "traces" if signal == "traces" else "logs", body)
     return Accepted(durable, response, records, rejected)
 
 
-def encode(message: Message, *, as_json: bool) -> bytes:
+def accept_feedback(spool: Spool, body: bytes) -> Accepted:
+    """Check decompressed judgements and put the good ones on the spool, as log records.
+
+    Raises:
+        RefusedError: If the body is not JSON, or the spool takes nothing at present.
+    """
+    try:
+        read = read_feedback(body, time.time_ns())
+    except ValueError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"not feedback in JSON: {error}") from error
+    request = read.request.SerializeToString()
+    durable = _append(spool, "logs", request) if read.stored else _done()
+    return Accepted(durable, read.answer(), read.stored, len(read.refused))
+
+
+def encode(message: Response, *, as_json: bool) -> bytes:
     """Write a response in the encoding of its request."""
+    if not isinstance(message, Message):
+        return json.dumps(message).encode()
     if as_json:
         return json.dumps(MessageToDict(message)).encode()
     return message.SerializeToString()
@@ -103,7 +124,7 @@ def _parse(signal: str, body: bytes, *, as_json: bool) -> tuple[Read[Any], bytes
         try:
             return Read(kind.FromString(body), []), body
         except DecodeError:
-            body = mended(kind, body)
+            body = salvaged(kind, body)
             return Read(kind.FromString(body), []), body
     except (DecodeError, ValueError) as error:
         form = "OTLP/JSON" if as_json else "protobuf"
@@ -137,11 +158,12 @@ def _traces(request: Any, broken: list[str]) -> _Answer:
 
 def _logs(request: Any, broken: list[str]) -> _Answer:
     response = ExportLogsServiceResponse()
-    if broken:
-        response.partial_success.rejected_log_records = len(broken)
-        response.partial_success.error_message = broken[0]
-    scopes = [scope for one in request.resource_logs for scope in one.scope_logs]
-    return _Answer(response, sum(len(scope.log_records) for scope in scopes), len(broken))
+    scopes = [scope.log_records for one in request.resource_logs for scope in one.scope_logs]
+    rejected = sum(log.event_name == REJECTED_RECORD for logs in scopes for log in logs)
+    if rejected:
+        response.partial_success.rejected_log_records = rejected
+        response.partial_success.error_message = broken[0] if broken else BAD_LOGS
+    return _Answer(response, sum(map(len, scopes)) - rejected, rejected)
 
 
 def _metrics(request: Any, _broken: list[str]) -> _Answer:
@@ -160,6 +182,13 @@ def _metrics(request: Any, _broken: list[str]) -> _Answer:
 
 
 ANSWERS = {"traces": _traces, "logs": _logs, "metrics": _metrics}
+
+
+def _append(spool: Spool, signal: Signal, body: bytes) -> Future[None]:
+    try:
+        return spool.append(signal, body)
+    except SpoolError as error:
+        raise unavailable(error) from error
 
 
 def _done() -> Future[None]:

@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from otel_lightning.collector.receive.answers import DURABLE_SECONDS, Receiver, accept
+from otel_lightning.collector.receive.answers import DURABLE_SECONDS, Receiver, accept, encode
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 from otel_lightning.collector.receive.tls import GrpcCertificates
 
@@ -60,7 +60,7 @@ def _export(receiver: Receiver, signal: str) -> Export:
             receiver.counts.refused("grpc", signal, refusal.status)
             _abort(context, refusal)
         receiver.counts.stored("grpc", signal, accepted.records, accepted.rejected)
-        return accepted.response.SerializeToString()
+        return encode(accepted.response, as_json=False)
 
     return export
 

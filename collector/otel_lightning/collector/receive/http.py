@@ -1,12 +1,12 @@
 """OTLP over HTTP: protobuf or JSON by content type, answered when durable."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from http import HTTPStatus
+from threading import Event
 from typing import Any
 
-from google.protobuf.message import Message
 from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
 from otel_lightning.collector.receive.answers import (
@@ -15,7 +15,9 @@ from otel_lightning.collector.receive.answers import (
     PROTOBUF,
     Accepted,
     Receiver,
+    Response,
     accept,
+    accept_feedback,
     encode,
 )
 from otel_lightning.collector.receive.bodies import Budget, decompress
@@ -27,12 +29,18 @@ from otel_lightning.collector.receive.refusals import (
     too_large,
 )
 
-SIGNALS = {"/v1/traces": "traces", "/v1/logs": "logs", "/v1/metrics": "metrics"}
+SIGNALS = {
+    "/v1/traces": "traces",
+    "/v1/logs": "logs",
+    "/v1/metrics": "metrics",
+    "/v1/feedback": "feedback",
+}
 BODY_SECONDS = 60  # for a whole body: exporters give up long before
 SMALL_BYTES = 1024 * 1024  # gathered by granian and read at once; larger ones in a thread
 LARGE_BODIES = 4  # times the limit: how much of large bodies may be in memory
 UNREAD_BODIES = 4  # times the limit: how much of a refused body is read away
-HEADERS = {
+Headers = tuple[tuple[str, str], ...]
+HEADERS: dict[HTTPStatus, Headers] = {
     HTTPStatus.SERVICE_UNAVAILABLE: (("retry-after", str(RETRY_AFTER_SECONDS)),),
     HTTPStatus.METHOD_NOT_ALLOWED: (("allow", "POST"),),
     HTTPStatus.UNAUTHORIZED: (("www-authenticate", "Bearer"),),
@@ -41,14 +49,22 @@ HEADERS = {
 Application = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
-def application(receiver: Receiver) -> Application:
-    """The RSGI application that puts requests on the spool."""
+def application(receiver: Receiver, leaving: Event) -> Application:
+    """Make the RSGI application that puts requests on the spool.
+
+    Args:
+        receiver: What to do with them.
+        leaving: Once it is set, each answer closes its connection.
+    """
     budget = Budget(LARGE_BODIES * receiver.max_body)
+
+    def ending() -> Headers:
+        return (("connection", "close"),) if leaving.is_set() else ()
 
     async def answer(scope: Any, protocol: Any) -> None:
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
-        as_json = content_type == JSON
         signal = SIGNALS.get(scope.path, "")
+        as_json = content_type == JSON or signal == "feedback"
         try:
             _admit(receiver, scope)
             if (scope.method, scope.path) == ("GET", "/metrics"):
@@ -64,10 +80,10 @@ def application(receiver: Receiver) -> Application:
             refusal = refusal_of(error)
             receiver.counts.refused("http", signal, refusal.status)
             await _read_away(protocol, UNREAD_BODIES * receiver.max_body)
-            _refuse(protocol, refusal, as_json=as_json)
+            _refuse(protocol, refusal, ending(), as_json=as_json)
         else:
             receiver.counts.stored("http", signal, accepted.records, accepted.rejected)
-            _respond(protocol, HTTPStatus.OK, accepted.response, as_json=as_json)
+            _respond(protocol, HTTPStatus.OK, accepted.response, ending(), as_json=as_json)
 
     return answer
 
@@ -84,10 +100,11 @@ def _check(signal: str, scope: Any, content_type: str) -> None:
         raise RefusedError(HTTPStatus.NOT_FOUND, f"no such path '{scope.path}'. Known: {paths}.")
     if scope.method != "POST":
         raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{scope.method} is not POST")
-    if content_type not in (PROTOBUF, JSON):
+    spoken = (JSON,) if signal == "feedback" else (PROTOBUF, JSON)
+    if content_type not in spoken:
         raise RefusedError(
             HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"Content-Type '{content_type}' is not supported. Use {PROTOBUF} or {JSON}.",
+            f"Content-Type '{content_type}' is not supported. Use {' or '.join(spoken)}.",
         )
 
 
@@ -96,6 +113,8 @@ async def _store(
 ) -> Accepted:
     def take() -> Accepted:
         plain = decompress(body, encoding, receiver.max_body)
+        if signal == "feedback":
+            return accept_feedback(receiver.spool, plain)
         return accept(receiver.spool, signal, plain, as_json=as_json)
 
     is_quick = len(body) <= SMALL_BYTES and not encoding and not as_json
@@ -144,18 +163,18 @@ async def _read_away(protocol: Any, limit: int) -> None:
                     return
 
 
-def _refuse(protocol: Any, refusal: RefusedError, *, as_json: bool) -> None:
-    headers = HEADERS.get(refusal.status, ())
-    _respond(protocol, refusal.status, refusal.message(), as_json=as_json, headers=headers)
+def _refuse(protocol: Any, refusal: RefusedError, headers: Headers, *, as_json: bool) -> None:
+    headers = (*headers, *HEADERS.get(refusal.status, ()))
+    _respond(protocol, refusal.status, refusal.message(), headers, as_json=as_json)
 
 
 def _respond(
     protocol: Any,
     status: HTTPStatus,
-    message: Message,
+    message: Response,
+    headers: Headers,
     *,
     as_json: bool,
-    headers: Iterable[tuple[str, str]] = (),
 ) -> None:
     content_type = ("content-type", JSON if as_json else PROTOBUF)
     body = encode(message, as_json=as_json)

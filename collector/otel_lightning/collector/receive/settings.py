@@ -7,12 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from otel_lightning.collector.limits import Limits
+from otel_lightning.collector.reader_limits import NO_READER_LIMITS, ReaderLimits
 from otel_lightning.collector.receive.answers import MAX_BODY_BYTES
 from otel_lightning.collector.receive.guard import is_loopback
 from otel_lightning.collector.receive.tls import Tls
-from otel_lightning.collector.retention import Keeping, keeping
+from otel_lightning.collector.retention import Keeping, parse_age, parse_size
+from otel_lightning.collector.store import MEMORY_BYTES
 
 MIB = 1024 * 1024
+LEAST_MEMORY_BYTES = 256_000_000
 
 
 class Address(NamedTuple):
@@ -64,6 +68,8 @@ class Settings:
     insecure: bool = False
     allowed_hosts: tuple[str, ...] = ()
     max_body: int = MAX_BODY_BYTES
+    memory_bytes: int = MEMORY_BYTES
+    readers: ReaderLimits = NO_READER_LIMITS
     keeping: Keeping = field(default_factory=Keeping)
 
     def check(self) -> None:
@@ -78,6 +84,11 @@ class Settings:
             )
         if self.tls:
             self.tls.check()
+        if self.memory_bytes < LEAST_MEMORY_BYTES:
+            raise ValueError(
+                f"--memory must be at least {LEAST_MEMORY_BYTES // 10**6}MB: what is stored at "
+                f"once has to fit."
+            )
         needs_client = self.tls is not None and self.tls.client_ca is not None
         open_to_all = [a for a in (self.grpc, self.http) if not is_loopback(a.host)]
         if open_to_all and not (self.token or needs_client or self.insecure):
@@ -103,10 +114,23 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         insecure=options["insecure"],
         allowed_hosts=options["allowed_hosts"],
         max_body=options["max_body"] * MIB,
-        keeping=keeping(options["retain"], options["max_size"], derive=not options["no_derive"]),
+        memory_bytes=parse_size(options["memory"]),
+        readers=ReaderLimits(options["reader_seconds"], options["reader_rows"]),
+        keeping=_keeping(options),
     )
     chosen.check()
     return chosen
+
+
+def _keeping(options: Mapping[str, Any]) -> Keeping:
+    retain, max_size = options["retain"], options["max_size"]
+    return Keeping(
+        parse_age(retain) if retain else None,
+        parse_size(max_size) if max_size else None,
+        derive=not options["no_derive"],
+        spans_at_once=options["spans_at_once"],
+        limits=Limits(options["max_value_length"], options["max_attributes"]),
+    )
 
 
 def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:

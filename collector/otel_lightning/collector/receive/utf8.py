@@ -54,7 +54,7 @@ class _Lenient(NamedTuple):
 def _lenient(file: FileDescriptor) -> _Lenient:
     """OTLP's own messages with every text declared as bytes."""
     pool, texts = DescriptorPool(), set()
-    for one in _with_dependencies(file):
+    for one in with_dependencies(file):
         copy = FileDescriptorProto()
         one.CopyToProto(copy)
         for message in copy.message_type:
@@ -66,9 +66,9 @@ def _lenient(file: FileDescriptor) -> _Lenient:
     return _Lenient(pool, frozenset(texts))
 
 
-def _with_dependencies(file: FileDescriptor) -> list[FileDescriptor]:
+def with_dependencies(file: FileDescriptor) -> list[FileDescriptor]:
     """A file behind all that it needs."""
     files: dict[str, FileDescriptor] = {}
     for dependency in file.dependencies:
-        files |= {one.name: one for one in _with_dependencies(dependency)}
+        files |= {one.name: one for one in with_dependencies(dependency)}
     return [*files.values(), file]

@@ -4,7 +4,7 @@ CREATE TABLE transition_rows (
     rollout_id VARCHAR NOT NULL,
     step INTEGER NOT NULL,
     trace_id VARCHAR NOT NULL,
-    span_id VARCHAR NOT NULL,
+    span_id VARCHAR NOT NULL USING COMPRESSION uncompressed, -- random: half the cost of writing
     agent_name VARCHAR,
     task_id VARCHAR,
     split VARCHAR,
@@ -19,7 +19,21 @@ CREATE TABLE transition_rows (
     advantage DOUBLE,
     terminated BOOLEAN,
     truncated BOOLEAN,
-    next_span_id VARCHAR
+    next_span_id VARCHAR USING COMPRESSION uncompressed,
+    -- Of what names the task (its id, else the first state, else the rollout): no task is in two
+    -- splits, and all rows of a task are built together.
+    task_hash UBIGINT
+);
+
+-- What became of each rollout when transitions were built last, and from what.
+CREATE TABLE transition_rollouts (
+    rollout_id VARCHAR NOT NULL,
+    task_hash UBIGINT NOT NULL,
+    usable_calls BIGINT,
+    failed_calls BIGINT,
+    context_calls BIGINT,
+    excluded VARCHAR,
+    fingerprint UBIGINT NOT NULL
 );
 
 -- Rewards that rules and judges gave to what is stored: the view `rewards` shows them beside the

@@ -4,31 +4,45 @@
 CREATE VIEW judgements AS FROM reward_events UNION ALL BY NAME FROM scores;
 
 CREATE VIEW rewards AS
-WITH resolved AS (
+WITH unplaced AS (SELECT trace_id FROM judgements WHERE rollout_id IS NULL AND trace_id IS NOT NULL),
+candidates AS (
+    SELECT trace_id, span_id, merged_span_ids, rollout_id FROM llm_calls SEMI JOIN unplaced USING (trace_id)
+),
+by_response AS (
     SELECT
-        e.*,
-        coalesce(
-            e.rollout_id,
-            (SELECT min(c.rollout_id) FROM llm_calls c WHERE c.response_id = e.response_id),
-            (SELECT min(c.rollout_id) FROM llm_calls c
-             WHERE c.trace_id = e.trace_id AND (c.span_id = e.span_id OR list_contains(c.merged_span_ids, e.span_id))),
-            (SELECT min(c.rollout_id) FROM llm_calls c WHERE c.trace_id = e.trace_id)
-        ) AS judged_rollout_id,
-        (SELECT min(c.span_id) FROM llm_calls c WHERE c.response_id = e.response_id) AS judged_span_id,
-        (SELECT min(c.trace_id) FROM llm_calls c WHERE c.response_id = e.response_id) AS judged_trace_id
-    FROM judgements e
-)
+        response_id,
+        min(rollout_id) AS rollout_id,
+        min(span_id) AS span_id,
+        min(trace_id) AS trace_id
+    FROM llm_calls
+    WHERE response_id IN (SELECT response_id FROM judgements)
+    GROUP BY response_id
+),
+by_span AS (
+    SELECT trace_id, place AS span_id, min(rollout_id) AS rollout_id
+    FROM (
+        SELECT trace_id, span_id AS place, rollout_id FROM candidates
+        UNION ALL
+        SELECT trace_id, unnest(merged_span_ids), rollout_id FROM candidates
+    )
+    GROUP BY ALL
+),
+by_trace AS (SELECT trace_id, min(rollout_id) AS rollout_id FROM candidates GROUP BY trace_id)
 SELECT
-    reward_id,
-    coalesce(judged_trace_id, trace_id) AS trace_id,
-    coalesce(judged_span_id, span_id) AS span_id,
-    response_id,
-    judged_rollout_id AS rollout_id,
-    name, value, label, explanation, source, "time"
-FROM resolved;
+    e.reward_id,
+    coalesce(r.trace_id, e.trace_id) AS trace_id,
+    coalesce(r.span_id, e.span_id) AS span_id,
+    e.response_id,
+    coalesce(e.rollout_id, r.rollout_id, s.rollout_id, t.rollout_id) AS rollout_id,
+    e.name, e.value, e.label, e.explanation, e.source, e."time"
+FROM judgements e
+LEFT JOIN by_response r ON r.response_id = e.response_id
+LEFT JOIN by_span s ON s.trace_id = e.trace_id AND s.span_id = e.span_id
+LEFT JOIN by_trace t ON t.trace_id = e.trace_id;
 
--- Outcome: `terminated` once an outcome is known (a judgement, or a last answer that asks for no
--- tool), `truncated` if the last answer was cut off or failed, `open` while a tool result is awaited.
+-- Outcome: `truncated` if the last call was cut off or failed, however it was judged; `terminated`
+-- once a judgement came behind the last call, the root agent ended, or the last answer asks for no
+-- tool; else `open`.
 CREATE VIEW rollouts AS
 WITH calls AS (
     SELECT
@@ -40,7 +54,7 @@ WITH calls AS (
         count(error_type) AS errors,
         sum(input_tokens)::BIGINT AS input_tokens,
         sum(output_tokens)::BIGINT AS output_tokens,
-        arg_max(finish_reason, step) AS last_finish_reason,
+        arg_max_null(finish_reason, step) AS last_finish_reason,
         arg_max(error_type IS NOT NULL, step) AS last_failed
     FROM llm_calls
     GROUP BY rollout_id
@@ -48,12 +62,20 @@ WITH calls AS (
 tools AS (
     SELECT rollout_id, count(*) AS tool_calls, count(error_type) AS errors FROM tool_calls GROUP BY rollout_id
 ),
+roots AS (
+    SELECT rollout_id, max(end_time) AS end_time FROM agent_runs WHERE parent_span_id IS NULL GROUP BY rollout_id
+),
 judged AS (
     SELECT
         r.rollout_id,
-        arg_max(r.value, r."time") FILTER (WHERE r.value IS NOT NULL) AS final_reward,
+        arg_max(r.value, r."time") AS final_reward,
+        max(r."time") FILTER (r.value IS NOT NULL) AS "time",
+        count(r.value) > 0 AS is_judged,
         min(e.task_id) AS task_id
-    FROM rewards r JOIN judgements e USING (reward_id)
+    FROM rewards r
+    LEFT JOIN (SELECT reward_id, task_id FROM judgements WHERE task_id IS NOT NULL) e USING (reward_id)
+    -- What a rule or a judge says later ends nothing.
+    WHERE NOT coalesce(starts_with(r.source, 'rule:') OR starts_with(r.source, 'judge:'), FALSE)
     GROUP BY r.rollout_id
 ),
 tasks AS (SELECT rollout_id, min(task_id) AS task_id FROM rollout_tasks GROUP BY rollout_id)
@@ -67,12 +89,14 @@ SELECT
     c.input_tokens, c.output_tokens,
     j.final_reward,
     CASE
-        WHEN j.final_reward IS NOT NULL THEN 'terminated'
-        WHEN c.last_failed OR c.last_finish_reason = 'length' THEN 'truncated'
+        WHEN c.last_failed OR c.last_finish_reason IN ('length', 'content_filter', 'error') THEN 'truncated'
+        WHEN j.is_judged AND coalesce(j."time" >= c.end_time, TRUE) THEN 'terminated'
+        WHEN o.end_time >= c.end_time THEN 'terminated'
         WHEN c.last_finish_reason = 'stop' THEN 'terminated'
         ELSE 'open'
     END AS outcome
 FROM calls c
 LEFT JOIN tools x USING (rollout_id)
 LEFT JOIN judged j USING (rollout_id)
+LEFT JOIN roots o USING (rollout_id)
 LEFT JOIN tasks t USING (rollout_id);

@@ -1,0 +1,106 @@
+"""How much of an attribute, and how many of them, the store keeps; what is cut says so.
+
+Where a value was cut, `lightning.truncated` beside it lists the keys, as JSON; where attributes
+were left out, `lightning.dropped_attributes` counts them.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from otel_lightning.instrumentation.attributes import DROPPED_ATTRIBUTES, TRUNCATED
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The longest value in characters, and the most attributes of a record; None keeps all."""
+
+    value_length: int | None = None
+    attributes: int | None = None
+
+
+NO_LIMITS = Limits()
+
+
+class Pairs(NamedTuple):
+    """The attributes of N records, one record's after the other's."""
+
+    keys: pa.Array
+    values: pa.Array
+    sizes: NDArray[np.int64]  # [N]
+
+
+def limited(pairs: Pairs, limits: Limits) -> tuple[Pairs, NDArray[np.int64]]:
+    """Cut what is beyond the limits and mark it.
+
+    Args:
+        pairs: Keys and their values as text.
+        limits: What to keep.
+
+    Returns:
+        What is left, and how many attributes of each record were left out, shape [N].
+    """
+    pairs, dropped = _fewer(pairs, limits.attributes)
+    cut = _too_long(pairs.values, limits.value_length)
+    marks = {
+        place: [(DROPPED_ATTRIBUTES, str(dropped[place]))] for place in np.flatnonzero(dropped)
+    }
+    if len(cut):
+        values = pairs.values.to_pylist()
+        for place in cut:
+            values[place] = values[place][: limits.value_length]
+        for place, names in _by_owner(pairs, cut).items():
+            marks.setdefault(place, []).append((TRUNCATED, json.dumps(names)))
+        pairs = pairs._replace(values=pa.array(values, pa.string()))
+    return (_marked(pairs, marks) if marks else pairs), dropped
+
+
+def shortened(texts: pa.Array, limits: Limits) -> pa.Array:
+    """Cut texts that carry no attributes, such as the body of a log record."""
+    if not len(_too_long(texts, limits.value_length)):
+        return texts
+    return pc.utf8_slice_codeunits(texts, 0, limits.value_length)
+
+
+def _fewer(pairs: Pairs, most: int | None) -> tuple[Pairs, NDArray[np.int64]]:
+    if most is None or not (pairs.sizes > most).any():
+        return pairs, np.zeros(len(pairs.sizes), np.int64)
+    starts = np.cumsum(pairs.sizes) - pairs.sizes
+    number = np.arange(pairs.sizes.sum()) - np.repeat(starts, pairs.sizes)  # within its record
+    keep = pa.array(np.flatnonzero(number < most))
+    sizes = np.minimum(pairs.sizes, most)
+    return Pairs(pairs.keys.take(keep), pairs.values.take(keep), sizes), pairs.sizes - sizes
+
+
+def _too_long(texts: pa.Array, length: int | None) -> NDArray[np.int64]:
+    if length is None:
+        return np.zeros(0, np.int64)
+    long = pc.fill_null(pc.greater(pc.utf8_length(texts), length), fill_value=False)
+    return np.flatnonzero(long.to_numpy(zero_copy_only=False))
+
+
+def _by_owner(pairs: Pairs, places: NDArray[np.int64]) -> dict[Any, list[str]]:
+    owners = np.repeat(np.arange(len(pairs.sizes)), pairs.sizes)[places]
+    found: dict[Any, list[str]] = {}
+    for owner, name in zip(owners, pairs.keys.take(pa.array(places)).to_pylist(), strict=True):
+        found.setdefault(owner, []).append(name)
+    return found
+
+
+def _marked(pairs: Pairs, marks: dict[Any, list[tuple[str, str]]]) -> Pairs:
+    ends = np.cumsum(pairs.sizes)
+    more = [(owner, *mark) for owner in sorted(marks) for mark in marks[owner]]
+    owners = np.array([owner for owner, _, _ in more])
+    order = np.insert(
+        np.arange(len(pairs.keys)), ends[owners], len(pairs.keys) + np.arange(len(more))
+    )
+    places = pa.array(order)
+    keys = pa.concat_arrays([pairs.keys, pa.array([key for _, key, _ in more], pa.string())])
+    values = pa.concat_arrays([pairs.values, pa.array([text for *_, text in more], pa.string())])
+    sizes = pairs.sizes + np.bincount(owners, minlength=len(pairs.sizes))
+    return Pairs(keys.take(places), values.take(places), sizes)

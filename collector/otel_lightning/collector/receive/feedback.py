@@ -1,0 +1,184 @@
+"""Feedback by HTTP: JSON judgements become OpenTelemetry's own log records for them.
+
+So they lie on the spool, in `logs` and in every later derivation like all else that was received.
+An item that is wrong does not cost its neighbours.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+
+from otel_lightning.instrumentation import attributes as names
+
+SCOPE = "lightning-ingest /v1/feedback"
+ATTRIBUTES = {
+    "id": names.FEEDBACK_ID,
+    "name": names.EVALUATION_NAME,
+    "value": names.EVALUATION_SCORE_VALUE,
+    "label": names.EVALUATION_SCORE_LABEL,
+    "explanation": names.EVALUATION_EXPLANATION,
+    "rollout_id": names.ROLLOUT_ID,
+    "response_id": names.RESPONSE_ID,
+    "task_id": names.TASK_ID,
+}
+JUDGED = ("rollout_id", "trace_id", "response_id")
+SHOWN = 40  # characters of a wrong value
+
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """An item that is not stored: where it stands, its id if it has one, and why."""
+
+    index: int
+    id: str | None
+    reason: str
+
+
+class Feedback(NamedTuple):
+    """A body, read: what to store, and what cannot be."""
+
+    request: ExportLogsServiceRequest
+    stored: int
+    refused: list[Refused]
+
+    def answer(self) -> dict[str, Any]:
+        """Say what became of the items."""
+        return {"stored": self.stored, "rejected": [asdict(one) for one in self.refused]}
+
+
+def read_feedback(body: bytes, now_ns: int) -> Feedback:
+    """Read one judgement or a list of them.
+
+    Args:
+        body: JSON.
+        now_ns: When it came, Unix nanoseconds. Of two judgements with one id the later counts.
+
+    Raises:
+        ValueError: If it is neither an object nor a list in JSON.
+    """
+    try:
+        data = json.loads(body)  # it reads NaN, too, so that only its item is refused
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(data, dict | list):
+        raise ValueError("expected a JSON object or an array of them")  # noqa: TRY004
+    records, refused = [], []
+    for index, item in enumerate(data if isinstance(data, list) else [data]):
+        try:
+            records.append(_record(item, now_ns + index))
+        except ValueError as error:
+            refused.append(Refused(index, _known_id(item), str(error)))
+    request = ExportLogsServiceRequest()
+    scope = request.resource_logs.add().scope_logs.add()
+    scope.scope.name = SCOPE
+    scope.log_records.extend(records)
+    return Feedback(request, len(records), refused)
+
+
+def _record(item: Any, now_ns: int) -> LogRecord:
+    if not isinstance(item, dict):
+        raise ValueError(f"expected a JSON object, got {_shown(item)}")  # noqa: TRY004
+    unknown = item.keys() - READERS.keys()
+    if unknown:
+        raise ValueError(f"unknown field {_shown(min(unknown))}. Known: {', '.join(READERS)}.")
+    said = {name: value for name, value in item.items() if value not in (None, "")}
+    given = {name: READERS[name](name, value) for name, value in said.items()}
+    _check(given)
+    record = LogRecord(
+        event_name=names.EVALUATION_RESULT,
+        observed_time_unix_nano=now_ns,
+        time_unix_nano=given.get("time", 0),
+        trace_id=given.get("trace_id", b""),
+        span_id=given.get("span_id", b""),
+    )
+    for name, key in ATTRIBUTES.items():
+        if name in given:
+            kind = "double_value" if name == "value" else "string_value"
+            record.attributes.add(key=key, value=AnyValue(**{kind: given[name]}))
+    return record
+
+
+def _check(given: Item) -> None:
+    if "id" not in given:
+        raise ValueError("id is missing: with one of your own it can be sent again safely.")
+    if "value" not in given and "label" not in given:
+        raise ValueError("it judges nothing: give value or label.")
+    if "span_id" in given and "trace_id" not in given:
+        raise ValueError("span_id needs its trace_id.")
+    if not given.keys() & set(JUDGED):
+        raise ValueError(f"it says not what it judges: give one of {', '.join(JUDGED)}.")
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{name} must be a string, got {_shown(value)}.")  # noqa: TRY004
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise ValueError(f"{name} is not valid Unicode.")
+    return value
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{name} must be a number, got {_shown(value)}.")  # noqa: TRY004
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{name} must be finite, got {_shown(value)}.")
+    return number
+
+
+def _hex(digits: int) -> Callable[[str, Any], bytes]:
+    def read(name: str, value: Any) -> bytes:
+        if not isinstance(value, str) or not re.fullmatch(rf"[0-9a-fA-F]{{{digits}}}", value):
+            raise ValueError(f"{name} must be {digits} hex digits, got {_shown(value)}.")
+        if not int(value, 16):
+            raise ValueError(f"{name} must not be all zero.")
+        return bytes.fromhex(value)
+
+    return read
+
+
+def _time(name: str, value: Any) -> int:
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is None:
+            raise ValueError("no time zone")  # noqa: TRY301  answered like every other fault
+        nanoseconds = round(moment.timestamp() * 1e6) * 1000
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{name} must be ISO 8601 with a zone, such as 2026-11-20T17:00:00Z, "
+            f"got {_shown(value)}."
+        ) from error
+    if not 0 < nanoseconds < 1 << 63:
+        raise ValueError(f"{name} must lie between the years 1970 and 2262, got {_shown(value)}.")
+    return nanoseconds
+
+
+def _known_id(item: Any) -> str | None:
+    known = item.get("id") if isinstance(item, dict) else None
+    return known if isinstance(known, str) else None
+
+
+def _shown(value: Any) -> str:
+    return f"'{str(value)[:SHOWN]}'"
+
+
+READERS: dict[str, Callable[[str, Any], Any]] = {
+    **dict.fromkeys(ATTRIBUTES, _text),
+    "value": _number,
+    "trace_id": _hex(32),
+    "span_id": _hex(16),
+    "time": _time,
+}
