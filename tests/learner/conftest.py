@@ -2,7 +2,10 @@
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from hashlib import sha256
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +32,7 @@ class Traces:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._rows: dict[str, list[Row]] = defaultdict(list)
+        self._numbers = count()
 
     def call(self, rollout: str, step: int = 0, **columns: Any) -> None:
         """Add a model call whose span id is `<rollout>.<step>`."""
@@ -46,17 +50,45 @@ class Traces:
             "output_messages": json.dumps([message("assistant", f"answer {name}")]),
         }
         row |= columns
+        messages = json.loads(row["input_messages"] or "null")
         saw = (
             row.get("prompt_token_ids"),
-            json.loads(row["input_messages"] or "null"),
+            sha256(json.dumps(messages).encode()).hexdigest() if messages else None,
             json.loads(row.get("tool_definitions") or "null"),
         )
         self._rows["llm_calls"].append({"state_hash": state_hash(*saw)} | row)
 
+    def tool(self, rollout: str, name: str, *, step: int = 0, **columns: Any) -> None:
+        """Add the execution of a tool that a call asked for."""
+        number = len(self._rows["tool_calls"])
+        row = {
+            "trace_id": rollout,
+            "span_id": f"tool-{number}",
+            "rollout_id": rollout,
+            "llm_span_id": f"{rollout}.{step}",
+            "name": name,
+            "start_time": minute(0) + timedelta(seconds=step, milliseconds=number),
+        }
+        self._rows["tool_calls"].append(row | columns)
+
+    def agent(self, rollout: str, name: str, first: int, last: int, **columns: Any) -> None:
+        """Add the run of an agent around two steps and what lies between; a root by default."""
+        row = {
+            "trace_id": rollout,
+            "span_id": f"{rollout}.{name}",
+            "rollout_id": rollout,
+            "name": name,
+            "kind": "agent",
+            "parent_span_id": None,
+            "start_time": minute(0) + timedelta(seconds=first),
+            "end_time": minute(0) + timedelta(seconds=last + 1.5),
+        }
+        self._rows["agent_runs"].append(row | columns)
+
     def reward(self, rollout: str | None, value: float, **columns: Any) -> None:
         """Add a judgement of a whole rollout."""
         row = {
-            "reward_id": str(len(self._rows["reward_events"])),
+            "reward_id": str(next(self._numbers)),
             "rollout_id": rollout,
             "name": "task_success",
             "value": value,
@@ -100,6 +132,12 @@ class Traces:
 @pytest.fixture
 def traces(tmp_path: Path) -> Traces:
     return Traces(tmp_path / "traces.duckdb")
+
+
+@pytest.fixture(scope="module")
+def new_traces(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Traces]:
+    """Make stores that all tests of a module share."""
+    return lambda: Traces(tmp_path_factory.mktemp("store") / "traces.duckdb")
 
 
 CHAT_TEMPLATE = (

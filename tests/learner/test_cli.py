@@ -61,9 +61,7 @@ def test_store_can_come_from_the_environment(traces: "Traces") -> None:
     environment = {"LIGHTNING_STORE": traces.store()}
     result = CliRunner(env=environment).invoke(cli, ["transitions"], catch_exceptions=False)
     assert result.exit_code == 0
-    assert (
-        "1 transitions from 1 of 1 rollouts (0 without a reward or a completion)" in result.output
-    )
+    assert "1 transitions from 1 of 1 rollouts; 1 built" in result.output
     assert "Mean reward 0.5000." in result.output
 
 
@@ -76,4 +74,5 @@ def test_missing_store_is_one_sentence_and_exit_code_1(tmp_path: Path) -> None:
 def test_wrong_usage_is_exit_code_2() -> None:
     result = CliRunner().invoke(cli, ["transitions", "--credit", "gea"])
     assert result.exit_code == 2
-    assert "'gea' is not one of 'identical', 'return_to_go', 'group'" in result.stderr
+    assert "Unknown credit method 'gea'." in result.stderr
+    assert "Did you mean 'gae'?" in result.stderr

@@ -1,19 +1,53 @@
-from otel_lightning.learner.splits import HELD_OUT, TRAIN, split_of
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from otel_lightning.learner.splits import HELD_OUT, TRAIN, split
+from otel_lightning.learner.transitions import Settings, make_transitions
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+
+def hash_of(task: str) -> int:
+    return int.from_bytes(sha256(task.encode()).digest()[:8])
+
+
+def splits(tasks: list[str], held_out: float) -> list[str]:
+    hashes = pl.DataFrame({"task_hash": [hash_of(t) for t in tasks]}, {"task_hash": pl.UInt64})
+    return hashes.select(split(held_out)).to_series().to_list()
 
 
 def test_split_is_by_the_hash_of_the_task() -> None:
     # SHA-256 of nothing begins with e3b0c44298fc1c14, 0.889 of the way from 0 to 2**64.
-    assert split_of("", held_out=0.88) == TRAIN
-    assert split_of("", held_out=0.89) == HELD_OUT
+    assert splits([""], held_out=0.88) == [TRAIN]
+    assert splits([""], held_out=0.89) == [HELD_OUT]
 
 
 def test_share_of_held_out_tasks_is_as_asked() -> None:
-    held_out = sum(split_of(f"task-{i}", 0.3) == HELD_OUT for i in range(2000))
+    held_out = splits([f"task-{i}" for i in range(2000)], 0.3).count(HELD_OUT)
     # Three binomial standard deviations of 2000 draws at 0.3 are 61.
     assert abs(held_out - 600) < 61
 
 
+def test_all_or_nothing_can_be_held_out() -> None:
+    tasks = [f"task-{i}" for i in range(200)]
+    assert set(splits(tasks, 0.0)) == {TRAIN}
+    assert set(splits(tasks, 1.0)) == {HELD_OUT}
+
+
 def test_task_held_out_at_a_small_share_is_held_out_at_a_larger_one() -> None:
     tasks = [f"task-{i}" for i in range(200)]
-    small = {task for task in tasks if split_of(task, 0.2) == HELD_OUT}
-    assert small < {task for task in tasks if split_of(task, 0.4) == HELD_OUT}
+    small, large = (splits(tasks, share) for share in (0.2, 0.4))
+    assert all(b == HELD_OUT for a, b in zip(small, large, strict=True) if a == HELD_OUT)
+
+
+def test_task_hash_in_the_store_is_the_beginning_of_the_sha_256(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    traces.task("a", "ticket-7")
+    make_transitions(traces.store(), Settings())
+    assert traces.ask("SELECT task_hash FROM transition_rows") == [
+        {"task_hash": hash_of("ticket-7")}
+    ]

@@ -2,7 +2,9 @@
 
 import click
 
+from otel_lightning.learner.commands.agreement import agreement
 from otel_lightning.learner.commands.export import export
+from otel_lightning.learner.commands.judge import judge
 from otel_lightning.learner.commands.policy import policy
 from otel_lightning.learner.commands.transitions import transitions
 from otel_lightning.learner.commands.weights import weights
@@ -16,5 +18,5 @@ def cli() -> None:
     """
 
 
-for command in (transitions, policy, weights, export):
+for command in (transitions, policy, weights, export, judge, agreement):
     cli.add_command(command)

@@ -1,7 +1,7 @@
 """`lightning-learn policy`: choices from the store, a learned policy to the flag file."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,16 @@ import polars as pl
 from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store, open_store, quote_literal
-from otel_lightning.learner import flags
+from otel_lightning.learner import flags, rules
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.gate import Verdict, judge
-from otel_lightning.learner.rewards import outcomes, place, select, shuffle
+from otel_lightning.learner.rewards import outcomes, shuffle
 from otel_lightning.learner.runs import Run, fingerprint, with_status
+from otel_lightning.learner.settings import Settings as TransitionSettings
 from otel_lightning.learner.softmax import Choices, Settings, learn, reward_model, seen_by
-from otel_lightning.learner.splits import TRAIN
+from otel_lightning.learner.splits import TRAIN, split
 from otel_lightning.learner.tables import arrow, read
-from otel_lightning.learner.transitions import read_tables, with_split
+from otel_lightning.learner.transitions import stage_rollouts
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Learned:
     verdict: Verdict
     learned_from: int
     without_propensity: int
+    rule: str | None = None
+    """What came of the rule that gave the rewards, if one did."""
 
 
 def learn_policy(store: str, request: Request) -> Learned:
@@ -62,7 +65,8 @@ def learn_policy(store: str, request: Request) -> Learned:
     run = Run("policy", _config(request))
     document = flags.read_flag_file(request.flags, request.key)
     with open_store(store, create=False) as opened:
-        logged = logged_choices(opened, request)
+        name, rule = rules.chosen(opened, request.reward)
+        logged = logged_choices(opened, replace(request, reward=name))
     usable = logged.filter(pl.col("propensity").is_not_null())
     names = _arms(usable, document, request)
     probabilities, verdict = _learn(_choices(usable, names), usable, request)
@@ -73,6 +77,7 @@ def learn_policy(store: str, request: Request) -> Learned:
         verdict=verdict,
         learned_from=usable.filter(split=TRAIN).height,
         without_propensity=logged.height - usable.height,
+        rule=str(rule) if rule else None,
     )
     if verdict.passed:
         changed = flags.with_policy(document, request.key, weights, run.run_id)
@@ -92,23 +97,23 @@ def logged_choices(store: Store, request: Request) -> pl.DataFrame:
     Raises:
         DataError: If no rollout has a reward, or nothing was chosen for the flag.
     """
-    tables = read_tables(store)
-    chosen = tables.arms.filter(key=request.key)
+    arms = read(store, "arms")
+    chosen = arms.filter(key=request.key)
     if chosen.is_empty():
-        known = ", ".join(sorted(set(tables.arms["key"]))) or "none"
+        known = ", ".join(sorted(set(arms["key"]))) or "none"
         raise DataError(f"The store has no choices for flag '{request.key}'. It has: {known}.")
-    calls, rewards = tables.calls.lazy(), select(tables.rewards, request.reward).lazy()
-    placed = place(calls, rewards)
+    stage_rollouts(store, TransitionSettings(reward=request.reward))
+    rewarded = outcomes(read(store, "judged_outcomes").lazy())
     if request.shuffle_rewards is not None:
-        placed = shuffle(calls, placed, request.shuffle_rewards)
-    rewarded = outcomes(placed)
+        rewarded = shuffle(rewarded, request.shuffle_rewards)
     logged = (
         chosen.lazy()
         .sort("time", "arm", nulls_last=True)
         .unique("rollout_id", keep="first", maintain_order=True)
-        .join(with_split(tables, request.held_out).drop("outcome"), on="rollout_id")
+        .join(read(store, "tasks").lazy(), on="rollout_id")
         .join(rewarded, on="rollout_id")
-        .select("rollout_id", "task", "split", "arm", "propensity", "outcome")
+        .with_columns(split(request.held_out))
+        .select("rollout_id", "split", "arm", "propensity", "outcome", task="task_hash")
         .sort("rollout_id")
         .collect()
     )

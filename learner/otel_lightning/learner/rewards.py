@@ -1,58 +1,28 @@
 """From judgements, wherever and whenever they came, to one reward a model call.
 
-The last judgement of a rollout as a whole is its terminal reward, at its last call. A judgement
-that names an earlier call stays there. What was judged again counts once, as last judged.
+A judgement of a rollout as a whole is its outcome, at its last call; one that names a call, or was
+sent on the way, stays there. What was judged again counts once, as last judged. What an unselected
+or failed call earned moves to the last selected call before it, else to the first.
 """
 
 import polars as pl
 
-from otel_lightning.learner.errors import DataError
+AFTER_ALL = 2**31 - 1
+"""The step of a judgement of the whole rollout: behind every call."""
 
-CALL = ["rollout_id", "span_id"]
 
-
-def select(rewards: pl.DataFrame, name: str | None) -> pl.DataFrame:
-    """Keep the rewards of one name, or all.
+def last_judged(rewards: pl.LazyFrame) -> pl.LazyFrame:
+    """Drop judgements that a later one of the same name and the same thing replaced.
 
     Args:
-        rewards: Columns reward_id, rollout_id, span_id, name, value, time.
-        name: The name to keep; None keeps all.
-
-    Returns:
-        The kept rows.
-
-    Raises:
-        DataError: If there are none, or a value is not a finite number.
+        rewards: Columns reward_id, rollout_id, name, value, time, step, emitted.
     """
-    if rewards.is_empty():
-        raise DataError(
-            "No rollout in the store has a reward, so there is nothing to learn from. Send "
-            "'gen_ai.evaluation.result' events or POST to /v1/feedback, then run this again."
-        )
-    kept = rewards if name is None else rewards.filter(name=name)
-    if kept.is_empty():
-        known = ", ".join(sorted(set(rewards["name"])))
-        raise DataError(f"No reward is named '{name}'. Known: {known}.")
-    broken = kept.filter(~pl.col("value").is_finite())
-    if broken.height:
-        row = broken.row(0, named=True)
-        raise DataError(
-            f"Reward '{row['name']}' of rollout '{row['rollout_id']}' is {row['value']}. Send it "
-            "again with a finite number, or choose another with --reward."
-        )
-    return kept
-
-
-def last_calls(calls: pl.LazyFrame) -> pl.LazyFrame:
-    """Find the last call of each rollout, of those with a completion if there is one.
-
-    Returns:
-        Columns rollout_id, last_span_id, last_step.
-    """
+    its_own = pl.when("emitted").then("reward_id")
     return (
-        calls.sort("rollout_id", "has_completion", "step")
-        .group_by("rollout_id")
-        .agg(last_span_id=pl.last("span_id"), last_step=pl.last("step"))
+        rewards.sort("time", "reward_id")
+        .with_columns(its_own=its_own)
+        .unique(["rollout_id", "name", "step", "its_own"], keep="last", maintain_order=True)
+        .drop("its_own")
     )
 
 
@@ -60,49 +30,46 @@ def place(calls: pl.LazyFrame, rewards: pl.LazyFrame) -> pl.LazyFrame:
     """Find the call at which each reward counts.
 
     Args:
-        calls: Columns rollout_id, span_id, step, has_completion.
-        rewards: Columns reward_id, rollout_id, span_id, name, value, time.
+        calls: Columns row, rollout_id and step of the calls that rewards can be given to.
+        rewards: As `last_judged` takes them; a step of null is the rollout as a whole.
 
     Returns:
-        Columns rollout_id, span_id, reward; calls without a reward have no row.
+        Columns row, value and outcome, the part of the value that judges the whole rollout; one
+        row a reward, those of a call in the order of time.
     """
-    located = (
-        rewards.join(last_calls(calls), on="rollout_id")
-        .join(calls.select(*CALL, "step"), on=CALL, how="left")
-        .sort("time", "reward_id")
+    whole = pl.col("step").is_null()
+    judged = last_judged(rewards).select(
+        "rollout_id",
+        "value",
+        outcome=pl.when(whole).then("value").otherwise(0.0),
+        step=pl.col("step").fill_null(AFTER_ALL).cast(pl.Int32),
     )
-    names_earlier_call = (pl.col("step") < pl.col("last_step")).fill_null(value=False)
-    final = (
-        located.filter(~names_earlier_call)
-        .unique("rollout_id", keep="last", maintain_order=True)
-        .select("rollout_id", span_id="last_span_id", reward="value")
+    places = calls.select("rollout_id", "row", "step").sort("step")
+    first = calls.group_by("rollout_id").agg(first_row=pl.min("row"))
+    return (
+        judged.sort("step", maintain_order=True)
+        .join_asof(places, on="step", by="rollout_id", check_sortedness=False)
+        .join(first, on="rollout_id", maintain_order="left")
+        .select("value", "outcome", row=pl.coalesce("row", "first_row"))
     )
-    earlier = (
-        located.filter(names_earlier_call)
-        .unique([*CALL, "name"], keep="last", maintain_order=True)
-        .select(*CALL, reward="value")
-    )
-    return pl.concat([final, earlier]).group_by(CALL).agg(pl.sum("reward"))
 
 
-def outcomes(placed: pl.LazyFrame) -> pl.LazyFrame:
+def outcomes(rewards: pl.LazyFrame) -> pl.LazyFrame:
     """Add up the rewards of each rollout, in the order of their ids.
 
     Returns:
         Columns rollout_id, outcome.
     """
-    return placed.group_by("rollout_id").agg(outcome=pl.sum("reward")).sort("rollout_id")
+    judged = last_judged(rewards).group_by("rollout_id", maintain_order=True)
+    return judged.agg(outcome=pl.sum("value")).sort("rollout_id")
 
 
-def shuffle(calls: pl.LazyFrame, placed: pl.LazyFrame, seed: int) -> pl.LazyFrame:
-    """Give each rollout another's outcome: a negative control, from which nothing can be learned.
+def shuffle(outcomes: pl.LazyFrame, seed: int) -> pl.LazyFrame:
+    """Give each rollout another's outcome: a negative control that teaches nothing."""
+    return outcomes.with_columns(pl.col("outcome").shuffle(seed))
 
-    Returns:
-        As `place`, with the whole outcome at the last call.
-    """
-    return (
-        outcomes(placed)
-        .with_columns(reward=pl.col("outcome").shuffle(seed))
-        .join(last_calls(calls), on="rollout_id")
-        .select("rollout_id", span_id="last_span_id", reward="reward")
-    )
+
+def place_at_end(calls: pl.LazyFrame, outcomes: pl.LazyFrame) -> pl.LazyFrame:
+    """Put the whole outcome of each rollout at its last call, in the form of `place`."""
+    last = calls.group_by("rollout_id").agg(pl.max("row"))
+    return outcomes.join(last, on="rollout_id").select("row", "outcome", value="outcome")

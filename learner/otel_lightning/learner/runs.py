@@ -2,7 +2,8 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -10,6 +11,9 @@ from secrets import token_hex
 from typing import Any
 
 import polars as pl
+
+from otel_lightning.collector.store import Store
+from otel_lightning.learner.tables import arrow
 
 TIME = pl.Datetime("ns")
 
@@ -32,7 +36,7 @@ class Run:
         self,
         *,
         outcome: str,
-        fingerprint: str,
+        fingerprint: str | None,
         metrics: Mapping[str, Any],
         gate: Mapping[str, Any] | None = None,
         artifact: str | None = None,
@@ -65,6 +69,17 @@ class Run:
             "run_id": self.run_id,
             "created": self.started.replace(tzinfo=None),
         }
+
+
+@contextmanager
+def recorded(run: Run, store: Store) -> Iterator[None]:
+    """Leave a row with outcome `failed` if the block raises."""
+    try:
+        yield
+    except Exception as error:
+        failed = run.ended(outcome="failed", fingerprint=None, metrics={"error": str(error)})
+        store.insert("runs", arrow(failed))
+        raise
 
 
 def with_status(policies: pl.DataFrame, policy: Mapping[str, Any], status: str) -> pl.DataFrame:

@@ -1,26 +1,27 @@
 """Which tasks are learned from and which only judge what was learned."""
 
-from hashlib import sha256
+import polars as pl
 
 TRAIN = "train"
 HELD_OUT = "heldout"
 
 
-def split_of(task: str, held_out: float) -> str:
-    """Put a task into a split by the hash of its id: the same today, tomorrow and elsewhere.
+def split(held_out: float) -> pl.Expr:
+    """Put each task into a split by the hash of its id: the same today, tomorrow and elsewhere.
 
     All rollouts of a task share its split, so nothing that was learned from is judged by itself.
 
     Args:
-        task: Id of the task.
         held_out: Share of the tasks to hold out, in [0, 1].
 
     Returns:
-        `heldout` or `train`.
+        `heldout` or `train`, by the column `task_hash`: the first 64 bits of the SHA-256.
 
     Example:
-        >>> split_of("ticket-1", held_out=0.0), split_of("ticket-1", held_out=1.0)
-        ('train', 'heldout')
+        >>> tasks = pl.DataFrame({"task_hash": [0, 2**63, 2**64 - 1]}, {"task_hash": pl.UInt64})
+        >>> tasks.select(split(0.5)).to_series().to_list()
+        ['heldout', 'train', 'train']
     """
-    position = int.from_bytes(sha256(task.encode()).digest()[:8]) / 2**64
-    return HELD_OUT if position < held_out else TRAIN
+    position = pl.col("task_hash").cast(pl.Float64) / 2**64
+    name = pl.when(position < held_out).then(pl.lit(HELD_OUT)).otherwise(pl.lit(TRAIN))
+    return name.alias("split")

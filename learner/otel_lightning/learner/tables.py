@@ -13,7 +13,7 @@ def read(store: Store, name: str) -> pl.DataFrame:
 
     Args:
         store: An open store.
-        name: `calls`, `rewards`, `rollouts`, `arms`, `completions` or `policies`.
+        name: Of the file, for example `arms` or `completions`.
     """
     return pl.DataFrame(store.query(statement(name)))
 

@@ -1,106 +1,75 @@
 """Rollouts to transitions: (observation, action, reward, next observation, terminated, truncated).
 
 One row a model call that said something in a rollout with a reward. The rows are narrow; the
-view `transitions` joins the text when it is asked for.
+view `transitions` joins the text when it is asked for. Only tasks with news are built again.
 """
 
-from dataclasses import asdict, dataclass
-from functools import partial
-
-import numpy as np
-import polars as pl
+import time
+from dataclasses import asdict, dataclass, replace
 
 from otel_lightning.collector.store import Store, open_store
-from otel_lightning.learner.credit import METHODS
-from otel_lightning.learner.credit.return_to_go import return_to_go
+from otel_lightning.learner import credit, rules, staging
+from otel_lightning.learner.build import build
 from otel_lightning.learner.progress import Progress
-from otel_lightning.learner.rewards import CALL, outcomes, place, select, shuffle
-from otel_lightning.learner.runs import Run, fingerprint
-from otel_lightning.learner.splits import HELD_OUT, TRAIN, split_of
-from otel_lightning.learner.tables import arrow, read
+from otel_lightning.learner.runs import Run, recorded
+from otel_lightning.learner.settings import Settings
+from otel_lightning.learner.tables import arrow, read, statement
 
-COLUMNS = (
-    "rollout_id",
-    "step",
-    "trace_id",
-    "span_id",
-    "agent_name",
-    "task_id",
-    "split",
-    "state_hash",
-    "arm_key",
-    "arm",
-    "propensity",
-    "behavior_logprob",
-    "policy_version",
-    "reward",
-    "return_to_go",
-    "advantage",
-    "terminated",
-    "truncated",
-    "next_span_id",
-)
+__all__ = ["Settings", "Summary", "make_transitions", "stage_rollouts"]
 
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What transitions are built from, as the store has it."""
-
-    calls: pl.DataFrame
-    rewards: pl.DataFrame
-    rollouts: pl.DataFrame
-    arms: pl.DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How transitions are built."""
-
-    reward: str | None = None
-    credit: str = "identical"
-    gamma: float = 1.0
-    held_out: float = 0.3
-    shuffle_rewards: int | None = None
+NS_A_MINUTE = 60 * 10**9
+ALONE = "alone in their task, nothing to compare with: advantage 0"
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What was built, in numbers."""
+    """What the store's transitions are now, in numbers."""
 
     rollouts: int
     rewarded: int
     transitions: int
     train: int
     heldout: int
-    mean_reward: float
+    mean_reward: float | None
+    built: int
+    """Transitions that were built this time; the others had no news."""
+    left_out: dict[str, int]
+    """How many rollouts or calls are no transitions, by reason."""
+    rule: str | None = None
+    """What came of the rule that gave the rewards, if one did."""
 
 
-def make_transitions(store: str, settings: Settings) -> Summary:
-    """Build the transitions of a store and put them in the place of the former ones.
+def make_transitions(store: str, settings: Settings, *, rebuild: bool = False) -> Summary:
+    """Bring the transitions of a store up to date with its traces.
 
     Args:
         store: Location of the store.
-        settings: Which reward, which credit, which split.
+        settings: Which rewards, which agents, which credit, which split.
+        rebuild: Build everything again and not only tasks with news. Gives the same.
 
     Returns:
-        What was built.
+        What the transitions are now.
 
     Raises:
-        DataError: If no rollout has a reward, or a reward is not a finite number.
+        DataError: If no rollout has a reward, a reward is not a finite number, or a setting is
+            not known.
         StoreError: If the store cannot be read or written.
     """
-    run, progress = Run("transitions", asdict(settings)), Progress("Transitions", 3)
-    with open_store(store, create=False) as opened:
-        tables = read_tables(opened)
-        progress.report(1, "read")
-        rows = build(tables, settings)
-        progress.report(2, "built")
-        summary = summarize(tables, rows)
-        opened.replace("transition_rows", arrow(rows))
-        progress.report(3, "written")
+    run = Run("transitions", asdict(settings))
+    with open_store(store, create=False) as opened, recorded(run, opened):
+        credit.validate(settings.credit)
+        if opened.server is None:
+            opened.execute(staging.BOUNDS)
+        name, rule = rules.chosen(opened, settings.reward)
+        settings = replace(settings, reward=name)
+        stage_rollouts(opened, settings)
+        all_again = rebuild or settings.shuffle_rewards is not None
+        calls = staging.stage_calls(opened, choice_of(settings), rebuild=all_again)
+        _write(opened, calls, settings)
+        summary = replace(_summary(opened, settings, calls), rule=str(rule) if rule else None)
         ended = run.ended(
             outcome="done",
-            fingerprint=fingerprint(rows),
+            fingerprint=read(opened, "data_fingerprint")["fingerprint"][0],
             metrics=asdict(summary),
             artifact="transition_rows",
         )
@@ -108,108 +77,49 @@ def make_transitions(store: str, settings: Settings) -> Summary:
     return summary
 
 
-def read_tables(store: Store) -> Tables:
-    """Read what transitions are built from."""
-    calls, rewards, rollouts, arms = (
-        read(store, name) for name in ("calls", "rewards", "rollouts", "arms")
-    )
-    return Tables(calls, rewards, rollouts, arms)
-
-
-def build(tables: Tables, settings: Settings) -> pl.DataFrame:
-    """Build the rows of `transition_rows`.
-
-    Args:
-        tables: Calls, rewards, rollouts and arms.
-        settings: Which reward, which credit, which split.
-
-    Returns:
-        One row a transition, in the order of rollout and step.
+def stage_rollouts(store: Store, settings: Settings) -> None:
+    """Stage the rewards that are asked for and what there is to know of each rollout.
 
     Raises:
-        DataError: If no rollout has a reward, or a reward is not a finite number.
+        DataError: If there is no such reward, or one is not a finite number.
     """
-    calls = tables.calls.lazy()
-    placed = place(calls, select(tables.rewards, settings.reward).lazy())
-    if settings.shuffle_rewards is not None:
-        placed = shuffle(calls, placed, settings.shuffle_rewards)
-    rows = (
-        calls.filter("has_completion")
-        .join(outcomes(placed), on="rollout_id", how="semi")
-        .join(placed, on=CALL, how="left")
-        .with_columns(pl.col("reward").fill_null(0.0))
-        .join(with_split(tables, settings.held_out), on="rollout_id")
-        .join(first_arms(tables.arms.lazy()), on="rollout_id", how="left")
-        .sort("rollout_id", "step", "span_id")
-        .with_columns(**_ends())
+    staging.stage_rewards(store, settings.reward)
+    staging.stage_rollouts(store, choice_of(settings), settings.identity)
+
+
+def choice_of(settings: Settings) -> staging.Choice:
+    """Say which rollouts and calls the settings ask for."""
+    return staging.Choice(
+        agents=settings.agents,
+        idle_before_ns=time.time_ns() - int(settings.idle * NS_A_MINUTE),
+        tools_count="tool_outcome" in settings.credit.split("+"),
     )
-    return _with_credit(rows.collect(), settings).select(COLUMNS)
 
 
-def with_split(tables: Tables, held_out: float) -> pl.LazyFrame:
-    """Name the task and the split of each rollout.
+def _write(store: Store, calls: int, settings: Settings) -> None:
+    """Replace the tasks with news, a bucket at a time: memory grows with what is uncommitted.
 
-    Rollouts without a task id are of one task when they begin in the same state.
-
-    Returns:
-        Columns rollout_id, task_id, outcome, task, split.
+    A run that dies on the way leaves whole tasks, old or new; the next one builds them again.
     """
-    begins = tables.calls.lazy().sort("step").group_by("rollout_id")
-    task = pl.coalesce("task_id", "first_state", "rollout_id")
-    split = pl.col("task").map_elements(
-        partial(split_of, held_out=held_out), return_dtype=pl.String
-    )
-    return (
-        tables.rollouts.lazy()
-        .join(begins.agg(first_state=pl.first("state_hash")), on="rollout_id", how="left")
-        .with_columns(task=task)
-        .with_columns(split=split)
-        .drop("first_state")
-    )
+    buckets = staging.buckets(calls)
+    progress = Progress("Transitions", len(buckets))
+    for done, bucket in enumerate(buckets, start=1):
+        calls_there = staging.read_bucket(store, "bucket_calls", bucket)
+        rewards = staging.read_bucket(store, "bucket_rewards", bucket)
+        rows = arrow(build(calls_there, rewards, settings))
+        store.replace("transition_rows", rows, bucket.changed)
+        progress.report(done, "buckets of tasks")
+    store.execute(statement("remember_rollouts"))
 
 
-def first_arms(arms: pl.LazyFrame) -> pl.LazyFrame:
-    """Keep the first choice of each rollout.
-
-    Returns:
-        Columns rollout_id, arm_key, arm, propensity, policy_version.
-    """
-    return (
-        arms.sort("time", "key", "arm", nulls_last=True)
-        .unique("rollout_id", keep="first", maintain_order=True)
-        .select("rollout_id", "arm", "propensity", "policy_version", arm_key="key")
-    )
-
-
-def summarize(tables: Tables, rows: pl.DataFrame) -> Summary:
-    """Count what was built and what was left out."""
-    rollouts = rows.group_by("rollout_id").agg(pl.first("split"), pl.sum("reward"))
-    return Summary(
-        rollouts=tables.calls["rollout_id"].n_unique(),
-        rewarded=rollouts.height,
-        transitions=rows.height,
-        train=rollouts.filter(split=TRAIN).height,
-        heldout=rollouts.filter(split=HELD_OUT).height,
-        mean_reward=float(rollouts["reward"].to_numpy().mean()) if rollouts.height else np.nan,
-    )
-
-
-def _ends() -> dict[str, pl.Expr]:
-    following = pl.col("span_id").shift(-1).over("rollout_id")
-    is_last = following.is_null()
-    return {
-        "next_span_id": following,
-        "terminated": is_last & (pl.col("outcome") == "terminated"),
-        "truncated": is_last & (pl.col("outcome") == "truncated"),
-    }
-
-
-def _with_credit(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
-    rewards = rows["reward"].to_numpy().astype(np.float64)
-    rollouts = rows["rollout_id"].rle_id().to_numpy().astype(np.int64)
-    tasks = (rows["task"].rank("dense").to_numpy() - 1).astype(np.int64)
-    arrays = (rewards, rollouts, tasks, settings.gamma)
-    return rows.with_columns(
-        return_to_go=pl.Series(return_to_go(*arrays)),
-        advantage=pl.Series(METHODS[settings.credit](*arrays)),
-    )
+def _summary(store: Store, settings: Settings, built: int) -> Summary:
+    numbers = read(store, "summary").row(0, named=True)
+    left_out = {f"rollouts {why}": n for why, n in read(store, "exclusions").iter_rows()}
+    failed, context = numbers.pop("failed_calls"), numbers.pop("context_calls")
+    alone = numbers.pop("alone")
+    left_out["failed calls, without a completion"] = failed
+    left_out["calls of agents that are not selected"] = context
+    if credit.compares(settings.credit, settings.options):
+        left_out[f"rollouts {ALONE}"] = alone
+    left_out = {why: n for why, n in left_out.items() if n}
+    return Summary(**numbers, built=built, left_out=left_out)

@@ -25,7 +25,9 @@ def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
 
 
 store_option = option("--store", default="traces.duckdb", help="The store to learn from.")
-reward_option = option("--reward", metavar="NAME", help="Learn from the rewards of this name only.")
+reward_option = option(
+    "--reward", metavar="NAME|RULE", help="Learn from these rewards only: a name, or a rule's file."
+)
 held_out_option = option("--held-out", type=SHARE, default=0.3, help="Share of tasks to judge by.")
 
 shuffle_option = option(

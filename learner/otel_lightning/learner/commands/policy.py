@@ -52,6 +52,8 @@ def policy(  # noqa: PLR0913 - one parameter an option
             key, flags, output or flags, reward, held_out, shuffle_rewards, settings=softmax
         )
         learned = learn_policy(store, request)
+    if learned.rule:
+        click.echo(learned.rule)
     if learned.without_propensity:
         click.echo(f"{learned.without_propensity} choices without a propensity left out.")
     shares = ", ".join(f"{arm} {n / 100:.2f} %" for arm, n in learned.weights.items())

@@ -1,33 +1,22 @@
 """The outcome for every call."""
 
-import numpy as np
-from numpy.typing import NDArray
+from otel_lightning.learner.credit.steps import Floats, Options, Steps, sums
 
 
-def identical(
-    rewards: NDArray[np.float64],
-    rollouts: NDArray[np.int64],
-    groups: NDArray[np.int64],  # noqa: ARG001 - one signature for all methods
-    gamma: float,  # noqa: ARG001
-) -> NDArray[np.float64]:
-    """Give every call of a rollout the rollout's whole outcome.
+def identical(steps: Steps, options: Options) -> Floats:  # noqa: ARG001 - one signature for all
+    """Give every call of a rollout the rollout's whole return.
+
+    A[i,t] = R[i] = sum of r[i,k] over all calls k of rollout i.
 
     Args:
-        rewards: Reward at each call, shape [N].
-        rollouts: Number of each call's rollout, from 0, shape [N].
-        groups: Not used.
-        gamma: Not used.
+        steps: The calls.
+        options: Not used.
 
     Returns:
         The advantage of each call, shape [N].
 
     Source:
-        Luo et al., Agent Lightning (2025): LightningRL's credit assignment.
-
-    Example:
-        >>> rewards, rollouts = np.array([0.0, 1.0, 0.0]), np.array([0, 0, 1])
-        >>> identical(rewards, rollouts, np.zeros(3, int), 1.0).tolist()
-        [1.0, 1.0, 0.0]
+        Luo et al., Agent Lightning (2025, arXiv:2508.03680): LightningRL's credit assignment, by
+        which each call of an episode gets the episode's return.
     """
-    outcome = np.bincount(rollouts, weights=rewards).astype(np.float64)  # [R]
-    return outcome[rollouts]
+    return sums(steps.rewards, steps.rollouts)[steps.rollouts]

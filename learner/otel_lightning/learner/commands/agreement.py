@@ -1,0 +1,43 @@
+"""`lightning-learn agreement`."""
+
+import math
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_lightning.learner.commands.common import expected_errors, option, store_option
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.judges.agreement import Estimate
+
+
+@click.command()
+@store_option
+@option("--judge", metavar="NAME", required=True, help="Scores of this name or source.")
+@option("--labels", metavar="NAME|FILE.csv", required=True, help="Rewards of this name, or a file.")
+@option("--seed", type=int, default=0, help="Of the bootstrap.")
+def agreement(store: str, *, judge: str, labels: str, seed: int) -> None:
+    """Say how far a judge agrees with given labels, with 95 % bootstrap intervals."""
+    with expected_errors():
+        from otel_lightning.learner.judges.agreement import agree
+        from otel_lightning.learner.judges.labels import read_pairs
+
+        pairs = read_pairs(store, judge, labels)
+        found = agree(pairs.judge, pairs.labels, seed)
+    click.echo(
+        f"{found.n} rollouts have both, by {pairs.by}; {pairs.judged} judged, "
+        f"{pairs.labelled} labelled."
+    )
+    _tell("Cohen's kappa", found.kappa)
+    if pairs.by == "value":
+        _tell("Cohen's kappa, quadratic", found.weighted_kappa)
+        _tell("Spearman's rho", found.spearman)
+        _tell("Kendall's tau-b", found.kendall)
+
+
+def _tell(name: str, estimate: "Estimate") -> None:
+    if math.isnan(estimate.value):
+        click.echo(f"{name:<26} undefined: a rating is constant")
+        return
+    value, lower, upper = estimate
+    click.echo(f"{name:<26} {value:+.3f}  [{lower:+.3f}, {upper:+.3f}]")

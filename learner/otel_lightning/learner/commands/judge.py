@@ -1,0 +1,131 @@
+"""`lightning-learn judge`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from otel_lightning.learner.commands.common import FILE, Command, expected_errors, store_option
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_lightning.learner.judges.endpoint import Endpoint, Judge
+    from otel_lightning.learner.judges.judging import Report
+    from otel_lightning.learner.judges.rubric import Rubric
+
+MEASURE = click.Choice(["intent_resolution", "task_adherence", "task_completion"])
+PRICE = click.FloatRange(0)
+
+
+def option(name: str, **attributes: Any) -> "Callable[[Command], Command]":
+    """Declare an option with a variable of its own: others have a model and an output too."""
+    variable = "LIGHTNING_JUDGE_" + name.removeprefix("--").replace("-", "_").upper()
+    return click.option(name, envvar=variable, show_envvar=True, show_default=True, **attributes)
+
+
+@click.command()
+@store_option
+@option("--endpoint", metavar="URL", required=True, help="Such as http://127.0.0.1:8000/v1.")
+@option("--model", metavar="NAME", required=True, help="The model that judges.")
+@option("--measure", type=MEASURE, multiple=True, help="Repeat for several.  [default: all three]")
+@option("--rubric", type=FILE, multiple=True, help="A rubric of your own, .toml or .md; repeat.")
+@option("--evaluator", type=click.Choice(["own", "azure"]), default="own", help="Whose prompts.")
+@option("--agent", metavar="NAME", multiple=True, help="Judge these agents only; * and ? match.")
+@option("--limit", type=click.IntRange(1), help="Judge so many rollouts, the newest.")
+@option("--samples", type=click.IntRange(1), default=1, help="Ask so often, take the mean.")
+@option("--temperature", type=click.FloatRange(0), help="[default: the model's]")
+@option("--concurrency", type=click.IntRange(1), default=8, help="Requests at once.")
+@option("--retries", type=click.IntRange(0), default=5, help="Of a request, with backoff.")
+@option("--timeout", type=click.FloatRange(1), default=120.0, help="Seconds a request.")
+@option("--max-characters", type=click.IntRange(1000), default=60_000, help="Shown a rollout.")
+@option("--input-price", type=PRICE, help="Of a million tokens read.")
+@option("--output-price", type=PRICE, help="Of a million tokens written.")
+@option("--cache", type=FILE, help="Where answers are kept.  [default: STORE.judge]")
+@option("--retry-errors", is_flag=True, help="Ask again where the kept answer has no score.")
+def judge(  # noqa: PLR0913 - one parameter an option
+    store: str,
+    *,
+    evaluator: str,
+    measure: tuple[str, ...],
+    rubric: tuple[Path, ...],
+    endpoint: str,
+    model: str,
+    temperature: float | None,
+    retries: int,
+    timeout: float,
+    input_price: float | None,
+    output_price: float | None,
+    **settings: Any,
+) -> None:
+    """Score rollouts with a model as the judge. The key is read from OPENAI_API_KEY."""
+    with expected_errors():
+        from otel_lightning.learner.judges.endpoint import Endpoint
+        from otel_lightning.learner.judges.judging import judge_rollouts
+
+        plan = _plan(store, _rubrics(measure, rubric), settings)
+        asked = Endpoint(endpoint, model, temperature, retries, timeout)
+        report = judge_rollouts(store, plan, _judge(evaluator, asked))
+    _tell(report, input_price, output_price)
+
+
+def _plan(store: str, rubrics: "tuple[Rubric, ...]", settings: dict[str, Any]) -> Any:
+    from otel_lightning.learner.judges.judging import Plan
+    from otel_lightning.learner.judges.record import Selection
+
+    return Plan(
+        rubrics=rubrics,
+        selection=Selection(settings["agent"], settings["limit"], settings["max_characters"]),
+        cache=settings["cache"] or Path(f"{store}.judge"),
+        samples=settings["samples"],
+        concurrency=settings["concurrency"],
+        retry_errors=settings["retry_errors"],
+    )
+
+
+def _rubrics(measures: tuple[str, ...], files: tuple[Path, ...]) -> "tuple[Rubric, ...]":
+    from otel_lightning.learner.errors import DataError
+    from otel_lightning.learner.judges.rubric import MEASURES, measure, read_rubric
+
+    names = dict.fromkeys(measures or (() if files else MEASURES))
+    rubrics = [*map(measure, names), *map(read_rubric, files)]
+    taken: set[str] = set()
+    for rubric in rubrics:
+        if rubric.name in taken:
+            raise DataError(f"Two rubrics are named '{rubric.name}'. Give one of them another.")
+        taken.add(rubric.name)
+    return tuple(rubrics)
+
+
+def _judge(evaluator: str, endpoint: "Endpoint") -> "Judge":
+    if evaluator == "azure":
+        from otel_lightning.learner.judges.azure import AzureJudge
+
+        return AzureJudge(endpoint)
+    from otel_lightning.learner.judges.endpoint import PromptJudge
+
+    return PromptJudge(endpoint)
+
+
+def _tell(report: "Report", input_price: float | None, output_price: float | None) -> None:
+    for tally in report.tallies:
+        mean = "" if tally.mean is None else f", mean {tally.mean:.4g} ({tally.scale})"
+        spread = "" if tally.mean_spread is None else f", mean spread {tally.mean_spread:.4g}"
+        click.echo(f"{tally.name}: {tally.judged} rollouts judged{mean}{spread}.")
+        if tally.errors:
+            click.echo(f"{tally.errors} without a score, such as: {tally.first_error}", err=True)
+    if report.without_text:
+        click.echo(f"{report.without_text} rollouts without text left out.")
+    usage = report.usage
+    click.echo(
+        f"{usage.asked} answers asked for, {usage.cached} known before. "
+        f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
+    )
+    if usage.without_count:
+        click.echo(f"{usage.without_count} answers came without a count of tokens.")
+    if input_price is not None or output_price is not None:
+        click.echo(f"Cost: {usage.cost(input_price or 0, output_price or 0):.4f}.")
+    if not any(tally.judged for tally in report.tallies):
+        raise click.ClickException(
+            "No rollout got a score. Try another --model, or ask again with --retry-errors."
+        )

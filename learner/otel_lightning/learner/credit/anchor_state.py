@@ -1,0 +1,32 @@
+"""Returns against those from the same state."""
+
+import numpy as np
+
+from otel_lightning.learner.credit.compare import compare
+from otel_lightning.learner.credit.discount import discounted
+from otel_lightning.learner.credit.steps import Floats, Options, Steps
+
+
+def anchor_state(steps: Steps, options: Options) -> Floats:
+    """Compare what followed each call with what followed others that saw the same.
+
+    A[i,t] = (G[i,t] - b) / s, where b and s are of all calls (j,k) of the task's rollouts with
+    state[j,k] = state[i,t], and G is the discounted return. A state that was seen once gives 0.
+    The paper has `baseline` mean, and `scale` std or none; its whole advantage is
+    `group+anchor_state`.
+
+    Args:
+        steps: The calls.
+        options: `gamma`, `baseline` and `scale`.
+
+    Returns:
+        The advantage of each call, shape [N].
+
+    Source:
+        Feng et al., Group-in-Group Policy Optimization (2025, arXiv:2505.10978), eq. 5 (returns),
+        6 (anchor state grouping), 7 (step relative advantages) and 8 (their sum).
+    """
+    returns = discounted(steps.rewards, steps.rollouts, options.gamma)
+    in_task = steps.tasks * (steps.states.max() + 1) + steps.states
+    _, groups = np.unique(in_task, return_inverse=True)
+    return compare(returns, groups, options)

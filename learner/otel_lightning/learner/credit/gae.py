@@ -1,0 +1,41 @@
+"""Generalized advantage estimation over the calls of a rollout."""
+
+import numpy as np
+
+from otel_lightning.learner.credit.discount import discounted
+from otel_lightning.learner.credit.steps import Floats, Options, Steps, first_of, ungrouped
+from otel_lightning.learner.credit.value import Values, fitted, leave_one_out
+
+
+def gae(steps: Steps, options: Options) -> Floats:
+    """Sum the discounted surprises that follow each call.
+
+    delta[t] = r[t] + gamma * V(s[t+1]) - V(s[t]); A[t] = delta[t] + gamma * lam * A[t+1].
+    After the last call V is 0 if the rollout terminated; if it was cut off, V is what the task is
+    still worth. With lam 1 this is G[t] - V(s[t]), with lam 0 delta[t]. With the value of the
+    other rollouts, one alone in its task has nothing to be compared with and gets 0.
+
+    Args:
+        steps: The calls.
+        options: `gamma`, `lam` and `value`.
+
+    Returns:
+        The advantage of each call, shape [N].
+
+    Source:
+        Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation
+        (2016, arXiv:1506.02438), eq. 16; Pardo et al., Time Limits in Reinforcement Learning (2018,
+        arXiv:1712.00378), for the bootstrap where a rollout was cut off.
+    """
+    returns = discounted(steps.rewards, steps.rollouts, options.gamma)
+    values = (fitted if options.value == "fitted" else leave_one_out)(returns, steps)
+    delta = steps.rewards + options.gamma * _following(values, steps) - values.at
+    advantages = discounted(delta, steps.rollouts, options.gamma * options.lam)
+    return advantages if options.value == "fitted" else np.where(ungrouped(steps), 0.0, advantages)
+
+
+def _following(values: Values, steps: Steps) -> Floats:
+    following = np.append(values.at[1:], 0.0)
+    last = np.append(first_of(steps.rollouts)[1:], len(following)) - 1
+    following[last] = np.where(steps.truncated[last], values.after, 0.0)
+    return following

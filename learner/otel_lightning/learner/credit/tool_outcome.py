@@ -1,0 +1,26 @@
+"""Rewards from what came of the tools that a call asked for."""
+
+from dataclasses import replace
+
+from otel_lightning.learner.credit.intermediate import intermediate
+from otel_lightning.learner.credit.steps import Floats, Options, Steps
+
+
+def tool_outcome(steps: Steps, options: Options) -> Floats:
+    """Reward each call for its tools' successes and fine it for their failures.
+
+    As `intermediate`, with e[t] + c * (successes[t] - failures[t]) in the place of e[t].
+
+    Args:
+        steps: The calls.
+        options: `tool_reward`, which is c, and `gamma`.
+
+    Returns:
+        The advantage of each call, shape [N].
+
+    Source:
+        Luo et al., Agent Lightning (2025, arXiv:2508.03680): Automatic Intermediate Rewarding,
+        which turns what is monitored, such as the status of tool calls, into rewards on the way.
+    """
+    rewarded = steps.rewards + options.tool_reward * steps.tools
+    return intermediate(replace(steps, rewards=rewarded), options)

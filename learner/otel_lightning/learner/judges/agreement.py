@@ -1,0 +1,189 @@
+"""How far two ratings of the same rollouts agree, all from their table of counts.
+
+Rows are the values of the judge, columns those of the labels, both rising; a cell counts the
+rollouts that got both.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.errors import DataError
+
+Counts = NDArray[np.float64]
+Values = NDArray[np.float64]
+RESAMPLES = 1000
+LEVELS = 500
+"""More different values than these are no scale, and their table would not fit."""
+
+
+class Estimate(NamedTuple):
+    """A statistic with its 95 % bootstrap interval; NaN where it is undefined."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+class Agreement(NamedTuple):
+    """What two ratings have in common."""
+
+    n: int
+    kappa: Estimate
+    weighted_kappa: Estimate
+    spearman: Estimate
+    kendall: Estimate
+
+
+def agree(judge: Sequence[float], labels: Sequence[float], seed: int = 0) -> Agreement:
+    """Compare two ratings of the same rollouts.
+
+    Where all labels are whole numbers, kappa takes a judge's mean as the nearest one, a half as
+    the greater, so that the two can be the same; the rank correlations take it as it is.
+
+    Args:
+        judge: What the judge gave each rollout, shape [N].
+        labels: What was given to the same rollouts, shape [N].
+        seed: Of the bootstrap, which draws rollouts with replacement.
+
+    Raises:
+        DataError: If there are fewer than two rollouts, or too many different values.
+
+    Example:
+        >>> found = agree([1, 2, 3, 3], [1, 2, 3, 2])
+        >>> found.n, round(found.kappa.value, 4)
+        (4, 0.6364)
+    """
+    if len(judge) < 2:  # noqa: PLR2004 - one rollout says nothing about agreement
+        raise DataError(f"Only {len(judge)} rollouts have both a score and a label. Label more.")
+    levels = np.unique(np.concatenate([judge, labels])).astype(np.float64)
+    if len(levels) > LEVELS:
+        raise DataError(f"{len(levels)} different values are too many to compare; round them.")
+    counts = cross(judge, labels, levels)
+    whole = bool(np.all(np.mod(labels, 1) == 0))
+    categories = np.floor(levels + 0.5) if whole else levels
+    drawn = np.array([_statistics(table, categories) for table in resampled(counts, seed)])
+    found = zip(_statistics(counts, categories), drawn.T, strict=True)
+    return Agreement(len(judge), *(_estimate(value, column) for value, column in found))
+
+
+def resampled(counts: Counts, seed: int) -> Iterator[Counts]:
+    """Draw as many rollouts as there are, with replacement, again and again."""
+    generator = np.random.default_rng(seed)
+    filled = np.nonzero(counts)
+    n = int(counts.sum())
+    for _ in range(RESAMPLES):
+        table = np.zeros_like(counts)
+        table[filled] = generator.multinomial(n, counts[filled] / n)
+        yield table
+
+
+def cross(rows: Sequence[float], columns: Sequence[float], levels: Values) -> Counts:
+    """Count how often each row's value came with each column's.
+
+    Args:
+        rows: The first rating, shape [N].
+        columns: The second, shape [N].
+        levels: The values that occur, rising, shape [K].
+
+    Returns:
+        The counts, shape [K, K].
+    """
+    counts = np.zeros((len(levels), len(levels)))
+    np.add.at(counts, (np.searchsorted(levels, rows), np.searchsorted(levels, columns)), 1)
+    return counts
+
+
+def cohen_kappa(counts: Counts, levels: Values | None = None) -> float:
+    """Compute Cohen's kappa: agreement beyond chance, 1 - sum(w o) / sum(w e).
+
+    Args:
+        counts: The table, shape [K, K].
+        levels: The value of each row and column, shape [K]: disagreement then weighs by the square
+            of its size. Without it all disagreement weighs alike.
+
+    Returns:
+        At most 1; 0 is chance; NaN if both ratings are the same constant.
+
+    Source:
+        Cohen, Weighted kappa, Psychological Bulletin 70 (1968), eq. 9; without weights Cohen,
+        Educational and Psychological Measurement 20 (1960), eq. 1.
+
+    Example:
+        >>> round(cohen_kappa(np.array([[20.0, 5.0], [10.0, 15.0]])), 6)
+        0.4
+    """
+    expected = np.outer(counts.sum(1), counts.sum(0)) / counts.sum()
+    alike = 1 - np.eye(len(counts))
+    weights = alike if levels is None else np.subtract.outer(levels, levels) ** 2
+    chance = float((weights * expected).sum())
+    return 1 - float((weights * counts).sum()) / chance if chance else np.nan
+
+
+def spearman_rho(counts: Counts) -> float:
+    """Compute Spearman's rank correlation, ties at the mean of their ranks.
+
+    Returns:
+        In [-1, 1]; NaN if one of the ratings is constant.
+
+    Source:
+        Kendall, Rank correlation methods (4th ed.), ch. 3.
+
+    Example:
+        >>> spearman_rho(np.eye(3))
+        1.0
+    """
+    rows, columns, middle = counts.sum(1), counts.sum(0), (counts.sum() + 1) / 2
+    x, y = _midranks(rows) - middle, _midranks(columns) - middle
+    variances = float((x**2 @ rows) * (y**2 @ columns))
+    return float(x @ counts @ y) / float(np.sqrt(variances)) if variances else np.nan
+
+
+def kendall_tau_b(counts: Counts) -> float:
+    """Compute Kendall's tau-b: pairs in the same order less those in the other, ties set off.
+
+    Returns:
+        In [-1, 1]; NaN if one of the ratings is constant.
+
+    Source:
+        Kendall, The treatment of ties in ranking problems, Biometrika 33 (1945).
+
+    Example:
+        >>> kendall_tau_b(np.eye(3)[::-1])
+        -1.0
+    """
+    concordant, discordant = _ordered(counts), _ordered(counts[:, ::-1])
+    untied = [_pairs(counts.sum()) - _pairs(counts.sum(axis)).sum() for axis in (0, 1)]
+    product = float(untied[0] * untied[1])
+    return (concordant - discordant) / float(np.sqrt(product)) if product else np.nan
+
+
+def _statistics(counts: Counts, categories: Values) -> tuple[float, float, float, float]:
+    levels = np.unique(categories)
+    fold = (categories[:, None] == levels).astype(np.float64)  # [K, levels]
+    folded = fold.T @ counts @ fold
+    kappas = cohen_kappa(folded), cohen_kappa(folded, levels)
+    return *kappas, spearman_rho(counts), kendall_tau_b(counts)
+
+
+def _estimate(value: float, drawn: Values) -> Estimate:
+    defined = drawn[np.isfinite(drawn)]
+    lower, upper = np.quantile(defined, [0.025, 0.975]) if defined.size else (np.nan, np.nan)
+    return Estimate(value, float(lower), float(upper))
+
+
+def _ordered(counts: Counts) -> float:
+    """Count the pairs of which one is greater in both ratings."""
+    greater = counts[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1]
+    return float((counts[:-1, :-1] * greater[1:, 1:]).sum())
+
+
+def _pairs(n: Values) -> Values:
+    return n * (n - 1) / 2
+
+
+def _midranks(counts: Values) -> Values:
+    ranks: Values = counts.cumsum() - (counts - 1) / 2
+    return ranks

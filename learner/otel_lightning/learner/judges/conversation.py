@@ -1,0 +1,98 @@
+"""The model calls of a rollout as one conversation, in which nothing stands twice.
+
+Each call repeats the messages before it, so a message is shown when a call holds it more often
+than it was shown so far. What a model answered is shown once: as its output, not again as input.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Row = Mapping[str, Any]
+Part = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One message of the conversation; `parts` in the form of OpenTelemetry's GenAI conventions."""
+
+    role: str
+    parts: tuple[Part, ...]
+    agent: str | None = None
+
+
+@dataclass(slots=True)
+class _Shown:
+    ever: Counter[str] = field(default_factory=Counter)
+    here: Counter[str] = field(default_factory=Counter)
+
+    def is_new(self, message: Mapping[str, Any]) -> bool:
+        mark = _mark(message)
+        self.here[mark] += 1
+        new = self.here[mark] > self.ever[mark]
+        self.ever[mark] = max(self.ever[mark], self.here[mark])
+        return new
+
+
+def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
+    """Put the calls of one rollout into one conversation.
+
+    Args:
+        calls: Columns span_id, agent_name, input_messages, output_messages, content, error_type
+            and error_message, in the order of their steps; messages as JSON text.
+        tools: Columns llm_span_id, tool_call_id, name, result, error_type and source of its tool
+            calls. Those of which the messages tell are left to the messages.
+    """
+    told = {part.get("id") for call in calls for part in _responses(call)}
+    results: dict[str | None, list[Turn]] = defaultdict(list)
+    for tool in tools:
+        if tool["source"] == "span" and (tool["tool_call_id"] or "") not in told:
+            results[tool["llm_span_id"]].append(_tool_turn(tool))
+    shown = _Shown()
+    turns = [turn for call in calls for turn in [*_turns(call, shown), *results[call["span_id"]]]]
+    return turns + results[None]
+
+
+def _turns(call: Row, shown: _Shown) -> Iterator[Turn]:
+    shown.here.clear()
+    for message in _messages(call["input_messages"]):
+        if shown.is_new(message):
+            yield Turn(message["role"], tuple(message.get("parts") or ()))
+    if call["content"] in ("truncated", "redacted"):
+        yield _note(f"the trace holds this model call's messages only {call['content']}", call)
+    for message in _messages(call["output_messages"])[:1]:
+        if shown.is_new(message):
+            yield Turn("assistant", tuple(message.get("parts") or ()), call["agent_name"])
+    if call["error_type"]:
+        yield _note(f"the model call failed: {call['error_type']} {call['error_message']}", call)
+
+
+def _note(text: str, call: Row) -> Turn:
+    return Turn("note", ({"type": "text", "content": text},), call["agent_name"])
+
+
+def _tool_turn(tool: Row) -> Turn:
+    result = tool["error_type"] if tool["result"] is None else json.loads(tool["result"])
+    response = {"type": "tool_call_response", "id": tool["tool_call_id"], "response": result}
+    return Turn("tool", ({**response, "name": tool["name"]},))
+
+
+def _responses(call: Row) -> Iterator[Part]:
+    for message in _messages(call["input_messages"]):
+        yield from (p for p in message.get("parts") or () if p.get("type") == "tool_call_response")
+
+
+def _messages(text: str | None) -> list[dict[str, Any]]:
+    return json.loads(text) if text else []
+
+
+def _mark(message: Mapping[str, Any]) -> str:
+    """Say what makes two messages the same one, however a provider repeats them."""
+    parts = [
+        (part.get("name"), part.get("content") or part.get("arguments") or part.get("response"))
+        for part in message.get("parts") or ()
+        if part.get("type") != "reasoning"  # not sent back by most
+    ]
+    return json.dumps([message["role"], parts], sort_keys=True)

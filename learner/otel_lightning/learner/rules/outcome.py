@@ -1,0 +1,84 @@
+"""What comes of a rule: scores, and what it left out, named and counted."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import polars as pl
+
+SHOWN = 3
+SCORE_COLUMNS: dict[str, pl.DataType] = {
+    "rollout_id": pl.String(),
+    "span_id": pl.String(),
+    "name": pl.String(),
+    "value": pl.Float64(),
+    "label": pl.String(),
+    "explanation": pl.String(),
+}
+JUDGED = ["rollout_id", "span_id"]
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Rollouts (or calls, as `rollout/span`) that a rule gives no score, and why."""
+
+    reason: str
+    what: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = len(self.what) - SHOWN
+        named = ", ".join(self.what[:SHOWN]) + (f" and {more} more" if more > 0 else "")
+        return f"{len(self.what)} left out: {self.reason} ({named})."
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """The scores of a rule, in the columns of `SCORE_COLUMNS`, and what it left out."""
+
+    scores: pl.DataFrame
+    left_out: tuple[Exclusion, ...] = ()
+
+
+def checked(scored: Scored, calls: pl.DataFrame) -> Scored:
+    """Keep the scores that are finite numbers, one a name, of rollouts and calls that are stored.
+
+    Args:
+        scored: What a rule gave.
+        calls: Columns rollout_id and span_id of every stored call.
+
+    Returns:
+        What may be written; all else is left out by name.
+    """
+    scores = scored.scores.with_columns(reason=_reason(scored.scores, calls))
+    kept = scores.filter(pl.col("reason").is_null()).drop("reason").unique(maintain_order=True)
+    clashes = pl.struct(*JUDGED, "name").is_duplicated()
+    contradictory = kept.filter(clashes).with_columns(reason=pl.lit("several different scores"))
+    dropped = pl.concat([scores.filter(pl.col("reason").is_not_null()), contradictory])
+    return Scored(kept.filter(~clashes), (*scored.left_out, *_exclusions(dropped)))
+
+
+def _reason(scores: pl.DataFrame, calls: pl.DataFrame) -> pl.Series:
+    rollouts = calls.select("rollout_id", is_stored=True).unique()
+    pairs = calls.select(*JUDGED, is_call=True).unique()
+    return (
+        scores.join(rollouts, on="rollout_id", how="left", maintain_order="left")
+        .join(pairs, on=JUDGED, how="left", maintain_order="left")
+        .select(
+            pl.when(pl.col("is_stored").is_null())
+            .then(pl.lit("no such rollout is stored"))
+            .when(pl.col("span_id").is_not_null() & pl.col("is_call").is_null())
+            .then(pl.lit("not a call of its rollout"))
+            .when(pl.col("value").is_null())
+            .then(pl.lit("no score"))
+            .when(~pl.col("value").is_finite())
+            .then(pl.format("the score is {}", "value"))
+        )
+        .to_series()
+    )
+
+
+def _exclusions(dropped: pl.DataFrame) -> Iterator[Exclusion]:
+    rollout = pl.col("rollout_id").fill_null("NULL")
+    what = pl.concat_str(rollout, "span_id", separator="/", ignore_nulls=True)
+    named = dropped.select("reason", what=what).unique(maintain_order=True)
+    for (reason,), group in named.group_by(["reason"], maintain_order=True):
+        yield Exclusion(str(reason), tuple(group["what"]))

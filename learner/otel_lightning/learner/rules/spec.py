@@ -1,0 +1,96 @@
+"""A rule as a user names it: `FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`."""
+
+import re
+import tomllib
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.learner.errors import DataError
+
+SUFFIXES = (".py", ".sql", ".toml")
+NAME = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A rule: where it is written, what it says, and the name of the rewards that it gives."""
+
+    path: Path
+    text: str
+    name: str
+    function: str | None = None
+
+    @property
+    def spec(self) -> str:
+        """The rule as its user named it."""
+        return f"{self.path}:{self.function}" if self.function else str(self.path)
+
+    @property
+    def prefix(self) -> str:
+        """What the source of each of its scores begins with."""
+        return f"rule:{self.name}"
+
+    @property
+    def source(self) -> str:
+        """The source of its scores; it changes whenever the rule does."""
+        said = "\x1f".join((self.path.suffix, self.function or "", self.text))
+        return f"{self.prefix}@{sha256(said.encode()).hexdigest()[:12]}"
+
+
+def is_spec(text: str | None) -> bool:
+    """Tell a rule from the name of rewards that are there.
+
+    Example:
+        >>> is_spec("rewards.py:grade"), is_spec("grade.sql"), is_spec("task_success")
+        (True, True, False)
+    """
+    return text is not None and _split(text)[0].endswith(SUFFIXES)
+
+
+def read_rule(spec: str) -> Rule:
+    """Read the file of a rule.
+
+    Raises:
+        DataError: If there is no such file, it names no function, or its name cannot be one.
+    """
+    file, function = _split(spec)
+    path = Path(file)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"The rule '{file}' cannot be read ({error}). Give --reward FILE.py:FUNCTION, "
+            "FILE.sql or FILE.toml."
+        ) from error
+    if path.suffix == ".py" and not function:
+        raise DataError(f"'{spec}' names no function. Write --reward {spec}:FUNCTION.")
+    name = function or (_parse(path, text).get("name") if path.suffix == ".toml" else None)
+    return Rule(path, text, _checked(path.stem if name is None else name, spec), function)
+
+
+def read_toml(rule: Rule) -> dict[str, Any]:
+    """Read the settings of a rule written in TOML."""
+    return _parse(rule.path, rule.text)
+
+
+def _split(spec: str) -> tuple[str, str | None]:
+    file, colon, function = spec.rpartition(":")
+    return (file, function) if colon and file.endswith(".py") else (spec, None)
+
+
+def _parse(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{path}: not TOML: {error}.") from error
+
+
+def _checked(name: object, spec: str) -> str:
+    if isinstance(name, str) and NAME.fullmatch(name):
+        return name
+    raise DataError(
+        f"The rule '{spec}' would give rewards named '{name}'. A name has letters, digits, '_' "
+        "and '-' only: rename the file, or set `name` in a TOML file."
+    )

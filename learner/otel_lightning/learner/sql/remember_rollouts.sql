@@ -1,0 +1,8 @@
+-- Once their rows are written: a run that dies before this builds them again.
+BEGIN;
+DELETE FROM transition_rollouts WHERE task_hash IN (SELECT task_hash FROM changed_tasks);
+INSERT INTO transition_rollouts BY NAME
+SELECT rollout_id, task_hash, usable_calls, failed_calls, context_calls, excluded, fingerprint
+FROM staged_rollouts
+WHERE task_hash IN (SELECT task_hash FROM changed_tasks);
+COMMIT

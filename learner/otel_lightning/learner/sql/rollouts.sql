@@ -1,1 +1,0 @@
-SELECT rollout_id, task_id, outcome FROM rollouts WHERE rollout_id IS NOT NULL

@@ -1,0 +1,5 @@
+-- What a score may be about, and the trace of it.
+SELECT rollout_id, span_id, min(trace_id) AS trace_id
+FROM llm_calls
+WHERE rollout_id IS NOT NULL AND step IS NOT NULL
+GROUP BY ALL

@@ -1,0 +1,1 @@
+SELECT rollout_id, task_hash FROM staged_rollouts

@@ -1,0 +1,295 @@
+"""What transitions cost, beside agentlightning 0.3 and from 10 thousand spans to 20 million.
+
+Run it with `make bench-transitions`. CPU seconds are the measure that survives a shared machine.
+
+Side by side, one thread each: traces of 12 spans as agentlightning's tracer writes them (five calls
+with 2 KB of messages, four tools, a retrieval, a reward), once through its `TracerTraceToTriplet`
+in an environment of its own, once received, stored, derived (not counted) and made into
+transitions.
+
+By size: stores whose derived tables were filled by SQL, see `FILL`, each in a process of its own,
+so that the peak of memory is its own. Four rollouts a task, five calls a rollout.
+"""
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+from otel_lightning.collector.loader import Request, load
+from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.staging import BOUNDS
+from otel_lightning.learner.transitions import Settings, make_transitions
+
+HERE = Path(__file__).parent
+PEER = "agentlightning==0.3.0"
+ENVIRONMENT = HERE.parents[1] / ".cache" / PEER.replace("==", "-")
+SIZES = (10_000, 100_000, 1_000_000, 20_000_000)
+SPANS_A_TRACE = 12
+TRACES_AT_ONCE = 24_576
+START, STEP = 1_800_000_000, 0.001
+WORDS = [f"word{number}" for number in range(5_000)]
+SCHEMA = '{"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}'
+RANDOM = random.Random(1)  # noqa: S311 - text, not a secret
+
+FILL = """
+    INSERT INTO llm_calls BY NAME
+    SELECT
+        md5('trace' || t) AS trace_id, substr(md5('span' || n), 1, 16) AS span_id,
+        trace_id AS rollout_id, k::INTEGER AS step, 'agent-' || (k % 3) AS agent_name,
+        make_timestamp_ns(1800000000000000000 + n * 1000000) AS start_time,
+        make_timestamp_ns(1800000000000000000 + n * 1000000 + 500000) AS end_time,
+        if(k = 4, 'stop', 'tool_calls') AS finish_reason, 'chat' AS operation,
+        '[{{"role":"assistant","parts":[{{"type":"text","content":"' || md5('text' || n)
+            || '"}}]}}]' AS output_messages,
+        sha256('state' || (t // 4) || '.' || k) AS state_hash
+    FROM (SELECT range AS n, range // 5 AS t, range % 5 AS k FROM range({first} * 5, {last} * 5));
+    INSERT INTO tool_calls BY NAME
+    SELECT
+        md5('trace' || t) AS trace_id, substr(md5('tool' || n), 1, 16) AS span_id,
+        trace_id AS rollout_id, substr(md5('span' || (t * 5 + k)), 1, 16) AS llm_span_id,
+        'call-' || n AS tool_call_id, 'search' AS name, if(n % 9 = 0, 'timeout', NULL) AS error_type
+    FROM (SELECT range AS n, range // 4 AS t, range % 4 AS k FROM range({first} * 4, {last} * 4));
+    INSERT INTO reward_events BY NAME
+    SELECT
+        md5('reward' || t) AS reward_id, md5('trace' || t) AS trace_id, trace_id AS rollout_id,
+        substr(md5('judge' || t), 1, 16) AS span_id, 'solved' AS name, (t % 11) / 10 AS value,
+        'span' AS source, make_timestamp_ns(1800000000000000000 + (t * 5 + 5) * 1000000) AS "time"
+    FROM (SELECT range AS t FROM range({first}, {last}));
+    INSERT INTO rollout_tasks
+    SELECT md5('trace' || t), 'task-' || (t // 4)
+    FROM (SELECT range AS t FROM range({first}, {last}))
+"""
+
+
+def words(size: int) -> str:
+    return " ".join(RANDOM.choices(WORDS, k=size // 8))
+
+
+def trace(number: int) -> list[dict[str, Any]]:
+    """One trace as agentlightning's span model takes it."""
+    kinds = ["agent", *["call"] * 5, *["tool"] * 4, "retrieval", "reward"]
+    root = f"{number * SPANS_A_TRACE + 1:016x}"
+    spans = []
+    for place, kind in enumerate(kinds):
+        begun = START + (number * SPANS_A_TRACE + place) * STEP
+        spans.append(
+            {
+                "name": NAMES.get(kind, kind),
+                "trace_id": f"{number + 1:032x}",
+                "span_id": f"{number * SPANS_A_TRACE + place + 1:016x}",
+                "parent_id": root if place else None,
+                "start_time": begun,
+                "end_time": begun + (STEP * SPANS_A_TRACE if kind == "agent" else STEP / 2),
+                "attributes": ATTRIBUTES[kind](number * SPANS_A_TRACE + place),
+            }
+        )
+    return spans
+
+
+def call(number: int) -> dict[str, Any]:
+    """The attributes of a call behind two tools, as tests/data/agentlightning has them recorded."""
+    tools = [
+        {"id": f"call-{number}-{i}", "name": name, "arguments": json.dumps({"q": words(40)})}
+        for i, name in enumerate(("search", "order"))
+    ]
+    prompt: list[dict[str, Any]] = [
+        {"role": "system", "content": words(250)},
+        {"role": "user", "content": words(250)},
+        {"role": "assistant", "tool_calls": tools},
+        *({"role": "tool", "content": words(450), "tool_call_id": tool["id"]} for tool in tools),
+    ]
+    answer = {"finish_reason": "stop", "role": "assistant", "content": words(450)}
+    return flat(
+        {
+            "request": {
+                "type": "chat",
+                "model": "qwen3-8b",
+                "streaming": "false",
+                "functions": [
+                    {"name": tool["name"], "description": "A tool.", "parameters": SCHEMA}
+                    for tool in tools
+                ],
+            },
+            "system": "OpenAI",
+            "prompt": prompt,
+            "completion": [answer],
+            "response": {"id": f"chatcmpl-{number}", "model": "qwen3-8b"},
+            "openai": {"system_fingerprint": "fp"},
+            "usage": {"total_tokens": 490, "prompt_tokens": 380, "completion_tokens": 110},
+        },
+        "gen_ai",
+    )
+
+
+def flat(value: Any, key: str) -> dict[str, Any]:
+    """Write nested values as attributes: `gen_ai.prompt.0.role`."""
+    if not isinstance(value, dict | list):
+        return {key: value}
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    return {k: v for name, part in parts for k, v in flat(part, f"{key}.{name}").items()}
+
+
+NAMES = {
+    "call": "openai.chat.completion",
+    "tool": "search.tool",
+    "reward": "agentlightning.annotation",
+}
+ATTRIBUTES: dict[str, Callable[[int], dict[str, Any]]] = {
+    "agent": lambda _: {"agentops.span.kind": "agent", "operation.name": "support"},
+    "call": call,
+    "tool": lambda _: {"agentops.span.kind": "tool", "tool.name": "search", "q": words(60)},
+    "retrieval": lambda _: {"hits": words(220)},
+    "reward": lambda number: {
+        "agentlightning.reward.0.name": "primary",
+        "agentlightning.reward.0.value": (number % 11) / 10,
+    },
+}
+
+
+def otlp(spans: list[dict[str, Any]]) -> Iterator[Span]:
+    for made in spans:
+        sent = Span(
+            trace_id=bytes.fromhex(made["trace_id"]),
+            span_id=bytes.fromhex(made["span_id"]),
+            parent_span_id=bytes.fromhex(made["parent_id"] or ""),
+            name=made["name"],
+            start_time_unix_nano=int(made["start_time"] * 1e9),
+            end_time_unix_nano=int(made["end_time"] * 1e9),
+        )
+        for key, value in made["attributes"].items():
+            kind = {int: "int_value", float: "double_value"}.get(type(value), "string_value")
+            setattr(sent.attributes.add(key=key).value, kind, value)
+        yield sent
+
+
+def write_traces(traces: int, folder: Path) -> None:
+    """Write the same traces for both: a file of lines, and a store that has derived them."""
+    with (folder / "traces.jsonl").open("w") as file, open_store(folder / "t.duckdb") as store:
+        for first in range(0, traces, 400):
+            request = ExportTraceServiceRequest()
+            scope = request.resource_spans.add().scope_spans.add()
+            for number in range(first, min(first + 400, traces)):
+                spans = trace(number)
+                file.write(json.dumps(spans) + "\n")
+                scope.spans.extend(otlp(spans))
+            body = Request("traces", START * 10**9, request.SerializeToString())
+            load(store, [body], dead_letters=folder)
+        while refresh(store):
+            pass
+
+
+def fill(spans: int, path: Path) -> None:
+    """Make a store of so many spans by SQL."""
+    traces = spans // SPANS_A_TRACE
+    with open_store(path) as store:
+        for first in range(0, traces, TRACES_AT_ONCE):
+            last = min(first + TRACES_AT_ONCE, traces)
+            store.execute(FILL.format(first=first, last=last))
+
+
+def measure(path: Path, parquet: str) -> None:
+    """Make the transitions of a store, and where asked write them with their text to a file."""
+    with tempfile.TemporaryDirectory() as folder:  # the first run imports: not what is measured
+        fill(120, Path(folder) / "t.duckdb")
+        make_transitions(f"{folder}/t.duckdb", Settings())
+    begun = os.times()
+    summary = make_transitions(str(path), Settings(credit="group"), rebuild=True)
+    if parquet:
+        with open_store(path, create=False) as store:
+            store.execute(BOUNDS)
+            form = "FORMAT parquet, COMPRESSION lz4_raw"
+            store.execute(f"COPY (FROM transitions) TO '{parquet}' ({form})")
+    ended = os.times()
+    seconds = ended.user + ended.system - begun.user - begun.system
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"rows": summary.transitions, "seconds": seconds, "peak": peak}))
+
+
+def peer(folder: Path) -> dict[str, float]:
+    """Measure agentlightning, in an environment that is made when it is first needed."""
+    python = ENVIRONMENT / "bin" / "python"
+    if not python.exists():
+        venv.create(ENVIRONMENT, with_pip=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", PEER], check=True)
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network when imported
+    return answer([str(python), str(HERE / "triplets.py"), str(folder / "traces.jsonl")])
+
+
+def answer(command: list[str]) -> dict[str, float]:
+    """Run a measurement in a process of its own and read the JSON on its last line."""
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return result
+
+
+def ours(path: Path, parquet: str = "") -> dict[str, float]:
+    os.environ["POLARS_MAX_THREADS"] = "1"
+    return answer([sys.executable, __file__, "--measure", str(path), "--parquet", parquet])
+
+
+def side_by_side(traces: int) -> None:
+    spans = traces * SPANS_A_TRACE
+    with tempfile.TemporaryDirectory() as folder:
+        write_traces(traces, Path(folder))
+        store = Path(folder) / "t.duckdb"
+        theirs = peer(Path(folder))
+        rows = {
+            f"{PEER} TracerTraceToTriplet": theirs,
+            "transitions, narrow": ours(store),
+            "transitions, with all text to Parquet": ours(store, f"{folder}/t.parquet"),
+        }
+    print(f"\n{spans:,} spans, the same for all\n")
+    print("| work | rows | CPU s | spans a CPU-s | rows a CPU-s | times as many rows |")
+    print("|---|---|---|---|---|---|")
+    slowest = theirs["rows"] / theirs["seconds"]
+    for name, row in rows.items():
+        rate, seconds = row["rows"] / row["seconds"], row["seconds"]
+        cells = f"{row['rows']:,} | {seconds:.2f} | {spans / seconds:,.0f} | {rate:,.0f}"
+        print(f"| {name} | {cells} | {rate / slowest:.1f} |")
+
+
+def by_size(largest: int) -> None:
+    print("\n| spans | transitions | CPU s | CPU-µs a span | spans a CPU-s | peak MB |")
+    print("|---|---|---|---|---|---|")
+    for spans in SIZES:
+        if spans > largest:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "t.duckdb"
+            fill(spans, path)
+            row = ours(path)
+        seconds = row["seconds"]
+        cells = f"{seconds:.2f} | {1e6 * seconds / spans:.1f} | {spans / seconds:,.0f}"
+        print(f"| {spans:,} | {row['rows']:,} | {cells} | {row['peak']:,.0f} |", flush=True)
+
+
+def main() -> None:
+    """Measure one store if asked to, else print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=int, default=20_000)
+    parser.add_argument("--largest", type=int, default=SIZES[-1])
+    parser.add_argument("--measure", type=Path)
+    parser.add_argument("--parquet", default="")
+    asked = parser.parse_args()
+    if asked.measure:
+        measure(asked.measure, asked.parquet)
+        return
+    side_by_side(asked.traces)
+    by_size(asked.largest)
+
+
+if __name__ == "__main__":
+    main()
