@@ -175,8 +175,15 @@ def test_export_with_nothing_to_write_says_why_and_leaves_no_file(learned: "Trac
     said = ["--store", str(learned.path), "--form", "trl-sft", "--output", str(output)]
     result = CliRunner().invoke(cli, ["export", *said, "--threshold", "99"])
     assert result.exit_code == 1
-    assert "lower --threshold" in result.output
+    assert "Lower --threshold" in result.output
     assert not list(learned.path.parent.glob("*none*"))
+
+
+def test_export_without_a_pair_says_what_pairs_are(learned: "Traces") -> None:
+    said = ["--store", str(learned.path), "--form", "trl-dpo", "--output", "none.parquet"]
+    result = CliRunner().invoke(cli, ["export", *said, "--threshold", "99"])
+    assert result.exit_code == 1
+    assert "No two different answers to one prompt" in result.output
 
 
 def test_export_to_an_unknown_kind_of_file_is_refused(learned: "Traces") -> None:

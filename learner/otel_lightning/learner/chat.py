@@ -18,10 +18,18 @@ def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def chat_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Turn tool definitions into those that chat templates read."""
-    return [
-        tool if "function" in tool else {"type": "function", "function": tool} for tool in tools
-    ]
+    """Turn tool definitions into those that chat templates read.
+
+    Example:
+        >>> chat_tools([{"type": "function", "name": "lookup"}])
+        [{'type': 'function', 'function': {'name': 'lookup'}}]
+    """
+    return [tool if "function" in tool else _function(tool) for tool in tools]
+
+
+def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+    described = {key: value for key, value in tool.items() if key != "type"}
+    return {"type": "function", "function": described}
 
 
 def _chat(message: Message) -> list[dict[str, Any]]:

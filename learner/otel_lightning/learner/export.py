@@ -57,7 +57,7 @@ def export(store: str, form: Format, output: Path, *, split: str, threshold: flo
         with open_store(store, create=False) as opened, writer(staging, form) as write:
             done = _write_all(_read(opened, form, split, threshold), form, write)
         if not done.rows:
-            raise DataError(_nothing(done, split, threshold))
+            raise DataError(_nothing(form, done, split, threshold))
         staging.replace(output)
     finally:
         staging.unlink(missing_ok=True)
@@ -88,16 +88,14 @@ def _write_all(batches: Iterator[pa.RecordBatch], form: Format, write: Write) ->
     return Exported(rows, left_out)
 
 
-def _nothing(done: Exported, split: str, threshold: float) -> str:
+def _nothing(form: Format, done: Exported, split: str, threshold: float) -> str:
     if done.left_out:
         return (
             f"None of {done.left_out} rows has the text that this format needs. Record message "
             "content in the agent, or choose a format that takes token ids."
         )
-    return (
-        f"No transition of split '{split}' is above {threshold:g}. Build transitions with "
-        "`lightning-learn transitions`, lower --threshold, or choose another --split."
-    )
+    said = form.empty.format(split=split, threshold=threshold)
+    return f"{said} Transitions are built by `lightning-learn transitions`."
 
 
 @contextmanager

@@ -8,7 +8,14 @@ import json
 from typing import Any
 
 from otel_lightning.learner.chat import chat_tools
-from otel_lightning.learner.exports.rows import MESSAGES, Format, Row, answer_of, prompt_of
+from otel_lightning.learner.exports.rows import (
+    MESSAGES,
+    NOTHING_ABOVE,
+    Format,
+    Row,
+    answer_of,
+    prompt_of,
+)
 
 
 def row(source: Row) -> dict[str, Any] | None:
@@ -44,4 +51,5 @@ FORMAT = Format(
     row=row,
     columns={"messages": MESSAGES, "tools": MESSAGES},
     above_threshold=True,
+    empty=NOTHING_ABOVE,
 )

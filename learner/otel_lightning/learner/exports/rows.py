@@ -21,6 +21,7 @@ ORIGIN: dict[str, pa.DataType] = {
     "advantage": pa.float64(),
 }
 """Where a row comes from, and what it earned."""
+NOTHING_ABOVE = "No advantage in split '{split}' is above {threshold:g}. Lower --threshold."
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Format:
         row: Turns a source row into a row of the export; None if it lacks what the format needs.
         columns: The export's columns and their Arrow types.
         above_threshold: Whether only advantages above the threshold are exported.
+        empty: What to say where there is no row; `{split}` and `{threshold}` are put in.
     """
 
     summary: str
@@ -40,6 +42,7 @@ class Format:
     row: Callable[[Row], dict[str, Any] | None]
     columns: Mapping[str, pa.DataType]
     above_threshold: bool = False
+    empty: str = "Split '{split}' has no transitions."
 
 
 def origin(row: Row) -> dict[str, Any]:

@@ -42,4 +42,9 @@ FORMAT = Format(
         "task_id": pa.utf8(),
         "margin": pa.float64(),
     },
+    empty=(
+        "No two different answers to one prompt in split '{split}' differ by more than "
+        "{threshold:g} in their advantage. Collect several rollouts a task, or use trl-kto, "
+        "which needs no pairs."
+    ),
 )

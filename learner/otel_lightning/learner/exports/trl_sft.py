@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from otel_lightning.learner.exports.rows import (
     MESSAGES,
+    NOTHING_ABOVE,
     ORIGIN,
     Format,
     Row,
@@ -31,4 +32,5 @@ FORMAT = Format(
     row=row,
     columns={"prompt": MESSAGES, "completion": MESSAGES, "tools": pa.utf8()} | ORIGIN,
     above_threshold=True,
+    empty=NOTHING_ABOVE,
 )
