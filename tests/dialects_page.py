@@ -49,6 +49,8 @@ carry them; the instrumentation that comes with this project adds both to any of
 - Arms, rewards and rollout ids do not depend on the dialect: they are events and attributes of \
 their own.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
+- Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
+`observed`, whatever the prefix.
 """
 
 

@@ -145,6 +145,20 @@ def test_events_that_hold_a_whole_message_in_one_attribute_are_read() -> None:
     assert_read(only_call(span(BARE, events=events)))
 
 
+def test_events_and_tools_that_one_attribute_lists_are_read() -> None:
+    told = [
+        {"event.name": "gen_ai.user.message", "role": "user", "content": "Hi"},
+        {"event.name": "gen_ai.choice", "index": 0, "message": {"content": "Hello"}},
+    ]
+    offered = {"function_tools": [{"name": "add", "parameters_json_schema": {}}]}
+    call = only_call(span({**BARE, "events": told, "model_request_parameters": offered}))
+    assert_read(call)
+    assert call.tool_definitions == [{"type": "function", "name": "add"}]
+    ran = {"gen_ai.tool.name": "add", "gen_ai.tool.call.id": "c1", "tool_response": "5"}
+    (tool,) = derive([span({**ran, "tool_arguments": {"a": 2}})], []).tool_calls
+    assert (tool.name, tool.tool_call_id, tool.arguments, tool.result) == ("add", "c1", {"a": 2}, 5)
+
+
 def test_gemini_declares_several_tools_at_once() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
     declared = [
@@ -276,6 +290,25 @@ def test_the_model_asked_for_is_the_echoed_one_unless_the_answer_names_its_own()
     assert (call.request_model, call.response_model) == ("m", "m-1")
 
 
+@pytest.mark.parametrize(
+    ("sent", "call_id"),
+    [
+        ([{"role": "tool", "content": "5", "tool_call_id": "c1"}], "c1"),
+        ([[{"role": "tool", "content": "5", "tool_call_id": "c1"}]], "c1"),
+        (["ChatMessage(role='tool', content='5')"], None),
+    ],
+    ids=["a request's messages", "LangChain's batch of one", "what Python prints"],
+)
+def test_ids_that_flattened_messages_lack_are_taken_from_the_request(
+    sent: list[Any], call_id: str | None
+) -> None:
+    flat = "llm.input_messages.0.message."
+    given = {"openinference.span.kind": "LLM", "input.value": {"messages": sent}}
+    call = only_call(span({**given, f"{flat}role": "tool", f"{flat}content": "5"}))
+    (part,) = [part for message in call.input_messages or [] for part in message["parts"]]
+    assert (part["id"], part["response"]) == (call_id, "5")
+
+
 def test_early_langchain_tool_spans_are_read_from_pythons_spelling() -> None:
     tool = {
         "openinference.span.kind": "TOOL",
@@ -299,3 +332,47 @@ def test_a_tools_result_is_taken_out_of_the_record_of_its_run() -> None:
         },
     ]
     assert [derive([span(tool)], []).tool_calls[0].result for tool in tools] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        chat([QUESTION], ANSWER),
+        {
+            "ai.operationId": "ai.generateText.doGenerate",
+            "ai.prompt.messages": [{"role": "user", "content": "Hi"}],
+            "ai.response.text": "Hello",
+        },
+    ],
+    ids=["the conventions", "the AI SDK"],
+)
+def test_a_spans_own_keys_win_over_those_that_a_processor_added(own: dict[str, Any]) -> None:
+    assert_read(only_call(span({**own, "openinference.span.kind": "LLM", "output.value": "cut"})))
+
+
+def test_no_tokens_read_means_that_nobody_counted() -> None:
+    zeros = {"gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 0}
+    call = only_call(span(chat([QUESTION], ANSWER, zeros)))
+    assert (call.input_tokens, call.output_tokens) == (None, None)
+
+
+def test_langfuse_counts_cached_and_reasoning_tokens_apart() -> None:
+    details = {
+        "input": 34, "input_cached_tokens": 4, "output": 10, "output_reasoning_tokens": 2,
+        "total": 50,
+    }  # fmt: skip
+    kind = {"langfuse.observation.type": "generation"}
+    call = only_call(span({**kind, "langfuse.observation.usage_details": details}))
+    assert (call.input_tokens, call.output_tokens) == (38, 12)
+    assert (call.cached_input_tokens, call.reasoning_tokens) == (4, 2)
+
+
+def test_a_haystack_generator_is_a_call_even_if_its_content_is_not_traced() -> None:
+    kind = {"haystack.component.type": "OpenAIGenerator"}
+    reply = {"replies": ["Hello"], "meta": [{"model": "m-1", "finish_reason": "stop"}]}
+    traced = {"haystack.component.input": {"prompt": "Hi"}, "haystack.component.output": reply}
+    call = only_call(span({**kind, **traced}))
+    assert_read(call)
+    assert (call.response_model, call.finish_reason) == ("m-1", "stop")
+    assert only_call(span(kind)).content == "absent"
+    assert not derive([span({"haystack.component.type": "ToolInvoker"})], []).llm_calls

@@ -168,7 +168,8 @@ def keys(found: Reading) -> Iterable[tuple[str, str]]:
         tied += [(call.trace_id, f"history:{end}") for end in (*past.begins, *past.ends)]
         named = (call.response_id, call.request_params.get("previous_response_id"))
         tied += [(call.trace_id, f"response:{name}") for name in named if name]
-        tied += [(call.trace_id, key) for key in duplicates.keys(call, past.saw)]
+        if not call.parent_span_id:
+            tied += [(call.trace_id, key) for key in duplicates.keys(call, past.saw)]
     return dict.fromkeys(tied)
 
 

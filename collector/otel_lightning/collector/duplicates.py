@@ -160,16 +160,18 @@ def keys(call: LlmCall, saw: str | None) -> Iterator[str]:
     """Yield the keys by which the traces of one call's records find each other.
 
     Args:
-        call: A call as one span records it.
+        call: A call as one span without a parent records it.
         saw: The hash of what the model saw, if that is known.
     """
-    if call.parent_span_id:
-        return
     if failed := failure(call):
         yield f"failure:{failed}"
-    elif saw and call.operation != "embeddings":
-        if _took_no_time(call) or not _is_answered(call):
-            yield f"answer:{saw}"
+    elif saw and call.operation != "embeddings" and _is_half(call):
+        yield f"answer:{saw}"
+
+
+def _is_half(call: LlmCall) -> bool:
+    """Tell whether a call's answer may have come as another span, or be that span."""
+    return _took_no_time(call) or not _is_answered(call)
 
 
 def _join_failures(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:

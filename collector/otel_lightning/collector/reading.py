@@ -216,6 +216,8 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         cut: Whether one of those is known to have been cut.
     """
     outputs = call.output_messages or []
+    if call.input_tokens == 0:  # a model always reads something: nothing was counted
+        call.input_tokens, call.output_tokens = None, call.output_tokens or None
     if call.finish_reason is None:
         said = (message["finish_reason"] for message in outputs if "finish_reason" in message)
         call.finish_reason = next(said, None)
@@ -280,7 +282,8 @@ def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    body = tool.get("function") or tool.get("toolSpec") or tool
+    inside = (tool.get(key) for key in ("function", "toolSpec"))
+    body = next((value for value in inside if isinstance(value, Mapping)), tool)
     flat = {"type": "function", "name": body.get("name"), "description": body.get("description")}
     for key in SCHEMAS:
         if body.get(key):

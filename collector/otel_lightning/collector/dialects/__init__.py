@@ -13,6 +13,7 @@ from types import NoneType
 from typing import Any, Protocol
 
 from otel_lightning.collector.dialects import (
+    haystack,
     indexed,
     langfuse,
     langsmith,
@@ -51,6 +52,7 @@ FAMILIES: tuple[Family, ...] = (
     openai_agents,
     indexed,
     semconv,
+    haystack,
     observed,
 )
 

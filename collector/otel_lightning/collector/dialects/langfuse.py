@@ -39,11 +39,26 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.output_messages = _turn(_text(span, "output"))
     call.response_model = _text(span, "model.name")
     call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
-    payloads.fill_usage(call, payloads.usage(json_text.parse(_text(span, "usage_details"))))
+    payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
     if _text(span, "level") == "ERROR":
         call.error_type = call.error_type or "_OTHER"
         call.error_message = call.error_message or _text(span, "status_message")
     return reading.completed(call, _text(span, "input"), _text(span, "output"))
+
+
+def _usage(details: Any) -> payloads.Usage:
+    """Return the token counts: a provider's, or Langfuse's own, whose details are apart."""
+    if not isinstance(details, dict) or "input" not in details:
+        return payloads.usage(details)
+
+    def total(side: str) -> int:
+        counts = (count for name, count in details.items() if name.partition("_")[0] == side)
+        return sum(count for count in counts if reading.is_count(count))
+
+    cached, reasoned = (
+        details.get(f"{name}_tokens") for name in ("input_cached", "output_reasoning")
+    )
+    return payloads.Usage(total("input"), total("output"), cached, reasoned)
 
 
 def _turn(text: str | None) -> list[Any] | None:

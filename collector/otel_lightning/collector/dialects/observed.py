@@ -84,6 +84,8 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     call.operation = operation
     call.provider = reading.provider(span.attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model, call.response_model = map(span.attributes.get, MODELS)
+    if call.provider is None and "/" in (call.request_model or ""):
+        call.provider, _, call.request_model = (call.request_model or "").partition("/")
     _fill_request(call, _content(span, keys.input), _content(span, keys.params))
     answer = _content(span, keys.output)
     if not payloads.fill_from_response(call, answer):
@@ -102,5 +104,5 @@ def _fill_request(call: LlmCall, sent: Any, params: Any) -> None:
 
 def _answer(value: Any) -> list[Message] | None:
     items = value if isinstance(value, list) else [value] if value else []
-    turns = [{"content": item} if isinstance(item, str) else item for item in items]
+    turns = [item if isinstance(item, Mapping) else {"content": item} for item in items]
     return messages.one_turn({"role": "assistant", **turn} for turn in turns) or None

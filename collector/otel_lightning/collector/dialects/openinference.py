@@ -17,14 +17,16 @@ SPELLED = re.compile(
     r"""(?: \w+=.*)? tool_call_id='(?P<id>[^']+)'"""
 )
 """How Python spells LangChain's tool messages."""
+OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})
+"""Keys of spans to which a processor only added OpenInference's: those that were there say more."""
 REDACTED = "__REDACTED__"
 DSPY_FINISH = "finish.__call__"
 """DSPy's way to end its loop, which looks like a tool."""
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has OpenInference's span kind."""
-    return "openinference.span.kind" in span.attributes
+    """Tell whether the span has OpenInference's span kind, and is its own."""
+    return "openinference.span.kind" in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
@@ -97,10 +99,11 @@ def _with_ids(history: list[Message], request: Any) -> list[Message]:
     if not any("id" in part and part["id"] is None for part in parts):
         return history
     sent = request.get("messages") if isinstance(request, dict) else None
-    if not isinstance(sent, list):
+    if isinstance(sent, list) and len(sent) == 1 and isinstance(sent[0], list):
+        sent = sent[0]
+    if not isinstance(sent, list) or not all(isinstance(one, dict) for one in sent):
         return history
-    nested = len(sent) == 1 and isinstance(sent[0], list)
-    own = messages.conversation(sent[0] if nested else sent)
+    own = messages.conversation(sent)
     return own if len(own) == len(history) else history
 
 

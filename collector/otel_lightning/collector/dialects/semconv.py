@@ -24,6 +24,8 @@ from otel_lightning.collector.records import (
 NAME = "semconv"
 DETAILS = "gen_ai.client.inference.operation.details"
 CHOICE = "gen_ai.choice"
+EVENTS = "events"
+"""The attribute in which early pydantic-ai lists the events that others send one by one."""
 REQUEST = "gen_ai.request."
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"
@@ -68,7 +70,13 @@ USAGE = (
 """The spellings of each count, in the order of `payloads.Usage`."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
 """Operations that repeat the messages or usage of the calls below them."""
-ARGUMENTS = ("gen_ai.tool.call.arguments", "tool.arguments", "traceloop.entity.input")
+ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "tool.arguments",
+    "tool_arguments",
+    "traceloop.entity.input",
+)
+RESULTS = ("gen_ai.tool.call.result", "tool_response", "traceloop.entity.output")
 ITEM = "fc_"
 """How the ids of the Responses API's own items begin, which no tool response names."""
 MERGED_TOOLS = "(merged tools)"
@@ -77,13 +85,13 @@ MERGED_TOOLS = "(merged tools)"
 
 def matches(span: Span) -> bool:
     """Tell whether the span names a GenAI operation, or has what only a model call has."""
-    return _operation(span) is not None or _has_call_evidence(span)
+    return _operation(span) is not None or _has_call_evidence(span) or _is_tool(span, "")
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read a span that follows the conventions."""
     operation = _operation(span) or ""
-    if operation in {"execute_tool", "tool"} or "tool.arguments" in span.attributes:
+    if _is_tool(span, operation):
         return _read_tool(span)
     if operation in AGENT_KINDS:
         kind = AGENT_KINDS[operation]
@@ -94,6 +102,12 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
         return read_call(span, NAME, OPERATIONS.get(operation, operation or "chat"))
     return None
+
+
+def _is_tool(span: Span, operation: str) -> bool:
+    if operation in {"execute_tool", "tool"} or "tool.arguments" in span.attributes:
+        return True
+    return not operation and "gen_ai.tool.call.id" in span.attributes
 
 
 def _operation(span: Span) -> str | None:
@@ -157,7 +171,7 @@ def _name_requests(call: LlmCall, attributes: Attributes) -> None:
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:
-    text = attributes.get("gen_ai.tool.definitions")
+    text = attributes.get("gen_ai.tool.definitions") or attributes.get("model_request_parameters")
     return _tools(text) if text else None
 
 
@@ -165,6 +179,8 @@ def _tool_definitions(attributes: Attributes) -> list[Any] | None:
 def _tools(text: str) -> list[Any] | None:
     """Return the tools that a text defines: every call of an agent repeats the same text."""
     definitions = json_text.parse(text)
+    if isinstance(definitions, Mapping):
+        definitions = definitions.get("function_tools")
     return reading.flat_tools(definitions) if isinstance(definitions, list) else None
 
 
@@ -229,7 +245,8 @@ def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: i
     history, outputs = _listed(sent), _listed(answered)
     cut_input = history is None and json_text.is_cut(sent)
     cut_output = outputs is None and json_text.is_cut(answered)
-    records = list(_message_records(span)) if span.events or span.logs else []
+    told = span.events or span.logs or EVENTS in attributes
+    records = list(_message_records(span)) if told else []
     if history is None and not cut_input:
         history = [message for name, message in records if name != CHOICE]
     if outputs is None and not cut_output:
@@ -286,6 +303,9 @@ def _numbered(outputs: list[Any]) -> bool:
 
 def _message_records(span: Span) -> Iterator[tuple[str, Any]]:
     """Yield the messages that came as events or logs, with what each is, in order."""
+    for fields in reading.array(span.attributes, EVENTS) or ():
+        if isinstance(fields, Mapping) and fields.get("event.name") in MESSAGE_EVENTS:
+            yield fields["event.name"], _told(fields["event.name"], fields)
     for event in span.events:
         if event.name in MESSAGE_EVENTS:
             yield event.name, _event_message(event.name, event.attributes)
@@ -351,7 +371,7 @@ def _read_tool(span: Span) -> ToolCall | None:
     if name == MERGED_TOOLS:
         return None
     given = reading.text(attributes, *ARGUMENTS)
-    result = _result(reading.text(attributes, "gen_ai.tool.call.result", "traceloop.entity.output"))
+    result = _result(reading.text(attributes, *RESULTS))
     return reading.tool_call(
         span,
         name=name or span.name,
