@@ -5,7 +5,7 @@ Run it with `make bench-transitions`. CPU seconds are the measure that survives 
 Side by side, one thread each: traces of 12 spans as agentlightning's tracer writes them (five calls
 with 2 KB of messages, four tools, a retrieval, a reward), once through its `TracerTraceToTriplet`
 in an environment of its own, once received, stored, derived (not counted) and made into
-transitions.
+transitions: the mean of three runs, each in a fresh process.
 
 By size: stores whose derived tables were filled by SQL, see `FILL`, each in a process of its own,
 so that the peak of memory is its own. Four rollouts a task, five calls a rollout.
@@ -15,10 +15,11 @@ import argparse
 import json
 import os
 import random
-import resource
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +31,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from otel_lightning.collector.loader import Request, load
 from otel_lightning.collector.refresh import refresh
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.staging import BOUNDS
+from otel_lightning.learner.export import export
+from otel_lightning.learner.exports import FORMATS
 from otel_lightning.learner.transitions import Settings, make_transitions
 
 HERE = Path(__file__).parent
@@ -38,6 +40,7 @@ PEER = "agentlightning==0.3.0"
 ENVIRONMENT = HERE.parents[1] / ".cache" / PEER.replace("==", "-")
 SIZES = (10_000, 100_000, 1_000_000, 20_000_000)
 SPANS_A_TRACE = 12
+RUNS = 3
 TRACES_AT_ONCE = 24_576
 START, STEP = 1_800_000_000, 0.001
 WORDS = [f"word{number}" for number in range(5_000)]
@@ -54,7 +57,7 @@ FILL = """
         if(k = 4, 'stop', 'tool_calls') AS finish_reason, 'chat' AS operation,
         '[{{"role":"assistant","parts":[{{"type":"text","content":"' || md5('text' || n)
             || '"}}]}}]' AS output_messages,
-        sha256('state' || (t // 4) || '.' || k) AS state_hash
+        sha256('state' || (t // 4) || '.' || k) AS state_hash, TRUE AS has_completion
     FROM (SELECT range AS n, range // 5 AS t, range % 5 AS k FROM range({first} * 5, {last} * 5));
     INSERT INTO tool_calls BY NAME
     SELECT
@@ -204,18 +207,25 @@ def measure(path: Path, parquet: str) -> None:
     """Make the transitions of a store, and where asked write them with their text to a file."""
     with tempfile.TemporaryDirectory() as folder:  # the first run imports: not what is measured
         fill(120, Path(folder) / "t.duckdb")
-        make_transitions(f"{folder}/t.duckdb", Settings())
-    begun = os.times()
+        make(Path(folder) / "t.duckdb", f"{folder}/t.parquet")
+    begun = time.process_time()
+    rows = make(path, parquet)
+    seconds = time.process_time() - begun
+    print(json.dumps({"rows": rows, "seconds": seconds, "peak": peak_mb()}))
+
+
+def make(path: Path, parquet: str) -> int:
     summary = make_transitions(str(path), Settings(credit="group"), rebuild=True)
     if parquet:
-        with open_store(path, create=False) as store:
-            store.execute(BOUNDS)
-            form = "FORMAT parquet, COMPRESSION lz4_raw"
-            store.execute(f"COPY (FROM transitions) TO '{parquet}' ({form})")
-    ended = os.times()
-    seconds = ended.user + ended.system - begun.user - begun.system
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"rows": summary.transitions, "seconds": seconds, "peak": peak}))
+        export(str(path), FORMATS["transitions"], Path(parquet), split="all", threshold=0)
+    return summary.transitions
+
+
+def peak_mb() -> float:
+    """The most memory that this process held; `ru_maxrss` would count its parent's too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    status = dict(line.split(":", 1) for line in lines)
+    return int(status["VmHWM"].split()[0]) / 1024
 
 
 def peer(folder: Path) -> dict[str, float]:
@@ -235,9 +245,17 @@ def answer(command: list[str]) -> dict[str, float]:
     return result
 
 
-def ours(path: Path, parquet: str = "") -> dict[str, float]:
+def ours(path: Path, parquet: str = "", runs: int = 1) -> dict[str, float]:
+    """Measure copies of a store, each in a process of its own: the mean of the seconds."""
     os.environ["POLARS_MAX_THREADS"] = "1"
-    return answer([sys.executable, __file__, "--measure", str(path), "--parquet", parquet])
+    copy = path.with_suffix(".copy")
+    found = []
+    for _ in range(runs):
+        shutil.copy(path, copy)
+        command = [sys.executable, __file__, "--measure", str(copy), "--parquet", parquet]
+        found.append(answer(command))
+    copy.unlink()
+    return found[0] | {"seconds": sum(one["seconds"] for one in found) / runs}
 
 
 def side_by_side(traces: int) -> None:
@@ -248,8 +266,8 @@ def side_by_side(traces: int) -> None:
         theirs = peer(Path(folder))
         rows = {
             f"{PEER} TracerTraceToTriplet": theirs,
-            "transitions, narrow": ours(store),
-            "transitions, with all text to Parquet": ours(store, f"{folder}/t.parquet"),
+            "transitions, narrow": ours(store, runs=RUNS),
+            "transitions, with all text to Parquet": ours(store, f"{folder}/t.parquet", RUNS),
         }
     print(f"\n{spans:,} spans, the same for all\n")
     print("| work | rows | CPU s | spans a CPU-s | rows a CPU-s | times as many rows |")
@@ -270,7 +288,7 @@ def by_size(largest: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "t.duckdb"
             fill(spans, path)
-            row = ours(path)
+            row = ours(path, runs=RUNS if spans < SIZES[-1] else 1)
         seconds = row["seconds"]
         cells = f"{seconds:.2f} | {1e6 * seconds / spans:.1f} | {spans / seconds:,.0f}"
         print(f"| {spans:,} | {row['rows']:,} | {cells} | {row['peak']:,.0f} |", flush=True)
@@ -279,7 +297,7 @@ def by_size(largest: int) -> None:
 def main() -> None:
     """Measure one store if asked to, else print both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--traces", type=int, default=20_000)
+    parser.add_argument("--traces", type=int, default=40_000)
     parser.add_argument("--largest", type=int, default=SIZES[-1])
     parser.add_argument("--measure", type=Path)
     parser.add_argument("--parquet", default="")

@@ -56,7 +56,9 @@ class Traces:
             sha256(json.dumps(messages).encode()).hexdigest() if messages else None,
             json.loads(row.get("tool_definitions") or "null"),
         )
-        self._rows["llm_calls"].append({"state_hash": state_hash(*saw)} | row)
+        said = bool(row["output_messages"] or row.get("completion_token_ids"))
+        derived = {"state_hash": state_hash(*saw), "has_completion": said}
+        self._rows["llm_calls"].append(derived | row)
 
     def tool(self, rollout: str, name: str, *, step: int = 0, **columns: Any) -> None:
         """Add the execution of a tool that a call asked for."""

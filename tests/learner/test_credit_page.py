@@ -135,7 +135,7 @@ def built(new_traces: "Callable[[], Traces]") -> Callable[[str, str], dict[Any, 
         chosen = options(EXAMPLES[title].settings) | options(own)
         traces = store(title)
         make_transitions(str(traces.path), Settings(credit=credit, **chosen))
-        rows = traces.ask("SELECT * FROM transition_rows")
+        rows = traces.ask("SELECT * FROM transitions")
         return {(row["rollout_id"], str(row["step"])): row for row in rows}
 
     return build

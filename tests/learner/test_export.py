@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import open_store, server_file, write_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.commands.export import FORM
 from otel_lightning.learner.exports import FORMATS
@@ -101,6 +101,27 @@ def test_every_answer_has_a_label_for_kto(learned: "Traces") -> None:
         ("c", True),
     }
     assert len(rows) == 6
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl"])
+def test_transitions_as_they_are_have_all_columns_of_the_view(
+    learned: "Traces", suffix: str
+) -> None:
+    written = load(export(learned, "transitions", f"all.{suffix}"))
+    stored = learned.ask("FROM transitions ORDER BY rollout_id, step")
+    assert sorted(written, key=lambda row: (row["rollout_id"], row["step"])) == stored
+
+
+def test_pieces_of_a_large_store_give_the_same_as_reading_it_whole(
+    learned: "Traces", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learned.ask("DELETE FROM llm_calls WHERE span_id = 'b.1'")
+    whole = load(export(learned, "transitions", "whole.parquet"))
+    monkeypatch.setattr("otel_lightning.learner.export.CALLS_A_BUCKET", 1)
+    monkeypatch.setattr("otel_lightning.learner.export.PIECE", 4)
+    pieces = load(export(learned, "transitions", "pieces.parquet"))
+    assert sorted(pieces, key=repr) == sorted(whole, key=repr)
+    assert [row["messages"] for row in pieces].count(None) == 1
 
 
 def test_prompts_are_distinct_and_say_how_often_they_were_met(learned: "Traces") -> None:
@@ -206,3 +227,14 @@ def test_export_reads_through_the_ingester_that_holds_the_store(learned: "Traces
     with open_store(learned.path) as holder:
         write_server(server_file(learned.path), holder.serve("127.0.0.1:0"))
         assert export(learned, "trl-sft", "served.jsonl").read_text() == direct
+
+
+def test_running_ingester_is_exported_from_too(learned: "Traces") -> None:
+    direct = load(export(learned, "transitions", "direct.parquet"))
+    with open_store(learned.path) as ingester:
+        write_server(learned.path, ingester.serve("http://127.0.0.1:4318"))
+        try:
+            through = load(export(learned, "transitions", "through.parquet"))
+        finally:
+            server_file(learned.path).unlink()
+    assert sorted(through, key=repr) == sorted(direct, key=repr)

@@ -188,6 +188,9 @@ def test_what_cannot_be_learned_from_is_one_sentence_and_exit_code_1(
     assert message in result.stderr
     assert flag_file.read_bytes() == before
     assert traces.ask("SELECT * FROM policies") == []
+    (run,) = traces.ask("SELECT command, outcome, metrics FROM runs")
+    assert (run["command"], run["outcome"]) == ("policy", "failed")
+    assert message in json.loads(run["metrics"])["error"]
 
 
 def test_choice_without_a_propensity_is_left_out_and_counted(

@@ -147,6 +147,8 @@ def test_failed_run_leaves_no_folder_behind(
     assert result.exit_code == 1
     assert "has an advantage above 9. Lower --threshold" in result.stderr
     assert list((tmp_path / "out").iterdir()) == []
+    failed = traces.ask("SELECT metrics FROM runs WHERE (command, outcome) = ('weights', 'failed')")
+    assert ["has an advantage above 9" in row["metrics"] for row in failed] == [True]
 
 
 def test_output_that_exists_is_an_error(traces: "Traces", model: Path, tmp_path: Path) -> None:

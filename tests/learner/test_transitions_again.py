@@ -1,6 +1,10 @@
 """Building again: what has no news stays, and a full rebuild gives the same."""
 
 import random
+import signal
+import subprocess
+import sys
+from collections import defaultdict
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -147,6 +151,45 @@ def test_failed_build_leaves_the_former_transitions(traces: "Traces") -> None:
     assert everything(traces) == before
 
 
+KILLED = """
+import os, signal, sys
+from otel_lightning.learner import staging, transitions
+
+write, staging.CALLS_A_BUCKET = staging.write_bucket, 30
+
+def write_and_die(*bucket):
+    write(*bucket)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+staging.write_bucket = write_and_die
+transitions.make_transitions(sys.argv[1], transitions.Settings(credit="group"))
+"""
+
+
+def by_task(traces: "Traces") -> dict[str, list[dict[str, Any]]]:
+    tasks = defaultdict(list)
+    for row in everything(traces):
+        tasks[row["task_id"]].append(row)
+    return dict(tasks)
+
+
+def test_run_that_was_killed_leaves_whole_tasks_and_the_next_one_repairs_it(
+    traces: "Traces",
+) -> None:
+    log(traces, range(20))
+    build(traces)
+    old = by_task(traces)
+    killed = subprocess.run([sys.executable, "-c", KILLED, traces.store()], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    halfway = by_task(traces)
+    build(traces, credit="group")
+    new = by_task(traces)
+    assert halfway not in (old, new)
+    assert all(halfway[task] in (old[task], new[task]) for task in old)
+    build(traces, credit="group", rebuild=True)
+    assert by_task(traces) == new
+
+
 def test_contradictory_rewards_leave_their_rollout_out(traces: "Traces") -> None:
     for rollout in "abc":
         traces.call(rollout)
@@ -208,6 +251,6 @@ def test_statement_that_the_store_refuses_is_a_store_error(traces: "Traces") -> 
     traces.call("a")
     traces.reward("a", 1.0)
     traces.store()
-    traces.ask("DROP VIEW rollouts")
-    with pytest.raises(StoreError, match="rollouts"):
+    traces.ask("DROP VIEW rollout_ends")
+    with pytest.raises(StoreError, match="rollout_ends"):
         build(traces)

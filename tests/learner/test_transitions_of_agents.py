@@ -1,15 +1,21 @@
 """Which calls of a rollout become transitions, and where its rewards go then."""
 
+import json
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from otel_lightning.collector.loader import Request, load
+from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.store import open_store
 from otel_lightning.learner.transitions import Settings, Summary, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces
 
+DATA = Path(__file__).parents[1] / "data"
 START = datetime(2026, 11, 1)  # noqa: DTZ001 - the store's UTC has no zone
 
 
@@ -82,7 +88,7 @@ def test_failed_call_that_was_retried_is_no_transition_but_keeps_its_step(
     traces.reward("a", -0.5, span_id="a.1", name="latency")
     summary = build(traces)
     assert rows(traces, "step, reward, next_span_id") == [(0, -0.5, "a.2"), (2, 1.0, None)]
-    assert summary.left_out == {"failed calls, without a completion": 1}
+    assert summary.left_out == {"calls without a completion: failed, or embeddings": 1}
     kept = traces.ask("SELECT step, error_type FROM llm_calls WHERE error_type IS NOT NULL")
     assert kept == [{"step": 1, "error_type": "timeout"}]
 
@@ -194,3 +200,24 @@ def test_rollout_is_closed_by_the_end_of_its_root_agent(traces: "Traces") -> Non
     traces.agent("a", "root", 0, 1)
     build(traces, idle=60 * 24 * 365 * 100)
     assert rows(traces, "reward, terminated") == [(0.5, False), (0.0, True)]
+
+
+def test_stream_that_was_abandoned_is_a_cut_off_transition_once_it_has_been_idle(
+    traces: "Traces",
+) -> None:
+    sent = (DATA / "traceloop_openai" / "stream_abandoned.otlp.pb").read_bytes()
+    with open_store(traces.path) as store:
+        load(store, [Request("traces", 0, sent)], dead_letters=traces.path.parent)
+        refresh(store)
+    ((rollout, content),) = calls(traces, "rollout_id, content")
+    assert content == "truncated"
+    traces.reward(rollout, 0.5, trace_id=rollout, source="log", time=START)
+    assert build(traces, idle=60 * 24 * 365 * 100).left_out == {"rollouts still open": 1}
+    build(traces, idle=0)
+    ((reward, truncated, completion),) = rows(traces, "reward, truncated, completion")
+    assert (reward, truncated) == (0.5, True)
+    assert json.loads(completion)[0]["parts"][0]["content"]
+
+
+def calls(traces: "Traces", columns: str) -> list[tuple[Any, ...]]:
+    return [tuple(row.values()) for row in traces.ask(f"SELECT {columns} FROM llm_calls")]

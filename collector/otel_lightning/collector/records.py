@@ -104,6 +104,12 @@ class LlmCall:
     packed: tuple[bytes | None, bytes | None] | None = None
     """The input and output messages as JSON, in place of the values; see `packing`."""
 
+    @property
+    def has_completion(self) -> bool:
+        """Whether the model said something: in words, or in tokens."""
+        said = self.packed[1] if self.packed else self.output_messages
+        return bool(said or self.completion_token_ids)
+
 
 @dataclass(slots=True)
 class ToolCall:

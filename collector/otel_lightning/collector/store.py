@@ -29,11 +29,16 @@ CONFIG = {
 WRITER = CONFIG | {
     "force_compression": "zstd",  # smaller and cheaper than what DuckDB chooses for long texts
     "checkpoint_threshold": "1GB",  # a checkpoint stalls commits: the loader says when
+    "default_block_size": "65536",  # of 262,144 each long column of a row group wastes half of one
 }
-# While serving. What was written stays cached up to the memory limit, queries spill to disk; one
-# conversation must fit. A second thread makes the first spin while it waits: a third of all CPU.
-SERVING = "SET GLOBAL memory_limit = '{memory}B'; SET GLOBAL threads = 1"
+# While serving, when no other setting can be changed. Queries spill to disk beyond the limit; one
+# conversation must fit.
+SERVING = """
+    SET GLOBAL memory_limit = '{memory}B';
+    SET GLOBAL allowed_configs = ['threads', 'memory_limit']
+"""
 MEMORY_BYTES = 512_000_000
+CACHE_BYTES = 32_000_000
 ROW_GROUP_ROWS = 6 * 2048
 ELSEWHERE = "lightning elsewhere"
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
@@ -62,6 +67,7 @@ class Store:
     def __init__(self, connection: duckdb.DuckDBPyConnection, server: Server | None = None) -> None:
         self._connection = connection
         self._serves: str | None = None
+        self._memory_bytes: int | None = None
         self.server = server
 
     def query(self, sql: str) -> pa.Table:
@@ -116,20 +122,27 @@ class Store:
             raise StoreError(str(error)) from error
         return True
 
-    def replace(self, table: str, rows: pa.Table, where: str = "TRUE") -> None:
-        """Put `rows` in the place of those that match `where`; all of it or nothing."""
+    def replace(
+        self, table: str, rows: pa.Table, where: str = "TRUE", select: str = "FROM {rows}"
+    ) -> None:
+        """Put `rows` in the place of those that match `where`; all of it or nothing.
+
+        Args:
+            table: The table.
+            rows: What goes into it, or what `select` makes that from.
+            where: Which rows of the table to remove.
+            select: A SELECT over `{rows}`, which stands for an Arrow table.
+        """
+        delete, insert = f"DELETE FROM {table} WHERE {where}", f"INSERT INTO {table} BY NAME"
         if self.server is None:
-            with self.transaction():
-                self.execute(f"DELETE FROM {table} WHERE {where}")
-                self.insert(table, rows)
+            with self.transaction(), self._registered(rows) as name:
+                self.execute(f"{delete}; {insert} {select.format(rows=name)}")
             return
         staging = f"staging_{secrets.token_hex(8)}"
         with _as_store_error(), self._registered(rows) as name:
             self._connection.execute(f"CREATE TABLE remote.{staging} AS FROM {name}")
         try:
-            self._atomically(
-                f"DELETE FROM {table} WHERE {where};INSERT INTO {table} BY NAME FROM {staging}"
-            )
+            self._atomically(f"{delete}; {insert} {select.format(rows=staging)}")
         finally:
             self.execute(f"DROP TABLE {staging}")
 
@@ -157,7 +170,33 @@ class Store:
 
     def cursor(self) -> "Store":
         """A second connection to the same store, for another thread."""
-        return Store(self._connection.cursor(), self.server)
+        other = Store(self._connection.cursor(), self.server)
+        other._memory_bytes = self._memory_bytes
+        return other
+
+    @property
+    def threads(self) -> int:
+        """How many threads DuckDB works with, for all connections of this process."""
+        with _as_store_error():
+            found = self._connection.execute("SELECT current_setting('threads')").fetchall()
+        return int(found[0][0])
+
+    @threads.setter
+    def threads(self, count: int) -> None:
+        with _as_store_error():
+            self._connection.execute(f"SET GLOBAL threads = {count}")
+
+    def let_go(self) -> None:
+        """Let go of what is cached of the file, all but a little, where the store is served.
+
+        DuckDB keeps what it writes up to the memory limit, and has no other limit for it.
+        """
+        if self._memory_bytes is None:
+            return
+        with suppress(duckdb.Error):  # as much is in use at present
+            self._connection.execute(f"SET GLOBAL memory_limit = '{CACHE_BYTES}B'")
+        with _as_store_error():
+            self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
 
     def serve(
         self,
@@ -177,6 +216,7 @@ class Store:
         with _as_store_error():
             _load_extensions(self._connection)
             self._connection.execute(SERVING.format(memory=memory_bytes))
+            self._memory_bytes = memory_bytes
             answer = Answers(self._connection, limits).answer if limits else None
             guard = sql_server.Guard(tokens, duckdb.connect(), answer)
             sql_server.start(self._connection, address, guard, tokens.writer)

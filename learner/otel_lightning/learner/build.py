@@ -1,41 +1,35 @@
-"""One bucket of tasks: calls and rewards to the rows of `transition_rows`, without a store."""
+"""One bucket of tasks: calls and rewards to what transitions say of them, without a store.
+
+Rollouts and tasks are numbers here: what names them stays in the store.
+"""
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.learner.credit import Steps, advantages
 from otel_lightning.learner.credit.return_to_go import return_to_go
-from otel_lightning.learner.rewards import outcomes, place, place_at_end, shuffle
+from otel_lightning.learner.rewards import in_order, outcomes, place, place_at_end, shuffle
 from otel_lightning.learner.settings import Settings
 from otel_lightning.learner.splits import split
 
 COLUMNS = (
-    "rollout_id",
+    "rollout",
     "step",
     "trace_id",
     "span_id",
-    "agent_name",
-    "task_id",
     "split",
-    "state_hash",
-    "arm_key",
-    "arm",
-    "propensity",
     "behavior_logprob",
-    "policy_version",
     "reward",
     "return_to_go",
     "advantage",
     "terminated",
     "truncated",
     "next_span_id",
-    "task_hash",
 )
 
 
 def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.DataFrame:
-    """Build the rows of `transition_rows` for all rollouts of some tasks.
+    """Compute what the rows of `transition_rows` say, for all rollouts of some tasks.
 
     Args:
         calls: Rows of `staged_calls`.
@@ -43,9 +37,9 @@ def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.
         settings: Which credit, which split.
 
     Returns:
-        One row a transition, in the order of task, rollout and step.
+        One row a call, in the order of task, rollout and step.
     """
-    ordered = calls.sort("task_hash", "rollout_id", "step", "span_id").with_row_index("row")
+    ordered = calls.with_columns(in_order()).sort("order").with_row_index("row")
     ended = ordered.with_columns(split(settings.held_out), **_ends())
     placed = _placed(ordered, rewards, settings.shuffle_rewards)
     rows, earned = pl.collect_all([ended, placed])
@@ -58,9 +52,9 @@ def steps_of(rows: pl.DataFrame) -> Steps:
         rewards=rows["reward"].to_numpy(),
         outcomes=rows["outcome_reward"].to_numpy(),
         tools=rows["tools"].to_numpy(),
-        rollouts=_numbers(rows, pl.col("rollout_id").rle_id()),
-        tasks=_numbers(rows, pl.col("task_hash").rle_id()),
-        states=_numbers(rows, pl.coalesce("state_hash", "span_id").hash().rank("dense") - 1),
+        rollouts=rows["rollout"].rle_id().cast(pl.Int64).to_numpy(),
+        tasks=rows["task_hash"].rle_id().cast(pl.Int64).to_numpy(),
+        states=(rows["state"].rank("dense").cast(pl.Int64) - 1).to_numpy(),
         truncated=rows["truncated"].to_numpy(),
     )
 
@@ -82,7 +76,7 @@ def _sums(earned: pl.DataFrame, calls: int) -> list[pl.Series]:
 
 
 def _ends() -> dict[str, pl.Expr]:
-    goes_on = (pl.col("rollout_id") == pl.col("rollout_id").shift(-1)).fill_null(value=False)
+    goes_on = (pl.col("rollout") == pl.col("rollout").shift(-1)).fill_null(value=False)
     return {
         "next_span_id": pl.when(goes_on).then(pl.col("span_id").shift(-1)),
         "terminated": ~goes_on & (pl.col("outcome") == "terminated"),
@@ -96,7 +90,3 @@ def _with_credit(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
         return_to_go=pl.Series(return_to_go(steps, settings.options)),
         advantage=pl.Series(advantages(settings.credit, steps, settings.options)),
     )
-
-
-def _numbers(rows: pl.DataFrame, numbers: pl.Expr) -> NDArray[np.int64]:
-    return rows.select(numbers.cast(pl.Int64)).to_series().to_numpy()

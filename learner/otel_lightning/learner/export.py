@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,13 +16,19 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.exports.rows import MESSAGES, Format
 from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.splits import HELD_OUT, TRAIN
+from otel_lightning.learner.staging import BOUNDS, CALLS_A_BUCKET
 from otel_lightning.learner.tables import statement
 
 ROWS_AT_ONCE = 1_000
 """So many transitions lie in memory with their text."""
 SPLITS = {"train": (TRAIN,), "heldout": (HELD_OUT,), "all": (TRAIN, HELD_OUT)}
 
-Rows = list[dict[str, Any]]
+PIECE = 20 * 1024
+"""So many stored calls are joined with their text at once."""
+EVERYTHING = (0, 2**62)
+
+Rows: TypeAlias = list[dict[str, Any]] | pa.RecordBatch
+"""What a format made, or source rows as they are."""
 Write = Callable[[Rows], None]
 
 
@@ -70,17 +76,41 @@ def _read(store: Store, form: Format, split: str, threshold: float) -> Iterator[
         "threshold": repr(float(threshold)),
         "all": str(not form.above_threshold),
     }
-    query = Template(statement(form.statement)).substitute(values)
+    query = Template(statement(form.statement))
     progress, total = Progress("Export", 0), 0
-    for batch in store.stream(query, ROWS_AT_ONCE):
-        total += len(batch)
-        progress.report(total, "transitions read")
-        yield batch
+    for first, last in _pieces(store, values) if form.by_call else [EVERYTHING]:
+        piece = query.substitute(values, first=first, last=last)
+        for batch in store.stream(piece, ROWS_AT_ONCE if form.row else PIECE):
+            total += len(batch)
+            progress.report(total, "transitions read")
+            yield batch
+
+
+def _pieces(store: Store, values: Mapping[str, str]) -> list[tuple[int, int]]:
+    """Stage what is exported, and cut what is much into ranges of stored calls.
+
+    An ingester may move calls meanwhile: then all is read at once.
+    """
+    if store.server or _number(store, "SELECT count(*) FROM transition_rows") <= CALLS_A_BUCKET:
+        store.execute(Template(statement("exported_whole")).substitute(values))
+        return [EVERYTHING]
+    store.execute(BOUNDS)
+    store.execute(Template(statement("exported_pieces")).substitute(values))
+    last = _number(store, "SELECT coalesce(max(place), 0) FROM exported")
+    return [(first, first + PIECE - 1) for first in range(0, last + 1, PIECE)]
+
+
+def _number(store: Store, query: str) -> int:
+    return int(store.query(query).column(0)[0].as_py())
 
 
 def _write_all(batches: Iterator[pa.RecordBatch], form: Format, write: Write) -> Exported:
     rows = left_out = 0
     for batch in batches:
+        if form.row is None:
+            write(batch.select(list(form.columns)))
+            rows += len(batch)
+            continue
         made = [form.row(source) for source in batch.to_pylist()]
         kept = [row for row in made if row is not None]
         rows, left_out = rows + len(kept), left_out + len(made) - len(kept)
@@ -103,6 +133,8 @@ def _json_lines(path: Path, form: Format) -> Iterator[Write]:  # noqa: ARG001 - 
     with path.open("w", encoding="utf-8") as file:
 
         def write(rows: Rows) -> None:
+            if isinstance(rows, pa.RecordBatch):
+                rows = rows.to_pylist()
             file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
         yield write
@@ -111,9 +143,12 @@ def _json_lines(path: Path, form: Format) -> Iterator[Write]:  # noqa: ARG001 - 
 @contextmanager
 def _parquet(path: Path, form: Format) -> Iterator[Write]:
     schema = pa.schema(form.columns)
-    with pq.ParquetWriter(path, schema, compression="zstd") as file:
+    with pq.ParquetWriter(path, schema, compression="zstd" if form.row else "lz4") as file:
 
         def write(rows: Rows) -> None:
+            if isinstance(rows, pa.RecordBatch):
+                file.write_batch(rows.cast(schema))
+                return
             arrays = [_column([row.get(f.name) for row in rows], f.type) for f in schema]
             file.write_table(pa.Table.from_arrays(arrays, schema=schema))
 

@@ -14,7 +14,7 @@ from otel_lightning.learner import flags, rules
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.gate import Verdict, judge
 from otel_lightning.learner.rewards import outcomes, shuffle
-from otel_lightning.learner.runs import Run, fingerprint, with_status
+from otel_lightning.learner.runs import Run, fingerprint, recorded_in, with_status
 from otel_lightning.learner.settings import Settings as TransitionSettings
 from otel_lightning.learner.softmax import Choices, Settings, learn, reward_model, seen_by
 from otel_lightning.learner.splits import TRAIN, split
@@ -56,13 +56,19 @@ def learn_policy(store: str, request: Request) -> Learned:
         request: Which flag, which reward, which files.
 
     Returns:
-        The policy and the verdict. Refused, the flag file is as it was.
+        The policy and the verdict. Refused, the flag file is as it was. What fails leaves a row
+        in `runs` that says why.
 
     Raises:
         DataError: If there is nothing to learn from, or the flag file does not fit.
         StoreError: If the store cannot be read or written.
     """
     run = Run("policy", _config(request))
+    with recorded_in(store, run):
+        return _learn_policy(store, request, run)
+
+
+def _learn_policy(store: str, request: Request, run: Run) -> Learned:
     document = flags.read_flag_file(request.flags, request.key)
     with open_store(store, create=False) as opened:
         name, rule = rules.chosen(opened, request.reward)
@@ -111,7 +117,7 @@ def logged_choices(store: Store, request: Request) -> pl.DataFrame:
         .sort("time", "arm", nulls_last=True)
         .unique("rollout_id", keep="first", maintain_order=True)
         .join(read(store, "tasks").lazy(), on="rollout_id")
-        .join(rewarded, on="rollout_id")
+        .join(rewarded, on="rollout")
         .with_columns(split(request.held_out))
         .select("rollout_id", "split", "arm", "propensity", "outcome", task="task_hash")
         .sort("rollout_id")

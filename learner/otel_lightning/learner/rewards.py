@@ -9,19 +9,27 @@ import polars as pl
 
 AFTER_ALL = 2**31 - 1
 """The step of a judgement of the whole rollout: behind every call."""
+STEPS = 2**32
+"""More than a rollout has."""
+
+
+def in_order() -> pl.Expr:
+    """Number calls and judgements by rollout and step, both at once."""
+    step = pl.col("step").fill_null(AFTER_ALL).cast(pl.Int64)
+    return (pl.col("rollout") * STEPS + step).alias("order")
 
 
 def last_judged(rewards: pl.LazyFrame) -> pl.LazyFrame:
     """Drop judgements that a later one of the same name and the same thing replaced.
 
     Args:
-        rewards: Columns reward_id, rollout_id, name, value, time, step, emitted.
+        rewards: Columns reward_id, rollout, name, value, time, step, emitted.
     """
     its_own = pl.when("emitted").then("reward_id")
     return (
         rewards.sort("time", "reward_id")
         .with_columns(its_own=its_own)
-        .unique(["rollout_id", "name", "step", "its_own"], keep="last", maintain_order=True)
+        .unique(["rollout", "name", "step", "its_own"], keep="last", maintain_order=True)
         .drop("its_own")
     )
 
@@ -30,7 +38,7 @@ def place(calls: pl.LazyFrame, rewards: pl.LazyFrame) -> pl.LazyFrame:
     """Find the call at which each reward counts.
 
     Args:
-        calls: Columns row, rollout_id and step of the calls that rewards can be given to.
+        calls: Columns row, rollout and order of the calls that rewards can be given to, in order.
         rewards: As `last_judged` takes them; a step of null is the rollout as a whole.
 
     Returns:
@@ -39,29 +47,31 @@ def place(calls: pl.LazyFrame, rewards: pl.LazyFrame) -> pl.LazyFrame:
     """
     whole = pl.col("step").is_null()
     judged = last_judged(rewards).select(
-        "rollout_id",
+        "rollout",
         "value",
+        in_order(),
         outcome=pl.when(whole).then("value").otherwise(0.0),
-        step=pl.col("step").fill_null(AFTER_ALL).cast(pl.Int32),
     )
-    places = calls.select("rollout_id", "row", "step").sort("step")
-    first = calls.group_by("rollout_id").agg(first_row=pl.min("row"))
+    places = calls.select("row", "order", before="rollout")
+    first = pl.col("row").cast(pl.Int64).fill_null(-1) + 1  # that before is another rollout's
     return (
-        judged.sort("step", maintain_order=True)
-        .join_asof(places, on="step", by="rollout_id", check_sortedness=False)
-        .join(first, on="rollout_id", maintain_order="left")
-        .select("value", "outcome", row=pl.coalesce("row", "first_row"))
+        judged.sort("order", maintain_order=True)
+        .join_asof(places, on="order", check_sortedness=False)
+        .with_columns(
+            row=pl.when(pl.col("before") == pl.col("rollout")).then("row").otherwise(first)
+        )
+        .select("value", "outcome", "row")
     )
 
 
 def outcomes(rewards: pl.LazyFrame) -> pl.LazyFrame:
-    """Add up the rewards of each rollout, in the order of their ids.
+    """Add up the rewards of each rollout, in the order of their numbers.
 
     Returns:
-        Columns rollout_id, outcome.
+        Columns rollout, outcome.
     """
-    judged = last_judged(rewards).group_by("rollout_id", maintain_order=True)
-    return judged.agg(outcome=pl.sum("value")).sort("rollout_id")
+    judged = last_judged(rewards).group_by("rollout", maintain_order=True)
+    return judged.agg(outcome=pl.sum("value")).sort("rollout")
 
 
 def shuffle(outcomes: pl.LazyFrame, seed: int) -> pl.LazyFrame:
@@ -71,5 +81,5 @@ def shuffle(outcomes: pl.LazyFrame, seed: int) -> pl.LazyFrame:
 
 def place_at_end(calls: pl.LazyFrame, outcomes: pl.LazyFrame) -> pl.LazyFrame:
     """Put the whole outcome of each rollout at its last call, in the form of `place`."""
-    last = calls.group_by("rollout_id").agg(pl.max("row"))
-    return outcomes.join(last, on="rollout_id").select("row", "outcome", value="outcome")
+    last = calls.group_by("rollout").agg(pl.max("row"))
+    return outcomes.join(last, on="rollout").select("row", "outcome", value="outcome")

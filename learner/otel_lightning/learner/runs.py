@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store import Store, StoreError, open_store
 from otel_lightning.learner.tables import arrow
 
 TIME = pl.Datetime("ns")
@@ -57,6 +57,10 @@ class Run:
         schema = dict.fromkeys(row, pl.String()) | {"started": TIME, "ended": TIME}
         return pl.DataFrame([row], schema=schema)
 
+    def failed(self, error: Exception) -> pl.DataFrame:
+        """Write the row of `runs` that says why there is no result."""
+        return self.ended(outcome="failed", fingerprint=None, metrics={"error": str(error)})
+
     def policy(
         self, key: str, probabilities: Mapping[str, float], parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -77,8 +81,21 @@ def recorded(run: Run, store: Store) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        failed = run.ended(outcome="failed", fingerprint=None, metrics={"error": str(error)})
-        store.insert("runs", arrow(failed))
+        store.insert("runs", arrow(run.failed(error)))
+        raise
+
+
+@contextmanager
+def recorded_in(location: str, run: Run) -> Iterator[None]:
+    """Leave a row with outcome `failed` if the block raises, in a store that is not open.
+
+    A store that cannot be opened then is no second error: the first says what is wrong.
+    """
+    try:
+        yield
+    except Exception as error:
+        with suppress(StoreError), open_store(location, create=False) as store:
+            store.insert("runs", arrow(run.failed(error)))
         raise
 
 

@@ -5,18 +5,18 @@ A task is the unit: its rollouts are read, split and built together. Tasks lie i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 
 import polars as pl
 
 from otel_lightning.collector.store import Store, quote_literal
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.tables import statement
+from otel_lightning.learner.tables import arrow, statement
 
-BOUNDS = "SET memory_limit = '1100MB'; SET threads = 1"
+BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
 """DuckDB spills the rest to disk. More threads need more memory, and spin while they wait."""
-CALLS_A_BUCKET = 100_000
+CALLS_A_BUCKET = 250_000
 HASHES = 2**64
 GIVEN_LATER = "coalesce(starts_with(source, 'rule:') OR starts_with(source, 'judge:'), FALSE)"
 
@@ -45,6 +45,8 @@ class Choice:
     """An open rollout whose last call ended before this counts as cut off."""
     tools_count: bool = False
     """Whether it matters what came of tools."""
+    states_count: bool = False
+    """Whether it matters which calls saw the same."""
 
     @property
     def clauses(self) -> dict[str, str]:
@@ -54,6 +56,7 @@ class Choice:
             "selected": f"({' OR '.join(patterns)})" if self.agents else "TRUE",
             "idle_before_ns": str(self.idle_before_ns),
             "tools_count": str(self.tools_count),
+            "states_count": str(self.states_count),
         }
 
 
@@ -97,8 +100,10 @@ def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:
     """
     store.execute(statement("changed_tasks").format(rebuild=rebuild))
     store.execute(statement("changed_rewards"))
-    store.execute(statement("staged_calls").format(**choice.clauses))
-    return _number(store, "SELECT count(*) FROM staged_calls")
+    calls = _number(store, statement("usable_calls"))
+    ordered = "ORDER BY r.rollout" if calls > CALLS_A_BUCKET else ""  # one bucket is read whole
+    store.execute(statement("staged_calls").format(ordered=ordered, **choice.clauses))
+    return calls
 
 
 def buckets(calls: int) -> list[Bucket]:
@@ -107,7 +112,7 @@ def buckets(calls: int) -> list[Bucket]:
     Example:
         >>> [(b.first, b.last) for b in buckets(1)] == [(0, 2**64 - 1)]
         True
-        >>> len(buckets(100_001))
+        >>> len(buckets(CALLS_A_BUCKET + 1))
         2
     """
     count = max(1, -(-calls // CALLS_A_BUCKET))
@@ -117,8 +122,13 @@ def buckets(calls: int) -> list[Bucket]:
 
 def read_bucket(store: Store, name: str, bucket: Bucket) -> pl.LazyFrame:
     """Read a bucket's rows by `bucket_calls` or `bucket_rewards`."""
-    query = statement(name).format(first=bucket.first, last=bucket.last)
-    return ask(store, query).lazy()
+    return ask(store, statement(name).format(**asdict(bucket))).lazy()
+
+
+def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
+    """Replace the transitions of a bucket's tasks with news by what was computed for its calls."""
+    rows = statement("transition_rows").format(**asdict(bucket))
+    store.replace("transition_rows", arrow(computed), bucket.changed, rows)
 
 
 def ask(store: Store, query: str) -> pl.DataFrame:

@@ -89,10 +89,12 @@ def stage_rollouts(store: Store, settings: Settings) -> None:
 
 def choice_of(settings: Settings) -> staging.Choice:
     """Say which rollouts and calls the settings ask for."""
+    methods = settings.credit.split("+")
     return staging.Choice(
         agents=settings.agents,
         idle_before_ns=time.time_ns() - int(settings.idle * NS_A_MINUTE),
-        tools_count="tool_outcome" in settings.credit.split("+"),
+        tools_count="tool_outcome" in methods,
+        states_count="anchor_state" in methods,
     )
 
 
@@ -106,8 +108,7 @@ def _write(store: Store, calls: int, settings: Settings) -> None:
     for done, bucket in enumerate(buckets, start=1):
         calls_there = staging.read_bucket(store, "bucket_calls", bucket)
         rewards = staging.read_bucket(store, "bucket_rewards", bucket)
-        rows = arrow(build(calls_there, rewards, settings))
-        store.replace("transition_rows", rows, bucket.changed)
+        staging.write_bucket(store, bucket, build(calls_there, rewards, settings))
         progress.report(done, "buckets of tasks")
     store.execute(statement("remember_rollouts"))
 
@@ -117,7 +118,7 @@ def _summary(store: Store, settings: Settings, built: int) -> Summary:
     left_out = {f"rollouts {why}": n for why, n in read(store, "exclusions").iter_rows()}
     failed, context = numbers.pop("failed_calls"), numbers.pop("context_calls")
     alone = numbers.pop("alone")
-    left_out["failed calls, without a completion"] = failed
+    left_out["calls without a completion: failed, or embeddings"] = failed
     left_out["calls of agents that are not selected"] = context
     if credit.compares(settings.credit, settings.options):
         left_out[f"rollouts {ALONE}"] = alone

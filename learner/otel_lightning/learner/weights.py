@@ -12,7 +12,7 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.learner import algorithms
 from otel_lightning.learner.algorithms import Learned, Settings
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.runs import Run, fingerprint, to_json
+from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
 from otel_lightning.learner.tables import arrow, read
 
 GATE_FILE = "gate.json"
@@ -22,7 +22,7 @@ def learn_weights(store: str, algorithm: str, settings: Settings, output: Path) 
     """Fine-tune a model on the transitions of a store, and let the gate judge it.
 
     The store is open only to read and to write, not while learning. Refused, the model is kept
-    for inspection: `gate.json` beside it and its row in `runs` say so.
+    for inspection: `gate.json` beside it and its row in `runs` say so. What fails leaves a row too.
 
     Args:
         store: Location of the store.
@@ -34,10 +34,17 @@ def learn_weights(store: str, algorithm: str, settings: Settings, output: Path) 
         DataError: If there is nothing to learn from, or the output is there already.
         StoreError: If the store cannot be read or written.
     """
-    if output.exists():
-        raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
     config = asdict(settings) | {"algorithm": algorithm, "model": str(settings.model)}
     run = Run("weights", config)
+    with recorded_in(store, run):
+        return _learn_weights(store, algorithm, settings, output, run)
+
+
+def _learn_weights(
+    store: str, algorithm: str, settings: Settings, output: Path, run: Run
+) -> Learned:
+    if output.exists():
+        raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
     with open_store(store, create=False) as opened:
         rows = read(opened, "completions")
     if rows.is_empty():

@@ -33,7 +33,9 @@ CREATE TABLE llm_calls (
     error_message VARCHAR,
     content VARCHAR,
     merged_span_ids VARCHAR[],
-    state_hash VARCHAR
+    state_hash VARCHAR,
+    -- As output_messages and completion_token_ids tell: asking them reads all text.
+    has_completion BOOLEAN
 );
 
 CREATE TABLE tool_calls (

@@ -5,10 +5,8 @@ CREATE TABLE transition_rows (
     step INTEGER NOT NULL,
     trace_id VARCHAR NOT NULL,
     span_id VARCHAR NOT NULL USING COMPRESSION uncompressed, -- random: half the cost of writing
-    agent_name VARCHAR,
     task_id VARCHAR,
     split VARCHAR,
-    state_hash VARCHAR,
     arm_key VARCHAR,
     arm VARCHAR,
     propensity DOUBLE,
@@ -78,7 +76,7 @@ CREATE TABLE policies (
 
 CREATE VIEW transitions AS
 SELECT
-    t.rollout_id, t.step, t.trace_id, t.span_id, t.agent_name, t.task_id, t.split, t.state_hash,
+    t.rollout_id, t.step, t.trace_id, t.span_id, c.agent_name, t.task_id, t.split, c.state_hash,
     c.input_messages AS messages, c.tool_definitions AS tools, c.output_messages AS completion,
     t.arm_key, t.arm, t.propensity, t.behavior_logprob, t.policy_version,
     coalesce(c.response_model, c.request_model) AS model,

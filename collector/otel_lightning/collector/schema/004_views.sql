@@ -43,7 +43,7 @@ LEFT JOIN by_trace t ON t.trace_id = e.trace_id;
 -- Outcome: `truncated` if the last call was cut off or failed, however it was judged; `terminated`
 -- once a judgement came behind the last call, the root agent ended, or the last answer asks for no
 -- tool; else `open`.
-CREATE VIEW rollouts AS
+CREATE VIEW rollout_ends AS
 WITH calls AS (
     SELECT
         rollout_id,
@@ -58,9 +58,6 @@ WITH calls AS (
         arg_max(error_type IS NOT NULL, step) AS last_failed
     FROM llm_calls
     GROUP BY rollout_id
-),
-tools AS (
-    SELECT rollout_id, count(*) AS tool_calls, count(error_type) AS errors FROM tool_calls GROUP BY rollout_id
 ),
 roots AS (
     SELECT rollout_id, max(end_time) AS end_time FROM agent_runs WHERE parent_span_id IS NULL GROUP BY rollout_id
@@ -83,10 +80,7 @@ SELECT
     c.rollout_id,
     coalesce(t.task_id, j.task_id) AS task_id,
     c.service_name, c.start_time, c.end_time,
-    c.llm_calls,
-    coalesce(x.tool_calls, 0) AS tool_calls,
-    c.errors + coalesce(x.errors, 0) AS errors,
-    c.input_tokens, c.output_tokens,
+    c.llm_calls, c.errors, c.input_tokens, c.output_tokens,
     j.final_reward,
     CASE
         WHEN c.last_failed OR c.last_finish_reason IN ('length', 'content_filter', 'error') THEN 'truncated'
@@ -96,7 +90,18 @@ SELECT
         ELSE 'open'
     END AS outcome
 FROM calls c
-LEFT JOIN tools x USING (rollout_id)
 LEFT JOIN judged j USING (rollout_id)
 LEFT JOIN roots o USING (rollout_id)
 LEFT JOIN tasks t USING (rollout_id);
+
+CREATE VIEW rollouts AS
+WITH tools AS (
+    SELECT rollout_id, count(*) AS tool_calls, count(error_type) AS errors FROM tool_calls GROUP BY rollout_id
+)
+SELECT
+    e.rollout_id, e.task_id, e.service_name, e.start_time, e.end_time, e.llm_calls,
+    coalesce(x.tool_calls, 0) AS tool_calls,
+    e.errors + coalesce(x.errors, 0) AS errors,
+    e.input_tokens, e.output_tokens, e.final_reward, e.outcome
+FROM rollout_ends e
+LEFT JOIN tools x USING (rollout_id);

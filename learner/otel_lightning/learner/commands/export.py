@@ -7,7 +7,7 @@ import click
 
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
 
-FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "openai"])
+FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "openai", "transitions"])
 
 
 @click.command()

@@ -7,6 +7,7 @@ of the export, and says which Arrow type each column has. Messages are lists of 
 
 from otel_lightning.learner.exports import (
     openai_chat,
+    plain,
     trl_dpo,
     trl_grpo,
     trl_kto,
@@ -22,4 +23,5 @@ FORMATS: dict[str, Format] = {
     "trl-grpo": trl_grpo.FORMAT,
     "verl": verl.FORMAT,
     "openai": openai_chat.FORMAT,
+    "transitions": plain.FORMAT,
 }

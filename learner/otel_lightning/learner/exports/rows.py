@@ -32,6 +32,7 @@ class Format:
         summary: What the rows are for, in one line.
         statement: Name of the file in `sql/` that answers the source rows.
         row: Turns a source row into a row of the export; None if it lacks what the format needs.
+            Without it, source rows are written as they are.
         columns: The export's columns and their Arrow types.
         above_threshold: Whether only advantages above the threshold are exported.
         empty: What to say where there is no row; `{split}` and `{threshold}` are put in.
@@ -39,10 +40,15 @@ class Format:
 
     summary: str
     statement: str
-    row: Callable[[Row], dict[str, Any] | None]
+    row: Callable[[Row], dict[str, Any] | None] | None
     columns: Mapping[str, pa.DataType]
     above_threshold: bool = False
     empty: str = "Split '{split}' has no transitions."
+
+    @property
+    def by_call(self) -> bool:
+        """Whether a source row is one call, so that calls can be read a piece at a time."""
+        return self.statement == "export_transitions"
 
 
 def origin(row: Row) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 -- The rewards of the staged calls, in the order of the buckets.
 CREATE OR REPLACE TEMP TABLE changed_rewards AS
-SELECT r.task_hash, w.rollout_id, w.reward_id, w.name, w.value, w."time", w.emitted, w.step
+SELECT r.task_hash, r.rollout, w.reward_id, w.name, w.value, w."time", w.emitted, w.step
 FROM staged_rewards w
 JOIN staged_rollouts r USING (rollout_id)
 WHERE r.excluded IS NULL AND r.task_hash IN (SELECT task_hash FROM changed_tasks)

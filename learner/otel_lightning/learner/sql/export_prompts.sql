@@ -5,7 +5,7 @@ WITH states AS (
         count(*) AS visits,
         min(task_id) AS task_id,
         min({'trace_id': trace_id, 'span_id': span_id}) AS call
-    FROM transition_rows
+    FROM transitions
     WHERE split IN ($splits) AND state_hash IS NOT NULL
     GROUP BY state_hash
 )

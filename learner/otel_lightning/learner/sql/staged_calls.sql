@@ -5,20 +5,21 @@ WITH tools AS (
     FROM tool_calls
     WHERE {tools_count} AND llm_span_id IS NOT NULL
     GROUP BY ALL
+),
+taken AS MATERIALIZED (
+    SELECT rollout, rollout_id, task_hash, outcome
+    FROM staged_rollouts
+    WHERE excluded IS NULL AND task_hash IN (SELECT task_hash FROM changed_tasks)
 )
 SELECT
-    r.task_hash, r.task_id, r.outcome,
-    c.rollout_id, c.step, c.trace_id, c.span_id, c.agent_name, c.state_hash,
+    r.rollout, r.task_hash, r.outcome, c.step, c.trace_id, c.span_id,
+    if({states_count}, hash(coalesce(c.state_hash, c.span_id)), 0) AS state,
     list_sum(c.completion_logprobs) AS behavior_logprob,
-    coalesce(t.tools, 0)::DOUBLE AS tools,
-    r.arm.key AS arm_key, r.arm.arm AS arm, r.arm.propensity AS propensity,
-    r.arm.policy_version AS policy_version
+    coalesce(t.tools, 0)::DOUBLE AS tools
 FROM llm_calls c
-JOIN staged_rollouts r USING (rollout_id)
+JOIN taken r USING (rollout_id)
 LEFT JOIN tools t ON t.rollout_id = c.rollout_id AND t.llm_span_id = c.span_id
-WHERE r.excluded IS NULL
-    AND r.task_hash IN (SELECT task_hash FROM changed_tasks)
-    AND c.step IS NOT NULL
-    AND (coalesce(len(c.completion_token_ids) > 0, FALSE) OR c.output_messages IS NOT NULL)
+WHERE c.step IS NOT NULL
+    AND c.has_completion
     AND {selected}
-ORDER BY r.task_hash
+{ordered}

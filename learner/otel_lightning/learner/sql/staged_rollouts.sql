@@ -1,17 +1,17 @@
 -- One row a rollout: its task, how it ended, why it is left out, and a fingerprint of everything
 -- that its transitions are made from. Step by step, so that each has the memory for itself.
-CREATE OR REPLACE TEMP TABLE rollout_ends AS
+CREATE OR REPLACE TEMP TABLE ended AS
 SELECT
     rollout_id,
     task_id,
     if(outcome = 'open' AND end_time < make_timestamp_ns({idle_before_ns}), 'truncated', outcome) AS outcome
-FROM rollouts;
+FROM rollout_ends;
 
 CREATE OR REPLACE TEMP TABLE rollout_calls AS
 WITH seen AS (
     SELECT
         *,
-        coalesce(len(completion_token_ids) > 0, FALSE) OR output_messages IS NOT NULL AS completed,
+        coalesce(has_completion, FALSE) AS completed,
         {selected} AS selected
     FROM llm_calls
     WHERE rollout_id IS NOT NULL AND step IS NOT NULL
@@ -23,7 +23,8 @@ SELECT
     count_if(NOT completed) AS failed_calls,
     count_if(completed AND NOT selected) AS context_calls,
     bit_xor(hash(
-        trace_id, span_id, step, agent_name, state_hash, completed, list_sum(completion_logprobs)
+        span_id, step, completed, selected, list_sum(completion_logprobs),
+        if({states_count}, state_hash, NULL)
     )) AS fingerprint
 FROM seen
 GROUP BY rollout_id;
@@ -77,7 +78,7 @@ joined AS (
         j.rollout_id IS NOT NULL AS judged,
         x.rollout_id IS NOT NULL AS contradicted,
         hash(c.fingerprint, t.fingerprint, j.fingerprint) AS fingerprint
-    FROM rollout_ends r
+    FROM ended r
     JOIN rollout_calls c USING (rollout_id)
     LEFT JOIN tools t USING (rollout_id)
     LEFT JOIN rollout_rewards j USING (rollout_id)
@@ -85,6 +86,7 @@ joined AS (
     LEFT JOIN first_arms a USING (rollout_id)
 )
 SELECT
+    row_number() OVER (ORDER BY task_hash, rollout_id) AS rollout,
     rollout_id, task_id, task_hash, outcome, arm,
     usable_calls, failed_calls, context_calls,
     CASE
@@ -97,7 +99,7 @@ SELECT
     hash(rollout_id, task_id, outcome, arm, fingerprint, {settings}) AS fingerprint
 FROM joined;
 
-DROP TABLE rollout_ends;
+DROP TABLE ended;
 DROP TABLE rollout_calls;
 DROP TABLE rollout_rewards;
 DROP TABLE contradicted

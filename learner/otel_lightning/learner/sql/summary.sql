@@ -1,18 +1,23 @@
+-- A rollout is counted where it ends: each has one row that is terminated or truncated.
 WITH earned AS (
-    SELECT rollout_id, any_value(split) AS split, sum(reward) AS reward, count(*) AS transitions
+    SELECT
+        count(*) AS transitions,
+        count_if(terminated OR truncated)::BIGINT AS rollouts,
+        count_if((terminated OR truncated) AND split = 'train')::BIGINT AS train,
+        coalesce(sum(reward), 0) AS reward
     FROM transition_rows
-    GROUP BY rollout_id
 ),
 tasks AS (
     SELECT count(*) AS rollouts FROM transition_rollouts WHERE excluded IS NULL GROUP BY task_hash
 )
 SELECT
     (SELECT count(*) FROM transition_rollouts) AS rollouts,
-    (SELECT count(*) FROM earned) AS rewarded,
-    (SELECT coalesce(sum(transitions), 0)::BIGINT FROM earned) AS transitions,
-    (SELECT count(*) FROM earned WHERE split = 'train') AS train,
-    (SELECT count(*) FROM earned WHERE split = 'heldout') AS heldout,
-    (SELECT avg(reward) FROM earned) AS mean_reward,
+    e.rollouts AS rewarded,
+    e.transitions,
+    e.train,
+    e.rollouts - e.train AS heldout,
+    e.reward / nullif(e.rollouts, 0) AS mean_reward,
     (SELECT coalesce(sum(failed_calls), 0)::BIGINT FROM transition_rollouts) AS failed_calls,
     (SELECT coalesce(sum(context_calls), 0)::BIGINT FROM transition_rollouts) AS context_calls,
     (SELECT count(*) FROM tasks WHERE rollouts = 1) AS alone
+FROM earned e

@@ -1,1 +1,1 @@
-SELECT rollout_id, task_hash FROM staged_rollouts
+SELECT rollout_id, rollout, task_hash FROM staged_rollouts
