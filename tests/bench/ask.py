@@ -1,5 +1,6 @@
 """What asking costs over 10 million spans: wall milliseconds, the best of five.
 
+Asked in the process that opened the file, and of an idle ingester by a client of its SQL server.
 The spans are made by one INSERT … SELECT for every 122,880 of them, through the store that the
 loader writes with: traces of 12 spans with random ids, a millisecond apart, five in twelve a model
 call of one of 20 models with ten attributes. Texts are 200 bytes and not 2,000, so that making them
@@ -7,12 +8,16 @@ takes minutes: no question below reads them. Run it with `make bench-ask`.
 """
 
 import argparse
+import sys
 import tempfile
 import time
 from pathlib import Path
 
 from otel_lightning.collector import promoted
 from otel_lightning.collector.store import Store, open_store
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from running import start
 
 ROWS = 122_880
 MAKE = """
@@ -52,14 +57,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spans", type=int, default=10_000_000)
     spans = parser.parse_args().spans
-    with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "t.duckdb"
+        make(path, spans)
+        questions = {name: sql.format(trace=spans // 24) for name, sql in QUESTIONS.items()}
+        with open_store(path, read_only=True) as store:
+            direct = [best(store, sql) for sql in questions.values()]
+        ingester = start(path)
+        with open_store(path, read_only=True) as store:
+            served = [best(store, sql) for sql in questions.values()]
+        ingester.stop()
+        print(f"{spans:,} spans, {len(promoted.KEYS)} promoted keys\n")
+        print("| question | in process, ms | of an ingester, ms |\n|---|---|---|")
+        for name, *times in zip(questions, direct, served, strict=True):
+            print(f"| {name} | {times[0]:.0f} | {times[1]:.0f} |")
+
+
+def make(path: Path, spans: int) -> None:
+    """Fill a new store."""
+    with open_store(path) as store:
         for first in range(0, spans, ROWS):
             store.execute(MAKE.format(first=first, last=min(first + ROWS, spans)))
         store.checkpoint()
-        print(f"{spans:,} spans, {len(promoted.KEYS)} promoted keys\n")
-        print("| question | ms |\n|---|---|")
-        for name, sql in QUESTIONS.items():
-            print(f"| {name} | {best(store, sql.format(trace=spans // 24)):.0f} |")
 
 
 def best(store: Store, sql: str) -> float:

@@ -2,7 +2,8 @@
 
 Run it with `make bench-derive`. CPU seconds are the measure that survives a shared machine. Each
 case is stored by one process and derived by another, whose memory is then the deriving's own. The
-aim is 25 ms per 1,000 spans for the agents; a last table shows what `--spans-at-once` bounds.
+aim is 25 ms per 1,000 spans for the agents; a second table shows what `--spans-at-once` bounds, and
+a last one what a conversation costs whose turns are stored and derived one by one.
 """
 
 import json
@@ -12,6 +13,7 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -22,7 +24,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_lightning.collector.load import derive_all
 from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.refresh import SPANS_AT_ONCE
+from otel_lightning.collector.pace import Pace
+from otel_lightning.collector.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store
 
 START_NS, STEP_NS = 1_800_000_000_000_000_000, 1_000_000
@@ -151,6 +154,25 @@ def fill(case: str, size: int, path: Path) -> None:
             store.execute("CHECKPOINT")
 
 
+def grow(turns: int, path: Path) -> None:
+    """Store a conversation's turns one by one, each an agent's trace, and derive after each."""
+    spans, pace, seconds, times = agents(12 * turns, conversations=1), Pace(), 0.0, 0
+    with open_store(path) as store:
+        store.threads = 1
+        for _ in range(turns):
+            request = ExportTraceServiceRequest()
+            request.resource_spans.add().scope_spans.add().spans.extend(islice(spans, 12))
+            body = request.SerializeToString()
+            load(store, [Request("traces", START_NS, body)], dead_letters=path.parent)
+            before = time.process_time()
+            times += refresh(store, pace=pace) > 0
+            seconds += time.process_time() - before
+        before = time.process_time()
+        derive_all(store, path)
+        rest = time.process_time() - before
+    print(f"{12 * turns:9,} {times:9,} {seconds + rest:8.2f} {1e3 * seconds / turns:9.1f}")
+
+
 def measure(path: Path, at_once: int) -> None:
     with open_store(path) as store:
         before = os.times()
@@ -172,6 +194,11 @@ def main(largest: int) -> None:
     print(f"\nThe aim for the agents is {AIM} ms/1,000. By the number of spans at once:")
     for at_once in (1_000, 5_000, SPANS_AT_ONCE, 100_000):
         show(f"{at_once:,} at once", AGENTS, min(largest, 120_000), at_once)
+    print(f"\n{'':31}{'spans':>9} {'times':>9} {'CPU s':>8} {'ms a turn':>9}")
+    for turns in (100, 1_000):
+        with tempfile.TemporaryDirectory() as folder:
+            print(f"{f'{turns:,} turns one by one':31}", end="", flush=True)
+            grow(turns, Path(folder) / "t.duckdb")
 
 
 def show(label: str, case: str, size: int, at_once: int = SPANS_AT_ONCE) -> None:

@@ -1,7 +1,8 @@
 """What receiving and storing costs: a real server, real clients, one table.
 
 CPU is of the whole server process, from the first request to the checkpoint behind the last one,
-less what an idle server took to start. Run it with `make bench-ingest`.
+less what an idle server took to start. Where somebody reads meanwhile, the table says how long
+after its acknowledgement a span was found by SQL, at the latest. Run it with `make bench-ingest`.
 """
 
 import argparse
@@ -34,6 +35,7 @@ from running import Ingester, start
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 SETTLED_SECONDS = 8.0
+LOOK_SECONDS = 0.05
 
 Send = Callable[[bytes], object]
 
@@ -48,6 +50,15 @@ class Work(NamedTuple):
     content_type: str = PROTOBUF
     encoding: str | None = None
     derive: bool = False
+    read: bool = False
+    spans: int | None = None
+
+
+class Acknowledged(NamedTuple):
+    """The request that was answered last, and when."""
+
+    body: bytes
+    at: float
 
 
 class Measured(NamedTuple):
@@ -58,13 +69,16 @@ class Measured(NamedTuple):
     waits: list[float]
     peak_bytes: int
     store_bytes: int
+    seen_after: list[float]
 
 
 WORK = (
     Work("4 clients"),
+    Work("4 clients, 2 million spans", spans=2_000_000),
+    Work("4 clients, read meanwhile", read=True),
     Work("1 client", clients=1),
     Work("64 clients", clients=64),
-    Work("4 clients, derived too", derive=True),
+    Work("4 clients, derived and read meanwhile", derive=True, read=True),
     Work("4 clients, gzip", encoding="gzip"),
     Work("4 clients, gRPC", protocol="grpc"),
     Work("4 clients, JSON", content_type=JSON),
@@ -76,17 +90,18 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spans", type=int, default=200_000, help="spans for each line")
-    parser.add_argument("--only", help="only the lines whose name contains this")
+    parser.add_argument("--only", help="only the line of this name")
     chosen = parser.parse_args()
     floor = decode_floor()
     print(f"Decoding alone: {floor:.1f} CPU-ms a 1,000 spans\n")
     print(
-        "| work | CPU-ms a 1,000 spans | times the floor | B a span | peak MB | p50 ms | p99 ms |"
+        "| work | CPU-ms a 1,000 spans | times the floor | B a span | peak MB | p50 ms | p99 ms "
+        "| seen after ms |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for work in WORK:
-        if not chosen.only or chosen.only in work.name:
-            print(row(work, measure(work, chosen.spans), floor), flush=True)
+        if chosen.only in (None, work.name):
+            print(row(work, measure(work, work.spans or chosen.spans), floor), flush=True)
 
 
 def row(work: Work, seen: Measured, floor: float) -> str:
@@ -96,7 +111,8 @@ def row(work: Work, seen: Measured, floor: float) -> str:
     middle, late = (waits[int(share * (len(waits) - 1))] * 1000 for share in (0.5, 0.99))
     return (
         f"| {work.name} | {cpu:.1f} | {cpu / floor:.1f} | {seen.store_bytes / seen.spans:.0f} | "
-        f"{seen.peak_bytes / 1e6:.0f} | {middle:.0f} | {late:.0f} |"
+        f"{seen.peak_bytes / 1e6:.0f} | {middle:.0f} | {late:.0f} | "
+        f"{f'{max(seen.seen_after) * 1000:.0f}' if seen.seen_after else ''} |"
     )
 
 
@@ -121,7 +137,7 @@ def measure(work: Work, spans: int) -> Measured:
         try:
             begun = cpu_seconds(process)
             with watched(process) as memory:
-                waits = send_all(work, ingester, spans)
+                waits, seen_after = send_all(work, ingester, spans)
                 settle(process)
             used = cpu_seconds(process) - begun
         finally:
@@ -129,28 +145,82 @@ def measure(work: Work, spans: int) -> Measured:
         stored = count(ingester.store)
         if stored != len(waits) * SPANS:
             raise SystemExit(f"{len(waits) * SPANS} spans were acknowledged, {stored} are stored")
-        return Measured(stored, used, waits, max(memory), ingester.store.stat().st_size)
+        size = ingester.store.stat().st_size
+        return Measured(stored, used, waits, max(memory), size, seen_after)
 
 
-def send_all(work: Work, ingester: Ingester, spans: int) -> list[float]:
-    """Send from all clients at once; return how long each request waited for its answer."""
+def send_all(work: Work, ingester: Ingester, spans: int) -> tuple[list[float], list[float]]:
+    """Send from all clients at once.
+
+    Returns:
+        How long each request waited for its answer, and some answers for a reader to find them.
+    """
     each = max(spans // SPANS // work.clients, 1)
-    with ThreadPoolExecutor(work.clients) as pool:
-        runs = pool.map(lambda seed: client(work, ingester, seed, each), range(work.clients))
-        return [wait for run in runs for wait in run]
+    sending = Sending(work, ingester, each)
+    with ThreadPoolExecutor(work.clients) as pool, reading(work, ingester, sending) as seen_after:
+        runs = pool.map(sending.client, range(work.clients))
+        return [wait for run in runs for wait in run], seen_after
 
 
-def client(work: Work, ingester: Ingester, seed: int, count: int) -> list[float]:
-    """Send `count` requests one after the other."""
-    source = requests(work.template, seed)
-    send = over_grpc(ingester) if work.protocol == "grpc" else over_http(work, ingester)
-    waits = []
-    for _ in range(count):
-        body = encoded(work, next(source))
-        begun = time.perf_counter()
-        send(body)
-        waits.append(time.perf_counter() - begun)
-    return waits
+class Sending:
+    """Clients that each send so many requests, one after the other."""
+
+    def __init__(self, work: Work, ingester: Ingester, count: int) -> None:
+        self.work, self.ingester, self.count = work, ingester, count
+        self.last: Acknowledged | None = None
+        self._making = threading.Lock()  # or all would make a request at once, and answers wait
+        next(requests(work.template, seed=0))  # what all requests are made of
+
+    def client(self, seed: int) -> list[float]:
+        """Send, and return how long each request waited for its answer."""
+        source = requests(self.work.template, seed)
+        over = over_grpc if self.work.protocol == "grpc" else over_http
+        send = over(self.work, self.ingester)
+        waits = []
+        for _ in range(self.count):
+            with self._making:
+                plain = next(source)
+                body = encoded(self.work, plain)
+            begun = time.perf_counter()
+            send(body)
+            ended = time.perf_counter()
+            waits.append(ended - begun)
+            self.last = Acknowledged(plain, ended)
+        return waits
+
+
+@contextmanager
+def reading(work: Work, ingester: Ingester, sending: Sending) -> Iterator[list[float]]:
+    """While the block runs, look by SQL for what was acknowledged last, again and again."""
+    seen_after: list[float] = []
+    over = threading.Event()
+    reader = threading.Thread(target=look, args=(ingester.store, sending, seen_after, over))
+    if work.read:
+        reader.start()
+    try:
+        yield seen_after
+    finally:
+        over.set()
+        if work.read:
+            reader.join()
+
+
+def look(store: Path, sending: Sending, seen_after: list[float], over: threading.Event) -> None:
+    """Note how long after its answer a request is found."""
+    with open_store(store, read_only=True) as reader:
+        while not over.wait(LOOK_SECONDS):
+            answered = sending.last
+            if answered is None:
+                continue
+            spans = ExportTraceServiceRequest.FromString(answered.body).resource_spans[0]
+            span = spans.scope_spans[0].spans[-1]
+            query = (
+                f"SELECT 1 FROM spans WHERE trace_id = '{span.trace_id.hex()}'"
+                f" AND span_id = '{span.span_id.hex()}'"
+            )
+            while not len(reader.query(query)):
+                time.sleep(LOOK_SECONDS)
+            seen_after.append(time.perf_counter() - answered.at)
 
 
 def encoded(work: Work, body: bytes) -> bytes:
@@ -191,7 +261,7 @@ def over_http(work: Work, ingester: Ingester) -> Send:
     return send
 
 
-def over_grpc(ingester: Ingester) -> Send:
+def over_grpc(_work: Work, ingester: Ingester) -> Send:
     """Keep one channel."""
     channel = grpc.insecure_channel(ingester.grpc, [("grpc.max_send_message_length", -1)])
     call = channel.unary_unary(EXPORT)

@@ -9,6 +9,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
@@ -17,7 +18,7 @@ SPANS = 512
 SPANS_A_TRACE = 12
 TRACE, SPAN, TIME = b"\xa1\xa2\xa3\xa4\xa5\xa6\xa7\xa8", b"\xb1\xb2\xb3\xb4", b"\xc1\xc2\xc3\x74"
 TEXT = re.compile(rb"@x+")
-VOCABULARY = 20_000
+VOCABULARY, PROSE_BYTES = 20_000, 8_000_000
 
 
 def agent_request(first: int) -> bytes:
@@ -33,14 +34,18 @@ def small_request(first: int) -> bytes:
 def requests(template: Callable[[int], bytes], seed: int) -> Iterator[bytes]:
     """Yield requests without end, none of them like another."""
     chance = random.Random(seed)  # noqa: S311 - text, not a secret
-    templates = [template(part * SPANS) for part in range(3)]  # 3 * 512 spans are whole traces
-    prose = _prose(chance, 4_000_000)
+    templates, prose = _templates(template), _prose(PROSE_BYTES)
     while True:
         trace, span = chance.randbytes(len(TRACE)), chance.randbytes(len(SPAN))
         now = (time.time_ns() >> 32).to_bytes(4, "little")
         for body in templates:
             ids = body.replace(TRACE, trace).replace(SPAN, span).replace(TIME, now)
             yield TEXT.sub(lambda found: _excerpt(chance, prose, len(found[0])), ids)
+
+
+@cache
+def _templates(template: Callable[[int], bytes]) -> list[bytes]:
+    return [template(part * SPANS) for part in range(3)]  # 3 * 512 spans are whole traces
 
 
 def _request(first: int, attributes: Callable[[int], dict[str, object]]) -> bytes:
@@ -118,8 +123,10 @@ def _excerpt(chance: random.Random, prose: bytes, size: int) -> bytes:
     return prose[start : start + size]
 
 
-def _prose(chance: random.Random, size: int) -> bytes:
+@cache
+def _prose(size: int) -> bytes:
     """Made-up words as rare as words are, so that it compresses as prose does."""
+    chance = random.Random(size)  # noqa: S311 - text, not a secret
     letters = "etaoinshrdlcumwfgypbvk"
     words = ["".join(chance.choices(letters, k=chance.randint(2, 10))) for _ in range(VOCABULARY)]
     rarity = [(rank + 1) ** -1.25 for rank in range(VOCABULARY)]

@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_lightning.collector.decode import count, decode
+from otel_lightning.collector.decode import decode
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 scalars = st.one_of(
@@ -146,14 +146,3 @@ def test_the_last_of_equal_keys_counts() -> None:
     span.attributes.add(key="same").value.string_value = "two"
     row = decode("traces", [request.SerializeToString()], [1]).rows.to_pylist()[0]
     assert row["attributes"] == [("other", "2"), ("same", "two")]
-
-
-def test_records_are_counted_request_by_request() -> None:
-    bodies = []
-    for spans_ in ((), (2,), (0, 3, 1)):
-        request = ExportTraceServiceRequest()
-        for number in spans_:
-            scope = request.resource_spans.add().scope_spans.add()
-            scope.spans.extend(Span(name="s", flags=n) for n in range(number))
-        bodies.append(request.SerializeToString())
-    assert count(bodies).tolist() == [0, 2, 4]

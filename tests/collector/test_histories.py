@@ -59,3 +59,18 @@ def test_what_was_packed_comes_back_as_it_was(turns: int) -> None:
     pack(given)
     unpack(given)
     assert (given.input_messages, given.output_messages) == before
+
+
+@pytest.mark.parametrize("turns", [1, SHORT + 1])
+@pytest.mark.parametrize(
+    ("answered_with", "tokens", "completed"),
+    [([ANSWER], None, True), (None, [7], True), (None, [], False), (None, None, False)],
+)
+def test_completion_is_words_or_tokens_and_known_however_messages_are_kept(
+    turns: int, answered_with: list[Any] | None, tokens: list[int] | None, *, completed: bool
+) -> None:
+    given = call([QUESTION] * turns)
+    given.output_messages, given.completion_token_ids = answered_with, tokens
+    assert given.has_completion == completed
+    pack(given)
+    assert given.has_completion == completed

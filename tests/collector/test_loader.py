@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from running import eventually
 
 from otel_lightning.collector.known import Filter, Known
 from otel_lightning.collector.loader import Loader, Request, load
@@ -85,6 +86,34 @@ def test_a_transaction_that_fills_row_groups_leaves_nothing_to_a_checkpoint(
     assert log.stat().st_size < ROW_GROUP_ROWS * 16  # the ids alone would be more
     sizes = store.query("SELECT DISTINCT count FROM pragma_storage_info('spans')")
     assert max(sizes["count"].to_pylist()) == ROW_GROUP_ROWS
+
+
+def test_one_thread_loads_and_all_are_there_for_whoever_asks_later(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_lightning.collector.loader.IDLE_SECONDS", 0.1)
+    store.threads = 3
+    spool = Spool(spool_folder(tmp_path / "t.duckdb"))
+    loader = Loader(store.cursor(), spool, Keeping(derive=False))
+    spool.append("traces", request((1, 1)), 1).result(timeout=10)
+    loader.start()
+    eventually(lambda: store.threads == 1)
+    eventually(lambda: store.threads == 3)
+    loader.stop()
+    spool.close()
+    assert count(store) == 1
+
+
+def test_a_resource_is_read_back_as_the_map_that_was_sent(store: Store, tmp_path: Path) -> None:
+    message = ExportTraceServiceRequest.FromString(request((1, 1)))
+    sent = {"service.name": "s", 'quo"ted\\': '{"a": 1}', "nul\0": "\0", "": "é\n", "n": "1e5"}
+    for key, value in sent.items():
+        message.resource_spans[0].resource.attributes.add(key=key).value.string_value = value
+    message.resource_spans[0].resource.attributes.add(key="unset")
+    load(store, [Request("traces", 1, message.SerializeToString())], dead_letters=tmp_path)
+    row = store.query("SELECT resource, service_name FROM spans").to_pylist()[0]
+    assert dict(row["resource"]) == {**sent, "unset": None}
+    assert row["service_name"] == "s"
 
 
 def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_stored(

@@ -12,7 +12,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.refresh import rebuild, refresh
+from otel_lightning.collector.refresh import CROWD, rebuild, refresh
 from otel_lightning.collector.store import Store, open_store
 
 DATA = Path(__file__).parents[1] / "data"
@@ -137,6 +137,24 @@ def test_what_is_known_of_a_growing_conversation_counts_into_a_refresh(tmp_path:
         load(store, more, dead_letters=tmp_path)
         dealt = [refresh(store, spans_at_once=30) for _ in range(4)]
     assert dealt == [21, 21, 21, 0]
+
+
+def test_a_response_id_that_a_server_gives_to_all_ties_a_bounded_number_of_traces(
+    tmp_path: Path,
+) -> None:
+    sent = ExportTraceServiceRequest()
+    spans = sent.resource_spans.add().scope_spans.add().spans
+    for number in range(CROWD + 300):
+        span = spans.add(
+            name="chat", trace_id=(number + 1).to_bytes(16, "big"), span_id=b"\x01" * 8
+        )
+        span.start_time_unix_nano = span.end_time_unix_nano = number + 1
+        span.attributes.add(key="gen_ai.response.id").value.string_value = "chatcmpl-0"
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [Request("traces", 1, sent.SerializeToString())], dead_letters=tmp_path)
+        dealt = [refresh(store, spans_at_once=250) for _ in range(6)]
+        (calls,) = store.query("SELECT count(*) FROM llm_calls").column(0).to_pylist()
+    assert (max(dealt), dealt[-1], calls) == (CROWD, 50, CROWD + 300)
 
 
 def turn(number: int, talk: str = "talk") -> Request:

@@ -1,5 +1,6 @@
 """The spool: what it answered for is there, whatever happens to its tail."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,6 +40,17 @@ def test_what_was_appended_is_read_after_reopening(tmp_path: Path) -> None:
     with opened(tmp_path) as spool:
         append(spool, b"d")
         assert bodies(spool) == [b"a", b"", b"c" * 100_000, b"d"]
+
+
+def test_a_record_says_how_many_rows_it_makes(tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        spool.append("traces", b"three spans", 3).result(timeout=10)
+        spool.append("logs", b"one record", 1).result(timeout=10)
+        read = spool.read(START, EVERYTHING)
+        assert [(one.signal, one.rows, one.body) for one in read] == [
+            ("traces", 3, b"three spans"),
+            ("logs", 1, b"one record"),
+        ]
 
 
 def test_reading_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -96,6 +108,21 @@ def test_a_full_spool_takes_nothing_until_the_loader_catches_up(tmp_path: Path) 
             spool.append("traces", b"y")
         spool.forget(spool.read(START, EVERYTHING)[-1].end)
         append(spool, b"z")
+
+
+def test_senders_are_slowed_down_to_what_is_stored(tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        spool.stored_per_second = 1_000_000
+        begun = time.monotonic()
+        append(spool, b"x" * 900_000)  # more than may wait
+        assert time.monotonic() - begun < 0.5
+        append(spool, b"y")
+        assert time.monotonic() - begun > 0.5
+        spool.forget(spool.read(START, EVERYTHING)[-1].end)
+        begun = time.monotonic()
+        append(spool, b"x" * 400_000)
+        append(spool, b"y")
+        assert time.monotonic() - begun < 0.3
 
 
 def test_after_a_failed_sync_nothing_more_is_acknowledged(

@@ -224,9 +224,16 @@ def test_a_writer_reaches_no_file_either(served: tuple[Store, Server, Path]) -> 
         for statement in (f"FROM read_text('{path}.server')", f"COPY spans TO '{path}.copy'"):
             with pytest.raises(StoreError, match="disabled by configuration"):
                 writer.execute(statement)
-        for setting in ("enable_external_access = true", "memory_limit = '1TB'", "threads = 8"):
+        for change in (
+            "SET GLOBAL enable_external_access = true",
+            "SET GLOBAL memory_limit = '1TB'",
+            "SELECT 1; SET threads = 8",
+            "RESET GLOBAL threads",
+            "PRAGMA memory_limit = '1TB'",
+            "PRAGMA threads = 8",
+        ):
             with pytest.raises(StoreError, match="the configuration has been locked"):
-                writer.execute(f"SET GLOBAL {setting}")
+                writer.execute(change)
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "x" * 32])

@@ -28,6 +28,29 @@ def test_a_new_store_has_every_documented_table(tmp_path: Path) -> None:
     assert documented <= set(names.to_pylist())
 
 
+def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = (
+        "SELECT sum(memory_usage_bytes)::BIGINT AS n, current_setting('memory_limit') AS at_most"
+        " FROM duckdb_memory() WHERE tag = 'BASE_TABLE'"
+    )
+    monkeypatch.setattr("otel_lightning.collector.store.CACHE_BYTES", 1_000_000)
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.serve("127.0.0.1:1", memory_bytes=400_000_000)
+        store.execute(
+            "INSERT INTO spans (trace_id, span_id) SELECT md5(range::VARCHAR), range::VARCHAR"
+            " FROM range(200_000)"
+        )
+        store.checkpoint()
+        store.query("SELECT count(DISTINCT trace_id) AS n FROM spans")
+        (before,) = store.query(cached).to_pylist()
+        store.cursor().let_go()
+        (after,) = store.query(cached).to_pylist()
+        assert after["n"] < 2_000_000 < before["n"]
+        assert after["at_most"] == before["at_most"]
+
+
 def test_a_store_of_a_newer_schema_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with open_store(path) as store:

@@ -75,21 +75,6 @@ def decode(
         raise ValueError(str(error)) from error
 
 
-def count(bodies: Sequence[bytes]) -> np.ndarray:
-    """Count the records of each request of either signal, shape [R]; cheap.
-
-    Raises:
-        ValueError: If a body is not a protobuf message.
-    """
-    resources = columns("Count", bodies).column("resources")
-    scopes = resources.flatten().field("scopes")
-    of_scope = pc.list_parent_indices(scopes.flatten().field("records"))
-    of_request = (
-        pc.list_parent_indices(resources).take(pc.list_parent_indices(scopes)).take(of_scope)
-    )
-    return np.bincount(of_request.to_numpy(), minlength=len(bodies))
-
-
 def _flatten(batch: pa.RecordBatch) -> Records:
     resources = batch.column("resources")
     of_request, resource = pc.list_parent_indices(resources), resources.flatten()
@@ -128,7 +113,7 @@ def _spans(records: Records, received_ns: Sequence[int], limits: Limits) -> Deco
         "service_name": service,
         "scope_name": _or_null(_text(_member(records.scope, "name"))),
         "scope_version": _or_null(_text(_member(records.scope, "version"))),
-        "resource": resource,
+        "resource_json": resource,
         "attributes": attributes,
         **promoted.columns(attributes),
         "events": _events(span.field("events"), limits),
@@ -168,7 +153,7 @@ def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -
         ),
         "body": shortened(_values(log.field("body")), limits),
         "attributes": attributes,
-        "resource": resource,
+        "resource_json": resource,
         "service_name": service,
         "scope_name": _or_null(_text(_member(records.scope, "name"))),
         "received_at": _received(records.request, received_ns),
@@ -277,12 +262,12 @@ def _text(raw: pa.Array) -> pa.Array:
 
 
 def _resources(serialised: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Decode each distinct resource once: its attributes, and service.name."""
+    """Decode each distinct resource once: its attributes as JSON, and service.name."""
     unique = serialised.dictionary_encode()
-    maps = [_resource(raw) for raw in unique.dictionary.to_pylist()]
-    attributes = pa.array([list(m.items()) for m in maps], MAP)
-    services = pa.array([m.get("service.name") for m in maps], pa.string())
-    of_each = pa.DictionaryArray.from_arrays(unique.indices, attributes)
+    each = [_resource(raw) for raw in unique.dictionary.to_pylist()]
+    written = pa.array([_json(attributes) for attributes in each], pa.string())
+    services = pa.array([attributes.get("service.name") for attributes in each], pa.string())
+    of_each = pa.DictionaryArray.from_arrays(unique.indices, written)
     return of_each, services.take(unique.indices)
 
 
@@ -372,7 +357,11 @@ def text_of(value: AnyValue) -> str | None:
     plain = _plain(value)
     if plain is None or isinstance(plain, str):
         return plain
-    return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
+    return _json(plain)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: AnyValue) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.records import LlmCall, Message
+from otel_lightning.collector.repeated import Repeated
 
 LOOK_BACK = 16
 """How many of its last turns a call's history is looked for by: so many may be unrecorded."""
@@ -73,6 +74,15 @@ class _Turn(NamedTuple):
 
 
 def _turn(message: Message) -> _Turn:
+    if type(message) is not Repeated:
+        return _hashed(message)
+    if not hasattr(message, "turn"):
+        message.turn = _hashed(message)
+    turn: _Turn = message.turn
+    return turn
+
+
+def _hashed(message: Message) -> _Turn:
     said = thoughts = b""
     tools = False
     for part in message["parts"]:

@@ -20,7 +20,7 @@ from otel_lightning.collector.store import Store
 
 IDS = {"spans": ("trace_id", "span_id"), "logs": ("log_id",)}
 BITS_A_ROW, PROBES = 32, 6  # 25 in a million are taken for known, at most
-LEAST_ROWS = 1 << 20
+LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
 
 KEYS = "SELECT hash({ids}) AS key FROM {{rows}}"
 DISTINCT = "SELECT min(position) AS position FROM {{rows}} GROUP BY {ids} ORDER BY position"
@@ -59,10 +59,10 @@ class Known:
         query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
         stored = self._store.query(query).to_pylist()[0]
         made = Filter(max(LEAST_ROWS, stored["n"] * 3 // 2))
-        for start in range(0, stored["last"] + 1, LEAST_ROWS):
+        for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):
             keys = self._store.query(
                 f"SELECT hash({', '.join(IDS[table])}) AS key FROM {table}"
-                f" WHERE rowid >= {start} AND rowid < {start + LEAST_ROWS}"
+                f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
             )
             made.add(_numbers(keys["key"]))
         return made

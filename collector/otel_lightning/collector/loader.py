@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from otel_lightning.collector.decode import count, decode
+from otel_lightning.collector.decode import decode
 from otel_lightning.collector.known import Known
 from otel_lightning.collector.limits import NO_LIMITS, Limits
+from otel_lightning.collector.pace import Pace
 from otel_lightning.collector.refresh import refresh
 from otel_lightning.collector.retention import Keeping, forget
 from otel_lightning.collector.spool import Position, Record, Spool, backlog, spool_folder
@@ -27,11 +28,13 @@ from otel_lightning.collector.wire import Signal
 logger = logging.getLogger(__name__)
 
 INTERVAL_SECONDS = 0.5
+GATHER_SECONDS = 0.05
 BATCH_BYTES = 17 * 1024 * 1024
 RETRY_SECONDS = 1.0
 IDLE_SECONDS = 5.0
-CHECKPOINT_BYTES = 256 * 1024 * 1024  # received; keeps the log of changes short
+CHECKPOINT_BYTES = 64 * 1024 * 1024  # received; what came in small pieces is written again
 FORGET_SECONDS = 300.0
+SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
 KEEP_EVERYTHING = Keeping()
 TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
 
@@ -50,8 +53,10 @@ class Loader(threading.Thread):
     def __init__(self, store: Store, spool: Spool, keeping: Keeping = KEEP_EVERYTHING) -> None:
         super().__init__(name="loader")
         self._store, self._spool, self._keeping = store, spool, keeping
-        self._known = Known(store)
+        self._known, self._pace = Known(store), Pace()
         self._stopping = threading.Event()
+        self._threads = store.threads
+        self._since = 0.0  # when the last load ended, or before it began
         self._unwritten = 0  # bytes that were stored since the last checkpoint
         self._derive_at = 0.0  # not before
         self._postponed = False
@@ -65,8 +70,15 @@ class Loader(threading.Thread):
             idle = not (self._spool.arrived.wait(timeout=patience) or self._postponed)
             self._spool.arrived.clear()
             self._attempt(idle=idle)
-            self._stopping.wait(INTERVAL_SECONDS)
+            self._gather()
         self._attempt(idle=False)
+
+    def _gather(self) -> None:
+        """Wait for more, so much that it fills a row group, or half a second."""
+        until = time.monotonic() + INTERVAL_SECONDS
+        while self._spool.backlog() < BATCH_BYTES and time.monotonic() < until:
+            if self._stopping.wait(GATHER_SECONDS):
+                return
 
     def stop(self) -> None:
         """Load what is durable, bring the derived tables up to date, and end."""
@@ -75,12 +87,18 @@ class Loader(threading.Thread):
         self.join()
 
     def _attempt(self, *, idle: bool) -> None:
+        self._since = time.monotonic()
         try:
-            while self._load_some() or self._derive_some():
+            self._load_some(0)
+            least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
+            while self._load_some(least) or self._derive_some():
                 pass
+            if self._spool.backlog():
+                self._spool.arrived.set()  # a rest comes with more, half a second later
             self._forget_some()
             if idle:
                 self._checkpoint()
+                self._work_with(self._threads)
         except StoreError:
             logger.exception("The store takes nothing; received data stays on the spool")
             time.sleep(RETRY_SECONDS)
@@ -89,12 +107,17 @@ class Loader(threading.Thread):
             time.sleep(RETRY_SECONDS)
 
     def _derive_some(self) -> bool:
-        """Derive, half of the time at most: a long conversation is derived anew as it grows."""
+        """Derive, half of the time at most, and long conversations that grow less often yet."""
         began = time.monotonic()
         self._postponed = began < self._derive_at and not self._stopping.is_set()
         if self._postponed or not self._keeping.derive:
             return False
-        if not refresh(self._store, self._keeping.spans_at_once):
+        most = self._keeping.spans_at_once
+        more_came = self._spool.arrived.is_set()
+        at_once = min(most, SPANS_BETWEEN_LOADS) if more_came else most
+        pace = None if self._stopping.is_set() else self._pace
+        if not refresh(self._store, at_once, pace):
+            self._postponed = bool(pace and pace.waiting())
             return False
         ended = time.monotonic()
         self._derive_at = ended + (ended - began)
@@ -108,11 +131,23 @@ class Loader(threading.Thread):
     def _checkpoint(self) -> None:
         if self._unwritten and self._store.checkpoint():
             self._unwritten = 0
+            self._store.let_go()
 
-    def _load_some(self) -> bool:
+    def _work_with(self, threads: int) -> None:
+        """Use one thread to load: a second makes the first spin while it waits, a third of all CPU.
+
+        Whoever asks while nothing is loaded has them all.
+        """
+        if self._store.threads != threads:
+            self._store.threads = threads
+
+    def _load_some(self, least: int) -> bool:
+        """Load what waits, if it has so many rows or bytes enough."""
         records = self._spool.read(self.position, BATCH_BYTES)
-        if not records:
+        many = sum(record.rows for record in records) >= least or _size(records) >= BATCH_BYTES
+        if not records or not many:
             return False
+        self._work_with(1)
         records = records[: _filling(records)]
         end = records[-1].end
         dead_letters = self._spool.folder / "dead"
@@ -125,12 +160,22 @@ class Loader(threading.Thread):
             dead_letters=dead_letters,
         )
         self.position = end
-        self._unwritten += sum(len(record.body) for record in records)
+        size = _size(records)
+        self._tell_rate(size)
+        self._unwritten += size
         if self._unwritten >= CHECKPOINT_BYTES:
             self._checkpoint()
         self._spool.forget(end)
         pa.default_memory_pool().release_unused()
         return True
+
+    def _tell_rate(self, size: int) -> None:
+        """Tell the spool how fast it is emptied; what is small takes as long as what is not."""
+        now = time.monotonic()
+        if size >= BATCH_BYTES // 4:
+            rate, known = size / (now - self._since), self._spool.stored_per_second
+            self._spool.stored_per_second = (rate + known) / 2 if known else rate
+        self._since = now
 
 
 class _Loading(NamedTuple):
@@ -193,13 +238,14 @@ def _filling(records: Sequence[Record]) -> int:
     What fills row groups is written once, to its place. A rest that fills half of one or less would
     be written again, at a checkpoint, together with its neighbours.
     """
-    try:
-        rows = np.cumsum(count([record.body for record in records]))
-    except ValueError:  # one of them is no OTLP; storing finds out which
-        return len(records)
+    rows = np.cumsum([record.rows for record in records])
     rest = rows % ROW_GROUP_ROWS
     fills = (rows >= ROW_GROUP_ROWS) & ((rest == 0) | (rest > ROW_GROUP_ROWS * 3 // 4))
     return int(np.flatnonzero(fills)[-1]) + 1 if fills.any() else len(records)
+
+
+def _size(records: Sequence[Record]) -> int:
+    return sum(len(record.body) for record in records)
 
 
 def _request(record: Record) -> Request:

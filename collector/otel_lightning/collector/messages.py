@@ -5,11 +5,11 @@ media. Nothing is guessed: what a message does not say is left out, and JSON tha
 repaired.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from otel_lightning.collector import repeated
 from otel_lightning.collector.json_text import is_cut, parse
 from otel_lightning.collector.records import Message
 
@@ -93,24 +93,17 @@ def conversation(values: Iterable[Any]) -> list[Message]:
     turns: list[Message] = []
     asking = False
     for value in values:
+        if (known := repeated.known(value)) is not None:
+            turns.append(known)
+            asking = False
+            continue
         for message in read_message(value):
             was_asking, asking = asking, _only_calls(message)
             if asking and was_asking:
                 turns[-1]["parts"] += message["parts"]
             else:
                 turns.append(message)
-    if len(turns) > 1:
-        _keep_one_copy(turns)
-    return turns
-
-
-def _keep_one_copy(turns: Iterable[Message]) -> None:
-    """Share the texts of a history: it is sent again with every call."""
-    for turn in turns:
-        for part in turn["parts"]:
-            content = part.get("content")
-            if type(content) is str:
-                part["content"] = sys.intern(content)
+    return [repeated.one_copy(turn) for turn in turns] if len(turns) > 1 else turns
 
 
 def one_turn(values: Iterable[Any]) -> list[Message]:

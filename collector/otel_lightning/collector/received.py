@@ -15,15 +15,17 @@ from otel_lightning.collector.records import Attributes, Event, Log, Span
 
 SLICE_BYTES = 4_000_000
 """About how much of the columns becomes Python objects at once."""
+ROWS_AT_ONCE = 128
+"""So many rows are asked for at once: of long conversations each may have megabytes."""
 
 SPANS = """
     SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
         epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
-        coalesce(to_json(resource)::VARCHAR, '{{}}') AS resource, attributes,
+        coalesce(resource_json, '{{}}') AS resource, attributes,
         list_transform(events, lambda e: {{'name': e.name, 'time_ns': epoch_ns(e."time"),
             'attributes': e.attributes}}) AS events,
         list_transform(links, lambda l: l.trace_id) AS links
-    FROM spans WHERE {which}
+    FROM {table} WHERE {which}
 """
 LOGS = """
     SELECT epoch_ns(coalesce("time", observed_time)) AS time_ns, trace_id, span_id, event_name,
@@ -32,9 +34,9 @@ LOGS = """
 """
 
 
-def spans(rows: pa.Table) -> Iterator[Span]:
+def spans(batches: Iterable[pa.RecordBatch]) -> Iterator[Span]:
     """Yield the spans of the rows that `SPANS` selects."""
-    for batch in _slices(rows):
+    for batch in _filled(batches):
         columns = {name: batch.column(name) for name in batch.schema.names}
         said: list[Iterable[Any]] = [
             _resources(columns.pop("resource")),
@@ -54,6 +56,20 @@ def logs(rows: pa.Table) -> Iterator[Log]:
         maps = {name: _maps(columns.pop(name)) for name in ("attributes", "resource")}
         plain = {name: column.to_pylist() for name, column in columns.items()}
         yield from _rows(plain | maps)
+
+
+def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of about `SLICE_BYTES`: what one costs is spread over more."""
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        some.append(batch)
+        size += batch.nbytes
+        if size >= SLICE_BYTES:
+            yield from _slices(pa.Table.from_batches(some).combine_chunks())
+            some, size = [], 0
+    if some:
+        yield from _slices(pa.Table.from_batches(some).combine_chunks())
 
 
 def _slices(rows: pa.Table) -> list[pa.RecordBatch]:

@@ -87,7 +87,8 @@ def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Ta
     for start in range(0, last + 1, ROWS_AT_ONCE):
         end = start + ROWS_AT_ONCE
         yield store.query(
-            f"SELECT * FROM {table} WHERE rowid >= {start} AND rowid < {end} AND {_among(chosen)}"
+            f"SELECT * EXCLUDE (resource) FROM {table}"
+            f" WHERE rowid >= {start} AND rowid < {end} AND {_among(chosen)}"
             f" ORDER BY rowid"
         )
 

@@ -7,6 +7,7 @@ not depend on the order in which anything arrived.
 """
 
 import gc
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
@@ -14,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector import received
+from otel_lightning.collector import gathering, received, repeated
 from otel_lightning.collector.derive import Reading, derive, keys, put_together, read
 from otel_lightning.collector.json_text import dumps
+from otel_lightning.collector.pace import Pace
 from otel_lightning.collector.records import Derived
 from otel_lightning.collector.store import Store, quote_literal
 
@@ -25,6 +27,8 @@ SPANS_AT_ONCE = 25_000
 LOGS_AT_ONCE = 5_000
 TEXT_AT_ONCE = 8_000_000
 """About how many characters of JSON are handed to the store at once."""
+TEXT_PER_COMMIT = 200_000_000
+"""More bytes of rows are committed and written to the file in parts: else memory holds them all."""
 JSON_COLUMNS = {
     "request_params",
     "tool_definitions",
@@ -60,7 +64,8 @@ SIZE = """
 # belongs to it is not left for the next refresh.
 PICK = """
     WITH first AS (
-        FROM stale WHERE kind = 'trace' ORDER BY first_time, near NULLS LAST, id LIMIT {limit}
+        FROM stale WHERE kind = 'trace' AND coalesce(near, id) NOT IN ({waiting})
+        ORDER BY first_time, near NULLS LAST, id LIMIT {limit}
     ), derived AS (
         SELECT rollout_id AS near, 2 * count(*) AS spans FROM llm_calls
         WHERE rollout_id IN (SELECT near FROM first) GROUP BY rollout_id
@@ -73,37 +78,64 @@ PICK = """
             sum(weight) OVER (ORDER BY first_time, near NULLS LAST, id) - weight AS before
         FROM weighed
     )
-    SELECT id FROM (
+    SELECT id AS trace_id FROM (
         SELECT id, min(before) OVER (PARTITION BY coalesce(near, id)) AS before FROM summed
     ) WHERE before < {limit}
 """
 # Found by its row, what is far from all of these is not even looked at.
 OF_FRONTIER = "rowid IN (SELECT rowid FROM {table} WHERE trace_id IN (FROM frontier))"
 # `frontier` holds the traces that were read last; `changed` all of the closed set so far.
-TIED = """
+# Some servers give one id to every response: what so many traces share ties none of them.
+CROWD = 1_000
+TIED = f"""
     CREATE OR REPLACE TEMP TABLE frontier AS
     SELECT DISTINCT trace_id FROM trace_keys
-    WHERE key IN (SELECT key FROM trace_keys WHERE trace_id IN (FROM frontier))
-        AND trace_id NOT IN (FROM changed)
+    WHERE trace_id NOT IN (FROM changed) AND key IN (
+        SELECT key FROM trace_keys
+        WHERE key IN (SELECT key FROM trace_keys WHERE trace_id IN (FROM frontier))
+        GROUP BY key
+        HAVING count(*) <= {CROWD} OR regexp_matches(key, '^(rollout|conversation):')
+    )
+"""
+SETTLED = """
+    DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM changed);
+    DROP TABLE changed; DROP TABLE frontier
+"""
+# What was just read and continues a rollout that waits, waits with it.
+PUT_OFF = """
+    UPDATE stale SET near = found.rollout_id FROM (
+        SELECT mine.trace_id, min(rollout_id) AS rollout_id
+        FROM trace_keys mine JOIN trace_keys theirs USING (key) JOIN (
+            SELECT trace_id, rollout_id FROM llm_calls
+            UNION ALL SELECT id, near FROM stale WHERE kind = 'trace'
+        ) known ON known.trace_id = theirs.trace_id
+        WHERE mine.trace_id IN (FROM changed) AND theirs.trace_id IN (FROM frontier)
+            AND rollout_id IN ({waiting})
+        GROUP BY mine.trace_id
+    ) found
+    WHERE kind = 'trace' AND id = found.trace_id AND coalesce(near, id) NOT IN ({waiting})
+    RETURNING id
 """
 
 
-def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE) -> int:
+def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None = None) -> int:
     """Bring the derived tables up to date with some of what is stale.
 
     Args:
         store: A direct store.
         spans_at_once: About how many spans to derive together; more at once cost more memory.
+        pace: Which rollouts wait, where spans keep coming; none do without it.
 
     Returns:
-        How many stale traces and log records were dealt with; 0 when nothing is stale.
+        How many stale traces and log records were dealt with; 0 when nothing is stale, or all that
+        is waits.
     """
     loose = f"SELECT DISTINCT id FROM stale WHERE kind = 'log' ORDER BY id LIMIT {LOGS_AT_ONCE}"
     logs = _column(store, loose)
     if logs:
         _refresh_loose_logs(store, logs)
     with _uncollected():  # what is derived is let go before the collector runs again
-        return len(logs) + _refresh_traces(store, spans_at_once)
+        return len(logs) + _refresh_traces(store, spans_at_once, pace or Pace())
 
 
 def rebuild(store: Store) -> None:
@@ -125,25 +157,56 @@ def _column(store: Store, query: str) -> list[Any]:
     return values
 
 
-def _refresh_traces(store: Store, spans_at_once: int) -> int:
+def _refresh_traces(store: Store, spans_at_once: int, pace: Pace) -> int:
     if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
+        gathering.forget(store)
         return 0
+    began = pace.clock()
     with store.transaction():
-        store.execute(SIZE)
-        store.execute(
-            "CREATE OR REPLACE TEMP TABLE changed (trace_id VARCHAR);"
-            f"CREATE OR REPLACE TEMP TABLE frontier AS {PICK.format(limit=spans_at_once)}"
-        )
-        derived = put_together(_read_closed_set(store))
+        if _column(store, gathering.NEW):
+            gathering.forget(store)
+            store.execute(SIZE)
+        found = _read_picked(store, spans_at_once, _quoted(pace.waiting()))
+        if not (done := _column(store, "SELECT count(*) FROM changed HAVING count(*) > 0")):
+            return 0
+        derived = put_together(found)
         for table in PER_TRACE:
             store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM changed)")
-        _insert(store, derived)
-        done = _column(store, "SELECT count(*) FROM changed")
-        store.execute(
-            "DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM changed);"
-            "DROP TABLE changed; DROP TABLE frontier"
-        )
+        _insert_tasks(store, derived.tasks)
+        rows = _rows(store, derived)
+        is_whole = _insert_some(store, rows)
+    # What is very long is replaced bit by bit, and stays stale until all of it is.
+    while not is_whole:
+        store.checkpoint()
+        with store.transaction():
+            is_whole = _insert_some(store, rows)
+    pace.note(Counter(call.rollout_id or "" for call in derived.llm_calls), began)
     return int(done[0])
+
+
+def _insert_some(store: Store, rows: Iterator[tuple[str, pa.Table]]) -> bool:
+    """Insert as much as one commit may hold; whether that was all."""
+    size = 0
+    for table, some in rows:
+        store.insert(table, some)
+        size += some.nbytes
+        if size > TEXT_PER_COMMIT:
+            return False
+    store.execute(SETTLED)
+    return True
+
+
+def _read_picked(store: Store, spans_at_once: int, waiting: str) -> Reading:
+    """Read some of what is stale, but nothing that belongs to the rollouts that wait."""
+    found = None
+    while found is None:
+        picked = PICK.format(limit=spans_at_once, waiting=waiting or "''")
+        store.execute(
+            "CREATE OR REPLACE TEMP TABLE changed (trace_id VARCHAR);"
+            f"CREATE OR REPLACE TEMP TABLE frontier AS {picked}"
+        )
+        found = _read_closed_set(store, gathering.source(store, spans_at_once), waiting)
+    return found
 
 
 @contextmanager
@@ -154,22 +217,30 @@ def _uncollected() -> Iterator[None]:
     try:
         yield
     finally:
+        repeated.forget()
         if was_enabled:
             gc.enable()
 
 
-def _read_closed_set(store: Store) -> Reading:
-    """Read the traces of `frontier` and all that a chain of shared keys leads to."""
+def _read_closed_set(store: Store, table: str, waiting: str) -> Reading | None:
+    """Read the traces of `frontier` from a table, and from `spans` all that shared keys lead to.
+
+    Returns:
+        Nothing if some of these turn out to belong to a rollout that waits.
+    """
     found = Reading()
     while _column(store, "SELECT 1 FROM frontier LIMIT 1"):
         store.execute("INSERT INTO changed FROM frontier")
-        of_logs, of_spans = (OF_FRONTIER.format(table=table) for table in ("logs", "spans"))
+        of_logs, of_spans = (OF_FRONTIER.format(table=one) for one in ("logs", table))
         logs = list(received.logs(store.query(received.LOGS.format(which=of_logs))))
-        spans = received.spans(store.query(received.SPANS.format(which=of_spans)))
-        some = read(spans, logs)
+        spans = received.SPANS.format(table=table, which=of_spans)
+        some = read(received.spans(store.stream(spans, received.ROWS_AT_ONCE)), logs)
+        table = "spans"
         _replace_keys(store, keys(some))
         found.add(some)
         store.execute(TIED)
+        if waiting and _column(store, PUT_OFF.format(waiting=waiting)):
+            return None
     return found
 
 
@@ -193,11 +264,12 @@ def _refresh_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
     with store.transaction():
         known = _quoted(reward.reward_id for reward in derived.rewards) or "''"
         store.execute(f"DELETE FROM reward_events WHERE reward_id IN ({known})")
-        _insert(store, derived)
+        for table, some in _rows(store, derived):
+            store.insert(table, some)
         store.execute(f"DELETE FROM stale WHERE kind = 'log' AND id IN {ids}")
 
 
-def _insert(store: Store, derived: Derived) -> None:
+def _rows(store: Store, derived: Derived) -> Iterator[tuple[str, pa.Table]]:
     # The calls of a rollout repeat each other's messages: side by side they compress to one.
     calls = sorted(derived.llm_calls, key=lambda call: (call.rollout_id or "", call.step or 0))
     rows: dict[str, Sequence[Any]] = {
@@ -208,15 +280,13 @@ def _insert(store: Store, derived: Derived) -> None:
         "arms": derived.arms,
     }
     for table, records in rows.items():
-        for some in _tables(store, table, records):
-            store.insert(table, some)
-    _insert_tasks(store, derived.tasks)
+        yield from ((table, some) for some in _tables(store, table, records))
     unread = [
         {"trace_id": trace, "span_id": span, "reason": reason}
         for (trace, span), reason in derived.unread.items()
     ]
     if unread:
-        store.insert("unread_spans", pa.Table.from_pylist(unread))
+        yield "unread_spans", pa.Table.from_pylist(unread)
 
 
 def _insert_tasks(store: Store, tasks: dict[str, str]) -> None:

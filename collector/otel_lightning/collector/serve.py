@@ -1,6 +1,8 @@
 """`lightning-ingest serve`: receivers, spool, loader and SQL server in one process."""
 
 import asyncio
+import ctypes
+import gc
 import logging
 import os
 import signal
@@ -12,6 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
 from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
 
@@ -37,6 +40,8 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # of these, for requests under way
 FAILED, INTERRUPTED = 1, 130
+M_ARENA_MAX, M_MMAP_THRESHOLD = -8, -3  # of glibc's malloc.h
+LARGE_BYTES = 1024 * 1024
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -55,10 +60,11 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
             f"'{settings.store}' is already served by process {store.server.pid} at "
             f"{store.server.http}. Send there, or choose another store with --store."
         )
+    _share_memory()
+    server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
     loader = Loader(store.cursor(), spool, settings.keeping)
     loader.start()
-    server = _server(store, settings)
     receiver = _receiver(settings, spool, loader, server)
     try:
         ready = partial(_ready, settings, server, say)
@@ -67,6 +73,19 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         server_file(settings.store).unlink(missing_ok=True)
         _drain(spool, loader, stopping, say)
         store.close()
+
+
+def _share_memory() -> None:
+    """Let all threads use one heap, Arrow too, and give back at once what is large.
+
+    Else each thread keeps the most that it ever had, in pieces.
+    """
+    pa.set_memory_pool(pa.system_memory_pool())
+    with suppress(AttributeError):  # not glibc
+        malloc = ctypes.CDLL(None)
+        malloc.mallopt(M_ARENA_MAX, 1)
+        malloc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
+    gc.freeze()  # what was imported is never garbage: do not walk it again and again
 
 
 class Stopping:

@@ -2,10 +2,12 @@
 
 Requests wait in a queue; one thread writes all that wait with one write, makes them durable with
 one `fdatasync`, and then answers them all. The loader reads behind. Segments that it has stored are
-deleted.
+deleted. While more waits than the loader stores in half a second, the thread pauses after each
+write, so that requests come no faster than they are stored.
 
 A record is a little-endian header (length of the body, crc32 of what follows, when it came in Unix
-nanoseconds, the signal's number) and the request's protobuf body, decompressed.
+nanoseconds, the signal's number, how many rows it makes) and the request's protobuf body,
+decompressed.
 """
 
 import os
@@ -22,12 +24,14 @@ from typing import NamedTuple
 
 from otel_lightning.collector.wire import Signal
 
-HEADER = struct.Struct("<QIQB")
-CHECKED = struct.Struct("<QB")
+CHECK, CHECKED = struct.Struct("<QI"), struct.Struct("<QBI")
+HEADER = struct.Struct(CHECK.format + CHECKED.format.removeprefix("<"))
 SIGNALS: tuple[Signal, ...] = ("traces", "logs")
 SEGMENT_BYTES = 256 * 1024 * 1024
 BACKLOG_BYTES = 4 * 1024 * 1024 * 1024
 BATCH = 256
+BEHIND_SECONDS = 0.75  # of storing may wait, as much as fills row groups; then senders wait too
+LONGEST_PAUSE_SECONDS = 1.0
 
 
 class SpoolError(Exception):
@@ -46,6 +50,7 @@ class Record(NamedTuple):
 
     signal: Signal
     received_ns: int
+    rows: int
     body: bytes
     end: Position
 
@@ -53,6 +58,7 @@ class Record(NamedTuple):
 class _Waiting(NamedTuple):
     signal: Signal
     body: bytes
+    rows: int
     done: Future[None]
 
 
@@ -64,14 +70,22 @@ class Spool:
         self.folder = folder
         self.backlog_bytes = backlog_bytes
         self.arrived = threading.Event()
+        self.stored_per_second: float | None = None
+        """How many bytes the loader stores a second, as far as known."""
+        self._closing = threading.Event()
         self._failed: str | None = None
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._start()
         self._writer = threading.Thread(target=self._write, name="spool")
         self._writer.start()
 
-    def append(self, signal: Signal, body: bytes) -> Future[None]:
+    def append(self, signal: Signal, body: bytes, rows: int = 0) -> Future[None]:
         """Queue a request; the future is done once it is durable.
+
+        Args:
+            signal: Of which kind it is.
+            body: Its protobuf bytes.
+            rows: How many spans or log records it has, as far as known.
 
         Raises:
             SpoolError: If an earlier write failed, or more than `backlog_bytes` wait to be loaded.
@@ -81,7 +95,7 @@ class Spool:
         if self.backlog() > self.backlog_bytes:
             raise SpoolError("the spool is full: the loader is behind")
         done: Future[None] = Future()
-        self._queue.put(_Waiting(signal, body, done))
+        self._queue.put(_Waiting(signal, body, rows, done))
         return done
 
     def read(self, start: Position, limit: int) -> list[Record]:
@@ -115,6 +129,7 @@ class Spool:
 
     def close(self) -> None:
         """Make what waits durable, then stop writing."""
+        self._closing.set()
         self._queue.put(None)
         self._writer.join()
         os.close(self._file)
@@ -136,6 +151,7 @@ class Spool:
             batch, stop = self._wait()
             if batch:
                 self._write_batch(batch)
+                self._pause(sum(len(item.body) for item in batch))
             if stop:
                 return
 
@@ -156,7 +172,7 @@ class Spool:
         try:
             if self._failed:
                 raise SpoolError(self._failed)  # noqa: TRY301  the one place that answers a failure
-            parts = [part for item in batch for part in _encode(item.signal, item.body)]
+            parts = [part for item in batch for part in _encode(item)]
             self._append(parts)
         except (OSError, SpoolError) as error:
             self._recover(error)
@@ -168,6 +184,15 @@ class Spool:
             if item.done.set_running_or_notify_cancel():
                 item.done.set_result(None)
         self.arrived.set()
+
+    def _pause(self, size: int) -> None:
+        """Take no more than is stored, once much waits: what is acknowledged is soon seen.
+
+        Whoever waits for an answer meanwhile is written with the next batch.
+        """
+        rate = self.stored_per_second
+        if rate and self.backlog() > rate * BEHIND_SECONDS:
+            self._closing.wait(min(size / rate, LONGEST_PAUSE_SECONDS))
 
     def _append(self, parts: list[bytes]) -> None:
         if self._durable.offset >= SEGMENT_BYTES:
@@ -208,14 +233,15 @@ def scan(folder: Path, start: Position, end: int | None = None) -> Iterator[Reco
         offset = start.offset
         size = path.stat().st_size if end is None else end
         while offset + HEADER.size <= size:
-            length, checksum, received_ns, signal = HEADER.unpack(file.read(HEADER.size))
+            length, checksum, *told = HEADER.unpack(file.read(HEADER.size))
             if offset + HEADER.size + length > size:
                 return
             body = file.read(length)
-            if _checksum(received_ns, signal, body) != checksum:
+            if _checksum(CHECKED.pack(*told), body) != checksum:
                 return
             offset += HEADER.size + length
-            yield Record(SIGNALS[signal], received_ns, body, Position(start.segment, offset))
+            received_ns, signal, rows = told
+            yield Record(SIGNALS[signal], received_ns, rows, body, Position(start.segment, offset))
 
 
 def spool_folder(store_path: Path) -> Path:
@@ -244,13 +270,13 @@ def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
     )
 
 
-def _encode(signal: Signal, body: bytes) -> tuple[bytes, bytes]:
-    received_ns, number = time.time_ns(), SIGNALS.index(signal)
-    return HEADER.pack(len(body), _checksum(received_ns, number, body), received_ns, number), body
+def _encode(item: _Waiting) -> tuple[bytes, bytes]:
+    told = CHECKED.pack(time.time_ns(), SIGNALS.index(item.signal), item.rows)
+    return CHECK.pack(len(item.body), _checksum(told, item.body)) + told, item.body
 
 
-def _checksum(received_ns: int, signal: int, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(CHECKED.pack(received_ns, signal)))
+def _checksum(told: bytes, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(told))
 
 
 def _end_of_records(folder: Path, segment: int) -> int:

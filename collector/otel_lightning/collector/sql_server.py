@@ -35,6 +35,9 @@ EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<runs>ANALYZE\s+)?", re.IGNORECASE)
 SENT_ROWS = re.compile(r"\s*INSERT\b", re.IGNORECASE)
 """How Quack asks about rows that a client sends; only None keeps them out."""
 
+LOCKED = "SELECT error('Settings cannot be changed: the configuration has been locked.')"
+"""For all but the process that serves, which goes on choosing how many threads there are."""
+
 
 class Tokens(NamedTuple):
     """The secrets of one served store: `reader` may only read, `writer` may do anything."""
@@ -72,7 +75,7 @@ class Guard:
     def authorize(self, session: str, sql: str) -> str | None:
         """Return the statement that the server runs for this one; None refuses it."""
         if session in self._writers:
-            return sql
+            return LOCKED if _changes_settings(sql) else sql
         reason = self.refusal(sql)
         if reason is None:
             return self._limited(self._quicker(sql))
@@ -182,6 +185,14 @@ def attach_line(uri: str, server_file: Path) -> str:
         f"SET VARIABLE reader = (SELECT reader FROM read_json('{path}')); "
         f"ATTACH '{uri}' AS traces (TOKEN getvariable('reader'));"
     )
+
+
+def _changes_settings(sql: str) -> bool:
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error:  # the server says what is wrong with it
+        return False
+    return any(statement.type == duckdb.StatementType.SET for statement in statements)
 
 
 def _not_callable(name: str) -> str:

@@ -64,10 +64,23 @@ def meet_ids(calls: Sequence[LlmCall]) -> None:
     if not names:
         return
     for call in calls:
-        for part in _parts(
-            [*(call.input_messages or []), *(call.output_messages or [])], "tool_call"
-        ):
-            part["id"] = names.get(part.get("id") or "", part.get("id"))
+        call.input_messages = _renamed(call.input_messages, names)
+        call.output_messages = _renamed(call.output_messages, names)
+
+
+def _renamed(messages: list[Message] | None, names: Mapping[str, str]) -> list[Message] | None:
+    """Return messages with other ids for tool calls; they may be shared, so not one is changed."""
+    return messages and [
+        message
+        if names.keys().isdisjoint(part.get("id") for part in _parts([message], "tool_call"))
+        else message | {"parts": [_named(part, names) for part in message["parts"]]}
+        for message in messages
+    ]
+
+
+def _named(part: Part, names: Mapping[str, str]) -> Part:
+    asked = part["type"] == "tool_call" and part.get("id") in names
+    return part | {"id": names[part["id"]]} if asked else part
 
 
 def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[str, str]:

@@ -87,11 +87,6 @@ MESSAGES: dict[str, tuple[Field, ...]] = {
     "ScopeLogs": (Field(1, "scope", "Scope"), Field(2, "records", "LogRecord", repeated=True)),
     # The same bytes again, a record a value: a log record's identity is the hash of its bytes.
     "ScopeBytes": (Field(1, "scope", "bytes"), Field(2, "records", "bytes", repeated=True)),
-    # And once more, only to be counted.
-    "Any": (Field(16, "flags", "fixed32"),),
-    "ScopeAny": (Field(2, "records", "Any", repeated=True),),
-    "ResourceAny": (Field(2, "scopes", "ScopeAny", repeated=True),),
-    "Count": (Field(1, "resources", "ResourceAny", repeated=True),),
     "ResourceSpans": (
         Field(1, "resource", "bytes"),
         Field(2, "scopes", "ScopeSpans", repeated=True),
@@ -111,7 +106,7 @@ def columns(message: str, bodies: Sequence[bytes]) -> pa.RecordBatch:
     """Decode requests into one batch, a row a request.
 
     Args:
-        message: `Traces`, `Logs`, or either signal: `Bytes` (records left serialised), `Count`.
+        message: `Traces`, `Logs`, or `Bytes`: either signal, its records left serialised.
         bodies: Serialised OTLP requests.
 
     Raises:

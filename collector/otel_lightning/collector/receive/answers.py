@@ -86,7 +86,7 @@ def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> 
     response, records, rejected = ANSWERS[signal](request, broken)
     if signal == "metrics":
         return Accepted(_done(), response, records, rejected)
-    durable = _append(spool, "traces" if signal == "traces" else "logs", body)
+    durable = _append(spool, "traces" if signal == "traces" else "logs", body, records)
     return Accepted(durable, response, records, rejected)
 
 
@@ -101,7 +101,7 @@ def accept_feedback(spool: Spool, body: bytes) -> Accepted:
     except ValueError as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, f"not feedback in JSON: {error}") from error
     request = read.request.SerializeToString()
-    durable = _append(spool, "logs", request) if read.stored else _done()
+    durable = _append(spool, "logs", request, read.stored) if read.stored else _done()
     return Accepted(durable, read.answer(), read.stored, len(read.refused))
 
 
@@ -184,9 +184,9 @@ def _metrics(request: Any, _broken: list[str]) -> _Answer:
 ANSWERS = {"traces": _traces, "logs": _logs, "metrics": _metrics}
 
 
-def _append(spool: Spool, signal: Signal, body: bytes) -> Future[None]:
+def _append(spool: Spool, signal: Signal, body: bytes, rows: int) -> Future[None]:
     try:
-        return spool.append(signal, body)
+        return spool.append(signal, body, rows)
     except SpoolError as error:
         raise unavailable(error) from error
 

@@ -4,10 +4,11 @@
 -- Quack clients of DuckDB 1.5.5 fail to attach a store that has one.)
 CREATE TABLE schema_migrations (version INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL);
 
--- Short texts that come again and again are compressed by dictionary, all other text by zstd.
+-- Short texts that come again and again are compressed by dictionary, all other text by zstd. A map
+-- cannot be, so a resource, which all spans of a process repeat, is kept as the JSON that it is read from.
 CREATE TABLE spans (
     trace_id VARCHAR NOT NULL USING COMPRESSION dict_fsst,
-    span_id VARCHAR NOT NULL,
+    span_id VARCHAR NOT NULL USING COMPRESSION dict_fsst,
     parent_span_id VARCHAR USING COMPRESSION dict_fsst,
     name VARCHAR USING COMPRESSION dict_fsst,
     kind VARCHAR USING COMPRESSION dict_fsst,
@@ -18,7 +19,8 @@ CREATE TABLE spans (
     service_name VARCHAR USING COMPRESSION dict_fsst,
     scope_name VARCHAR USING COMPRESSION dict_fsst,
     scope_version VARCHAR USING COMPRESSION dict_fsst,
-    resource MAP(VARCHAR, VARCHAR),
+    resource_json VARCHAR USING COMPRESSION dict_fsst,
+    resource MAP(VARCHAR, VARCHAR) GENERATED ALWAYS AS (resource_json::JSON::MAP(VARCHAR, VARCHAR)),
     attributes MAP(VARCHAR, VARCHAR),
     events STRUCT("time" TIMESTAMP_NS, name VARCHAR, attributes MAP(VARCHAR, VARCHAR))[],
     links STRUCT(trace_id VARCHAR, span_id VARCHAR, attributes MAP(VARCHAR, VARCHAR))[],
@@ -59,7 +61,8 @@ CREATE TABLE logs (
     severity VARCHAR,
     body VARCHAR,
     attributes MAP(VARCHAR, VARCHAR),
-    resource MAP(VARCHAR, VARCHAR),
+    resource_json VARCHAR USING COMPRESSION dict_fsst,
+    resource MAP(VARCHAR, VARCHAR) GENERATED ALWAYS AS (resource_json::JSON::MAP(VARCHAR, VARCHAR)),
     service_name VARCHAR,
     scope_name VARCHAR,
     received_at TIMESTAMP_NS

@@ -1,0 +1,117 @@
+"""A rollout that grows: not derived with each turn, and whole once no more comes."""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_lightning.collector.json_text import dumps
+from otel_lightning.collector.loader import Request, load
+from otel_lightning.collector.pace import LARGE, Pace
+from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.store import Store, open_store
+
+TURNS = 60
+CALLS = "SELECT * EXCLUDE (state_hash) FROM llm_calls ORDER BY step"
+
+
+def turns(**stated: str) -> list[Request]:
+    """Return the calls of a chat, each in a trace of its own, with the whole history."""
+    history: list[dict[str, Any]] = []
+    requests = []
+    for number in range(TURNS):
+        sent = ExportTraceServiceRequest()
+        span = sent.resource_spans.add().scope_spans.add().spans.add(name="chat")
+        span.trace_id, span.span_id = (number + 1).to_bytes(16), (number + 1).to_bytes(8)
+        span.start_time_unix_nano, span.end_time_unix_nano = 10 * number + 1, 10 * number + 5
+        history.append(said("user", f"question {number}"))
+        answer = said("assistant", f"answer {number}")
+        facts = {
+            "input.messages": dumps(history).decode(),
+            "output.messages": dumps([answer]).decode(),
+        }
+        for key, value in ({"operation.name": "chat"} | facts | stated).items():
+            span.attributes.add(key=f"gen_ai.{key}").value.string_value = value
+        history.append(answer)
+        requests.append(Request("traces", 1, sent.SerializeToString()))
+    return requests
+
+
+def said(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+def ticking() -> Callable[[], float]:
+    """Return a clock that goes on by one second whenever it is looked at."""
+    ticks: Iterator[int] = count()
+    return lambda: float(next(ticks))
+
+
+def rows(store: Store) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = store.query(CALLS).to_pylist()
+    return found
+
+
+def derived_at_once(requests: Sequence[Request], folder: Path) -> list[dict[str, Any]]:
+    with open_store(folder / "once.duckdb") as store:
+        load(store, requests, dead_letters=folder)
+        while refresh(store):
+            pass
+        return rows(store)
+
+
+@pytest.mark.parametrize("stated", [{}, {"conversation.id": "talk"}])
+def test_a_growing_conversation_is_derived_a_few_times_and_is_whole_in_the_end(
+    stated: dict[str, str], tmp_path: Path
+) -> None:
+    requests = turns(**stated)
+    pace = Pace(ticking())
+    with open_store(tmp_path / "t.duckdb") as store:
+        times = 0
+        for request in requests:
+            load(store, [request], dead_letters=tmp_path)
+            times += refresh(store, pace=pace) > 0
+        while pace.waiting():
+            refresh(store, pace=pace)
+        found = rows(store)
+    assert LARGE < times < TURNS // 2
+    assert len(found) == TURNS
+    assert found == derived_at_once(requests, tmp_path)
+
+
+def test_what_belongs_to_no_rollout_that_waits_is_derived_meanwhile(tmp_path: Path) -> None:
+    *talk, last = turns(**{"conversation.id": "talk"})
+    other = turns(**{"conversation.id": "other"})[-1]
+    pace = Pace(lambda: 0.0)
+    pace.note({"talk": LARGE}, began=-10.0)
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, talk, dead_letters=tmp_path)
+        assert refresh(store, pace=pace) == 0
+        load(store, [other], dead_letters=tmp_path)
+        assert refresh(store, pace=pace) == 1
+        load(store, [last], dead_letters=tmp_path)
+        assert refresh(store) > 0
+
+
+def test_a_rollout_waits_for_as_long_as_all_that_grow_took() -> None:
+    seconds = [0.0]
+    pace = Pace(lambda: seconds[0])
+    for _ in range(2):
+        for name in ("a", "b"):
+            began = seconds[0]
+            seconds[0] += 5.0
+            pace.note({name: LARGE}, began)
+    assert pace.waiting() == ["a", "b"]
+    seconds[0] += 39.0
+    assert pace.waiting() == ["b"]
+    seconds[0] += 1.0
+    assert pace.waiting() == []
+
+
+def test_a_short_rollout_never_waits() -> None:
+    pace = Pace(lambda: 0.0)
+    pace.note({"short": LARGE - 1}, began=-10.0)
+    assert pace.waiting() == []
