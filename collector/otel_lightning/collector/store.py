@@ -48,6 +48,10 @@ class StoreError(Exception):
     """The store cannot do what was asked; the message says what, which and what next."""
 
 
+class OutOfMemoryError(StoreError):
+    """DuckDB needs more memory than it may take."""
+
+
 @dataclass(frozen=True, slots=True)
 class Server:
     """Where the process that holds a store answers, as written beside the store (mode 0600)."""
@@ -197,6 +201,18 @@ class Store:
             self._connection.execute(f"SET GLOBAL memory_limit = '{CACHE_BYTES}B'")
         with _as_store_error():
             self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
+
+    @contextmanager
+    def with_room(self) -> Iterator[None]:
+        """Let the block take most of the machine's memory, where the store is served."""
+        machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        room = max(self._memory_bytes or 0, machine * 3 // 4)
+        if self._memory_bytes is not None:
+            self._connection.execute(f"SET GLOBAL memory_limit = '{room}B'")
+        try:
+            yield
+        finally:
+            self.let_go()
 
     def serve(
         self,
@@ -353,7 +369,8 @@ def _as_store_error() -> Iterator[None]:
         yield
     except duckdb.Error as error:
         asked, _, _ = str(error).partition("\n\nLINE 1: FROM remote.query(")  # our wrapping
-        raise StoreError(asked) from error
+        full = isinstance(error, duckdb.OutOfMemoryException)
+        raise (OutOfMemoryError if full else StoreError)(asked) from error
 
 
 def _connect(path: Path, *, read_only: bool) -> duckdb.DuckDBPyConnection:
