@@ -1,5 +1,6 @@
 """`lightning-learn judge`."""
 
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +66,8 @@ def judge(  # noqa: PLR0913 - one parameter an option
 
         plan = _plan(store, _rubrics(measure, rubric), settings)
         asked = Endpoint(endpoint, model, temperature, retries, timeout)
-        report = judge_rollouts(store, plan, _judge(evaluator, asked))
+        with closing(_judge(evaluator, asked)) as judging:
+            report = judge_rollouts(store, plan, judging)
     _tell(report, input_price, output_price)
 
 

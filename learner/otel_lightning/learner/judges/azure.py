@@ -35,6 +35,9 @@ class AzureJudge:
         self._evaluators = load_evaluators(endpoint)
         self._version = version(PACKAGE)
 
+    def close(self) -> None:
+        """Do nothing: the package closes its connections itself."""
+
     def prepare(self, rubric: Rubric, record: Record) -> Payload:
         """Write the inputs of the evaluator of that measure.
 

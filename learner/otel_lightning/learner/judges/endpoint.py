@@ -53,6 +53,10 @@ class Judge(Protocol):
         """Answer one question. A DataError means that asking more is of no use."""
         ...
 
+    def close(self) -> None:
+        """Let go of its connections."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -109,6 +113,10 @@ class PromptJudge:
         if not isinstance(response, ChatCompletion):
             raise no_answer(self._endpoint, ValueError("no chat completion; is /v1 missing?"))
         return _read(response)
+
+    def close(self) -> None:
+        """Close the connections to the endpoint."""
+        self._client.close()
 
 
 def _read(response: ChatCompletion) -> Answer:
