@@ -13,7 +13,7 @@ WIDTH = 30
 
 @dataclass(slots=True)
 class Progress:
-    """Reports on standard error how much of `total` is done."""
+    """Reports on standard error how much of `total` is done; 0 where that is not known."""
 
     label: str
     total: int
@@ -34,10 +34,14 @@ class Progress:
             self._draw(done, note)
         elif now - self._reported >= LINE_EVERY_S or done == self.total:
             self._reported = now
-            sys.stderr.write(f"{self.label}: {done}/{self.total} {note}".rstrip() + "\n")
+            sys.stderr.write(f"{self.label}: {self._count(done)} {note}".rstrip() + "\n")
 
     def _draw(self, done: int, note: str) -> None:
-        filled = "#" * (WIDTH * done // max(self.total, 1))
+        filled = "#" * (WIDTH * done // self.total) if self.total else ""
+        bar = f" [{filled:<{WIDTH}}]" if self.total else ":"
         end = "\n" if done == self.total else ""
-        sys.stderr.write(f"\r{self.label} [{filled:<{WIDTH}}] {done}/{self.total} {note}{end}")
+        sys.stderr.write(f"\r{self.label}{bar} {self._count(done)} {note}{end}")
         sys.stderr.flush()
+
+    def _count(self, done: int) -> str:
+        return f"{done}/{self.total}" if self.total else str(done)
