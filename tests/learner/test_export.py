@@ -200,6 +200,21 @@ def test_export_with_nothing_to_write_says_why_and_leaves_no_file(learned: "Trac
     assert not list(learned.path.parent.glob("*none*"))
 
 
+def test_export_of_a_store_without_transitions_says_how_to_build_them(traces: "Traces") -> None:
+    traces.call("a")
+    said = ["--store", traces.store(), "--form", "openai", "--output", "none.jsonl"]
+    result = CliRunner().invoke(cli, ["export", *said])
+    assert result.exit_code == 1
+    assert "lightning-learn transitions --store" in result.output
+
+
+def test_export_above_no_number_is_refused(learned: "Traces") -> None:
+    said = ["--store", str(learned.path), "--form", "openai", "--output", "none.jsonl"]
+    result = CliRunner().invoke(cli, ["export", *said, "--threshold", "nan"])
+    assert result.exit_code == 1
+    assert "must be a finite number" in result.output
+
+
 def test_export_without_a_pair_says_what_pairs_are(learned: "Traces") -> None:
     said = ["--store", str(learned.path), "--form", "trl-dpo", "--output", "none.parquet"]
     result = CliRunner().invoke(cli, ["export", *said, "--threshold", "99"])

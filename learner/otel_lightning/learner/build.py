@@ -87,6 +87,6 @@ def _ends() -> dict[str, pl.Expr]:
 def _with_credit(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
     steps = steps_of(rows)
     return rows.with_columns(
-        return_to_go=pl.Series(return_to_go(steps, settings.options)),
-        advantage=pl.Series(advantages(settings.credit, steps, settings.options)),
+        return_to_go=pl.Series(return_to_go(steps, settings)),
+        advantage=pl.Series(advantages(settings.credit, steps, settings)),
     )

@@ -1,6 +1,7 @@
 """`lightning-learn export`: transitions to a file that a trainer reads."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from otel_lightning.collector.store import Store, open_store, quote_literal
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.exports.rows import MESSAGES, Format
 from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.staging import BOUNDS, CALLS_A_BUCKET
-from otel_lightning.learner.tables import statement
+from otel_lightning.learner.tables import number, statement
 
 ROWS_AT_ONCE = 1_000
 """So many transitions lie in memory with their text."""
@@ -52,15 +53,21 @@ def export(store: str, form: Format, output: Path, *, split: str, threshold: flo
         threshold: Least advantage (or margin between two answers), not itself included.
 
     Raises:
-        DataError: If there is nothing to write, or the file's name says no known form.
+        DataError: If there is nothing to write, the file's name says no known form, or the
+            threshold is not finite.
         StoreError: If the store cannot be read.
     """
     writer = WRITERS.get(output.suffix)
     if writer is None:
         raise DataError(f"'{output}' must end with {' or '.join(WRITERS)}.")
+    if not math.isfinite(threshold):
+        raise DataError(f"--threshold is {threshold}; it must be a finite number.")
+    output.parent.mkdir(parents=True, exist_ok=True)
     staging = output.with_name(f".{output.name}.partial")
     try:
         with open_store(store, create=False) as opened, writer(staging, form) as write:
+            if not number(opened, "SELECT count(*) FROM transition_rows"):
+                raise no_transitions(store)
             done = _write_all(_read(opened, form, split, threshold), form, write)
         if not done.rows:
             raise DataError(_nothing(form, done, split, threshold))
@@ -91,17 +98,13 @@ def _pieces(store: Store, values: Mapping[str, str]) -> list[tuple[int, int]]:
 
     An ingester may move calls meanwhile: then all is read at once.
     """
-    if store.server or _number(store, "SELECT count(*) FROM transition_rows") <= CALLS_A_BUCKET:
+    if store.server or number(store, "SELECT count(*) FROM transition_rows") <= CALLS_A_BUCKET:
         store.execute(Template(statement("exported_whole")).substitute(values))
         return [EVERYTHING]
     store.execute(BOUNDS)
     store.execute(Template(statement("exported_pieces")).substitute(values))
-    last = _number(store, "SELECT coalesce(max(place), 0) FROM exported")
+    last = number(store, "SELECT coalesce(max(place), 0) FROM exported")
     return [(first, first + PIECE - 1) for first in range(0, last + 1, PIECE)]
-
-
-def _number(store: Store, query: str) -> int:
-    return int(store.query(query).column(0)[0].as_py())
 
 
 def _write_all(batches: Iterator[pa.RecordBatch], form: Format, write: Write) -> Exported:
@@ -124,8 +127,7 @@ def _nothing(form: Format, done: Exported, split: str, threshold: float) -> str:
             f"None of {done.left_out} rows has the text that this format needs. Record message "
             "content in the agent, or choose a format that takes token ids."
         )
-    said = form.empty.format(split=split, threshold=threshold)
-    return f"{said} Transitions are built by `lightning-learn transitions`."
+    return form.empty.format(split=split, threshold=threshold)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import polars as pl
 
 from otel_lightning.collector.store import Store, quote_literal
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.tables import arrow, statement
+from otel_lightning.learner.tables import arrow, number, statement
 
 BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
 """DuckDB spills the rest to disk. More threads need more memory, and spin while they wait."""
@@ -70,7 +70,7 @@ def stage_rewards(store: Store, name: str | None) -> None:
     """
     chosen = f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}"
     store.execute(statement("staged_rewards").format(chosen=chosen))
-    if _number(store, "SELECT count(*) FROM staged_rewards") == 0:
+    if number(store, "SELECT count(*) FROM staged_rewards") == 0:
         raise DataError(_no_reward(store, name))
     broken = ask(store, "FROM staged_rewards WHERE NOT isfinite(value) ORDER BY rollout_id LIMIT 1")
     for row in broken.iter_rows(named=True):
@@ -100,7 +100,7 @@ def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:
     """
     store.execute(statement("changed_tasks").format(rebuild=rebuild))
     store.execute(statement("changed_rewards"))
-    calls = _number(store, statement("usable_calls"))
+    calls = number(store, statement("usable_calls"))
     ordered = "ORDER BY r.rollout" if calls > CALLS_A_BUCKET else ""  # one bucket is read whole
     store.execute(statement("staged_calls").format(ordered=ordered, **choice.clauses))
     return calls
@@ -148,7 +148,3 @@ def _no_reward(store: Store, name: str | None) -> str:
     if name is None:
         return f"No reward was received. Choose one that was given later with --reward: {names}."
     return f"No reward is named '{name}'. Known: {names}."
-
-
-def _number(store: Store, query: str) -> int:
-    return int(store.query(query).column(0)[0].as_py())

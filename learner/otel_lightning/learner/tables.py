@@ -24,6 +24,11 @@ def statement(name: str) -> str:
     return file.read_text(encoding="utf-8")
 
 
+def number(store: Store, query: str) -> int:
+    """Answer a SELECT that gives one number."""
+    return int(store.query(query).column(0)[0].as_py())
+
+
 def arrow(frame: pl.DataFrame) -> pa.Table:
     """Turn a frame into the plainest Arrow types, which every reader takes."""
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())

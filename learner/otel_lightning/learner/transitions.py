@@ -120,7 +120,7 @@ def _summary(store: Store, settings: Settings, built: int) -> Summary:
     alone = numbers.pop("alone")
     left_out["calls without a completion: failed, or embeddings"] = failed
     left_out["calls of agents that are not selected"] = context
-    if credit.compares(settings.credit, settings.options):
+    if credit.compares(settings.credit, settings):
         left_out[f"rollouts {ALONE}"] = alone
     left_out = {why: n for why, n in left_out.items() if n}
     return Summary(**numbers, built=built, left_out=left_out)

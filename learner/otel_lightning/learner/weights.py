@@ -11,7 +11,7 @@ from tempfile import mkdtemp
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner import algorithms
 from otel_lightning.learner.algorithms import Learned, Settings
-from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
 from otel_lightning.learner.tables import arrow, read
 
@@ -48,10 +48,7 @@ def _learn_weights(
     with open_store(store, create=False) as opened:
         rows = read(opened, "completions")
     if rows.is_empty():
-        raise DataError(
-            "The store has no transitions, so there is nothing to learn from. Build them with: "
-            f"lightning-learn transitions --store {store}"
-        )
+        raise no_transitions(store)
     learn = import_module(f"{algorithms.__name__}.{algorithm}").learn
     with _staged(output) as staging:
         learned: Learned = learn(rows, settings, staging)

@@ -43,7 +43,7 @@ class Format:
     row: Callable[[Row], dict[str, Any] | None] | None
     columns: Mapping[str, pa.DataType]
     above_threshold: bool = False
-    empty: str = "Split '{split}' has no transitions."
+    empty: str = "Split '{split}' has no transitions. Choose another --split."
 
     @property
     def by_call(self) -> bool:

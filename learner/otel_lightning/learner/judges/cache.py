@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
-from types import TracebackType
-from typing import Self
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.judges.answers import Answer
@@ -53,15 +51,8 @@ class AnswerCache:
             found.update({key: Answer(*row) for key, *row in rows})
         return found
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._connection.close()
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -93,7 +94,7 @@ def judge_rollouts(store: str, plan: Plan, judge: Judge) -> Report:
     run = Run("judge", {**asdict(plan), "cache": str(plan.cache), "sources": sources})
     rollouts, without_text = list_rollouts(store, plan.selection)
     progress = Progress("Judge", len(rollouts) * len(plan.rubrics) * plan.samples)
-    with AnswerCache(plan.cache) as cache:
+    with closing(AnswerCache(plan.cache)) as cache:
         session = Session(judge, cache, progress, plan.concurrency, plan.retry_errors)
         try:
             rows = [
