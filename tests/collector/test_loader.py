@@ -42,6 +42,18 @@ def count(store: Store) -> int:
 ID_AND_START = st.tuples(st.integers(1, 9), st.integers(0, 3))
 
 
+def test_a_span_that_comes_twice_in_one_transaction_is_stored_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("otel_lightning.collector.loader.DECODE_BYTES", 1)  # each by itself
+    bodies = [request((1, 5), (2, 5)), request((2, 5), (3, 5)), b"\xff", request((1, 5), (4, 5))]
+    new = load(
+        store, [Request("traces", n, b) for n, b in enumerate(bodies)], dead_letters=tmp_path
+    )
+    assert new == count(store) == 4
+    assert store.query("SELECT count(*) AS n FROM rejected")["n"][0].as_py() == 1
+
+
 @pytest.mark.parametrize("remembers", [True, False])
 @settings(max_examples=20, deadline=None)
 @given(batches=st.lists(st.lists(ID_AND_START, max_size=6), max_size=5))

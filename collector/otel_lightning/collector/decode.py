@@ -342,7 +342,11 @@ def _values(values: pa.StructArray) -> pa.Array:
         if column.null_count < len(column)
     ]
     texts = _text(_member(values, "string_value"))
-    return pc.coalesce(texts, *others) if others else texts
+    if not others:
+        return texts
+    # Of two, the result's size is known before it is copied: four times the memory is not touched.
+    other = pc.coalesce(*others) if len(others) > 1 else others[0]
+    return pc.if_else(pc.is_valid(texts), texts, other)
 
 
 def _each_once(column: pa.Array, write: Callable[[Any], str | None]) -> pa.Array:

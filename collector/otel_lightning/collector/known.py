@@ -35,7 +35,7 @@ class Known:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._filters: dict[str, Filter] = {}
+        self._filters: dict[str, list[Filter]] = {}
 
     def unknown(self, table: str, rows: pa.Table) -> pa.Table:
         """Return the rows that `table` does not have, of several copies one; they are known now."""
@@ -43,16 +43,20 @@ class Known:
         if len(np.unique(keys)) < len(keys):
             positions = self._pick(DISTINCT, table, rows, np.arange(len(rows)))
             rows, keys = rows.take(positions), keys[positions]
-        known = self._filter(table)
-        doubtful = np.flatnonzero(known.may_hold(keys))
-        known.add(keys)
+        filters = self._filters_of(table)
+        doubtful = np.flatnonzero(np.any([each.may_hold(keys) for each in filters], axis=0))
+        filters[-1].add(keys)
         present = self._present(table, rows, doubtful) if len(doubtful) else doubtful
         return rows.take(np.delete(np.arange(len(rows)), present)) if len(present) else rows
 
-    def _filter(self, table: str) -> "Filter":
-        if table not in self._filters or self._filters[table].is_full:
-            self._filters[table] = self._filled(table)
-        return self._filters[table]
+    def _filters_of(self, table: str) -> "list[Filter]":
+        """Return the filters of all that is stored; a full one is followed by a larger one."""
+        filters = self._filters.setdefault(table, [])
+        if not filters:
+            filters.append(self._filled(table))
+        if filters[-1].is_full:
+            filters.append(Filter(filters[-1].capacity * 2))
+        return filters
 
     def _filled(self, table: str) -> "Filter":
         """Make a filter of what is stored, with room for half as much again."""
@@ -65,6 +69,7 @@ class Known:
                 f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
             )
             made.add(_numbers(keys["key"]))
+        self._store.let_go()  # of all ids
         return made
 
     def _keys(self, table: str, rows: pa.Table) -> NDArray[np.uint64]:
@@ -95,14 +100,14 @@ class Filter:
     """A set of keys that also takes some for its own that were never added, but few."""
 
     def __init__(self, capacity: int) -> None:
-        self._rows, self._capacity = 0, capacity
+        self._rows, self.capacity = 0, capacity
         self._size = np.uint64(capacity * BITS_A_ROW)
         self._bits = np.zeros(capacity * BITS_A_ROW // 8, np.uint8)
 
     @property
     def is_full(self) -> bool:
         """Whether more keys would make it say yes too often."""
-        return self._rows > self._capacity
+        return self._rows > self.capacity
 
     def may_hold(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Tell for each key, shape [N], whether it was added; only no is certain."""

@@ -9,6 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,9 +36,10 @@ logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.5
 GATHER_SECONDS = 0.05
 BATCH_BYTES = 17 * 1024 * 1024
+DECODE_BYTES = 4 * 1024 * 1024  # together: in the memory that the last ones left
 RETRY_SECONDS = 1.0
 IDLE_SECONDS = 5.0
-CHECKPOINT_BYTES = 64 * 1024 * 1024  # received; what came in small pieces is written again
+CHECKPOINT_BYTES = 32 * 1024 * 1024  # received; what came in small pieces is written again
 FORGET_SECONDS = 300.0
 SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
 KEEP_EVERYTHING = Keeping()
@@ -59,6 +61,7 @@ class Loader(threading.Thread):
         super().__init__(name="loader")
         self._store, self._spool, self._keeping = store, spool, keeping
         self._known, self._pace = Known(store), Pace()
+        self._ahead: list[Record] = []  # what was read from the spool and is not stored yet
         self._stopping = threading.Event()
         self._threads = store.threads
         self._since = 0.0  # when the last load ended, or before it began
@@ -146,6 +149,7 @@ class Loader(threading.Thread):
         if self._unwritten and self._store.checkpoint():
             self._unwritten = 0
             self._store.let_go()
+            pa.default_memory_pool().release_unused()
 
     def _work_with(self, threads: int) -> None:
         """Use one thread to load: a second makes the first spin while it waits, a third of all CPU.
@@ -157,30 +161,33 @@ class Loader(threading.Thread):
 
     def _load_some(self, least: int) -> bool:
         """Load what waits, if it has so many rows or bytes enough."""
-        records = self._spool.read(self.position, BATCH_BYTES)
-        many = sum(record.rows for record in records) >= least or _size(records) >= BATCH_BYTES
-        if not records or not many:
+        ahead, self._ahead = self._ahead, []  # if this fails, it is read again
+        if (room := BATCH_BYTES - _size(ahead)) > 0:
+            ahead += self._spool.read(ahead[-1].end if ahead else self.position, room)
+        many = sum(record.rows for record in ahead) >= least or _size(ahead) >= BATCH_BYTES
+        if not ahead or not many:
+            self._ahead = ahead
             return False
         self._work_with(1)
-        records = records[: _filling(records)]
-        end = records[-1].end
+        count = _filling(ahead)
+        end, size = ahead[count - 1].end, _size(ahead[:count])
+        requests = map(_request, ahead[:count])
+        del ahead[:count]  # what was decoded is let go while the rest is
         dead_letters = self._spool.folder / "dead"
         load(
             self._store,
-            map(_request, records),
+            requests,
             self._known,
             limits=self._keeping.limits,
             end=end,
             dead_letters=dead_letters,
         )
-        self.position = end
-        size = _size(records)
+        self.position, self._ahead = end, ahead
         self._tell_rate(size)
         self._unwritten += size
         if self._unwritten >= CHECKPOINT_BYTES:
             self._checkpoint()
         self._spool.forget(end)
-        pa.default_memory_pool().release_unused()
         return True
 
     def _tell_rate(self, size: int) -> None:
@@ -266,9 +273,22 @@ def _request(record: Record) -> Request:
     return Request(record.signal, record.received_ns, record.body)
 
 
-def _store(loading: _Loading, signal: Signal, requests: Sequence[Request]) -> int:
-    if not requests:
-        return 0
+def _store(loading: _Loading, signal: Signal, requests: list[Request]) -> int:
+    new = 0
+    while requests:
+        count = _portion(requests)
+        some, requests[:count] = requests[:count], []
+        new += _store_together(loading, signal, some)
+    return new
+
+
+def _portion(requests: Sequence[Request]) -> int:
+    """How many of the first requests to decode at once: few enough to work in the same memory."""
+    sizes = accumulate(len(request.body) for request in requests)
+    return max(sum(1 for _ in takewhile(DECODE_BYTES.__ge__, sizes)), 1)
+
+
+def _store_together(loading: _Loading, signal: Signal, requests: Sequence[Request]) -> int:
     bodies, received_ns = [r.body for r in requests], [r.received_ns for r in requests]
     try:
         rows, rejected = decode(signal, bodies, received_ns, loading.limits)
@@ -277,7 +297,8 @@ def _store(loading: _Loading, signal: Signal, requests: Sequence[Request]) -> in
             _set_aside(loading, requests[0], str(error))
             return 0
         half = len(requests) // 2  # find the one that breaks the others
-        return sum(_store(loading, signal, part) for part in (requests[:half], requests[half:]))
+        parts = requests[:half], requests[half:]
+        return sum(_store_together(loading, signal, part) for part in parts)
     for reason in rejected:
         _reject(loading.store, signal, reason, file="")
     return _insert(loading, TABLES[signal], rows)

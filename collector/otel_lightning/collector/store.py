@@ -38,7 +38,7 @@ SERVING = """
     SET GLOBAL allowed_configs = ['threads', 'memory_limit']
 """
 MEMORY_BYTES = 512_000_000
-CACHE_BYTES = 32_000_000
+CACHE_BYTES = 16_000_000
 ROW_GROUP_ROWS = 6 * 2048
 ELSEWHERE = "lightning elsewhere"
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
