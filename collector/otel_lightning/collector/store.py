@@ -412,6 +412,7 @@ def _with_small_row_groups(
 def _attach(server: Server, token: str) -> Store:
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     _load_extensions(connection)
+    connection.execute("SET httpfs_connection_caching = true")  # each question made one anew
     connection.execute(f"CREATE SECRET (TYPE quack, TOKEN {quote_literal(token)})")
     connection.execute(f"ATTACH {quote_literal(server.sql)} AS remote")
     return Store(connection, server)
