@@ -24,6 +24,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from otel_lightning.collector.load import derive_all
 from otel_lightning.collector.loader import Request, load
+from otel_lightning.collector.memory import share_memory
 from otel_lightning.collector.pace import Pace
 from otel_lightning.collector.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store
@@ -174,6 +175,7 @@ def grow(turns: int, path: Path) -> None:
 
 
 def measure(path: Path, at_once: int) -> None:
+    share_memory()  # as the commands do
     with open_store(path) as store:
         before = os.times()
         derive_all(store, path, at_once)

@@ -114,6 +114,7 @@ def load(
     """
     from otel_lightning.collector.known import Known
     from otel_lightning.collector.load import Client, derive_all, expand, load_file
+    from otel_lightning.collector.memory import share_memory
     from otel_lightning.collector.store import open_store
 
     if bool(client_cert) != bool(client_key):
@@ -122,6 +123,7 @@ def load(
     broken: list[str] = []
     records = new = 0
     paths = expand(files)
+    share_memory()
     with _expected_errors(), open_store(store) as opened:
         known = Known(opened)
         with click.progressbar(paths, label="Loading") as progress:
@@ -174,9 +176,11 @@ def sql(query: str, form: str, output: Path | None, store: Path) -> None:
 def derive(rebuild: bool, spans_at_once: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
     """Bring llm_calls, tool_calls and the other derived tables up to date."""
     from otel_lightning.collector.load import derive_all
+    from otel_lightning.collector.memory import share_memory
     from otel_lightning.collector.refresh import rebuild as start_anew
     from otel_lightning.collector.store import open_store
 
+    share_memory()
     with _expected_errors(), open_store(store, create=False) as opened:
         if rebuild:
             start_anew(opened)

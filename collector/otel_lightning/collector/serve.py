@@ -1,7 +1,6 @@
 """`lightning-ingest serve`: receivers, spool, loader and SQL server in one process."""
 
 import asyncio
-import ctypes
 import gc
 import logging
 import os
@@ -14,11 +13,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pyarrow as pa
 from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
 
 from otel_lightning.collector.loader import Loader
+from otel_lightning.collector.memory import share_memory
 from otel_lightning.collector.receive import grpc, http, listener
 from otel_lightning.collector.receive.answers import Receiver
 from otel_lightning.collector.receive.guard import Guard
@@ -40,8 +39,6 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # of these, for requests under way
 FAILED, INTERRUPTED = 1, 130
-M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -8, -3, -1  # of glibc's malloc.h
-LARGE_BYTES, FREE_BYTES = 32 * 1024 * 1024, 16 * 1024 * 1024
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
@@ -60,7 +57,8 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
             f"'{settings.store}' is already served by process {store.server.pid} at "
             f"{store.server.http}. Send there, or choose another store with --store."
         )
-    _share_memory()
+    share_memory()
+    gc.freeze()  # what was imported is never garbage: do not walk it again and again
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
     loader = Loader(store.cursor(), spool, settings.keeping)
@@ -73,20 +71,6 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         server_file(settings.store).unlink(missing_ok=True)
         _drain(spool, loader, stopping, say)
         store.close()
-
-
-def _share_memory() -> None:
-    """Let all threads use one heap, Arrow too: else each keeps the most that it ever had in pieces.
-
-    What is freed is soon used again, so some of it stays: new pages cost a tenth of all CPU.
-    """
-    pa.set_memory_pool(pa.system_memory_pool())
-    with suppress(AttributeError):  # not glibc
-        malloc = ctypes.CDLL(None)
-        malloc.mallopt(M_ARENA_MAX, 1)
-        malloc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
-        malloc.mallopt(M_TRIM_THRESHOLD, FREE_BYTES)
-    gc.freeze()  # what was imported is never garbage: do not walk it again and again
 
 
 class Stopping:
