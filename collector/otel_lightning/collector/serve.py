@@ -5,13 +5,14 @@ import gc
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
@@ -49,7 +50,22 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         OSError: If an address cannot be bound, or a server ends by itself.
     """
     stopping = Stopping()
-    settings = replace(settings, grpc=settings.grpc.reserve(), http=settings.http.reserve())
+    with settings.grpc.bind() as for_grpc, settings.http.bind() as for_http:
+        grpc_at, http_at = settings.grpc.of(for_grpc), settings.http.of(for_http)
+        settings = replace(settings, grpc=grpc_at, http=http_at)
+        _serve(settings, Bound(for_grpc, for_http), stopping, say)
+
+
+class Bound(NamedTuple):
+    """Sockets that keep the addresses until somebody listens there."""
+
+    grpc: socket.socket
+    http: socket.socket
+
+
+def _serve(
+    settings: Settings, bound: Bound, stopping: "Stopping", say: Callable[[str], None]
+) -> None:
     store = open_store(settings.store)
     if store.server:
         store.close()
@@ -66,7 +82,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     receiver = _receiver(settings, spool, loader, server)
     try:
         ready = partial(_ready, settings, server, say)
-        asyncio.run(_receive(receiver, settings, stopping, ready))
+        asyncio.run(_receive(receiver, settings, bound, stopping, ready))
     finally:
         server_file(settings.store).unlink(missing_ok=True)
         _drain(spool, loader, stopping, say)
@@ -122,14 +138,19 @@ def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
 
 
 async def _receive(
-    receiver: Receiver, settings: Settings, stopping: Stopping, ready: Callable[[], None]
+    receiver: Receiver,
+    settings: Settings,
+    bound: Bound,
+    stopping: Stopping,
+    ready: Callable[[], None],
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
     certificates = GrpcCertificates(settings.tls) if settings.tls else None
+    bound.grpc.close()  # gRPC opens its own
     over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
-    over_http = listener.server(partial(http.application, receiver), *settings.http, settings.tls)
+    over_http = listener.server(partial(http.application, receiver), bound.http, settings.tls)
     if settings.tls and certificates:
         reload = partial(_reload, settings.tls, certificates, over_http)
         loop.add_signal_handler(signal.SIGHUP, reload)

@@ -37,15 +37,14 @@ class OneSocketServer(Server):
     """
 
     _retiring: asyncio.Task[None]
+    listening: socket.socket
 
     def _init_shared_socket(self) -> None:
-        family = socket.AF_INET6 if ":" in self.bind_addr else socket.AF_INET
-        address = (self.bind_addr, self.bind_port)
-        self._listening = socket.create_server(address, family=family, backlog=self.backlog)
-        self._listening.settimeout(0)
+        self.listening.listen(self.backlog)
+        self.listening.settimeout(0)
 
     def _spawn_worker(self, **kwargs: Any) -> AsyncWorker:  # type: ignore[override]  # by name only
-        own = os.dup(self._listening.fileno())  # a worker closes it when it stops
+        own = os.dup(self.listening.fileno())  # a worker closes it when it stops
         self._shd = SOCKET_HOLDER(own, False, self.backlog)  # noqa: FBT003  it takes no names
         self._leaving = Event()
         make_application: MakeApplication = kwargs.pop("callback_loader")
@@ -60,7 +59,7 @@ class OneSocketServer(Server):
     ) -> None:
         old = self.wrks[-1]
         self._leaving.set()
-        _deafen(self._listening)
+        _deafen(self.listening)
         new = self._spawn_worker(idx=old.idx, target=spawn_target, callback_loader=target_loader)
         new.start()  # type: ignore[no-untyped-call]
         self.wrks.append(new)
@@ -74,22 +73,22 @@ class OneSocketServer(Server):
 
     async def shutdown(self, exit_code: int = 0) -> None:
         """Stop listening, and let the workers finish."""
-        self._listening.close()
+        self.listening.close()
         await super().shutdown(exit_code)  # type: ignore[no-untyped-call]
 
 
 def server(
-    make_application: MakeApplication, host: str, port: int, tls: Tls | None = None
+    make_application: MakeApplication, bound: socket.socket, tls: Tls | None = None
 ) -> Server:
     """Make the HTTP server; `await serve()` runs it.
 
     Args:
         make_application: Given an event that tells when to close connections, gives what answers.
-        host: Address to listen on.
-        port: Likewise.
+        bound: A socket that has its address, and is closed with the server.
         tls: What to show to clients; read again at each `reload()`.
     """
-    return OneSocketServer(
+    host, port, *_ = bound.getsockname()
+    made = OneSocketServer(
         make_application,
         address=host,
         port=port,
@@ -102,6 +101,8 @@ def server(
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000),
         **_ssl(tls),
     )
+    made.listening = bound
+    return made
 
 
 def _deafen(listening: socket.socket) -> None:

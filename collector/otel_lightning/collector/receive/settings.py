@@ -37,20 +37,27 @@ class Address(NamedTuple):
             raise ValueError(f"'{text}' is not HOST:PORT. Example: 127.0.0.1:4318")
         return cls(host.strip("[]"), int(port))
 
-    def reserve(self) -> Self:
-        """Check that the address is free, and settle on a port.
+    def bind(self) -> socket.socket:
+        """Take the address, a free port if it is 0, before anybody listens there.
 
         Raises:
             OSError: If it is in use or not an address of this machine; the message says which.
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((self.host, self.port))
-            except OSError as error:
-                raise OSError(error.errno, _why(self, error)) from error
-            return self._replace(port=probe.getsockname()[1])
+        taken = socket.socket(family, socket.SOCK_STREAM)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            taken.bind((self.host, self.port))
+        except OSError as error:
+            taken.close()
+            raise OSError(error.errno, _why(self, error)) from error
+        return taken
+
+    def of(self, taken: socket.socket) -> Self:
+        """Return the address with the port that a socket has."""
+        return self._replace(port=taken.getsockname()[1])
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
