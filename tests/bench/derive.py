@@ -2,8 +2,9 @@
 
 Run it with `make bench-derive`. CPU seconds are the measure that survives a shared machine. Each
 case is stored by one process and derived by another, whose memory is then the deriving's own. The
-aim is 25 ms per 1,000 spans for the agents; a second table shows what `--spans-at-once` bounds, and
-a last one what a conversation costs whose turns are stored and derived one by one.
+aim is 25 ms per 1,000 spans for the agents; a second table shows what `--spans-at-once` bounds, a
+third what a conversation costs whose turns are stored and derived one by one, and a last one what
+deriving a hundred new traces costs in a store that holds ever more.
 """
 
 import json
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from hashlib import md5
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from otel_lightning.collector.known import Known
 from otel_lightning.collector.load import derive_all
 from otel_lightning.collector.loader import Request, load
 from otel_lightning.collector.memory import share_memory
@@ -174,6 +177,48 @@ def grow(turns: int, path: Path) -> None:
     print(f"{12 * turns:9,} {times:9,} {seconds + rest:8.2f} {1e3 * seconds / turns:9.1f}")
 
 
+OTHERS = """
+    CREATE TEMP TABLE others AS SELECT md5((number // 12)::VARCHAR) AS trace_id, number,
+        md5((-number)::VARCHAR)[:16] AS span_id, make_timestamp_ns({start} + number) AS start_time,
+        number % 12 AS place
+    FROM range({spans}) numbers(number);
+    INSERT INTO spans BY NAME SELECT trace_id, span_id, 'work' AS name, start_time,
+        start_time AS end_time, start_time AS received_at, MAP {{}} AS attributes FROM others;
+    INSERT INTO llm_calls BY NAME SELECT trace_id, span_id, start_time, trace_id AS rollout_id,
+        'semconv' AS dialect, 0 AS step, 'full' AS content FROM others WHERE place < 5;
+    INSERT INTO tool_calls BY NAME SELECT trace_id, span_id, start_time, trace_id AS rollout_id,
+        'span' AS source FROM others WHERE place BETWEEN 5 AND 8;
+    INSERT INTO trace_keys SELECT trace_id, md5_number_lower(number::VARCHAR) FROM others
+    WHERE place > 0;
+    DROP TABLE others
+"""
+"""Spans that were derived long ago, with all that deriving looks through, and no text."""
+
+
+def beside(others: int, path: Path, rounds: int = 3) -> None:
+    """Derive a hundred new traces in a store that holds so many other spans."""
+    with open_store(path) as store:
+        for first in range(0, others, 1_200_000):
+            spans = min(others - first, 1_200_000)
+            store.execute(OTHERS.format(start=START_NS + first, spans=spans))
+            store.checkpoint()
+        store.threads = 1
+        known, spans, seconds = Known(store), agents(1_200 * (1 + rounds)), 0.0
+        for number in range(1 + rounds):
+            request = ExportTraceServiceRequest()
+            some = request.resource_spans.add().scope_spans.add().spans
+            for one in islice(spans, 1_200):
+                one.trace_id = md5(one.trace_id, usedforsecurity=False).digest()
+                some.append(one)
+            body = request.SerializeToString()
+            load(store, [Request("traces", START_NS, body)], known, dead_letters=path.parent)
+            before = time.process_time()
+            refresh(store)
+            if number:  # the first one reads the file
+                seconds += time.process_time() - before
+    print(f"{others:11,} {1e3 * seconds / rounds:10.0f}")
+
+
 def measure(path: Path, at_once: int) -> None:
     share_memory()  # as the commands do
     with open_store(path) as store:
@@ -201,6 +246,11 @@ def main(largest: int) -> None:
         with tempfile.TemporaryDirectory() as folder:
             print(f"{f'{turns:,} turns one by one':31}", end="", flush=True)
             grow(turns, Path(folder) / "t.duckdb")
+    print(f"\n{'1,200 new spans beside':31}{'spans':>11} {'CPU ms':>10}")
+    for others in (10_000, 100_000, 1_000_000, 10_000_000):
+        with tempfile.TemporaryDirectory() as folder:
+            print(" " * 31, end="", flush=True)
+            beside(others, Path(folder) / "t.duckdb")
 
 
 def show(label: str, case: str, size: int, at_once: int = SPANS_AT_ONCE) -> None:

@@ -97,6 +97,33 @@ def test_a_dispatcher_called_with_the_tools_name_is_that_tool() -> None:
     assert (tool.name, tool.arguments, tool.source) == ("add", {"a": 2, "b": 3}, "both")
 
 
+def apart(trace: str, call_id: str, at: float) -> list[Span]:
+    """Return a tool loop of which each span is a trace of its own, `trace` in all their ids."""
+    asks = asked(call_id, "add", '{"a": 2, "b": 3}')
+    question = said("user", f"What does {trace} ask?")
+    first = span(chat([question], asks), trace=f"{trace}1", id="ask", at=at)
+    named = {**TOOL, "gen_ai.tool.call.id": call_id}
+    ran = span(named, trace=f"{trace}2", id="tool", at=at + 4)
+    turns = [question, asks, answered(call_id, "5")]
+    second = span(chat(turns, ANSWER), trace=f"{trace}3", id="answer", at=at + 8)
+    return [first, ran, second]
+
+
+def test_a_tool_that_ran_as_a_trace_of_its_own_is_joined_to_the_call_that_asked() -> None:
+    derived = derive(apart("a", "c1", 0), [])
+    (tool,) = derived.tool_calls
+    assert (tool.source, tool.trace_id, tool.llm_span_id, tool.result) == ("both", "a2", "ask", "5")
+    assert {row.rollout_id for row in (*derived.llm_calls, tool)} == {"a1"}
+
+
+def test_a_tool_on_its_own_belongs_to_the_latest_of_the_calls_that_asked_by_its_id() -> None:
+    derived = derive([*apart("a", "0", 0), *apart("b", "0", 20)], [])
+    assert {(tool.trace_id, tool.rollout_id, tool.source) for tool in derived.tool_calls} == {
+        ("a2", "a1", "both"),
+        ("b2", "b1", "both"),
+    }
+
+
 def test_a_request_that_was_never_answered_is_no_execution() -> None:
     assert derive(tool_loop()[:1], []).tool_calls == []
 

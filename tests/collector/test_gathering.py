@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_lightning.collector import gathering
 from otel_lightning.collector import refresh as refreshing
 from otel_lightning.collector.loader import Request, load
 from otel_lightning.collector.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
-SPANS, TALKS = 14_000, 200
+SPANS, TALKS = 36_000, 200
 CALLS = "SELECT trace_id, rollout_id, step FROM llm_calls ORDER BY ALL"
 COPIES = "SELECT table_name FROM duckdb_tables() WHERE table_name = 'gathered'"
 
@@ -38,9 +39,9 @@ def test_scattered_conversations_are_read_from_a_sorted_copy_that_does_not_stay(
     tmp_path: Path,
 ) -> None:
     with filled(tmp_path / "t.duckdb", SPANS) as store:
-        assert refresh(store, spans_at_once=1_000) > 0
+        assert refresh(store, spans_at_once=6_000) > 0
         assert len(store.query(COPIES)) == 1
-        while refresh(store, spans_at_once=1_000):
+        while refresh(store, spans_at_once=6_000):
             pass
         assert len(store.query(COPIES)) == 0
         calls = store.query(CALLS).to_pylist()
@@ -54,14 +55,19 @@ def test_scattered_conversations_are_read_from_a_sorted_copy_that_does_not_stay(
     ]
 
 
-def test_what_comes_while_a_copy_is_used_is_derived_too(tmp_path: Path) -> None:
-    with filled(tmp_path / "t.duckdb", SPANS) as store:
+def test_what_comes_while_a_copy_is_used_is_derived_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gathering, "MANY", "SELECT 1")  # as if there were more of them
+    spans = 14_000
+    with filled(tmp_path / "t.duckdb", spans) as store:
         refresh(store, spans_at_once=1_000)
-        load(store, [scattered(SPANS + TALKS)], dead_letters=tmp_path)
+        assert len(store.query(COPIES)) == 1
+        load(store, [scattered(spans + TALKS)], dead_letters=tmp_path)
         while refresh(store, spans_at_once=10_000):
             pass
         (calls,) = store.query("SELECT count(*) FROM llm_calls").column(0).to_pylist()
-    assert calls == SPANS + TALKS
+    assert calls == spans + TALKS
 
 
 def test_rows_that_are_committed_in_parts_are_all_there_and_nothing_stays_stale(

@@ -1,10 +1,12 @@
 """The derived tables of a store, whatever the order, the cut and the number of deliveries."""
 
+import json
 import random
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -155,6 +157,55 @@ def test_a_response_id_that_a_server_gives_to_all_ties_a_bounded_number_of_trace
         dealt = [refresh(store, spans_at_once=250) for _ in range(6)]
         (calls,) = store.query("SELECT count(*) FROM llm_calls").column(0).to_pylist()
     assert (max(dealt), dealt[-1], calls) == (CROWD, 50, CROWD + 300)
+
+
+def test_a_tool_in_a_trace_of_its_own_finds_its_call_whichever_comes_first(tmp_path: Path) -> None:
+    for order in permutations(one_by_one([ASKS, RAN, ANSWERS])):
+        with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
+            for request in order:
+                deliver([request], store, tmp_path)
+            rows = store.query("SELECT rollout_id, source, llm_span_id FROM tool_calls").to_pylist()
+            (rollout,) = store.query("SELECT DISTINCT rollout_id FROM llm_calls").to_pylist()
+        assert rows == [rollout | {"source": "both", "llm_span_id": f"{1:016x}"}]
+
+
+def test_calls_that_number_their_tool_calls_alike_are_derived_each_for_itself(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        dealt = []
+        for request in one_by_one([ASKS, ASKS | {"input.messages": DONE}, RAN]):
+            load(store, [request], dead_letters=tmp_path)
+            dealt.append(refresh(store))
+    assert dealt == [1, 1, 3]
+
+
+ARGUMENTS = {"city": "Paris"}
+ASKED = {"type": "tool_call", "id": "call_1", "name": "weather", "arguments": ARGUMENTS}
+ANSWERED = {"type": "tool_call_response", "id": "call_1", "response": "sun"}
+QUESTION = [{"role": "user", "parts": [{"type": "text", "content": "And in Paris?"}]}]
+REQUEST = [{"role": "assistant", "parts": [ASKED]}]
+RESPONSE = [{"role": "tool", "parts": [ANSWERED]}]
+DONE = [{"role": "assistant", "parts": [{"type": "text", "content": "Sun."}]}]
+ASKS = {"operation.name": "chat", "input.messages": QUESTION, "output.messages": REQUEST}
+RAN = {"operation.name": "execute_tool", "tool.name": "weather", "tool.call.id": "call_1"}
+HISTORY = [*QUESTION, *REQUEST, *RESPONSE]
+ANSWERS = {"operation.name": "chat", "input.messages": HISTORY, "output.messages": DONE}
+
+
+def one_by_one(spans: Sequence[dict[str, Any]]) -> list[Request]:
+    """Return spans with these GenAI attributes, one after the other, each a trace of its own."""
+    requests = []
+    for number, attributes in enumerate(spans, 1):
+        sent = ExportTraceServiceRequest()
+        span = sent.resource_spans.add().scope_spans.add().spans.add(name="work")
+        span.trace_id, span.span_id = bytes([number]) * 16, number.to_bytes(8, "big")
+        span.start_time_unix_nano, span.end_time_unix_nano = number * 1_000, number * 1_000 + 500
+        for key, value in attributes.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            span.attributes.add(key=f"gen_ai.{key}").value.string_value = text
+        requests.append(Request("traces", 1, sent.SerializeToString()))
+    return requests
 
 
 def turn(number: int, talk: str = "talk") -> Request:

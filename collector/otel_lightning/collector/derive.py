@@ -6,8 +6,9 @@ the spans of a closed set say is put together.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from otel_lightning.collector import (
     dialects,
@@ -62,6 +63,14 @@ class Reading:
             getattr(self, name).update(getattr(other, name))
 
 
+class Tie(NamedTuple):
+    """A key of a trace, and the key of the traces that it belongs with: the same one, mostly."""
+
+    trace_id: str
+    key: str
+    seeks: str
+
+
 def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     """Return all canonical rows of a closed set of traces.
 
@@ -88,9 +97,9 @@ def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
 
     Returns:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
-        `failure:` and `answer:`.
+        `failure:`, `answer:`, `asks:` and `ran:`.
     """
-    return {key for _, key in keys(read(spans, logs))}
+    return {key for tie in keys(read(spans, logs)) for key in (tie.key, tie.seeks)}
 
 
 def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
@@ -151,8 +160,8 @@ def _file(found: Reading, place: Place, row: LlmCall | ToolCall | AgentRun | Non
         (found.requests if row.source == "request" else found.tools).append(row)
 
 
-def keys(found: Reading) -> Iterable[tuple[str, str]]:
-    """Yield the trace and the key of everything read that may tie a trace to others.
+def keys(found: Reading) -> Iterable[Tie]:
+    """Return the keys of everything read that may tie a trace to others.
 
     The requests that were recorded as spans are put into their calls: a history holds them.
     """
@@ -170,7 +179,20 @@ def keys(found: Reading) -> Iterable[tuple[str, str]]:
         tied += [(call.trace_id, f"response:{name}") for name in named if name]
         if not call.parent_span_id:
             tied += [(call.trace_id, key) for key in duplicates.keys(call, past.saw)]
-    return dict.fromkeys(tied)
+    ties = [Tie(trace_id, key, key) for trace_id, key in dict.fromkeys(tied)]
+    return [*ties, *_ties_of_tools(found)]
+
+
+def _ties_of_tools(found: Reading) -> Iterator[Tie]:
+    """Yield what ties the execution of a tool that is a trace of its own to the call that asked.
+
+    Calls do not find each other by it: some models number their tool calls anew in each rollout.
+    """
+    for call in found.calls:
+        for asked in tools.asked_ids(call) if found.pasts[place_of(call)].tools else ():
+            yield Tie(call.trace_id, f"asks:{asked}", f"ran:{asked}")
+    for tool in tools.alone(found.tools, found.nodes):
+        yield Tie(tool.trace_id or "", f"ran:{tool.tool_call_id}", f"asks:{tool.tool_call_id}")
 
 
 def _add_requests(found: Reading) -> None:
@@ -185,7 +207,8 @@ def put_together(found: Reading) -> Derived:
     nodes = found.nodes
     merged = _merged_calls(found, nodes)
     pasts = found.pasts
-    assigned = rollouts.assign(nodes, merged.calls, pasts)
+    alone = tools.alone(found.tools, nodes)
+    assigned = rollouts.assign(nodes, merged.calls, pasts, tools.askers(alone, merged.calls))
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(merged.calls, assigned)

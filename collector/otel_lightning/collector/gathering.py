@@ -4,7 +4,7 @@ Conversations that go on through the whole store have a few spans in each part o
 some conversations unpacks all of it. A copy that is sorted once lets each be read for itself.
 """
 
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store import SKIPPED_TO, Store
 
 AT_ONCE = 8
 """So many refreshes are gathered for: the copy takes 2 KB of disk a span."""
@@ -12,6 +12,7 @@ BLOCK = 2048  # rows that are unpacked together
 SCATTERED = 4
 """How many times the rows that are wanted may be unpacked before a copy is cheaper."""
 
+MANY = f"SELECT 1 FROM stale WHERE id IN (FROM frontier) HAVING sum(spans) > {SKIPPED_TO}"
 UNPACKED = f"""
     SELECT 1 FROM spans WHERE trace_id IN (FROM frontier)
     HAVING {BLOCK} * count(DISTINCT rowid // {BLOCK}) > {SCATTERED} * (count(*) + {BLOCK})
@@ -34,7 +35,7 @@ NEW = "SELECT 1 FROM stale WHERE kind = 'trace' AND spans IS NULL LIMIT 1"
 
 def source(store: Store, spans_at_once: int) -> str:
     """Return the table from which to read the traces of `frontier`: `spans`, or a sorted copy."""
-    if not len(store.query(UNPACKED)):
+    if not len(store.query(MANY)) or not len(store.query(UNPACKED)):
         return "spans"
     store.execute("CREATE TEMP TABLE IF NOT EXISTS gathered AS FROM spans LIMIT 0")
     if len(store.query(MISSING)):

@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector import gathering, received, repeated
-from otel_lightning.collector.derive import Reading, derive, keys, put_together, read
+from otel_lightning.collector.derive import Reading, Tie, derive, keys, put_together, read
 from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.pace import Pace
 from otel_lightning.collector.records import Derived
@@ -84,28 +84,40 @@ PICK = """
 """
 # Found by its row, what is far from all of these is not even looked at.
 OF_FRONTIER = "rowid IN (SELECT rowid FROM {table} WHERE trace_id IN (FROM frontier))"
-# `frontier` holds the traces that were read last; `changed` all of the closed set so far.
+# `frontier` holds the traces that were read last, `tied` their keys; `changed` all of the closed
+# set so far.
+NO_KEYS = "CREATE OR REPLACE TEMP TABLE tied (trace_id VARCHAR, key VARCHAR, seeks VARCHAR)"
+FRESH = "SELECT id FROM stale WHERE kind = 'trace' AND id IN (FROM frontier)"
+KEYS = f"""
+    DELETE FROM trace_keys WHERE trace_id IN ({FRESH});
+    INSERT INTO trace_keys SELECT DISTINCT trace_id, md5_number_lower(key) FROM tied
+    WHERE trace_id IN ({FRESH}) ORDER BY ALL
+"""
 # Some servers give one id to every response: what so many traces share ties none of them.
 CROWD = 1_000
-TIED = f"""
+NEXT = f"""
+    CREATE OR REPLACE TEMP TABLE sought AS
+    SELECT trace_id, md5_number_lower(seeks) AS key,
+        regexp_matches(seeks, '^(rollout|conversation):') AS ties_all
+    FROM tied;
+    CREATE OR REPLACE TEMP TABLE met AS
+    FROM trace_keys WHERE key IN (SELECT key FROM sought);
     CREATE OR REPLACE TEMP TABLE frontier AS
-    SELECT DISTINCT trace_id FROM trace_keys
-    WHERE trace_id NOT IN (FROM changed) AND key IN (
-        SELECT key FROM trace_keys
-        WHERE key IN (SELECT key FROM trace_keys WHERE trace_id IN (FROM frontier))
-        GROUP BY key
-        HAVING count(*) <= {CROWD} OR regexp_matches(key, '^(rollout|conversation):')
+    SELECT DISTINCT trace_id FROM met
+    WHERE trace_id NOT IN (FROM changed) AND (
+        key IN (SELECT key FROM sought WHERE ties_all)
+        OR key IN (SELECT key FROM met GROUP BY key HAVING count(*) <= {CROWD})
     )
 """
 SETTLED = """
     DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM changed);
-    DROP TABLE changed; DROP TABLE frontier
+    DROP TABLE changed; DROP TABLE frontier; DROP TABLE tied; DROP TABLE sought; DROP TABLE met
 """
 # What was just read and continues a rollout that waits, waits with it.
 PUT_OFF = """
     UPDATE stale SET near = found.rollout_id FROM (
         SELECT mine.trace_id, min(rollout_id) AS rollout_id
-        FROM trace_keys mine JOIN trace_keys theirs USING (key) JOIN (
+        FROM sought mine JOIN met theirs USING (key) JOIN (
             SELECT trace_id, rollout_id FROM llm_calls
             UNION ALL SELECT id, near FROM stale WHERE kind = 'trace'
         ) known ON known.trace_id = theirs.trace_id
@@ -236,25 +248,22 @@ def _read_closed_set(store: Store, table: str, waiting: str) -> Reading | None:
         spans = received.SPANS.format(table=table, which=of_spans)
         some = read(received.spans(store.stream(spans, received.ROWS_AT_ONCE)), logs)
         table = "spans"
-        _replace_keys(store, keys(some))
+        tied = keys(some)
         found.add(some)
-        store.execute(TIED)
+        _follow(store, tied)
         if waiting and _column(store, PUT_OFF.format(waiting=waiting)):
             return None
     return found
 
 
-def _replace_keys(store: Store, tied: Iterable[tuple[str, str]]) -> None:
-    """Write the keys of what is stale of `frontier`; the others have theirs."""
-    stale = set(_column(store, "SELECT id FROM stale WHERE id IN (FROM frontier)"))
-    store.execute("""
-        DELETE FROM trace_keys
-        WHERE trace_id IN (SELECT id FROM stale WHERE id IN (FROM frontier))
-    """)
-    rows = [(trace_id, key) for trace_id, key in tied if trace_id in stale]
-    if rows:
-        traces, names = zip(*rows, strict=True)
-        store.insert("trace_keys", pa.table({"trace_id": traces, "key": names}))
+def _follow(store: Store, tied: Iterable[Tie]) -> None:
+    """Write the keys of what is stale of `frontier`, and put in its place what its keys lead to."""
+    store.execute(NO_KEYS)
+    if rows := list(tied):
+        columns = zip(*rows, strict=True)
+        store.insert("tied", pa.table(dict(zip(Tie._fields, columns, strict=True))))
+    store.execute(KEYS)
+    store.execute(NEXT)
 
 
 def _refresh_loose_logs(store: Store, log_ids: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from otel_lightning.collector import reading
 from otel_lightning.collector.histories import History
-from otel_lightning.collector.records import Attributes, LlmCall
+from otel_lightning.collector.records import Attributes, LlmCall, ToolCall
 from otel_lightning.collector.tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 
@@ -165,13 +165,19 @@ class Rollouts:
         return self.named.of(place) or self.talks.of(place)
 
 
-def assign(nodes: Nodes, calls: Iterable[LlmCall], pasts: Mapping[Place, History]) -> Rollouts:
+def assign(
+    nodes: Nodes,
+    calls: Iterable[LlmCall],
+    pasts: Mapping[Place, History],
+    askers: Iterable[tuple[ToolCall, LlmCall]] = (),
+) -> Rollouts:
     """Find the rollout of every span, given the model calls that the spans record.
 
     Args:
         nodes: All spans of a closed set of traces: none is tied to a trace outside.
         calls: Their model calls, duplicates merged.
         pasts: The histories of those calls.
+        askers: The tool executions in traces of their own, with the call that asked for each.
 
     Returns:
         The assignment. A rollout found by containment is named by its first call's trace.
@@ -188,6 +194,8 @@ def assign(nodes: Nodes, calls: Iterable[LlmCall], pasts: Mapping[Place, History
             groups.join(call.trace_id, trace_id)
     for later, earlier in continuations(ordered, nodes, pasts):
         _tie(groups, found, later, earlier)
+    for tool, asker in askers:
+        _tie(groups, found, tool, asker)
     return replace(found, by_trace=groups.names())
 
 
@@ -200,12 +208,13 @@ def _traces_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[str]]:
     return found
 
 
-def _tie(groups: "_Groups", found: Rollouts, later: LlmCall, earlier: LlmCall) -> None:
-    ids = found.stated(place_of(later)), found.stated(place_of(earlier))
+def _tie(groups: "_Groups", found: Rollouts, later: LlmCall | ToolCall, earlier: LlmCall) -> None:
+    trace_id = later.trace_id or ""
+    ids = found.stated((trace_id, later.span_id or "")), found.stated(place_of(earlier))
     if ids == (None, None):
-        groups.join(earlier.trace_id, later.trace_id)
+        groups.join(earlier.trace_id, trace_id)
     elif ids[0] is None:
-        groups.name(later.trace_id, str(ids[1]))
+        groups.name(trace_id, str(ids[1]))
     elif ids[1] is None:
         groups.name(earlier.trace_id, ids[0])
 

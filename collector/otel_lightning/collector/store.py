@@ -26,9 +26,12 @@ CONFIG = {
     "autoinstall_known_extensions": "false",
     "storage_compatibility_version": "latest",  # older formats have no zstd
 }
+SKIPPED_TO = 5_000
+"""Of a table of which a join needs at most so many rows, only their blocks are unpacked."""
 WRITER = CONFIG | {
     "force_compression": "zstd",  # smaller and cheaper than what DuckDB chooses for long texts
     "checkpoint_threshold": "1GB",  # a checkpoint stalls commits: the loader says when
+    "dynamic_or_filter_threshold": f"{SKIPPED_TO}",
     "default_block_size": "65536",  # of 262,144 each long column of a row group wastes half of one
 }
 # While serving, when no other setting can be changed. Queries spill to disk beyond the limit; one

@@ -13,6 +13,8 @@ from typing import Any
 
 from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.records import LlmCall, Message, ToolCall
+from otel_lightning.collector.rollouts import order
+from otel_lightning.collector.tree import Nodes
 
 Part = dict[str, Any]
 
@@ -48,6 +50,42 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
         request = waiting.take(execution)
         rows.append(_filled(execution, request) if request else execution)
     return [*rows, *(_from_messages(one) for one in requests if one.response and not one.joined)]
+
+
+def alone(executions: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
+    """Return the executions, in order, whose span has no parent: where its call is, its id says."""
+    parentless = (
+        tool
+        for tool in executions
+        if tool.tool_call_id and not nodes[tool.trace_id or "", tool.span_id or ""].parent[1]
+    )
+    return sorted(parentless, key=in_time)
+
+
+def asked_ids(call: LlmCall) -> list[str]:
+    """Return the ids of the tool calls that a call asked for."""
+    parts = (part for message in call.output_messages or () for part in _calls_in(message))
+    return [part["id"] for part in parts if part.get("id")]
+
+
+def askers(
+    executions: Sequence[ToolCall], calls: Iterable[LlmCall]
+) -> Iterator[tuple[ToolCall, LlmCall]]:
+    """Yield each execution with the call that asked for it: the latest that had begun before it.
+
+    Args:
+        executions: Tool executions, in order.
+        calls: Model calls.
+    """
+    asked: dict[str, list[LlmCall]] = defaultdict(list)
+    for call in sorted(calls, key=order) if executions else ():
+        for call_id in asked_ids(call):
+            asked[call_id].append(call)
+    for tool in executions:
+        since = asked.get(tool.tool_call_id or "", [])
+        before = [call for call in since if (call.start_ns or 0) <= (tool.start_ns or 0)]
+        if before:
+            yield tool, before[-1]
 
 
 def in_time(tool: ToolCall) -> tuple[int, str, str]:

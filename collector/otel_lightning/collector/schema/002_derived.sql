@@ -94,8 +94,12 @@ CREATE TABLE reward_events (
 CREATE TABLE rollout_tasks (rollout_id VARCHAR NOT NULL, task_id VARCHAR NOT NULL);
 
 -- What ties a trace to others (conversation, response id, message history): the loader follows
--- these to the traces that new spans change.
-CREATE TABLE trace_keys (trace_id VARCHAR NOT NULL, key VARCHAR NOT NULL);
+-- these to the traces that new spans change. A key is the lower half of the MD5 of its text: all of
+-- them are looked through with each refresh.
+CREATE TABLE trace_keys (
+    trace_id VARCHAR NOT NULL USING COMPRESSION dict_fsst,
+    key UBIGINT NOT NULL
+);
 
 -- What arrived since the derived tables were last brought up to date: kind is `trace` or `log`
 -- (a log record that names no trace). Written in the transaction that stores it. Once a trace is
