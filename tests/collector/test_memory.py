@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.loader import Loader, Request, load
-from otel_lightning.collector.refresh import SPANS_AT_ONCE
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.loader import Request, load
+from otel_lightning.collector.refresh import refresh_with_room
 from otel_lightning.collector.store import open_store
 
 CALLS, AT_ONCE, LIMIT = 400, 20, 64_000_000
@@ -42,16 +41,13 @@ def call(number: int) -> bytes:
 def test_rollout_that_does_not_fit_the_memory_limit_is_derived_with_more_for_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = tmp_path / "t.duckdb"
-    spool = Spool(spool_folder(path))
-    with open_store(path) as store:
+    with open_store(tmp_path / "t.duckdb") as store:
         for first in range(0, CALLS, AT_ONCE):
             some = [Request("traces", 1, call(n)) for n in range(first, first + AT_ONCE)]
             load(store, some, dead_letters=tmp_path)
         store.checkpoint()
-        store.serve("127.0.0.1:0", LIMIT)
-        Loader(store.cursor(), spool)._refresh(SPANS_AT_ONCE, None)
+        store.limit(LIMIT)
+        refresh_with_room(store)
         counted = store.query("SELECT count(*) AS n FROM llm_calls")["n"][0].as_py()
-    spool.close()
     assert counted == CALLS
     assert "does not fit" in caplog.text

@@ -89,4 +89,4 @@ def test_memory_and_what_is_derived_at_once_are_settings(starter: Callable[..., 
 
 def test_too_little_memory_is_wrong_usage() -> None:
     told = cli("serve", "--memory", "1MB")
-    assert (told.returncode, "--memory must be at least 256MB" in told.stderr) == (2, True)
+    assert (told.returncode, "must be at least 256MB" in told.stderr) == (2, True)

@@ -27,6 +27,31 @@ SPANS_AT_ONCE = click.option(
 )
 
 
+def _bytes(_context: click.Context, _option: click.Parameter, text: str) -> int:
+    """Read what DuckDB may take, as bytes."""
+    from otel_lightning.collector.retention import parse_size
+    from otel_lightning.collector.store import LEAST_MEMORY_BYTES
+
+    try:
+        size = parse_size(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+    if size < LEAST_MEMORY_BYTES:
+        least = f"{LEAST_MEMORY_BYTES // 10**6}MB"
+        raise click.BadParameter(f"must be at least {least}: what is stored at once has to fit.")
+    return size
+
+
+MEMORY = click.option(
+    "--memory",
+    callback=_bytes,
+    default="512MB",
+    show_default=True,
+    envvar="LIGHTNING_MEMORY",
+    help="What DuckDB may take, also for all who ask SQL; beyond that it spills to disk.",
+)
+
+
 class _ServeByDefault(click.Group):
     """`lightning-ingest --http …` means `lightning-ingest serve --http …`."""
 
@@ -74,8 +99,7 @@ def main() -> None:
               help="Forget traces this long after their last span, such as 30d.")  # fmt: skip
 @click.option("--max-size", envvar="LIGHTNING_MAX_SIZE",
               help="Forget the oldest traces when the store holds more, such as 20GB.")  # fmt: skip
-@click.option("--memory", default="512MB", show_default=True, envvar="LIGHTNING_MEMORY",
-              help="What DuckDB may take, for storing and for all who ask SQL.")  # fmt: skip
+@MEMORY
 @click.option("--reader-seconds", type=click.FloatRange(min=0, min_open=True),
               envvar="LIGHTNING_READER_SECONDS",
               help="End statements of the read-only token after so long.")  # fmt: skip
@@ -104,9 +128,14 @@ def serve(store: Path, **options: Any) -> None:
               help="Certificate for a running lightning-ingest that asks for one.")  # fmt: skip
 @click.option("--client-key", type=PEM, envvar="LIGHTNING_CLIENT_KEY",
               help="Its key.")  # fmt: skip
+@MEMORY
 @STORE
 def load(
-    files: tuple[Path, ...], store: Path, client_cert: Path | None, client_key: Path | None
+    files: tuple[Path, ...],
+    store: Path,
+    client_cert: Path | None,
+    client_key: Path | None,
+    memory: int,
 ) -> None:
     """Store OTLP from FILES: protobuf, JSON or JSON lines, plain, gzip or zstd.
 
@@ -125,6 +154,7 @@ def load(
     paths = expand(files)
     share_memory()
     with _expected_errors(), open_store(store) as opened:
+        opened.limit(memory)
         known = Known(opened)
         with click.progressbar(paths, label="Loading") as progress:
             for path in progress:
@@ -172,8 +202,9 @@ def sql(query: str, form: str, output: Path | None, store: Path) -> None:
     help="Derive everything anew from what was received.",
 )
 @SPANS_AT_ONCE
+@MEMORY
 @STORE
-def derive(rebuild: bool, spans_at_once: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
+def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
     """Bring llm_calls, tool_calls and the other derived tables up to date."""
     from otel_lightning.collector.load import derive_all
     from otel_lightning.collector.memory import share_memory
@@ -182,6 +213,7 @@ def derive(rebuild: bool, spans_at_once: int, store: Path) -> None:  # noqa: FBT
 
     share_memory()
     with _expected_errors(), open_store(store, create=False) as opened:
+        opened.limit(memory)
         if rebuild:
             start_anew(opened)
         derive_all(opened, store, spans_at_once)

@@ -14,7 +14,7 @@ from otel_lightning.collector.known import Known
 from otel_lightning.collector.loader import Request, load, waiting
 from otel_lightning.collector.receive.answers import PROTOBUF
 from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS
-from otel_lightning.collector.refresh import SPANS_AT_ONCE, refresh
+from otel_lightning.collector.refresh import SPANS_AT_ONCE, refresh_with_room
 from otel_lightning.collector.store import Server, Store, StoreError
 
 TIMEOUT_SECONDS = 60
@@ -68,7 +68,7 @@ def derive_all(store: Store, path: Path, spans_at_once: int = SPANS_AT_ONCE) -> 
             time.sleep(0.1)
     else:
         store.execute("SET threads = 1")  # a second one only spins while Python works
-    while not store.server and refresh(store, spans_at_once):
+    while not store.server and refresh_with_room(store, spans_at_once):
         pass
 
 

@@ -20,15 +20,10 @@ from otel_lightning.collector.decode import decode
 from otel_lightning.collector.known import Known
 from otel_lightning.collector.limits import NO_LIMITS, Limits
 from otel_lightning.collector.pace import Pace
-from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.refresh import refresh_with_room
 from otel_lightning.collector.retention import Keeping, forget
 from otel_lightning.collector.spool import Position, Record, Spool, backlog, spool_folder
-from otel_lightning.collector.store import (
-    ROW_GROUP_ROWS,
-    OutOfMemoryError,
-    Store,
-    StoreError,
-)
+from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, StoreError
 from otel_lightning.collector.wire import Signal
 
 logger = logging.getLogger(__name__)
@@ -124,21 +119,12 @@ class Loader(threading.Thread):
         more_came = self._spool.arrived.is_set()
         at_once = min(most, SPANS_BETWEEN_LOADS) if more_came else most
         pace = None if self._stopping.is_set() else self._pace
-        if not self._refresh(at_once, pace):
+        if not refresh_with_room(self._store, at_once, pace):
             self._postponed = bool(pace and pace.waiting())
             return False
         ended = time.monotonic()
         self._derive_at = ended + (ended - began)
         return True
-
-    def _refresh(self, at_once: int, pace: Pace | None) -> int:
-        """Derive; a rollout that is too long for the memory limit gets more, for this once."""
-        try:
-            return refresh(self._store, at_once, pace)
-        except OutOfMemoryError:
-            logger.warning("A rollout does not fit --memory: it is derived with more for once")
-            with self._store.with_room():
-                return refresh(self._store, at_once, pace)
 
     def _forget_some(self) -> None:
         if time.monotonic() - self._looked >= FORGET_SECONDS:

@@ -7,6 +7,7 @@ not depend on the order in which anything arrived.
 """
 
 import gc
+import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ from otel_lightning.collector.derive import Reading, Tie, derive, keys, put_toge
 from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.pace import Pace
 from otel_lightning.collector.records import Derived
-from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.collector.store import OutOfMemoryError, Store, quote_literal
 
+logger = logging.getLogger(__name__)
 SPANS_AT_ONCE = 25_000
 """How many spans are derived together, unless one closed set has more: this bounds memory."""
 LOGS_AT_ONCE = 5_000
@@ -148,6 +150,18 @@ def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None 
         _refresh_loose_logs(store, logs)
     with _uncollected():  # what is derived is let go before the collector runs again
         return len(logs) + _refresh_traces(store, spans_at_once, pace or Pace())
+
+
+def refresh_with_room(
+    store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None = None
+) -> int:
+    """Refresh; a rollout that is too long for the memory limit gets more, for this once."""
+    try:
+        return refresh(store, spans_at_once, pace)
+    except OutOfMemoryError:
+        logger.warning("A rollout does not fit --memory: it is derived with more for once")
+        with store.with_room():
+            return refresh(store, spans_at_once, pace)
 
 
 def rebuild(store: Store) -> None:

@@ -36,11 +36,8 @@ WRITER = CONFIG | {
 }
 # While serving, when no other setting can be changed. Queries spill to disk beyond the limit; one
 # conversation must fit.
-SERVING = """
-    SET GLOBAL memory_limit = '{memory}B';
-    SET GLOBAL allowed_configs = ['threads', 'memory_limit']
-"""
-MEMORY_BYTES = 512_000_000
+SERVING = "SET GLOBAL allowed_configs = ['threads', 'memory_limit']"
+MEMORY_BYTES, LEAST_MEMORY_BYTES = 512_000_000, 256_000_000
 CACHE_BYTES = 16_000_000
 ROW_GROUP_ROWS = 6 * 2048
 ELSEWHERE = "lightning elsewhere"
@@ -193,8 +190,19 @@ class Store:
         with _as_store_error():
             self._connection.execute(f"SET GLOBAL threads = {count}")
 
+    def limit(self, memory_bytes: int) -> None:
+        """Let DuckDB take so much memory; beyond that it spills to disk.
+
+        The running ingester, where there is one, has its own limit.
+        """
+        if self.server:
+            return
+        with _as_store_error():
+            self._connection.execute(f"SET GLOBAL memory_limit = '{memory_bytes}B'")
+        self._memory_bytes = memory_bytes
+
     def let_go(self) -> None:
-        """Let go of what is cached of the file, all but a little, where the store is served.
+        """Let go of what is cached of the file, all but a little, where memory is limited.
 
         DuckDB keeps what it writes up to the memory limit, and has no other limit for it.
         """
@@ -207,7 +215,7 @@ class Store:
 
     @contextmanager
     def with_room(self) -> Iterator[None]:
-        """Let the block take most of the machine's memory, where the store is served."""
+        """Let the block take most of the machine's memory, where that is limited."""
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         room = max(self._memory_bytes or 0, machine * 3 // 4)
         if self._memory_bytes is not None:
@@ -234,8 +242,8 @@ class Store:
         address = f"quack:localhost:{_free_port()}"
         with _as_store_error():
             _load_extensions(self._connection)
-            self._connection.execute(SERVING.format(memory=memory_bytes))
-            self._memory_bytes = memory_bytes
+            self.limit(memory_bytes)
+            self._connection.execute(SERVING)
             answer = Answers(self._connection, limits).answer if limits else None
             guard = sql_server.Guard(tokens, duckdb.connect(), answer)
             sql_server.start(self._connection, address, guard, tokens.writer)

@@ -16,7 +16,6 @@ from otel_lightning.collector.retention import Keeping, parse_age, parse_size
 from otel_lightning.collector.store import MEMORY_BYTES
 
 MIB = 1024 * 1024
-LEAST_MEMORY_BYTES = 256_000_000
 
 
 class Address(NamedTuple):
@@ -91,11 +90,6 @@ class Settings:
             )
         if self.tls:
             self.tls.check()
-        if self.memory_bytes < LEAST_MEMORY_BYTES:
-            raise ValueError(
-                f"--memory must be at least {LEAST_MEMORY_BYTES // 10**6}MB: what is stored at "
-                f"once has to fit."
-            )
         needs_client = self.tls is not None and self.tls.client_ca is not None
         open_to_all = [a for a in (self.grpc, self.http) if not is_loopback(a.host)]
         if open_to_all and not (self.token or needs_client or self.insecure):
@@ -121,7 +115,7 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         insecure=options["insecure"],
         allowed_hosts=options["allowed_hosts"],
         max_body=options["max_body"] * MIB,
-        memory_bytes=parse_size(options["memory"]),
+        memory_bytes=options["memory"],
         readers=ReaderLimits(options["reader_seconds"], options["reader_rows"]),
         keeping=_keeping(options),
     )
