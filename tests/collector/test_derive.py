@@ -116,12 +116,36 @@ def test_a_tool_that_ran_as_a_trace_of_its_own_is_joined_to_the_call_that_asked(
     assert {row.rollout_id for row in (*derived.llm_calls, tool)} == {"a1"}
 
 
-def test_a_tool_on_its_own_belongs_to_the_latest_of_the_calls_that_asked_by_its_id() -> None:
+def test_without_the_id_it_is_joined_by_its_arguments_if_it_ran_right_after_the_call() -> None:
+    first, ran, second = apart("a", "c1", 0)
+    given = {**TOOL, "gen_ai.tool.call.arguments": '{"b": 3, "a": 2}'}
+    (tool,) = derive([first, ran._replace(attributes=given), second], []).tool_calls
+    assert (tool.source, tool.tool_call_id, tool.rollout_id) == ("both", "c1", "a1")
+    long_after = ran._replace(attributes=given, start_ns=10**12, end_ns=10**12)
+    tools = derive([first, long_after, second], []).tool_calls
+    assert {tool.source for tool in tools} == {"span", "messages"}
+
+
+def test_a_tool_on_its_own_belongs_to_the_rollout_that_had_asked_and_not_gone_on() -> None:
     derived = derive([*apart("a", "0", 0), *apart("b", "0", 20)], [])
     assert {(tool.trace_id, tool.rollout_id, tool.source) for tool in derived.tool_calls} == {
         ("a2", "a1", "both"),
         ("b2", "b1", "both"),
     }
+
+
+def test_where_two_rollouts_wait_for_the_same_tool_it_is_not_guessed_whose_it_is() -> None:
+    derived = derive([*apart("a", "0", 0), *apart("b", "0", 1)], [])
+    ran = {tool.trace_id: tool.rollout_id for tool in derived.tool_calls if tool.source == "span"}
+    assert ran == {"a2": "a2", "b2": "b2"}
+
+
+def test_a_call_that_shows_only_the_response_continues_the_one_that_asked() -> None:
+    first, ran, _ = apart("a", "c1", 0)
+    alone = span(chat([said("user", "Go on."), answered("c1", "5")], ANSWER), trace="a3", at=8)
+    derived = derive([first, ran, alone], [])
+    assert {call.rollout_id for call in derived.llm_calls} == {"a1"}
+    assert [tool.source for tool in derived.tool_calls] == ["both"]
 
 
 def test_a_request_that_was_never_answered_is_no_execution() -> None:

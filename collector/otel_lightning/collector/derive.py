@@ -184,15 +184,16 @@ def keys(found: Reading) -> Iterable[Tie]:
 
 
 def _ties_of_tools(found: Reading) -> Iterator[Tie]:
-    """Yield what ties the execution of a tool that is a trace of its own to the call that asked.
+    """Yield what ties the execution of a tool in another trace to the call that asked for it.
 
     Calls do not find each other by it: some models number their tool calls anew in each rollout.
     """
-    for call in found.calls:
-        for asked in tools.asked_ids(call) if found.pasts[place_of(call)].tools else ():
-            yield Tie(call.trace_id, f"asks:{asked}", f"ran:{asked}")
-    for tool in tools.alone(found.tools, found.nodes):
-        yield Tie(tool.trace_id or "", f"ran:{tool.tool_call_id}", f"asks:{tool.tool_call_id}")
+    calls = [call for call in found.calls if found.pasts[place_of(call)].tools]
+    for call in calls:
+        for mark in tools.asked(call):
+            yield Tie(call.trace_id, f"asks:{mark}", f"ran:{mark}")
+    for mark, row in tools.apart(found.tools, calls, found.nodes):
+        yield Tie(row.trace_id or "", f"ran:{mark}", f"asks:{mark}")
 
 
 def _add_requests(found: Reading) -> None:
@@ -207,8 +208,9 @@ def put_together(found: Reading) -> Derived:
     nodes = found.nodes
     merged = _merged_calls(found, nodes)
     pasts = found.pasts
-    alone = tools.alone(found.tools, nodes)
-    assigned = rollouts.assign(nodes, merged.calls, pasts, tools.askers(alone, merged.calls))
+    asking = [call for call in merged.calls if pasts[place_of(call)].tools]
+    shown = tools.apart(found.tools, asking, nodes)
+    assigned = rollouts.assign(nodes, merged.calls, pasts, tools.askers(shown, asking))
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(merged.calls, assigned)

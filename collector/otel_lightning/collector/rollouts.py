@@ -5,6 +5,7 @@ id; message containment (a call whose input begins with an earlier call's input 
 it); the trace. The calls of one trace without an id of their own stay together.
 """
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -169,7 +170,7 @@ def assign(
     nodes: Nodes,
     calls: Iterable[LlmCall],
     pasts: Mapping[Place, History],
-    askers: Iterable[tuple[ToolCall, LlmCall]] = (),
+    askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
 ) -> Rollouts:
     """Find the rollout of every span, given the model calls that the spans record.
 
@@ -177,7 +178,7 @@ def assign(
         nodes: All spans of a closed set of traces: none is tied to a trace outside.
         calls: Their model calls, duplicates merged.
         pasts: The histories of those calls.
-        askers: The tool executions in traces of their own, with the call that asked for each.
+        askers: What shows that a tool ran apart from the call that asked, with all that may have.
 
     Returns:
         The assignment. A rollout found by containment is named by its first call's trace.
@@ -194,8 +195,8 @@ def assign(
             groups.join(call.trace_id, trace_id)
     for later, earlier in continuations(ordered, nodes, pasts):
         _tie(groups, found, later, earlier)
-    for tool, asker in askers:
-        _tie(groups, found, tool, asker)
+    for shown, asker in _decided(askers, ordered, groups):
+        _tie(groups, found, shown, asker)
     return replace(found, by_trace=groups.names())
 
 
@@ -205,6 +206,28 @@ def _traces_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[str]]:
     for trace_id, span_id in nodes if found else ():
         if span_id in found:
             found[span_id].append(trace_id)
+    return found
+
+
+def _decided(
+    askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]],
+    calls: Iterable[LlmCall],
+    groups: "_Groups",
+) -> list[tuple[ToolCall | LlmCall, LlmCall]]:
+    """Return which call asked, where only one rollout had asked and not gone on since."""
+    starts: dict[str, list[int]] = defaultdict(list)
+    for call in calls:
+        starts[groups.root(call.trace_id)].append(call.start_ns or 0)
+    found = []
+    for shown, asked in askers:
+        waiting = {}
+        for call in asked:
+            root = groups.root(call.trace_id)
+            after = bisect_left(starts[root], call.end_ns or 0)
+            if all(start >= (shown.start_ns or 0) for start in starts[root][after : after + 1]):
+                waiting[root] = call
+        if len(waiting) == 1:
+            found += [(shown, call) for call in waiting.values()]
     return found
 
 

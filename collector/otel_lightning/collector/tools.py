@@ -6,7 +6,7 @@ and order.
 """
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -17,6 +17,8 @@ from otel_lightning.collector.rollouts import order
 from otel_lightning.collector.tree import Nodes
 
 Part = dict[str, Any]
+RUN_WITHIN_NS = 10_000_000_000
+"""A tool without its call's id is known to have run for it if it began about so soon after it."""
 
 
 @dataclass(slots=True)
@@ -52,40 +54,58 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
     return [*rows, *(_from_messages(one) for one in requests if one.response and not one.joined)]
 
 
-def alone(executions: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
-    """Return the executions, in order, whose span has no parent: where its call is, its id says."""
-    parentless = (
-        tool
-        for tool in executions
-        if tool.tool_call_id and not nodes[tool.trace_id or "", tool.span_id or ""].parent[1]
-    )
-    return sorted(parentless, key=in_time)
+def asked(call: LlmCall) -> list[str]:
+    """Return what to know the requests of a call by, from outside its trace.
+
+    The id, or the tool with its arguments and when it may have run: right after the call.
+    """
+    marks: list[str] = []
+    for part in (part for message in call.output_messages or () for part in _calls_in(message)):
+        marks.append(part.get("id") or "")
+        ended = (call.end_ns or 0) // RUN_WITHIN_NS
+        if part.get("arguments"):
+            marks += [_mark(part, call.service_name, time) for time in (ended, ended + 1)]
+    return [mark for mark in marks if mark]
 
 
-def asked_ids(call: LlmCall) -> list[str]:
-    """Return the ids of the tool calls that a call asked for."""
-    parts = (part for message in call.output_messages or () for part in _calls_in(message))
-    return [part["id"] for part in parts if part.get("id")]
+def _mark(part: Mapping[str, Any], service: str | None, time: int) -> str:
+    return f"{service} {time} {part.get('name')} {_spelled(part.get('arguments')).decode()}"
+
+
+def apart(
+    executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes
+) -> list[tuple[str, ToolCall | LlmCall]]:
+    """Return what shows that a tool ran, and not for which call, with what to know the request by.
+
+    Executions whose span has no parent, and calls whose input has responses without requests.
+    """
+    found: list[tuple[str, ToolCall | LlmCall]] = []
+    for tool in executions:
+        node = nodes[tool.trace_id or "", tool.span_id or ""]
+        if not node.parent[1]:
+            said = {"name": tool.name, "arguments": tool.arguments}
+            time = (tool.start_ns or 0) // RUN_WITHIN_NS
+            told = _mark(said, node.resource.get("service.name"), time) if tool.arguments else ""
+            found.append((tool.tool_call_id or told, tool))
+    for call in calls:
+        parts = [part for message in call.input_messages or () for part in message["parts"]]
+        known = {part.get("id") for part in parts if part["type"] == "tool_call"}
+        answered = (part for part in parts if part["type"] == "tool_call_response")
+        found += [(part["id"], call) for part in answered if part.get("id") not in known]
+    return [(mark, row) for mark, row in found if mark]
 
 
 def askers(
-    executions: Sequence[ToolCall], calls: Iterable[LlmCall]
-) -> Iterator[tuple[ToolCall, LlmCall]]:
-    """Yield each execution with the call that asked for it: the latest that had begun before it.
-
-    Args:
-        executions: Tool executions, in order.
-        calls: Model calls.
-    """
-    asked: dict[str, list[LlmCall]] = defaultdict(list)
-    for call in sorted(calls, key=order) if executions else ():
-        for call_id in asked_ids(call):
-            asked[call_id].append(call)
-    for tool in executions:
-        since = asked.get(tool.tool_call_id or "", [])
-        before = [call for call in since if (call.start_ns or 0) <= (tool.start_ns or 0)]
-        if before:
-            yield tool, before[-1]
+    shown: Sequence[tuple[str, ToolCall | LlmCall]], calls: Iterable[LlmCall]
+) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
+    """Yield each of what `apart` found, with the calls that had asked for it, in order."""
+    by_mark: dict[str, list[LlmCall]] = defaultdict(list)
+    for call in sorted(calls, key=order) if shown else ():
+        for mark in asked(call):
+            by_mark[mark].append(call)
+    for mark, row in shown:
+        since = row.start_ns or 0
+        yield row, [call for call in by_mark.get(mark, ()) if (call.start_ns or 0) < since]
 
 
 def in_time(tool: ToolCall) -> tuple[int, str, str]:
