@@ -192,7 +192,7 @@ def _ties_of_tools(found: Reading) -> Iterator[Tie]:
     for call in calls:
         for mark in tools.asked(call):
             yield Tie(call.trace_id, f"asks:{mark}", f"ran:{mark}")
-    for mark, row in tools.apart(found.tools, calls, found.nodes):
+    for mark, row in tools.apart(found.tools, calls, found.nodes, found.pasts):
         yield Tie(row.trace_id or "", f"ran:{mark}", f"asks:{mark}")
 
 
@@ -209,7 +209,7 @@ def put_together(found: Reading) -> Derived:
     merged = _merged_calls(found, nodes)
     pasts = found.pasts
     asking = [call for call in merged.calls if pasts[place_of(call)].tools]
-    shown = tools.apart(found.tools, asking, nodes)
+    shown = tools.apart(found.tools, asking, nodes, pasts)
     assigned = rollouts.assign(nodes, merged.calls, pasts, tools.askers(shown, asking))
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)

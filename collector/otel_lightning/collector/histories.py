@@ -6,6 +6,7 @@ into messages.
 """
 
 from collections import deque
+from collections.abc import Sequence
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from otel_lightning.collector.repeated import Repeated
 
 LOOK_BACK = 16
 """How many of its last turns a call's history is looked for by: so many may be unrecorded."""
-TOOL_PARTS = {"tool_call", "tool_call_response"}
+TOOL_PARTS = ("tool_call", "tool_call_response")
 
 
 class History(NamedTuple):
@@ -29,6 +30,8 @@ class History(NamedTuple):
     """A hash of the whole input, reasoning included, if there is one."""
     tools: bool
     """Whether tool calls or their responses are among the messages."""
+    unasked: list[str]
+    """The ids of the responses in the input whose requests are not in it."""
 
 
 def history(call: LlmCall) -> History:
@@ -41,12 +44,16 @@ def history(call: LlmCall) -> History:
     begins: deque[str] = deque(maxlen=LOOK_BACK)
     thoughts = b""
     tools = False
+    asked, answered = set[str](), list[str]()
     for message in call.input_messages or ():
         turn = _turn(message)
         if chain.role == "assistant" and message["role"] != "assistant":
             begins.append(chain.digest())
         chain.add(message["role"], turn)
-        tools = tools or turn.tools
+        if turn.tools:
+            tools = True
+            asked.update(turn.asked)
+            answered += turn.answered
         if turn.thoughts:
             thoughts += chain.digest().encode() + turn.thoughts
     if chain.role == "assistant":
@@ -54,9 +61,11 @@ def history(call: LlmCall) -> History:
     choices = [_turn(choice) for choice in call.output_messages or ()]
     tools = tools or True in [choice.tools for choice in choices]
     saw = chain.digest(thoughts) if call.input_messages else None
+    unasked = [one for one in answered if one not in asked]
     if saw is None or (call.content == "redacted" and not _names_tools(call)):
-        return History([], [], saw, tools)
-    return History(list(begins), [chain.after(choice) for choice in choices], saw, tools)
+        return History([], [], saw, tools, unasked)
+    ends = [chain.after(choice) for choice in choices]
+    return History(list(begins), ends, saw, tools, unasked)
 
 
 def _names_tools(call: LlmCall) -> bool:
@@ -71,6 +80,10 @@ class _Turn(NamedTuple):
     thoughts: bytes
     """The reasoning, apart from what was said."""
     tools: bool
+    asked: tuple[str, ...] = ()
+    """The ids of its tool calls."""
+    answered: tuple[str, ...] = ()
+    """The ids of its responses."""
 
 
 def _turn(message: Message) -> _Turn:
@@ -92,7 +105,14 @@ def _hashed(message: Message) -> _Turn:
         else:
             said += _hash(part)
             tools = tools or kind in TOOL_PARTS
-    return _Turn(said, thoughts, tools)
+    if not tools:
+        return _Turn(said, thoughts, tools)
+    named = [(part["type"], part.get("id")) for part in message["parts"]]
+    return _Turn(said, thoughts, tools, *(_ids(named, kind) for kind in TOOL_PARTS))
+
+
+def _ids(named: Sequence[tuple[str, str | None]], kind: str) -> tuple[str, ...]:
+    return tuple(one for found, one in named if found == kind and one)
 
 
 def _hash(part: dict[str, Any]) -> bytes:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from otel_lightning.collector.histories import History
 from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.records import LlmCall, Message, ToolCall
 from otel_lightning.collector.rollouts import order
-from otel_lightning.collector.tree import Nodes
+from otel_lightning.collector.tree import Nodes, Place, place_of
 
 Part = dict[str, Any]
 RUN_WITHIN_NS = 10_000_000_000
@@ -73,7 +74,10 @@ def _mark(part: Mapping[str, Any], service: str | None, time: int) -> str:
 
 
 def apart(
-    executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes
+    executions: Iterable[ToolCall],
+    calls: Iterable[LlmCall],
+    nodes: Nodes,
+    pasts: Mapping[Place, History],
 ) -> list[tuple[str, ToolCall | LlmCall]]:
     """Return what shows that a tool ran, and not for which call, with what to know the request by.
 
@@ -88,10 +92,7 @@ def apart(
             told = _mark(said, node.resource.get("service.name"), time) if tool.arguments else ""
             found.append((tool.tool_call_id or told, tool))
     for call in calls:
-        parts = [part for message in call.input_messages or () for part in message["parts"]]
-        known = {part.get("id") for part in parts if part["type"] == "tool_call"}
-        answered = (part for part in parts if part["type"] == "tool_call_response")
-        found += [(part["id"], call) for part in answered if part.get("id") not in known]
+        found += [(response, call) for response in pasts[place_of(call)].unasked]
     return [(mark, row) for mark, row in found if mark]
 
 
