@@ -277,3 +277,25 @@ def test_rows_depend_on_neither_the_order_nor_the_count_of_deliveries(
     order: list[Span], repeated: int
 ) -> None:
     assert derive([*order, order[repeated]], []) == ROWS
+
+
+def test_parallel_calls_of_one_tool_are_answered_in_the_order_they_were_asked_in() -> None:
+    cities = ("Oslo", "Rome")
+    parts = [asked("", "weather", {"city": city})["parts"][0] | {"id": None} for city in cities]
+    call = span(chat([QUESTION], {"role": "assistant", "parts": parts}), id="call", parent="agent")
+    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "weather"}
+    ran = [span(tool, id=f"t{n}", parent="agent", at=2 + n) for n in range(2)]
+    tools = derive([span({}, id="agent"), call, *ran], []).tool_calls
+    assert [one.arguments for one in tools] == [{"city": city} for city in cities]
+
+
+def test_a_frameworks_result_is_taken_out_of_the_object_that_gemini_needs() -> None:
+    result = {"type": "tool_call_response", "id": "c1", "response": {"result": 5}}
+    history = [QUESTION, asked("c1", "add", {"a": 2}), {"role": "tool", "parts": [result]}]
+    for provider, expected in (("gcp.gemini", 5), ("openai", {"result": 5})):
+        told = {"gen_ai.provider.name": provider}
+        first = span(chat([QUESTION], history[1], told), id="c1", parent="agent")
+        ran = span({**TOOL, "gen_ai.tool.call.id": "c1"}, id="tool", parent="agent", at=2)
+        second = span(chat(history, ANSWER, told), id="c2", parent="agent", at=4)
+        (tool,) = derive([span({}, id="agent"), first, ran, second], []).tool_calls
+        assert tool.result == expected

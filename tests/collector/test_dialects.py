@@ -292,6 +292,99 @@ def test_a_span_that_breaks_its_reader_is_recorded_and_costs_nothing_else() -> N
     assert "AttributeError" in derived.unread["t1", "odd"]
 
 
+@pytest.mark.parametrize("side", ["input.value", "output.value"])
+def test_a_span_without_model_or_messages_and_with_one_side_is_no_call(side: str) -> None:
+    chunk = {"openinference.span.kind": "LLM", side: {"text": "Hel"}}
+    assert read(span(chunk)) is None
+    assert read_call(span(chunk, status="ERROR")).error_type == "_OTHER"
+    assert read_call(span({**chunk, "llm.model_name": "m"})).dialect == "openinference"
+    assert read_call(span({**chunk, "llm.input_messages.0.message.role": "user"}))
+
+
+def test_openinferences_tools_may_be_their_schema_or_beside_it() -> None:
+    parameters = {"type": "object", "properties": {}}
+    whole = {"type": "function", "function": {"name": "add", "parameters": parameters}}
+    beside = {"name": "add", "json_schema": json.dumps(parameters)}
+    for tool in ({"json_schema": json.dumps(whole)}, beside):
+        told = {f"llm.tools.0.tool.{key}": value for key, value in tool.items()}
+        call = read_call(span({"openinference.span.kind": "LLM", **told}))
+        flat = {"type": "function", "name": "add", "parameters": parameters}
+        assert call.tool_definitions == [flat]
+
+
+def test_a_step_without_model_has_its_messages_and_the_providers_body() -> None:
+    call = {"toolCallId": "c1", "toolName": "add", "args": {"a": 2}}
+    given = {
+        "openinference.span.kind": "LLM",
+        "input.value": [{"role": "user", "content": "Hi"}],
+        "output.value": {"text": "", "toolCalls": [call]},
+    }
+    step = read_call(span(given))
+    assert step.input_messages == [said("user", "Hi")]
+    part = asked("c1", "add", {"a": 2})["parts"]
+    assert [message["parts"] for message in step.output_messages or []] == [part]
+    body = {"id": "r1", "choices": [{"message": {"content": "Hello"}, "finish_reason": "stop"}]}
+    whole = read_call(span({**given, "metadata": {"body": json.dumps(body)}}))
+    assert (whole.response_id, whole.finish_reason) == ("r1", "stop")
+
+
+def test_langsmith_keeps_what_a_response_says_of_itself_as_metadata() -> None:
+    given = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.prompt": {"input": [{"role": "user", "content": "Hi"}]},
+        "gen_ai.completion": {"output": [{"type": "message", "content": "Hello"}]},
+        "langsmith.metadata.object": "response",
+        "langsmith.metadata.id": "resp_1",
+        "langsmith.metadata.status": "completed",
+        "langsmith.metadata.ls_model_name": "m-1",
+        "langsmith.metadata.usage_metadata": {"input_tokens": 9, "output_tokens": 4},
+    }
+    call = read_call(span(given))
+    assert (call.response_id, call.response_model, call.finish_reason) == ("resp_1", "m-1", "stop")
+    assert (call.input_tokens, call.output_tokens) == (9, 4)
+    assert call.input_messages == [said("user", "Hi")]
+
+
+@pytest.mark.parametrize(
+    ("answer", "texts"),
+    [
+        (["Hello", "Hi"], ["Hello", "Hi"]),
+        (json.dumps("Hello"), ["Hello"]),
+        (json.dumps("<openai.Stream object at 0x7f00>"), []),
+    ],
+)
+def test_mlflows_answers_may_be_texts(answer: Any, texts: list[str]) -> None:
+    call = read_call(span({"mlflow.spanType": '"LLM"', "mlflow.spanOutputs": answer}))
+    assert [one["parts"][0]["content"] for one in call.output_messages or []] == texts
+
+
+def test_ids_that_are_made_of_name_and_place_for_gemini_are_none() -> None:
+    history = [asked("add_0", "add", {}), answered("add_2", "5")]
+    given = chat(history, asked("real_id", "add", {}), {"gen_ai.provider.name": "gcp.gemini"})
+    call = read_call(span(given))
+    sides = [*(call.input_messages or []), *(call.output_messages or [])]
+    assert [part["id"] for one in sides for part in one["parts"]] == [None, None, "real_id"]
+    other = read_call(span({**given, "gen_ai.provider.name": "openai"}))
+    assert other.input_messages == history
+
+
+def test_an_id_that_is_empty_is_none() -> None:
+    call = {"id": "", "function": {"name": "add", "arguments": "{}"}}
+    (message,) = read_message({"role": "assistant", "tool_calls": [call, call]})
+    assert [part["id"] for part in message["parts"]] == [None, None]
+
+
+def test_langchains_tool_message_is_the_result_however_it_was_serialised() -> None:
+    message = {"content": "5", "name": "add", "tool_call_id": "c1"}
+    for result in (message, {"output": {"lc": 1, "kwargs": message}}, {"data": message}):
+        given = {"openinference.span.kind": "TOOL", "output.value": result}
+        others = ({"langfuse.observation.type": "tool", "langfuse.observation.output": result},)
+        for attributes in (given, *others):
+            tool = read(span(attributes))
+            assert isinstance(tool, ToolCall)
+            assert (tool.tool_call_id, tool.result) == ("c1", "5")
+
+
 def test_a_developer_speaks_as_the_system() -> None:
     assert conversation([{"role": "developer", "content": "Be brief."}]) == [
         said("system", "Be brief.")

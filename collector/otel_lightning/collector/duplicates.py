@@ -84,8 +84,8 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
 
 def _agree(one: LlmCall, other: LlmCall) -> bool:
     """Tell whether two records do not contradict each other in what was answered."""
-    said, answered = outputs(one), outputs(other)
-    return not said or not answered or _said(said) == _said(answered)
+    said, answered = _said(outputs(one)), _said(outputs(other))
+    return not said or not answered or said == answered
 
 
 def _said(outputs: Iterable[Message]) -> list[Any]:

@@ -15,6 +15,8 @@ from otel_lightning.collector.records import Message
 
 Part = dict[str, Any]
 
+ELIDED = "<elided>"
+"""What Google ADK's logs say where content is not to be recorded."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -57,7 +59,8 @@ def _finish_reason(raw: str) -> str | None:
 
 def text_part(content: object) -> Part | None:
     """Return a text part, or None where the text was left out."""
-    return None if content is None else {"type": "text", "content": str(content)}
+    left_out = content is None or content == ELIDED
+    return None if left_out else {"type": "text", "content": str(content)}
 
 
 def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
@@ -81,7 +84,7 @@ def response_part(call_id: object, response: Any) -> Part:
 
 
 def _name(value: object) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None or value == "" else str(value)
 
 
 def conversation(values: Iterable[Any]) -> list[Message]:
@@ -176,14 +179,16 @@ def _is_plain_text(part: Any) -> bool:
     if not isinstance(part, dict) or part.keys() != _PLAIN_PART or part["type"] != "text":
         return False
     text = part["content"]
-    return isinstance(text, str) and text != "" and '"function_call"' not in text
+    return isinstance(text, str) and text[:10] not in {"", BLOCKS} and '"function_call"' not in text
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inside of a message that LangChain serialised, or of a provider's choice."""
     for key in ("kwargs", "data"):
         if isinstance(value.get(key), Mapping) and ("lc" in value or "type" in value):
-            return dict(value[key])
+            path = value.get("id")  # its class's: all that JavaScript's says of what it is
+            kind = str(path[-1]) if isinstance(path, list) and path else ""
+            return {"type": kind.partition("Message")[0].lower(), **value[key]}
     if "role" not in value and isinstance(value.get("message"), Mapping):
         return {**value["message"], "finish_reason": value.get("finish_reason")}
     return value
@@ -226,14 +231,15 @@ def _written_out(part: Part) -> Part:
 
 def _distinct_calls(parts: list[Part]) -> list[Part]:
     """Drop the second spelling of a tool call that a message gives both as content and as call."""
-    seen: set[str] = set()
+    seen: dict[str, Part] = {}
     kept = []
     for part in parts:
         call_id = part.get("id") if part["type"] == "tool_call" else None
-        if call_id is None or call_id not in seen:
+        first = part if call_id is None else seen.setdefault(call_id, part)
+        if first is part:
             kept.append(part)
-        if call_id is not None:
-            seen.add(call_id)
+        elif first.get("arguments") is None:  # a stream's block of content may lack them
+            first.update(part)
     return kept
 
 
@@ -267,8 +273,10 @@ def _has_response(body: Any) -> bool:
 def _parts(body: Any) -> list[Part]:
     """Return the parts of a message's content: text, a list of blocks, or nothing."""
     if isinstance(body, list):
-        parts = [_read_part(block) for block in body]
-        return [part for part in parts if part is not None]
+        parts = [part for block in body if (part := _read_part(block)) is not None]
+        text = parts[0].get("content") if len(parts) == 1 else None
+        written = parse(text) if isinstance(text, str) and text.startswith(BLOCKS) else None
+        return _parts(written) if written else parts
     part = text_part(body)
     return [] if part is None else [part]
 
@@ -276,9 +284,14 @@ def _parts(body: Any) -> list[Part]:
 def _read_part(block: Any) -> Part | None:
     if not isinstance(block, Mapping):
         return text_part(block)
-    kind = str(block.get("type") or next((key for key in _UNTYPED if key in block), "unknown"))
+    kind = str(block.get("type") or _untyped(block))
     read = _PARTS.get(kind)
     return read(block) if read else {**block, "type": kind}
+
+
+def _untyped(block: Mapping[str, Any]) -> str:
+    """Return what a block of Gemini's or Bedrock's is: by its key, as all others may be null."""
+    return next((key for key in _UNTYPED if block.get(key) not in (None, False)), "unknown")
 
 
 def _read_text(block: Mapping[str, Any]) -> Part | None:
@@ -294,13 +307,13 @@ def _read_reasoning(block: Mapping[str, Any]) -> Part | None:
 
 
 def _read_call(block: Mapping[str, Any]) -> Part:
-    function = _inside(block, "function", "function_call", "functionCall")
+    function = _inside(block, "function", "function_call", "functionCall", "toolRequest")
     arguments = next(
         (function[key] for key in ("arguments", "input", "args") if key in function), None
     )
     # A Responses item has its own id (fc_…) beside the call's, which is what the response names.
     call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
-    call_id = call_id or function.get("id")
+    call_id = call_id or function.get("id") or function.get("ref")
     name = function.get("name") or block.get("toolName")
     return tool_call_part(call_id, name, arguments)
 
@@ -311,8 +324,8 @@ def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def _read_response(block: Mapping[str, Any]) -> Part:
-    block = _inside(block, "function_response", "functionResponse")
-    keys = ("tool_use_id", "call_id", "toolCallId", "id")
+    block = _inside(block, "function_response", "functionResponse", "toolResponse")
+    keys = ("tool_use_id", "call_id", "toolCallId", "id", "ref")
     call_id = next((block[key] for key in keys if block.get(key)), None)
     values = ("response", "result", "output", "content")
     return response_part(call_id, next((block[key] for key in values if key in block), None))
@@ -364,6 +377,7 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
+BLOCKS = '[{"type":"'  # how a text begins in which a layer wrote all blocks of a message
 _PLAIN_PART = {"type", "content"}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
@@ -374,7 +388,7 @@ _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
 }
 _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(_TEXTS, _read_text),
-    **dict.fromkeys(("reasoning", "thinking"), _read_reasoning),
+    **dict.fromkeys(("reasoning", "thinking", "thought"), _read_reasoning),
     **dict.fromkeys(
         ("tool_call", "tool_use", "tool-call", "function", "function_call"), _read_call
     ),
@@ -382,8 +396,9 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
     "toolUse": _bedrock_call,
     "toolResult": _bedrock_response,
-    "functionCall": _read_call,
-    **dict.fromkeys(("function_response", "functionResponse"), _read_response),
+    **dict.fromkeys(("functionCall", "toolRequest"), _read_call),
+    "input_json_delta": lambda _: None,
+    **dict.fromkeys(("function_response", "functionResponse", "toolResponse"), _read_response),
 }
 _GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
-_UNTYPED = ("text", "toolUse", "toolResult", *_GEMINI)
+_UNTYPED = ("thought", "text", "toolUse", "toolResult", "toolRequest", "toolResponse", *_GEMINI)

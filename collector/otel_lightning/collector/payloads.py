@@ -1,4 +1,4 @@
-"""Provider payloads as they are: OpenAI's, Anthropic's and Gemini's, LangChain's results.
+"""Provider payloads as they are: OpenAI's, Anthropic's, Gemini's, Bedrock's, LangChain's results.
 
 Some instrumentations keep the provider's own request and response. They carry the most: token ids,
 log probabilities, the arguments in the model's own words.
@@ -12,9 +12,25 @@ from otel_lightning.collector.records import LlmCall, Message
 
 Payload = Mapping[str, Any]
 
-_GEMINI_INPUT = ("prompt_token_count", "promptTokenCount")
+_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "promptTokenCount", "inputTokens")
 _GEMINI_OUTPUT = ("candidates_token_count", "candidatesTokenCount")
-NOT_PARAMETERS = {"model", "messages", "input", "instructions", "system", "tools", "extra_headers"}
+_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens", *_GEMINI_OUTPUT)
+_THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount", "thoughtsTokens")
+_REASONED = ("reasoning_tokens", "reasoningTokens", "reasoning", *_THOUGHTS)
+_READ = ("cache_read_input_tokens", "cacheReadInputTokens")
+_WRITTEN = ("cache_creation_input_tokens", "cacheCreationInputTokens", "cacheWriteInputTokens")
+_GEMINI_CACHED = ("cached_content_token_count", "cachedContentTokenCount", "cachedContentTokens")
+_CACHED = ("cached_tokens", *_READ, "cache_read", "cachedPromptTokens", *_GEMINI_CACHED)
+HISTORIES = ("messages", "input", "contents", "prompt")
+"""Where requests have what the model is to read."""
+CONFIGS = ("config", "toolConfig")
+"""Where Gemini's and Bedrock's requests have the tools, and Gemini's the parameters."""
+SYSTEMS = ("instructions", "system", "system_instruction")
+NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
+FAKE_ID = "__fake_id__"
+"""What OpenAI's agents SDK calls every response that it makes of a streamed chat completion."""
+RUNS = ("run-", "lc_run-")
+"""How ids begin that LangChain makes up; any other is the provider's."""
 
 
 class Usage(NamedTuple):
@@ -28,17 +44,17 @@ class Usage(NamedTuple):
 
 def fill_from_request(call: LlmCall, request: Any) -> bool:
     """Set what a provider's request says; return False, and set nothing, if it is none."""
-    if not isinstance(request, Mapping) or not request.get("model"):
-        return False
-    history = request_messages(request)
+    model = _first(request, "model", "modelId") if isinstance(request, Mapping) else None
+    history = request_messages(request) if model else None
     if history is None:
         return False
     call.input_messages = history
-    call.request_model = _name(request["model"])
-    call.tool_definitions = reading.flat_tools(request.get("tools") or [])
+    call.request_model = model
+    call.tool_definitions = request_tools(request)
+    config = _details(request, *CONFIGS)
     call.request_params = {
         key: value
-        for key, value in request.items()
+        for key, value in (*config.items(), *request.items())
         if key not in NOT_PARAMETERS and value is not None
     }
     return True
@@ -46,18 +62,42 @@ def fill_from_request(call: LlmCall, request: Any) -> bool:
 
 def request_messages(request: Payload) -> list[Message] | None:
     """Return the history that a request sends, its system prompt first."""
-    values = request.get("messages", request.get("input"))
-    if isinstance(values, str):
+    values = next(filter(None, map(request.get, HISTORIES)), None)
+    if isinstance(values, str) or (isinstance(values, Mapping) and "parts" in values):
         values = [values]
-    if not isinstance(values, list) or not values:
+    if not isinstance(values, list):
         return None
-    instructions = request.get("instructions") or request.get("system")
-    head = [{"role": "system", "content": instructions}] if instructions else []
+    if len(values) == 1 and isinstance(values[0], list):  # a batch, of which a span records one
+        values = values[0]
+    given = next(filter(None, map(request.get, SYSTEMS)), None)
+    instructions = given or _details(request, *CONFIGS).get("system_instruction")
+    said = instructions if isinstance(instructions, Mapping) else {"content": instructions}
+    head = [{**said, "role": "system"}] if instructions else []
     return messages.conversation([*head, *values])
+
+
+def request_tools(request: Payload) -> list[Any] | None:
+    """Return the tools that a request offers."""
+    offered = request.get("tools") or _details(request, *CONFIGS).get("tools")
+    return reading.flat_tools(offered or [])
+
+
+def answer(value: Any) -> list[Message] | None:
+    """Return the turn that a function gave back: a message, the items of one, or text."""
+    items = value if isinstance(value, list) else [value] if value else []
+    return messages.one_turn(map(_said, items)) or None
+
+
+def _said(item: Any) -> Payload:
+    if not isinstance(item, Mapping):
+        return {"role": "assistant", "content": item}
+    inner = _details(item, "message") or item
+    return {"role": "assistant", "finish_reason": item.get("finishReason"), **inner}
 
 
 def fill_from_response(call: LlmCall, response: Any) -> bool:
     """Set what a provider's response says; return False, and set nothing, if it is none."""
+    response = _real(response)
     if not isinstance(response, Mapping):
         return False
     outputs = response_messages(response)
@@ -73,6 +113,17 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     return True
 
 
+def _real(response: Any) -> Any:
+    """Return a response, which may be listed, without what the agents SDK made up around it."""
+    if isinstance(response, list) and len(response) == 1:
+        response = response[0]
+    if not isinstance(response, Mapping) or response.get("id") != FAKE_ID:
+        return response
+    items = [item for item in response.get("output") or () if isinstance(item, Mapping)]
+    told = _details(items[0], "provider_data") if items else {}
+    return {**response, "id": told.get("response_id"), "model": None}
+
+
 def response_messages(response: Payload) -> list[Message] | None:
     """Return the output messages of a response of any known provider, one a choice, or None."""
     if isinstance(response.get("choices"), list):
@@ -81,10 +132,13 @@ def response_messages(response: Payload) -> list[Message] | None:
         status = response.get("incomplete_details") or {}
         ended = status.get("reason") or response.get("status")
         return _turn(response["output"], ended)
-    if isinstance(response.get("candidates"), list):
-        return [_candidate(candidate) for candidate in response["candidates"]]
-    if response.get("type") == "message" and "content" in response:
-        return _turn([{**response, "role": "assistant"}], response.get("stop_reason"))
+    alone = "parts" in _details(response, "content")  # Google ADK keeps the first candidate alone
+    if isinstance(candidates := [response] if alone else response.get("candidates"), list):
+        return [_candidate(candidate) for candidate in candidates]
+    if "content" in response and "stop_reason" in response:  # an item of Responses has no reason
+        return _turn([{**response, "role": "assistant"}], response["stop_reason"])
+    if said := _details(_details(response, "output"), "message"):  # Bedrock's
+        return _turn([said], response.get("stopReason"))
     return None
 
 
@@ -102,28 +156,30 @@ def _candidate(candidate: Payload) -> Message:
 
 
 def _turn(items: list[Any], ended: object) -> list[Message]:
-    return [messages.choice(turn["parts"], ended) for turn in messages.one_turn(items)]
+    bare = all(isinstance(item, str) for item in items)  # DSPy's: the text of each choice
+    choices = [[item] for item in items] if bare else [items]
+    turns = (turn for choice in choices for turn in messages.one_turn(choice))
+    return [messages.choice(turn["parts"], ended) for turn in turns]
 
 
 def usage(counts: Any) -> Usage:
     """Return the token counts of any provider's usage object.
 
-    Anthropic counts cached tokens apart from the others; the conventions count them in.
+    Anthropic and Bedrock count cached tokens apart, Gemini its thoughts; the conventions do not.
     """
     if not isinstance(counts, Mapping):
         return Usage()
-    given = _count(counts, "prompt_tokens", "input_tokens", *_GEMINI_INPUT)
-    apart = [_count(counts, f"cache_{what}_input_tokens") for what in ("read", "creation")]
-    inputs = _details(counts, "prompt_tokens_details", "input_tokens_details")
-    outputs = _details(counts, "completion_tokens_details", "output_tokens_details")
-    if given is not None:
-        given += sum(count for count in apart if count is not None)
-    return Usage(
-        given,
-        _count(counts, "completion_tokens", "output_tokens", *_GEMINI_OUTPUT),
-        _count(inputs, "cached_tokens") if inputs else apart[0],
-        _count(outputs, "reasoning_tokens"),
+    given, answered = _count(counts, *_INPUT), _count(counts, *_OUTPUT)
+    inputs, outputs = (
+        _details(counts, f"{old}_tokens_details", f"{new}_tokens_details", f"{new}_token_details")
+        for old, new in (("prompt", "input"), ("completion", "output"))
     )
+    if given is not None:
+        given += sum(_count(counts, *apart) or 0 for apart in (_READ, _WRITTEN))
+    if answered is not None:
+        answered += _count(counts, *_THOUGHTS) or 0
+    reasoned = _count(outputs or counts, *_REASONED)
+    return Usage(given, answered, _count(inputs or counts, *_CACHED), reasoned)
 
 
 def fill_usage(call: LlmCall, counts: Usage) -> None:
@@ -139,11 +195,17 @@ def fill_usage(call: LlmCall, counts: Usage) -> None:
 
 
 def _count(counts: Payload, *keys: str) -> int | None:
-    return next((counts[key] for key in keys if reading.is_count(counts.get(key))), None)
+    for key in keys:
+        if key in counts and reading.is_count(counts[key]):
+            return int(counts[key])
+    return None
 
 
 def _details(counts: Payload, *keys: str) -> Payload:
-    return next((counts[key] for key in keys if isinstance(counts.get(key), Mapping)), {})
+    for key in keys:
+        if isinstance(inner := counts.get(key), dict):
+            return inner
+    return {}
 
 
 def _fill_tokens(call: LlmCall, response: Payload) -> None:
@@ -162,33 +224,39 @@ def logprobs(tokens: list[Any]) -> list[float] | None:
     return reading.logprobs([token.get("logprob") for token in tokens])
 
 
-def _name(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
 def _first(response: Payload, *keys: str) -> str | None:
-    return next((name for key in keys if (name := _name(response.get(key)))), None)
-
-
-def langchain_usage(result: Any) -> Usage:
-    """Return the token counts that LangChain keeps beside a message."""
-    try:
-        counts = result["generations"][0][0]["message"]["kwargs"]["usage_metadata"]
-        inputs, outputs = counts["input_token_details"], counts["output_token_details"]
-    except (KeyError, IndexError, TypeError):
-        return Usage()
-    return Usage(
-        _count(counts, "input_tokens"),
-        _count(counts, "output_tokens"),
-        _count(inputs, "cache_read"),
-        _count(outputs, "reasoning"),
-    )
+    for key in keys:
+        if isinstance(name := response.get(key), str) and name:
+            return name
+    return None
 
 
 def langchain_metadata(result: Any) -> Payload:
     """Return the response metadata inside a result that LangChain serialised, if it is there."""
-    try:
-        metadata = result["generations"][0][0]["message"]["kwargs"]["response_metadata"]
-    except (KeyError, IndexError, TypeError):
-        return {}
-    return metadata if isinstance(metadata, Mapping) else {}
+    return next(map(_metadata, _generations(result)), {})
+
+
+def langchain_choices(result: Any) -> list[Message]:
+    """Return the output messages inside a result that LangChain serialised, one a choice."""
+    return [
+        messages.choice(turn["parts"], _metadata(generation).get("finish_reason"))
+        for generation in _generations(result)
+        for turn in messages.one_turn([generation.get("message")])
+    ]
+
+
+def _generations(result: Any) -> list[Payload]:
+    """Return the choices of the first of a batch of prompts: a span records one."""
+    batch = result.get("generations") if isinstance(result, Mapping) else None
+    first = batch[0] if isinstance(batch, list) and batch else None
+    return [one for one in first if isinstance(one, Mapping)] if isinstance(first, list) else []
+
+
+def _metadata(generation: Payload) -> Payload:
+    """Return what a choice says of its response, in whichever place its language keeps it."""
+    message = _details(_details(generation, "message"), "kwargs")
+    found = {**_details(generation, "generation_info", "generationInfo"), **message}
+    found |= {**_details(message, "additional_kwargs"), **_details(message, "response_metadata")}
+    found.setdefault("model_name", found.get("model"))
+    found.setdefault("finish_reason", found.get("stop_reason"))
+    return {**found, "id": None} if str(found.get("id")).startswith(RUNS) else found

@@ -24,6 +24,7 @@ CONVERSATION_KEYS = (
     "lmnr.association.properties.session_id",
     "gen_ai.thread.id",
     "conversation.id",
+    "gcp.vertex.agent.session_id",
 )
 """The spellings of a conversation's id, the most reliable first."""
 SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
@@ -217,12 +218,14 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     """
     outputs = call.output_messages or []
     if call.input_tokens == 0:  # a model always reads something: nothing was counted
-        call.input_tokens, call.output_tokens = None, call.output_tokens or None
+        for name in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
+            setattr(call, name, getattr(call, name) or None)
     if call.finish_reason is None:
         said = (message["finish_reason"] for message in outputs if "finish_reason" in message)
         call.finish_reason = next(said, None)
     if call.finish_reason == "stop" and asks_for_tools(call):
         call.finish_reason = "tool_calls"
+    call.error_type = call.error_type or ("_OTHER" if call.finish_reason == "error" else None)
     if call.error_type and not outputs:
         call.finish_reason = "error"
     cut = cut or call.content == "truncated"
@@ -247,6 +250,12 @@ def _left_out(message: Message) -> bool:
     if not parts:
         return bool(message["role"] != "assistant")
     return False in [_CARRIED.get(part["type"], "type") in part for part in parts]
+
+
+def is_gemini(call: LlmCall) -> bool:
+    """Tell whether a call is to Gemini, whose `stop` includes tool calls and which needs no ids."""
+    named = (call.provider or "").startswith(("gemini", "google", "vertex_ai", "gcp."))
+    return named or call.operation == "generate_content"
 
 
 def asks_for_tools(call: LlmCall) -> bool:
@@ -299,7 +308,27 @@ def _schema(value: Any) -> Any:
     return value.get("json", value) if isinstance(value, Mapping) else value
 
 
+def is_a_call(value: object) -> bool:
+    """Tell whether a value is what a decorator keeps of a function's call: args and kwargs."""
+    return isinstance(value, Mapping) and value.keys() == {"args", "kwargs"}
+
+
+def named_arguments(value: Any, first: str | None = None) -> Any:
+    """Return a decorated function's arguments, if all have names; the first may be given one."""
+    if not is_a_call(value) or (value["args"] and not first):
+        return value
+    return {**({first: value["args"][0]} if value["args"] else {}), **value["kwargs"]}
+
+
 def plain_result(result: Any) -> Any:
     """Return a tool's own result out of the record that LlamaIndex makes of its run."""
     inner = result.get("tool_output", result) if isinstance(result, Mapping) else result
     return inner.get("raw_output", inner) if isinstance(inner, Mapping) else inner
+
+
+def tool_message(result: Any) -> Mapping[str, Any]:
+    """Return the tool message of LangChain's that a result is, in whatever it was serialised."""
+    for key in ("output", "data", "kwargs"):
+        inner = result.get(key) if isinstance(result, Mapping) else None
+        result = inner if isinstance(inner, Mapping) else result
+    return result if isinstance(result, Mapping) and "tool_call_id" in result else {}

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from otel_lightning.collector import reading
 from otel_lightning.collector.packing import unpack
 from otel_lightning.collector.records import LlmCall, Message, ToolCall
 from otel_lightning.collector.tree import Nodes, Place, place_of
@@ -136,5 +137,5 @@ def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nod
 
 
 def _is_unsettled(call: LlmCall) -> bool:
-    stopped = call.operation == "generate_content" and call.finish_reason == "stop"
+    stopped = call.finish_reason == "stop" and reading.is_gemini(call)
     return stopped and not unpack(call).output_messages

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from otel_lightning.collector import reading
 from otel_lightning.collector.histories import History
 from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.records import LlmCall, Message, ToolCall
@@ -217,7 +218,7 @@ class _Waiting:
         self._by_id: dict[str, deque[Request]] = defaultdict(deque)
         for request in requests:
             self._by_id[request.part.get("id") or ""].append(request)
-        self._later = sorted(requests, key=_start, reverse=True)
+        self._later = sorted(requests, key=_start)[::-1]
         self._asked: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
 
     def take(self, execution: ToolCall) -> Request | None:
@@ -272,7 +273,8 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
     """Complete a span's row by what the messages say; a dispatcher's gets the tool's own name."""
     request.joined = True
     part = request.part
-    if execution.name != part.get("name") or not isinstance(execution.arguments, dict):
+    named = isinstance(execution.arguments, dict) and not reading.is_a_call(execution.arguments)
+    if not named or execution.name != part.get("name"):
         execution.name = part.get("name") or execution.name
         execution.arguments = part.get("arguments", execution.arguments)
     execution.tool_call_id = execution.tool_call_id or part.get("id")
@@ -280,8 +282,16 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
     if request.response is not None:
         execution.source = "both"
         if execution.result is None:
-            execution.result = request.response.get("response")
+            execution.result = _returned(request)
     return execution
+
+
+def _returned(request: Request) -> Any:
+    """Return what a framework's tool returned, out of the object that it made of it for Gemini."""
+    value = request.response.get("response") if request.response else None
+    if isinstance(value, dict) and value.keys() == {"result"} and reading.is_gemini(request.shown):
+        return value["result"]
+    return value
 
 
 def _from_messages(request: Request) -> ToolCall:

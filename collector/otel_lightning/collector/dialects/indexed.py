@@ -19,7 +19,7 @@ PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presen
 def matches(span: Span) -> bool:
     """Tell whether the span has the flattened layout and not also the conventions' own keys."""
     keys = span.attributes
-    if "gen_ai.operation.name" in keys:
+    if "gen_ai.operation.name" in keys or "gen_ai.output.messages" in keys:
         return False
     return (
         "llm.request.type" in keys

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector import json_text, messages, payloads, reading
+from otel_lightning.collector import json_text, payloads, reading
 from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 
 NAME = "langfuse"
@@ -32,18 +32,43 @@ def _text(span: Span, name: str) -> str | None:
 def _read_call(span: Span, operation: str) -> LlmCall:
     call = reading.llm_call(span, NAME)
     call.operation = operation
-    sent = json_text.parse(_text(span, "input"))
-    request = sent if isinstance(sent, dict) else {"messages": sent or _text(span, "input")}
+    request = _request(span)
     call.input_messages = payloads.request_messages(request)
-    call.tool_definitions = reading.flat_tools(request.get("tools") or [])
-    call.output_messages = _turn(_text(span, "output"))
-    call.response_model = _text(span, "model.name")
+    call.tool_definitions = payloads.request_tools(request)
+    text = _text(span, "output")
+    answer = json_text.parse(text)
+    if not payloads.fill_from_response(call, answer):
+        call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
+    asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
+    call.request_model = asked and asked.strip('"')  # LangChain's; quoted, or as it is
+    call.response_model = call.response_model or (None if name == call.request_model else name)
     call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
     payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
     if _text(span, "level") == "ERROR":
         call.error_type = call.error_type or "_OTHER"
         call.error_message = call.error_message or _text(span, "status_message")
-    return reading.completed(call, _text(span, "input"), _text(span, "output"))
+        call.request_model = call.request_model or call.response_model
+        call.response_model = None  # none has answered
+    return reading.completed(call, _text(span, "input"), text)
+
+
+def _request(span: Span) -> payloads.Payload:
+    """Return a provider's request, or one made of messages and of what the metadata says."""
+    text = _text(span, "input")
+    sent = reading.named_arguments(json_text.parse(text), "messages")
+    if isinstance(sent, list):
+        offered = [one["content"] for one in sent if _is_definition(one)]
+        sent = {"messages": [one for one in sent if not _is_definition(one)], "tools": offered}
+    request = sent if isinstance(sent, dict) else {"messages": sent or text}
+    tools = request.get("tools") or reading.array(span.attributes, f"{PREFIX}metadata.tools")
+    told = {"instructions": _text(span, "metadata.instructions")}  # so JavaScript's agents
+    return {**told, **request, "tools": tools}
+
+
+def _is_definition(message: Any) -> bool:
+    """Tell whether a message defines a tool: the LangChain handler lists them behind the others."""
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, dict) and content.get("type") == "function"
 
 
 def _usage(details: Any) -> payloads.Usage:
@@ -55,28 +80,20 @@ def _usage(details: Any) -> payloads.Usage:
         counts = (count for name, count in details.items() if name.partition("_")[0] == side)
         return sum(count for count in counts if reading.is_count(count))
 
-    cached, reasoned = (
-        details.get(f"{name}_tokens") for name in ("input_cached", "output_reasoning")
-    )
+    cached = details.get("input_cached_tokens", details.get("input_cache_read"))
+    reasoned = details.get("output_reasoning_tokens", details.get("output_reasoning"))
     return payloads.Usage(total("input"), total("output"), cached, reasoned)
 
 
-def _turn(text: str | None) -> list[Any] | None:
-    value = json_text.parse(text)
-    if isinstance(value, list):
-        items = value
-    else:
-        answer = value if isinstance(value, dict) else {"content": text} if text else None
-        items = [{"role": "assistant", **answer}] if answer else []
-    return messages.one_turn(items) or None
-
-
 def _read_tool(span: Span) -> ToolCall:
-    result = _text(span, "output")
-    parsed = json_text.parse(result)
+    text = _text(span, "output")
+    parsed = json_text.parse(text)
+    result = text if parsed is None else parsed
+    message = reading.tool_message(result)
     return reading.tool_call(
         span,
         name=span.name,
-        arguments=json_text.parse(_text(span, "input")),
-        result=result if parsed is None else parsed,
+        tool_call_id=message.get("tool_call_id"),
+        arguments=reading.named_arguments(json_text.parse(_text(span, "input"))),
+        result=message.get("content", result),
     )

@@ -4,9 +4,11 @@ from typing import Any
 
 from otel_lightning.collector import json_text, messages, payloads, reading
 from otel_lightning.collector.dialects import semconv
-from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, ToolCall
+from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 
 NAME = "langsmith"
+METADATA = "langsmith.metadata."
+FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
 
 
 def matches(span: Span) -> bool:
@@ -26,37 +28,41 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 
 
 def _read_call(span: Span) -> LlmCall:
-    """Read a call: what the conventions name, then LangChain's own prompt and result."""
+    """Read a call: what the conventions name, then the provider's or LangChain's own payloads."""
     attributes = span.attributes
     call = semconv.read_call(span, NAME, "chat")
     prompt = json_text.parse(attributes.get("gen_ai.prompt"))
     result = json_text.parse(attributes.get("gen_ai.completion"))
-    metadata = payloads.langchain_metadata(result)
-    call.input_messages = messages.conversation(_first(prompt, "messages")) or None
-    call.output_messages = _choices(_first(result, "generations")) or None
-    call.response_id = call.response_id or metadata.get("id")
-    call.response_model = metadata.get("model_name") or call.response_model
-    call.finish_reason = messages.finish_reason(metadata.get("finish_reason"))
-    payloads.fill_usage(call, payloads.usage(metadata.get("token_usage")))
-    payloads.fill_usage(call, payloads.langchain_usage(result))
+    if not payloads.fill_from_request(call, prompt):
+        sent = prompt if isinstance(prompt, dict) else {}
+        call.input_messages = payloads.request_messages(sent)
+        call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
+    if not payloads.fill_from_response(call, _with_metadata(result, span)):
+        _fill_result(call, result)
+    counts = json_text.parse(attributes.get(f"{METADATA}usage_metadata"))
+    payloads.fill_usage(call, payloads.usage(counts))
     sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
     return reading.completed(call, *sources)
 
 
-def _first(value: Any, key: str) -> list[Any]:
-    """Return the first of a batch of lists: a span records one."""
-    batch = value.get(key) if isinstance(value, dict) else None
-    return batch[0] if isinstance(batch, list) and batch and isinstance(batch[0], list) else []
+def _with_metadata(result: Any, span: Span) -> Any:
+    """Return a response with its fields that LangSmith's tracer of the agents SDK put elsewhere."""
+    if span.attributes.get(f"{METADATA}object") != "response" or not isinstance(result, dict):
+        return result
+    told = {key: span.attributes.get(f"{METADATA}{name}") for key, name in FIELDS.items()}
+    return told | result
 
 
-def _choices(generations: list[Any]) -> list[Message]:
-    return [
-        messages.choice(
-            turn["parts"], (generation.get("generation_info") or {}).get("finish_reason")
-        )
-        for generation in generations
-        for turn in messages.one_turn([generation.get("message")])
-    ]
+def _fill_result(call: LlmCall, result: Any) -> None:
+    """Set what LangChain's form of a response says, or what a decorated function gave back."""
+    told = isinstance(result, dict) and (result if "role" in result else result.get("output"))
+    metadata = payloads.langchain_metadata(result)
+    call.output_messages = payloads.langchain_choices(result) or payloads.answer(told)
+    call.response_id = call.response_id or metadata.get("id")
+    call.response_model = metadata.get("model_name") or call.response_model
+    call.finish_reason = messages.finish_reason(metadata.get("finish_reason")) or call.finish_reason
+    for name in ("token_usage", "usage_metadata"):
+        payloads.fill_usage(call, payloads.usage(metadata.get(name)))
 
 
 def _read_tool(span: Span) -> ToolCall:
@@ -66,10 +72,11 @@ def _read_tool(span: Span) -> ToolCall:
     if isinstance(arguments, dict) and isinstance(arguments.get("input"), str):
         arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
     output = result.get("output", result) if isinstance(result, dict) else result
+    message = reading.tool_message(output)
     return reading.tool_call(
         span,
         name=reading.text(attributes, "gen_ai.tool.name") or span.name,
-        tool_call_id=reading.text(attributes, "gen_ai.tool.call.id"),
+        tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
         arguments=arguments,
-        result=output.get("content", output) if isinstance(output, dict) else output,
+        result=message.get("content", output),
     )

@@ -1,5 +1,6 @@
 """MLflow: every attribute is JSON; a call's inputs and outputs are the provider's payloads."""
 
+import re
 from typing import Any
 
 from otel_lightning.collector import json_text, payloads, reading
@@ -7,6 +8,8 @@ from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 
 NAME = "mlflow"
 OPERATIONS = {"CHAT_MODEL": "chat", "LLM": "chat", "EMBEDDING": "embeddings"}
+OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
+"""How Python spells an object that is not data: a stream, say."""
 
 
 def matches(span: Span) -> bool:
@@ -32,17 +35,35 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call = reading.llm_call(span, NAME)
     call.operation = operation
     call.provider = _value(span, "mlflow.message.format")
-    call.request_model = _value(span, "model")
-    payloads.fill_from_request(call, _value(span, "mlflow.spanInputs"))
-    answer = _value(span, "mlflow.spanOutputs")
-    payloads.fill_from_response(call, answer)
-    call.response_model = call.response_model or _value(span, "mlflow.llm.model")
+    whole = _spread(span)
+    call.request_model = None if whole else _value(span, "model")
+    sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
+    known = payloads.fill_from_request(call, sent)
+    if not known:  # a framework's, without the model
+        request = sent if isinstance(sent, dict) else {**whole, "input": sent}
+        call.input_messages = payloads.request_messages(request)
+        call.tool_definitions = payloads.request_tools(request)
+    if isinstance(answer, list):
+        answer = {**whole, "output": answer}
+    if not payloads.fill_from_response(call, answer) and isinstance(answer, str):
+        call.output_messages = None if OBJECT.fullmatch(answer) else payloads.answer(answer)
+    told = _value(span, "mlflow.llm.model")
+    call.request_model = call.request_model or told
     tools = _value(span, "mlflow.chat.tools")
     call.tool_definitions = call.tool_definitions or reading.flat_tools(tools or [])
     payloads.fill_usage(call, _usage(span))
-    payloads.fill_usage(call, payloads.usage(answer.get("usage") if answer else None))
+    if isinstance(answer, dict):
+        call.response_model = call.response_model or (told if known else None)
+        payloads.fill_usage(call, payloads.usage(answer.get("usage")))
     sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
     return reading.completed(call, *sources)
+
+
+def _spread(span: Span) -> dict[str, Any]:
+    """Return the response whose fields are attributes of the span: of OpenAI's agents SDK."""
+    if _value(span, "object") != "response":
+        return {}
+    return {key: _value(span, key) for key in span.attributes if "." not in key}
 
 
 def _usage(span: Span) -> payloads.Usage:
@@ -52,9 +73,12 @@ def _usage(span: Span) -> payloads.Usage:
 
 
 def _read_tool(span: Span) -> ToolCall:
+    result = _value(span, "mlflow.spanOutputs")
+    message = reading.tool_message(result)
     return reading.tool_call(
         span,
         name=_value(span, "mlflow.spanFunctionName") or span.name,
+        tool_call_id=message.get("tool_call_id"),
         arguments=_value(span, "mlflow.spanInputs"),
-        result=_value(span, "mlflow.spanOutputs"),
+        result=message.get("content", result),
     )

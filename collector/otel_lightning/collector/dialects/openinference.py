@@ -19,6 +19,8 @@ SPELLED = re.compile(
 """How Python spells LangChain's tool messages."""
 OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})
 """Keys of spans to which a processor only added OpenInference's: those that were there say more."""
+WHOLE = {"input.value", "output.value"}
+OWN = ("llm.", "lightning.")
 REDACTED = "__REDACTED__"
 DSPY_FINISH = "finish.__call__"
 """DSPy's way to end its loop, which looks like a tool."""
@@ -32,7 +34,7 @@ def matches(span: Span) -> bool:
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read an OpenInference span."""
     kind = span.attributes["openinference.span.kind"]
-    if kind in OPERATIONS and not _is_preparation(span):
+    if kind in OPERATIONS and not _is_no_call(span):
         return _read_call(span, OPERATIONS[kind])
     if kind == "TOOL":
         return _read_handoff(span) or _read_tool(span)
@@ -42,9 +44,16 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     return None
 
 
-def _is_preparation(span: Span) -> bool:
-    """Tell whether the span only made a request ready: its output holds the messages to send."""
+def _is_no_call(span: Span) -> bool:
+    """Tell whether the span only made a request ready: its output holds the messages to send.
+
+    Or is one token of a stream: it names no model, and has not both a question and an answer.
+    """
     attributes = span.attributes
+    named = "llm.model_name" in attributes or "embedding.model_name" in attributes
+    if not named and not attributes.keys() >= WHOLE and not reading.failed(span):
+        is_whole = '"model"' in attributes.get("output.value", "")  # a provider's response
+        return not is_whole and not any(key.startswith(OWN) for key in attributes)
     if "llm.token_count.total" in attributes or "llm.output_messages.0.message.role" in attributes:
         return False
     text = attributes.get("output.value")
@@ -76,7 +85,9 @@ def _fill_request(call: LlmCall, span: Span) -> None:
     request = json_text.parse(attributes.get("input.value"))
     if not payloads.fill_from_request(call, request):
         history = _indexed_messages(span, "llm.input_messages.")
-        call.input_messages = _with_ids(history, request) or _embedded(span)
+        listed = {"messages": request} if isinstance(request, list) else {}
+        others = _embedded(span) or payloads.request_messages(listed)
+        call.input_messages = _with_ids(history, request) or others
         call.request_params = {
             key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS
         }
@@ -93,18 +104,16 @@ def _fill_request(call: LlmCall, span: Span) -> None:
 def _with_ids(history: list[Message], request: Any) -> list[Message]:
     """Return a history whose tool responses say what they answer, if the request's own copy does.
 
-    The flattened messages of LiteLLM and of early versions leave the ids out.
+    The flattened messages of LiteLLM and of early versions leave the ids out, JavaScript's blocks.
     """
-    parts = (part for message in history for part in message["parts"])
+    parts = (part for message in history for part in message["parts"] or [{"id": None}])
     if not any("id" in part and part["id"] is None for part in parts):
         return history
     sent = request.get("messages") if isinstance(request, dict) else None
-    if isinstance(sent, list) and len(sent) == 1 and isinstance(sent[0], list):
-        sent = sent[0]
-    if not isinstance(sent, list) or not all(isinstance(one, dict) for one in sent):
+    if not isinstance(sent, list) or any(isinstance(one, str) for one in sent):
         return history
-    own = messages.conversation(sent)
-    return own if len(own) == len(history) else history
+    own = payloads.request_messages(request) or []
+    return own if len(own) >= len(history) else history
 
 
 def _model_asked_for(parameters: dict[str, Any]) -> str | None:
@@ -115,11 +124,12 @@ def _model_asked_for(parameters: dict[str, Any]) -> str | None:
 def _fill_response(call: LlmCall, span: Span) -> None:
     attributes = span.attributes
     payload = _chunk(json_text.parse(attributes.get("output.value")))
+    payload = _body(attributes.get("metadata", "")) or payload
     call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
     if not payloads.fill_from_response(call, payload):
         outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
         choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
-        call.output_messages = choices or None
+        call.output_messages = payloads.langchain_choices(payload) or choices or None
         _fill_metadata(call, payload)
     _settle_models(call, span)
 
@@ -130,12 +140,19 @@ def _chunk(payload: Any) -> Any:
     return inner if isinstance(inner, dict) else payload
 
 
+def _body(metadata: str) -> Any:
+    """Return the provider's response in the metadata of Mastra's steps."""
+    told = json_text.parse(metadata) if '"body":' in metadata else None
+    body = told.get("body") if isinstance(told, dict) else None
+    return json_text.parse(body) if isinstance(body, str) else None
+
+
 def _fill_metadata(call: LlmCall, payload: Any) -> None:
     """Set what a framework's own form of the response says beside its messages."""
     if not isinstance(payload, dict):
         return
     metadata = payloads.langchain_metadata(payload)
-    payloads.fill_usage(call, payloads.langchain_usage(payload))
+    payloads.fill_usage(call, payloads.usage(metadata.get("usage_metadata")))
     call.finish_reason = call.finish_reason or messages.finish_reason(metadata.get("finish_reason"))
     call.response_id = metadata.get("id")
     call.response_model = metadata.get("model_name") or payload.get("model")
@@ -144,10 +161,11 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
 
 
 def _answer(payload: Any) -> list[Message]:
-    """Return AutoGen's answer: text, or the list of its tool calls."""
-    content = payload.get("content") if isinstance(payload, dict) else None
+    """Return AutoGen's answer, text or the list of its tool calls, or Mastra's, both."""
+    said = payload if isinstance(payload, dict) else {}
+    content = said.get("content") or said.get("toolCalls") or said.get("text")
     if isinstance(content, list):
-        content = [{"type": "tool_call", **call} for call in content]
+        content = [{"type": "tool-call", **call} for call in content]
     return messages.read_message({"role": "assistant", "content": content}) if content else []
 
 
@@ -155,7 +173,10 @@ def _settle_models(call: LlmCall, span: Span) -> None:
     """Read `llm.model_name`, which is the model that answered where the one asked for is known."""
     name = reading.text(span.attributes, "llm.model_name", "embedding.model_name")
     answered = call.response_model or reading.text(span.attributes, "llm.response.model_name")
-    if answered is None and call.request_model is not None:
+    if answered is None and call.request_model is None:
+        # Haystack's replies name it, as Python spells them.
+        answered = name if f"'{name}'" in span.attributes.get("output.value", "") else None
+    elif answered is None:
         echoed = name == call.request_model and call.operation == "chat"
         answered = None if echoed else name
     call.response_model = answered
@@ -179,8 +200,15 @@ def _fill_usage(call: LlmCall, span: Span) -> None:
 
 def _tools(span: Span) -> list[Any] | None:
     flattened = reading.nested(span.attributes, "llm.tools.")
-    schemas = [item.get("tool", {}).get("json_schema") for item in flattened]
-    return reading.flat_tools(json_text.parse(schema) for schema in schemas)
+    return reading.flat_tools(_definition(item.get("tool", {})) for item in flattened)
+
+
+def _definition(tool: dict[str, Any]) -> Any:
+    """Return a tool's definition, which is in its schema, or that is of its parameters alone."""
+    schema = json_text.parse(tool.get("json_schema"))
+    known = tool.keys() & {"name", "description"} if isinstance(schema, dict) else ()
+    alone = known and schema.keys().isdisjoint({"name", "function"})
+    return {**{key: tool[key] for key in known}, "parameters": schema} if alone else schema
 
 
 def _indexed_messages(span: Span, prefix: str) -> list[Message]:
@@ -239,7 +267,7 @@ def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
 def _read_handoff(span: Span) -> AgentRun | None:
     """Read the handoff that the OpenAI agents package writes as a tool: `handoff to NAME`."""
     said, _, name = span.name.partition("handoff to ")
-    is_handoff = not said and name and "tool.name" not in span.attributes
+    is_handoff = not said and name and span.attributes.get("tool.name") != span.name
     return reading.agent_run(span, "handoff", name) if is_handoff else None
 
 
@@ -250,12 +278,13 @@ def _read_tool(span: Span) -> ToolCall | None:
     result = _value(attributes.get("output.value"))
     if isinstance(result, dict) and isinstance(result.get("output"), str):
         result = _spelled_message(result["output"]) or result
+    message = reading.tool_message(result)
     return reading.tool_call(
         span,
         name=reading.text(attributes, "tool.name") or span.name.removesuffix(".__call__"),
-        tool_call_id=reading.text(attributes, "tool_call.id") or _inner(result, "tool_call_id"),
+        tool_call_id=reading.text(attributes, "tool_call.id") or message.get("tool_call_id"),
         arguments=_arguments(_value(attributes.get("input.value"))),
-        result=_unwrapped_result(result),
+        result=message["content"] if "content" in message else reading.plain_result(result),
     )
 
 
@@ -265,7 +294,7 @@ def _spelled_message(text: str) -> dict[str, Any] | None:
     if found is None:
         return None
     content = json_text.parse_literal(found["content"])
-    return {"data": {"content": content, "tool_call_id": found["id"]}}
+    return {"content": content, "tool_call_id": found["id"]}
 
 
 def _value(text: str | None) -> Any:
@@ -281,14 +310,3 @@ def _arguments(value: Any) -> Any:
     if isinstance(value, dict) and "kwargs" in value and not value.get("args"):
         return value["kwargs"]
     return value
-
-
-def _inner(result: Any, key: str) -> Any:
-    data = result.get("data") if isinstance(result, dict) else None
-    return data.get(key) if isinstance(data, dict) else None
-
-
-def _unwrapped_result(result: Any) -> Any:
-    """Return the text of a tool message that LangChain serialised, else the result as it is."""
-    content = _inner(result, "content")
-    return reading.plain_result(result) if content is None else content

@@ -8,9 +8,10 @@ log), in how arguments, finish reasons and system prompts are written.
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
-from otel_lightning.collector import json_text, messages, payloads, reading
+from otel_lightning.collector import json_text, messages, payloads, reading, repeated
 from otel_lightning.collector.records import (
     AgentRun,
     Attributes,
@@ -74,9 +75,15 @@ ARGUMENTS = (
     "gen_ai.tool.call.arguments",
     "tool.arguments",
     "tool_arguments",
+    "gcp.vertex.agent.tool_call_args",
     "traceloop.entity.input",
 )
-RESULTS = ("gen_ai.tool.call.result", "tool_response", "traceloop.entity.output")
+RESULTS = (
+    "gen_ai.tool.call.result",
+    "tool_response",
+    "gcp.vertex.agent.tool_response",
+    "traceloop.entity.output",
+)
 ITEM = "fc_"
 """How the ids of the Responses API's own items begin, which no tool response names."""
 MERGED_TOOLS = "(merged tools)"
@@ -100,7 +107,9 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
         run.tool_definitions = _tool_definitions(_all_attributes(span))
         return run
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
-        return read_call(span, NAME, OPERATIONS.get(operation, operation or "chat"))
+        embeds = not operation and OUTPUT not in span.attributes and "embed" in span.name.lower()
+        name = "embeddings" if embeds else OPERATIONS.get(operation, operation or "chat")
+        return read_call(span, NAME, name)
     return None
 
 
@@ -135,19 +144,33 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.response_id = attributes.get("gen_ai.response.id") or None
     call.request_params = _parameters(attributes)
     call.tool_definitions = _tool_definitions(attributes)
-    reasons = _finish_reasons(attributes)
+    reasons = finish_reasons(attributes)
     call.finish_reason = messages.finish_reason(reasons[0])
     cut = _fill_messages(call, span, attributes, len(reasons))
+    if "response" in attributes:
+        _fill_whole(call, json_text.parse(attributes["response"]))
     if "gen_ai.tool.call.id" in attributes:
         _name_requests(call, attributes)
+    if reading.is_gemini(call):
+        _drop_positions(call)
     payloads.fill_usage(call, usage(attributes))
     if "gen_ai.usage.raw" in attributes:
         payloads.fill_usage(call, payloads.usage(json_text.parse(attributes["gen_ai.usage.raw"])))
     call.completion_logprobs = call.completion_logprobs or _logprobs(span)
     reading.completed(call, cut=cut)
-    if call.finish_reason == "stop" and _hides_requests(call):
+    if (
+        call.finish_reason == "stop"
+        and _hides_requests(call)
+        and reasons[0] in (None, "stop", "completed")
+    ):
         call.finish_reason = None
     return call
+
+
+def _fill_whole(call: LlmCall, response: Any) -> None:
+    """Set what the provider's own response says, which Logfire keeps beside the messages."""
+    if payloads.fill_from_response(call, response):
+        call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
 
 
 def _model_asked_for(attributes: Attributes) -> str | None:
@@ -168,6 +191,24 @@ def _name_requests(call: LlmCall, attributes: Attributes) -> None:
         for part in message["parts"]:
             if part["type"] == "tool_call" and str(part["id"]).startswith(ITEM):
                 part["id"] = told.get(part["name"], part["id"])
+
+
+def _drop_positions(call: LlmCall) -> None:
+    """Drop ids made of name and place, as for Gemini: a call's and its response's differ."""
+    sent, answered = call.input_messages or [], call.output_messages or []
+    names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
+    for side, keep in ((sent, repeated.one_copy), (answered, dict)):
+        for at, said in enumerate(side):
+            made_up = [_is_place(part, names) for part in said["parts"]]
+            if any(made_up):
+                pairs = zip(said["parts"], made_up, strict=True)
+                parts = [part | {"id": None} if drop else part for part, drop in pairs]
+                side[at] = keep({**said, "parts": parts})
+
+
+def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
+    name, _, place = str(part.get("id")).rpartition("_")
+    return place.isdecimal() and name in names
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:
@@ -219,7 +260,7 @@ def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST)]
 
 
-def _finish_reasons(attributes: Attributes) -> list[Any]:
+def finish_reasons(attributes: Attributes) -> list[Any]:
     """Return the reported finish reasons, one a choice."""
     listed = reading.array(attributes, "gen_ai.response.finish_reasons")
     single = ("gen_ai.response.finish_reason", "anthropic.message.stop_reason")
@@ -242,6 +283,8 @@ def _logprobs(span: Span) -> list[float] | None:
 def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
     """Set the messages; return whether one of the texts that hold them was cut."""
     sent, answered, system = attributes.get(INPUT), attributes.get(OUTPUT), attributes.get(SYSTEM)
+    if attributes.get("gen_ai.prompt.0.role") == "system":  # Laminar's is in the older layout only
+        system = system or attributes.get("gen_ai.prompt.0.content")
     history, outputs = _listed(sent), _listed(answered)
     cut_input = history is None and json_text.is_cut(sent)
     cut_output = outputs is None and json_text.is_cut(answered)
@@ -251,11 +294,20 @@ def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: i
         history = [message for name, message in records if name != CHOICE]
     if outputs is None and not cut_output:
         outputs = [message for name, message in records if name == CHOICE]
+    if not outputs and EVENTS in attributes:
+        history, outputs = _without_answer(history or [])
     turns = messages.conversation(_sent_items(history or []))
     call.input_messages = messages.with_system(messages.system_parts(system), turns) or None
     call.output_messages = _choices(outputs or [], reasons) or None
     cut = cut_input or cut_output or json_text.is_cut(system)
     return cut or _is_abandoned(attributes, outputs or [])
+
+
+def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Split off the answer that Logfire lists as the last of the messages, and not as a choice."""
+    told = [isinstance(one, Mapping) and one.get("role") == "assistant" for one in history]
+    end = len(history) - len(list(takewhile(bool, reversed(told))))
+    return history[:end], history[end:]
 
 
 def _listed(text: str | None) -> list[Any] | None:
@@ -372,12 +424,15 @@ def _read_tool(span: Span) -> ToolCall | None:
         return None
     given = reading.text(attributes, *ARGUMENTS)
     result = _result(reading.text(attributes, *RESULTS))
+    message = reading.tool_message(result)
+    if "gen_ai.tool.name" not in attributes:
+        name = message.get("name") or name  # which is a class's
     return reading.tool_call(
         span,
         name=name or span.name,
-        tool_call_id=reading.text(attributes, "gen_ai.tool.call.id") or _serialised_id(result),
+        tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
         arguments=_arguments(given),
-        result=messages.plain(_content(result)),
+        result=messages.plain(message.get("content", result)),
     )
 
 
@@ -390,7 +445,9 @@ def _arguments(text: str | None) -> Any:
         return json_text.parse_literal(value["input_str"]) or value["input_str"]
     if set(value) == {"tool_name", "arguments"}:
         return value["arguments"]
-    return value["kwargs"] if set(value) == {"args", "kwargs"} and not value["args"] else value
+    if set(value) == {"args"} and isinstance(value["args"], list) and len(value["args"]) == 1:
+        return json_text.parse(value["args"][0]) or value  # LangChain for JavaScript's: one text
+    return reading.named_arguments(value)
 
 
 def _result(text: str | None) -> Any:
@@ -398,18 +455,4 @@ def _result(text: str | None) -> Any:
     value = json_text.parse(text)
     if not isinstance(value, dict):
         return text if value is None else value
-    if isinstance(value.get("output"), dict) and "kwargs" in value["output"]:
-        return value["output"]
     return value["result"] if set(value) == {"result"} else reading.plain_result(value)
-
-
-def _serialised_id(result: Any) -> str | None:
-    return result["kwargs"].get("tool_call_id") if _is_serialised(result) else None
-
-
-def _content(result: Any) -> Any:
-    return result["kwargs"].get("content") if _is_serialised(result) else result
-
-
-def _is_serialised(result: Any) -> bool:
-    return isinstance(result, dict) and "lc" in result and isinstance(result.get("kwargs"), dict)

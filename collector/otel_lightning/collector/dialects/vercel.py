@@ -47,6 +47,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.input_messages = messages.conversation(_sent(span)) or None
     call.output_messages = _answer(span, call.finish_reason)
     payloads.fill_usage(call, _usage(span))
+    _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))
     keys = ("ai.prompt.messages", "ai.response.toolCalls")
     return reading.completed(call, *(attributes.get(key) for key in keys))
 
@@ -66,23 +67,32 @@ def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
     attributes = span.attributes
     calls = reading.array(attributes, "ai.response.toolCalls") or []
     blocks = [{"type": "tool-call", **call} for call in calls]
-    for key, kind in (("ai.response.text", "text"), ("ai.response.reasoning", "reasoning")):
-        if attributes.get(key):
-            blocks.insert(0, {"type": kind, "content": attributes[key]})
+    # An object is the answer's text, unless a tool was asked with it.
+    said = "text" if finish_reason == "tool_calls" or "ai.response.text" in attributes else "object"
+    for name, kind in ((said, "text"), ("reasoning", "reasoning")):
+        if text := attributes.get(f"ai.response.{name}"):
+            blocks.insert(0, {"type": kind, "content": text})
     turn = messages.one_turn([{"role": "assistant", "content": blocks}]) if blocks else []
     return [messages.choice(message["parts"], finish_reason) for message in turn] or None
 
 
 def _usage(span: Span) -> payloads.Usage:
-    def count(*names: str) -> int | None:
-        return reading.integer(span.attributes, *names)
+    inputs = ("ai.usage.inputTokens", "gen_ai.usage.input_tokens", "ai.usage.tokens")
+    outputs = ("ai.usage.outputTokens", "gen_ai.usage.output_tokens")
+    shares = (("ai.usage.cachedInputTokens",), ("ai.usage.reasoningTokens",))
+    counts = (reading.integer(span.attributes, *keys) for keys in (inputs, outputs, *shares))
+    return payloads.Usage(*counts)
 
-    return payloads.Usage(
-        count("ai.usage.inputTokens", "gen_ai.usage.input_tokens", "ai.usage.tokens"),
-        count("ai.usage.outputTokens", "gen_ai.usage.output_tokens"),
-        count("ai.usage.cachedInputTokens"),
-        count("ai.usage.reasoningTokens"),
-    )
+
+def _fill_from_provider(call: LlmCall, text: str | None) -> None:
+    """Set the counts of the provider's own metadata: all, or what early versions leave out."""
+    metadata = json_text.parse(text)
+    for own in metadata.values() if isinstance(metadata, dict) else ():
+        if isinstance(own, dict):
+            beside = {"input_tokens": call.input_tokens, **own}
+            counts = payloads.usage(own.get("usage", own.get("usageMetadata", beside)))
+            call.input_tokens = counts.input_tokens or call.input_tokens
+            payloads.fill_usage(call, counts)
 
 
 def _read_tool(span: Span) -> ToolCall:
