@@ -385,6 +385,70 @@ def test_langchains_tool_message_is_the_result_however_it_was_serialised() -> No
             assert (tool.tool_call_id, tool.result) == ("c1", "5")
 
 
+def test_a_tool_message_that_python_spelled_is_read_in_the_conventions_too() -> None:
+    text = "content='It\\'s 5' name='add' id='m1' tool_call_id='c1' status='success'"
+    tool = read(span({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.result": text}))
+    assert isinstance(tool, ToolCall)
+    assert (tool.tool_call_id, tool.result) == ("c1", "It's 5")
+
+
+BLOCK = "TextContent(type='text', text=\"It's 5\", meta=None)"
+TWO = f"Result(content=[{BLOCK}, ImageContent(type='image', data='')])"
+
+
+@pytest.mark.parametrize(
+    ("result", "read_as"),
+    [
+        (f"CallToolResult(meta=None, content=[{BLOCK}], isError=False)", "It's 5"),
+        (f"meta=None content=[{BLOCK}] isError=False", "It's 5"),
+        (json.dumps(["TextBlock(type='text', text='5', id='1')"]), "5"),
+        (TWO, TWO),
+        (f"It said {BLOCK}", f"It said {BLOCK}"),
+        ("[TextContent(type='text', text='5", "[TextContent(type='text', text='5"),
+        ("Text, no more", "Text, no more"),
+    ],
+)
+def test_a_result_that_is_the_spelling_of_one_block_is_its_text(result: str, read_as: str) -> None:
+    (message,) = read_message({"role": "tool", "tool_call_id": "c1", "content": result})
+    assert message == answered("c1", read_as)
+
+
+def test_a_tool_call_whose_name_and_arguments_python_spelled_is_read() -> None:
+    call = {"id": "c1", "name": "'add'", "arguments": """'{"a": "it\\'s 2"}'"""}
+    (message,) = read_message({"role": "assistant", "tool_calls": [call]})
+    (part,) = message["parts"]
+    assert (part["name"], part["arguments"]) == ("add", {"a": "it's 2"})
+
+
+@pytest.mark.parametrize(
+    ("sent", "own"),
+    [
+        ("chatcmpl-1", "chatcmpl-1"),
+        ("chatcmpl-21f3ee67-b3c4-4e0b-add9-2208a2e9ff04", None),
+        ("resp_bGl0ZWxsbTptb2RlbF9pZDpOb25lO3Jlc3BvbnNlX2lkOnJlc3BfMQ==", "resp_1"),
+        ("resp_bGl0ZWxsbTptb2RlbF9pZDpOb25l", "resp_bGl0ZWxsbTptb2RlbF9pZDpOb25l"),
+    ],
+    ids=["the provider's", "made up", "wrapped", "wrapped around nothing"],
+)
+def test_litellms_ids_of_responses_are_the_providers_or_none(sent: str, own: str | None) -> None:
+    call = read_call(span(chat([], {}, {"litellm.call_id": "1", "gen_ai.response.id": sent})))
+    assert (call.dialect, call.response_id) == ("litellm", own)
+
+
+def test_langfuses_keys_on_a_span_of_another_dialect_do_not_hide_what_that_says() -> None:
+    added = {"langfuse.observation.type": "generation", "langfuse.observation.model.name": "m"}
+    call = read_call(span(chat([said("user", "Hi")], {}, {"gen_ai.response.id": "r1", **added})))
+    assert (call.dialect, call.response_id) == ("semconv", "r1")
+
+
+def test_a_schema_says_that_it_is_an_objects_and_holds_no_nulls() -> None:
+    schema: dict[str, Any] = {"properties": {"a": {}}, "$defs": None}
+    offered = [{"name": "add", "parameters": schema}]
+    call = read_call(span(chat([], {}, {"gen_ai.tool.definitions": offered})))
+    assert call.tool_definitions is not None
+    assert call.tool_definitions[0]["parameters"] == {"type": "object", "properties": {"a": {}}}
+
+
 def test_a_developer_speaks_as_the_system() -> None:
     assert conversation([{"role": "developer", "content": "Be brief."}]) == [
         said("system", "Be brief.")

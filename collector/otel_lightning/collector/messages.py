@@ -5,18 +5,24 @@ media. Nothing is guessed: what a message does not say is left out, and JSON tha
 repaired.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from otel_lightning.collector import repeated
-from otel_lightning.collector.json_text import is_cut, parse
+from otel_lightning.collector.json_text import QUOTED, is_cut, parse, parse_literal
 from otel_lightning.collector.records import Message
 
 Part = dict[str, Any]
 
 ELIDED = "<elided>"
 """What Google ADK's logs say where content is not to be recorded."""
+SPELLED = re.compile(
+    rf"(?s)(\w+\()?(\w+=\w+,? )*(content=)?\[?Text(Block|Content)\(type='text', text={QUOTED}"
+    r"((?!Block\(|Content\().)*"
+)
+"""How Python spells a tool's result that is one block of text: MCP's, AgentScope's."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -70,6 +76,8 @@ def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
         >>> tool_call_part("call_1", "add", '{"a": 2}')["arguments"]
         {'a': 2}
     """
+    if isinstance(name, str) and name.startswith("'"):  # a layer's repr() of both texts
+        name, arguments = parse_literal(name), parse_literal(str(arguments))
     part: Part = {"type": "tool_call", "id": _name(call_id), "name": _name(name)}
     if isinstance(arguments, str):
         return {**part, "arguments": parse(arguments), "arguments_raw": arguments}
@@ -355,9 +363,19 @@ def plain(value: Any) -> Any:
     """Return the text of a list of text blocks or of a wrapped text; any other value as it is."""
     if isinstance(value, Mapping) and set(value) == {"type", "value"}:
         return value["value"]
+    if isinstance(value, str):
+        return _spelled_text(value) if "Text" in value[:80] else value
     if isinstance(value, list) and value and all(map(_is_text_block, value)):
         return "".join(str(block.get("text", block.get("content", ""))) for block in value)
     return value
+
+
+def _spelled_text(text: str) -> str:
+    """Return the text of a result, or of each of a list of them, that is `repr()` of a block."""
+    written = parse(text) if text.startswith('["') else [text]
+    found = [SPELLED.fullmatch(str(one)) for one in written or ()]
+    said = [str(parse_literal(one["quoted"])) for one in found if one]
+    return "".join(said) if said and len(said) == len(found) else text
 
 
 def _is_text_block(block: Any) -> bool:

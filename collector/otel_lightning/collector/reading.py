@@ -1,5 +1,6 @@
 """What every dialect reader needs: typed values of text attributes, and what all calls share."""
 
+import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
@@ -30,6 +31,8 @@ CONVERSATION_KEYS = (
 SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
 """The spellings of the schema of a tool's parameters."""
 _CONVERSATION = frozenset(CONVERSATION_KEYS)
+SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
+"""How Python spells LangChain's tool messages."""
 
 
 def text(attributes: Attributes, *keys: str) -> str | None:
@@ -303,9 +306,11 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 def _schema(value: Any) -> Any:
     """Return a JSON schema, whether it came as text, wrapped by Bedrock, or as it is."""
-    if isinstance(value, str):
-        return json_text.parse(value)
-    return value.get("json", value) if isinstance(value, Mapping) else value
+    value = json_text.parse(value) if isinstance(value, str) else value
+    value = value.get("json", value) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping) or "properties" not in value:
+        return value
+    return {"type": "object", **{key: said for key, said in value.items() if said is not None}}
 
 
 def is_a_call(value: object) -> bool:
@@ -330,5 +335,7 @@ def tool_message(result: Any) -> Mapping[str, Any]:
     """Return the tool message of LangChain's that a result is, in whatever it was serialised."""
     for key in ("output", "data", "kwargs"):
         inner = result.get(key) if isinstance(result, Mapping) else None
-        result = inner if isinstance(inner, Mapping) else result
+        result = inner if isinstance(inner, Mapping | str) else result
+    if isinstance(result, str) and (found := SPELLED.fullmatch(result)):
+        return {"content": json_text.parse_literal(found["quoted"]), "tool_call_id": found["id"]}
     return result if isinstance(result, Mapping) and "tool_call_id" in result else {}

@@ -8,11 +8,13 @@ from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 NAME = "langfuse"
 OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
 PREFIX = "langfuse.observation."
+OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})
+"""Keys of spans to which a layer only added Langfuse's: those that were there say more."""
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has Langfuse's observation type."""
-    return f"{PREFIX}type" in span.attributes
+    """Tell whether the span has Langfuse's observation type, and is its own."""
+    return f"{PREFIX}type" in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
@@ -92,7 +94,7 @@ def _read_tool(span: Span) -> ToolCall:
     message = reading.tool_message(result)
     return reading.tool_call(
         span,
-        name=span.name,
+        name=json_text.parse(_text(span, "metadata.haystack.tool.name")) or span.name,
         tool_call_id=message.get("tool_call_id"),
         arguments=reading.named_arguments(json_text.parse(_text(span, "input"))),
         result=message.get("content", result),

@@ -3,6 +3,8 @@
 The child's values are Python's spelling of the payload; they are read as literals, never run.
 """
 
+import base64
+import re
 from typing import Any
 
 from otel_lightning.collector import json_text, messages, payloads, reading
@@ -12,6 +14,9 @@ from otel_lightning.collector.records import AgentRun, LlmCall, Span, ToolCall
 NAME = "litellm"
 RAW = "raw_gen_ai_request"
 PREFIX = "llm."
+OFFERED = "gen_ai.tool.", "llm.request.functions."
+WRAPPED, INVENTED = "resp_bGl0ZWxsbT", re.compile(r"chatcmpl-\w{8}(-\w{4}){3}-\w{12}")
+"""How ids of responses begin around which LiteLLM put its routing; those that it made up."""
 
 
 def matches(span: Span) -> bool:
@@ -30,7 +35,8 @@ def _read_request(span: Span) -> LlmCall:
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name", "chat")
     call = semconv.read_call(span, NAME, semconv.OPERATIONS.get(operation, operation))
-    functions = reading.nested(attributes, "llm.request.functions.")
+    call.response_id = _providers_own(call.response_id)
+    functions = next(filter(None, (reading.nested(attributes, key) for key in OFFERED)), ())
     call.tool_definitions = call.tool_definitions or reading.flat_tools(functions)
     requests = [
         messages.tool_call_part(None, item["function_call"].get("name"), arguments)
@@ -43,6 +49,15 @@ def _read_request(span: Span) -> LlmCall:
     counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
     payloads.fill_usage(call, payloads.usage(counted))
     return call
+
+
+def _providers_own(response_id: str | None) -> str | None:
+    """Return the id that the provider gave to a response, out of the one that LiteLLM made."""
+    if response_id is None or INVENTED.fullmatch(response_id):
+        return None
+    wrapped = response_id.startswith(WRAPPED)
+    told = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace") if wrapped else ""
+    return told.partition("response_id:")[2] or response_id
 
 
 def _read_raw(span: Span) -> LlmCall | None:

@@ -4,7 +4,6 @@ Messages are flattened attributes (`llm.input_messages.N.message.…`); most pac
 provider's own request and response in `input.value` and `output.value`, which then win.
 """
 
-import re
 from typing import Any
 
 from otel_lightning.collector import json_text, messages, payloads, reading
@@ -12,11 +11,6 @@ from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, T
 
 NAME = "openinference"
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
-SPELLED = re.compile(
-    r"""content=(?P<content>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
-    r"""(?: \w+=.*)? tool_call_id='(?P<id>[^']+)'"""
-)
-"""How Python spells LangChain's tool messages."""
 OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})
 """Keys of spans to which a processor only added OpenInference's: those that were there say more."""
 WHOLE = {"input.value", "output.value"}
@@ -82,10 +76,11 @@ def _fill_request(call: LlmCall, span: Span) -> None:
         reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
     )
     given = parameters if isinstance(parameters, dict) else {}
-    request = json_text.parse(attributes.get("input.value"))
+    # The second is where LiteLLM's callback for Langfuse has it.
+    request = json_text.parse(reading.text(attributes, "input.value", "langfuse.observation.input"))
     if not payloads.fill_from_request(call, request):
         history = _indexed_messages(span, "llm.input_messages.")
-        listed = {"messages": request} if isinstance(request, list) else {}
+        listed = request if isinstance(request, dict) else {"messages": request}
         others = _embedded(span) or payloads.request_messages(listed)
         call.input_messages = _with_ids(history, request) or others
         call.request_params = {
@@ -127,6 +122,7 @@ def _fill_response(call: LlmCall, span: Span) -> None:
     payload = _body(attributes.get("metadata", "")) or payload
     call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
     if not payloads.fill_from_response(call, payload):
+        call.response_id = attributes.get("llm.response.id")
         outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
         choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
         call.output_messages = payloads.langchain_choices(payload) or choices or None
@@ -154,7 +150,7 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
     metadata = payloads.langchain_metadata(payload)
     payloads.fill_usage(call, payloads.usage(metadata.get("usage_metadata")))
     call.finish_reason = call.finish_reason or messages.finish_reason(metadata.get("finish_reason"))
-    call.response_id = metadata.get("id")
+    call.response_id = call.response_id or metadata.get("id")
     call.response_model = metadata.get("model_name") or payload.get("model")
     payloads.fill_usage(call, payloads.usage(payload.get("usage")))
     call.finish_reason = call.finish_reason or messages.finish_reason(payload.get("finish_reason"))
@@ -276,8 +272,6 @@ def _read_tool(span: Span) -> ToolCall | None:
     if span.name == DSPY_FINISH:
         return None
     result = _value(attributes.get("output.value"))
-    if isinstance(result, dict) and isinstance(result.get("output"), str):
-        result = _spelled_message(result["output"]) or result
     message = reading.tool_message(result)
     return reading.tool_call(
         span,
@@ -286,15 +280,6 @@ def _read_tool(span: Span) -> ToolCall | None:
         arguments=_arguments(_value(attributes.get("input.value"))),
         result=message["content"] if "content" in message else reading.plain_result(result),
     )
-
-
-def _spelled_message(text: str) -> dict[str, Any] | None:
-    """Return a tool message that early LangChain packages wrote as Python spells it."""
-    found = SPELLED.fullmatch(text)
-    if found is None:
-        return None
-    content = json_text.parse_literal(found["content"])
-    return {"content": content, "tool_call_id": found["id"]}
 
 
 def _value(text: str | None) -> Any:

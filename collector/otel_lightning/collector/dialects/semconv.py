@@ -45,6 +45,7 @@ WHOLE_EVENTS = {
 """Events of early conventions that hold a whole history: what they stand for, and their key."""
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
+    "llm": "chat",
     **dict.fromkeys(("text_completion", "atext_completion"), "text_completion"),
     **dict.fromkeys(("embeddings", "embedding", "aembedding"), "embeddings"),
     "generate_content": "generate_content",
@@ -64,6 +65,7 @@ USAGE = (
     (
         "gen_ai.usage.reasoning.output_tokens",
         "gen_ai.usage.reasoning_tokens",
+        "gen_ai.usage.reasoning_output_tokens",
         "gen_ai.usage.details.reasoning_tokens",
         "gen_ai.usage.thinking_tokens",
     ),
@@ -140,7 +142,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.operation = operation
     call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model = _model_asked_for(attributes)
-    call.response_model = attributes.get("gen_ai.response.model") or None
+    call.response_model = reading.text(attributes, "gen_ai.response.model", "openai.response.model")
     call.response_id = attributes.get("gen_ai.response.id") or None
     call.request_params = _parameters(attributes)
     call.tool_definitions = _tool_definitions(attributes)
@@ -154,8 +156,8 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if reading.is_gemini(call):
         _drop_positions(call)
     payloads.fill_usage(call, usage(attributes))
-    if "gen_ai.usage.raw" in attributes:
-        payloads.fill_usage(call, payloads.usage(json_text.parse(attributes["gen_ai.usage.raw"])))
+    if raw := reading.text(attributes, "gen_ai.usage.raw", "mirascope.response.usage"):
+        payloads.fill_usage(call, payloads.usage(json_text.parse(raw)))
     call.completion_logprobs = call.completion_logprobs or _logprobs(span)
     reading.completed(call, cut=cut)
     if (
@@ -174,8 +176,8 @@ def _fill_whole(call: LlmCall, response: Any) -> None:
 
 
 def _model_asked_for(attributes: Attributes) -> str | None:
-    """Return the request's model. MLflow puts the response's there, and the request's in JSON."""
-    asked = json_text.parse(attributes["model"]) if "model" in attributes else None
+    """Return the request's model. MLflow and ddtrace put the response's there, and it elsewhere."""
+    asked = json_text.parse(attributes.get("model")) or attributes.get("openai.request.model")
     return asked if isinstance(asked, str) else attributes.get("gen_ai.request.model") or None
 
 
