@@ -23,7 +23,7 @@ WORDS = words("""
     type role content parts text id name arguments function tool_calls tool_call_id choices
     message messages model input output usage prompt_tokens logprobs token_ids
     response_metadata generations kwargs data lc finish_reason summary image_url toolUse
-    toolResult
+    toolResult toolUseId additional_kwargs finishReason
 """)
 VALUES = words("x user assistant tool tool_calls function_call text tool_call tool_result")
 CUT = ["[{", '"\\ud800"', "{'a': 1", "NaN"]
@@ -54,6 +54,8 @@ KEYS = words("""
     gen_ai.completion ai.operationId ai.prompt.messages ai.response.toolCalls
     litellm.call_id metadata.usage_object agentops.span.kind llm.request.type
     lightning.prompt_token_ids prompt_token_ids traceloop.entity.input traceloop.span.kind
+    gen_ai.request.messages gen_ai.request.available_tools gen_ai.response.text
+    gen_ai.response.tool_calls
 """)
 DETAILS = "gen_ai.client.inference.operation.details"
 
@@ -478,6 +480,53 @@ def test_an_image_is_media_and_its_data_is_not_text() -> None:
     assert message["parts"] == [
         {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "aGk="}
     ]
+
+
+def test_an_answer_may_be_its_texts_one_a_choice_and_its_tool_calls_apart() -> None:
+    sent = {"gen_ai.operation.name": "chat", "gen_ai.request.messages": [said("user", "Hi")]}
+    texts = {"gen_ai.response.text": ["Hello", "Hey"]}
+    reasons = {"gen_ai.response.finish_reasons": ["stop", "stop"]}
+    call = read_call(span({**sent, **texts, **reasons}))
+    assert call.input_messages == [said("user", "Hi")]
+    assert call.output_messages == [said("assistant", "Hello"), said("assistant", "Hey")]
+    assert call.request_params == {}
+    tool = {"id": "c1", "function": {"name": "add", "arguments": {"a": 2}}}
+    call = read_call(span({**sent, "gen_ai.response.tool_calls": [tool]}))
+    assert call.output_messages == [asked("c1", "add", {"a": 2})]
+
+
+@pytest.mark.parametrize(
+    "block", [{"type": "toolUse", "toolUseId": "c1"}, {"toolUse": {"toolUseId": "c1"}}]
+)
+def test_bedrocks_block_of_a_tool_call_may_have_a_type_instead_of_a_key(block: Any) -> None:
+    block.get("toolUse", block).update(name="add", input={"a": 2})
+    (message,) = read_message({"role": "assistant", "content": [block]})
+    assert message == asked("c1", "add", {"a": 2})
+
+
+def test_a_role_that_is_a_tools_name_is_the_tools() -> None:
+    result = {"role": "weather", "content": "Rain", "additional_kwargs": {}}
+    (message,) = read_message({**result, "tool_call_id": "c1"})
+    assert message == answered("c1", "Rain")
+    assert read_message(result)[0]["role"] == "tool"
+    assert read_message({**result, "role": "human"}) == [said("user", "Rain")]
+
+
+def test_an_id_that_the_ai_sdk_made_up_is_no_response_id() -> None:
+    operation = {"ai.operationId": "ai.generateText.doGenerate"}
+    assert read_call(span({**operation, "ai.response.id": "aitxt-1"})).response_id is None
+    assert read_call(span({**operation, "ai.response.id": "msg_1"})).response_id == "msg_1"
+
+
+def test_langsmiths_history_ends_before_its_own_answer() -> None:
+    history = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
+    answer = {"choices": [{"message": history[1], "finish_reason": "stop"}]}
+    kind = {"langsmith.span.kind": "llm", "gen_ai.completion": answer}
+    late = read_call(span({**kind, "gen_ai.prompt": {"model": "x", "messages": history}}))
+    assert late.input_messages == [said("user", "Hi")]
+    again = [*history, {"role": "user", "content": "Hi again"}]
+    same = read_call(span({**kind, "gen_ai.prompt": {"model": "x", "messages": again}}))
+    assert len(same.input_messages or []) == len(again)
 
 
 ODD = st.recursive(

@@ -107,3 +107,10 @@ def test_geminis_system_instruction_is_among_its_parameters() -> None:
     call = read_call({"model": "gemini-x", "contents": "Hi", "config": config}, {})
     assert call.input_messages == [said("system", "Be brief."), said("user", "Hi")]
     assert call.request_params == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize("key", ["system_instruction", "systemInstruction"])
+def test_geminis_system_prompt_is_in_its_config_in_either_spelling(key: str) -> None:
+    contents = [{"role": "user", "parts": [{"text": "Hi"}]}]
+    expected = [said("system", "Be brief."), said("user", "Hi")]
+    assert request_messages({"contents": contents, "config": {key: "Be brief."}}) == expected

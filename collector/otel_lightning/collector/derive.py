@@ -197,7 +197,12 @@ def _ties_of_tools(found: Reading) -> Iterator[Tie]:
 
 
 def _add_requests(found: Reading) -> None:
-    requests = sorted(found.requests, key=tools.in_time)
+    for tool in found.tools:
+        parent = found.nodes[tool.trace_id or "", tool.span_id or ""].parent
+        if tool.tool_call_id and tool.arguments is not None and parent in found.pasts:
+            tool.llm_span_id = parent[1]  # a child of a call was asked for by that call
+    ran = (tool for tool in found.tools if tool.llm_span_id)
+    requests = sorted([*found.requests, *ran], key=tools.in_time)
     for call in duplicates.add_requests(found.calls, requests):
         found.pasts[place_of(call)] = history(call)
     found.requests = []

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from otel_lightning.collector import messages
+from otel_lightning.collector import messages, reading
 from otel_lightning.collector.json_text import dumps
 from otel_lightning.collector.packing import outputs, unpack
 from otel_lightning.collector.records import AgentRun, LlmCall, Message, ToolCall
@@ -274,14 +274,20 @@ def _aggregate(call: LlmCall, node: Node) -> AgentRun:
 def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list[LlmCall]:
     """Put the tool calls that were recorded as spans below a call into the call's output.
 
+    An execution counts where the call ended to have tools called, and its output shows none.
+
     Returns:
         The calls that were completed.
     """
     completed: list[LlmCall] = []
     known = {place_of(call): call for call in calls} if requests else {}
+    lacks: dict[Place, bool] = {}
     for request in requests:
         call = known.get((request.trace_id or "", request.llm_span_id or ""))
         if call is None:
+            continue
+        is_lost = call.finish_reason == "tool_calls" and not reading.asks_for_tools(unpack(call))
+        if not lacks.setdefault(place_of(call), is_lost) and request.source != "request":
             continue
         completed.append(unpack(call))
         output = call.output_messages[0] if call.output_messages else messages.choice([])

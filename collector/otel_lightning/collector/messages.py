@@ -204,7 +204,8 @@ def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _read_mapping(value: Mapping[str, Any]) -> Message:
     role = ROLES.get(str(value.get("role") or value.get("type")), "user")
-    role = "tool" if role == "user" and value.get("tool_call_id") else role
+    named = "additional_kwargs" in value and str(value.get("role", "user")) not in ROLES  # a tool's
+    role = "tool" if role == "user" and (named or value.get("tool_call_id")) else role
     body = value.get("parts", value.get("content"))
     if role == "tool" and not _has_response(body):
         call_id = value.get("tool_call_id", value.get("id"))
@@ -315,13 +316,13 @@ def _read_reasoning(block: Mapping[str, Any]) -> Part | None:
 
 
 def _read_call(block: Mapping[str, Any]) -> Part:
-    function = _inside(block, "function", "function_call", "functionCall", "toolRequest")
+    function = _inside(block, "function", "function_call", "functionCall", "toolRequest", "toolUse")
     arguments = next(
         (function[key] for key in ("arguments", "input", "args") if key in function), None
     )
     # A Responses item has its own id (fc_…) beside the call's, which is what the response names.
     call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
-    call_id = call_id or function.get("id") or function.get("ref")
+    call_id = call_id or function.get("id") or function.get("ref") or function.get("toolUseId")
     name = function.get("name") or block.get("toolName")
     return tool_call_part(call_id, name, arguments)
 
@@ -332,8 +333,8 @@ def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 
 
 def _read_response(block: Mapping[str, Any]) -> Part:
-    block = _inside(block, "function_response", "functionResponse", "toolResponse")
-    keys = ("tool_use_id", "call_id", "toolCallId", "id", "ref")
+    block = _inside(block, "function_response", "functionResponse", "toolResponse", "toolResult")
+    keys = ("tool_use_id", "call_id", "toolCallId", "id", "ref", "toolUseId")
     call_id = next((block[key] for key in keys if block.get(key)), None)
     values = ("response", "result", "output", "content")
     return response_part(call_id, next((block[key] for key in values if key in block), None))
@@ -347,16 +348,6 @@ def _read_image(block: Mapping[str, Any]) -> Part:
         return {"type": "uri", "modality": "image", "uri": url}
     mime_type = head.removeprefix("data:")
     return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": data}
-
-
-def _bedrock_call(block: Mapping[str, Any]) -> Part:
-    use = block["toolUse"]
-    return tool_call_part(use.get("toolUseId"), use.get("name"), use.get("input"))
-
-
-def _bedrock_response(block: Mapping[str, Any]) -> Part:
-    result = block["toolResult"]
-    return response_part(result.get("toolUseId"), result.get("content"))
 
 
 def plain(value: Any) -> Any:
@@ -411,10 +402,9 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
         ("tool_call", "tool_use", "tool-call", "function", "function_call"), _read_call
     ),
     **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), _read_response),
+    "toolResult": _read_response,
     **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
-    "toolUse": _bedrock_call,
-    "toolResult": _bedrock_response,
-    **dict.fromkeys(("functionCall", "toolRequest"), _read_call),
+    **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), _read_call),
     "input_json_delta": lambda _: None,
     **dict.fromkeys(("function_response", "functionResponse", "toolResponse"), _read_response),
 }

@@ -26,7 +26,7 @@ HISTORIES = ("messages", "input", "contents", "prompt")
 """Where requests have what the model is to read."""
 CONFIGS = ("config", "toolConfig")
 """Where Gemini's and Bedrock's requests have the tools, and Gemini's the parameters."""
-SYSTEMS = ("instructions", "system", "system_instruction")
+SYSTEMS = ("instructions", "system", "system_instruction", "systemInstruction")
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
 FAKE_ID = "__fake_id__"
 """What OpenAI's agents SDK calls every response that it makes of a streamed chat completion."""
@@ -70,8 +70,9 @@ def request_messages(request: Payload) -> list[Message] | None:
         return None
     if len(values) == 1 and isinstance(values[0], list):  # a batch, of which a span records one
         values = values[0]
-    given = next(filter(None, map(request.get, SYSTEMS)), None)
-    instructions = given or _details(request, *CONFIGS).get("system_instruction")
+    places = (request, _details(request, *CONFIGS))
+    given = (place.get(key) for place in places for key in SYSTEMS)
+    instructions = next(filter(None, given), None)
     said = instructions if isinstance(instructions, Mapping) else {"content": instructions}
     head = [{**said, "role": "system"}] if instructions else []
     return messages.conversation([*head, *values])
@@ -93,7 +94,9 @@ def _said(item: Any) -> Payload:
     if not isinstance(item, Mapping):
         return {"role": "assistant", "content": item}
     inner = _details(item, "message") or item
-    return {"role": "assistant", "finish_reason": item.get("finishReason"), **inner}
+    reason = item.get("finishReason")
+    reason = reason.get("unified") if isinstance(reason, Mapping) else reason
+    return {"role": "assistant", "finish_reason": reason, **inner}
 
 
 def fill_from_response(call: LlmCall, response: Any) -> bool:

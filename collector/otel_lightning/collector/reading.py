@@ -28,7 +28,7 @@ CONVERSATION_KEYS = (
     "gcp.vertex.agent.session_id",
 )
 """The spellings of a conversation's id, the most reliable first."""
-SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema")
+SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
 """The spellings of the schema of a tool's parameters."""
 _CONVERSATION = frozenset(CONVERSATION_KEYS)
 SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)

@@ -132,7 +132,8 @@ def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nod
         starts = (start for start in beside[around] if start >= (call.end_ns or 0))
         if any(until is None or start < until for start in starts):
             call.finish_reason = "tool_calls"
-        elif not around[1]:  # a bare SDK's: what ran after it is nowhere to be seen
+        elif place_of(call) in beside or not around[1]:
+            # Tools ran within it, maybe for it; or a bare SDK's: what ran after is not to be seen.
             call.finish_reason = None
 
 

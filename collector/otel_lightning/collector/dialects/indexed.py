@@ -92,6 +92,8 @@ def _message(item: dict[str, Any]) -> dict[str, Any]:
     """Return a flattened message as a provider would write it. Blocks of content came as JSON."""
     blocks = json_text.parse(item.get("content"))
     content = blocks if _is_blocks(blocks) else item.get("content")
+    if content == "null" and item.get("role") == "assistant":  # JavaScript's text of no content
+        content = None
     return {**item, "content": content, "tool_calls": item.get("tool_calls", [])}
 
 

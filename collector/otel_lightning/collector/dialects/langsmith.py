@@ -19,6 +19,8 @@ def matches(span: Span) -> bool:
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read a LangSmith run."""
     kind = span.attributes["langsmith.span.kind"]
+    if "gen_ai.completion" not in span.attributes and "exception" in [e.name for e in span.events]:
+        span = span._replace(status_code="ERROR")  # JavaScript's is OK for all that
     if kind == "llm":
         return _read_call(span)
     if kind == "tool":
@@ -41,6 +43,11 @@ def _read_call(span: Span) -> LlmCall:
         _fill_result(call, result)
     counts = json_text.parse(attributes.get(f"{METADATA}usage_metadata"))
     payloads.fill_usage(call, payloads.usage(counts))
+    history = call.input_messages or []
+    answer = call.output_messages[0]["parts"] if call.output_messages else None
+    places = [at for at, said in enumerate(history) if answer and said["parts"] == answer]
+    if places and (reading.asks_for_tools(call) or places[-1] == len(history) - 1):
+        call.input_messages = history[: places[-1]]  # written late: with what came after
     sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
     return reading.completed(call, *sources)
 
@@ -71,8 +78,12 @@ def _read_tool(span: Span) -> ToolCall:
     arguments = json_text.parse(attributes.get("gen_ai.prompt"))
     if isinstance(arguments, dict) and isinstance(arguments.get("input"), str):
         arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
-    output = result.get("output", result) if isinstance(result, dict) else result
+    told = result if isinstance(result, dict) else {}
+    output = told.get("output", told.get("outputs", result))
     message = reading.tool_message(output)
+    match arguments:
+        case {"args": [given, {"toolCallId": str(call_id)}]}:  # so the AI SDK calls a tool
+            arguments, message = given, {"tool_call_id": call_id, **message}
     return reading.tool_call(
         span,
         name=reading.text(attributes, "gen_ai.tool.name") or span.name,

@@ -102,8 +102,8 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     whole = answer if isinstance(answer, Mapping) else {}
     if not payloads.fill_from_response(call, whole.get("raw") or whole.get("custom") or answer):
         call.output_messages = payloads.answer(answer)
-    told = json_text.parse(span.attributes.get("usage")), whole.get("usage")
-    for counts in (semconv.usage(span.attributes), *map(payloads.usage, told)):
+    own = json_text.parse(span.attributes.get("usage")), *map(whole.get, ("usage", "usageMetadata"))
+    for counts in (*map(payloads.usage, own), semconv.usage(span.attributes)):
         payloads.fill_usage(call, counts)
     reason = messages.finish_reason(semconv.finish_reasons(span.attributes)[0])
     call.finish_reason = call.finish_reason or reason

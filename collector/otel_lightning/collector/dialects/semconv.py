@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector import json_text, messages, payloads, reading, repeated
+from otel_lightning.collector.dialects import semconv_tools
 from otel_lightning.collector.records import (
     AgentRun,
     Attributes,
@@ -30,6 +31,9 @@ EVENTS = "events"
 REQUEST = "gen_ai.request."
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"
+SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
+SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
+"""Sentry's names of what is sent and offered, and of an answer's texts and tool calls."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 MESSAGE_EVENTS = {
     "gen_ai.system.message": "system",
@@ -73,23 +77,8 @@ USAGE = (
 """The spellings of each count, in the order of `payloads.Usage`."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
 """Operations that repeat the messages or usage of the calls below them."""
-ARGUMENTS = (
-    "gen_ai.tool.call.arguments",
-    "tool.arguments",
-    "tool_arguments",
-    "gcp.vertex.agent.tool_call_args",
-    "traceloop.entity.input",
-)
-RESULTS = (
-    "gen_ai.tool.call.result",
-    "tool_response",
-    "gcp.vertex.agent.tool_response",
-    "traceloop.entity.output",
-)
 ITEM = "fc_"
 """How the ids of the Responses API's own items begin, which no tool response names."""
-MERGED_TOOLS = "(merged tools)"
-"""Google ADK's name for a span that only sums up parallel tool calls."""
 
 
 def matches(span: Span) -> bool:
@@ -101,7 +90,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read a span that follows the conventions."""
     operation = _operation(span) or ""
     if _is_tool(span, operation):
-        return _read_tool(span)
+        return semconv_tools.read(span)
     if operation in AGENT_KINDS:
         kind = AGENT_KINDS[operation]
         to_agent = reading.text(span.attributes, "gen_ai.handoff.to_agent")
@@ -214,7 +203,7 @@ def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:
-    text = attributes.get("gen_ai.tool.definitions") or attributes.get("model_request_parameters")
+    text = reading.text(attributes, "gen_ai.tool.definitions", OFFERED, "model_request_parameters")
     return _tools(text) if text else None
 
 
@@ -259,12 +248,16 @@ def _parameters(attributes: Attributes) -> dict[str, Any]:
 @lru_cache(maxsize=1024)
 def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return which of these keys are parameters, and which: spans of one kind have the same."""
-    return [(key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST)]
+    given = set(keys) - {SENT, OFFERED}
+    return [
+        (key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST) and key in given
+    ]
 
 
 def finish_reasons(attributes: Attributes) -> list[Any]:
     """Return the reported finish reasons, one a choice."""
-    listed = reading.array(attributes, "gen_ai.response.finish_reasons")
+    listed = reading.array(attributes, "gen_ai.response.finish_reasons") or []
+    listed = [reason for reason in listed if reason != "in_progress"]  # a chunk's, not a choice's
     single = ("gen_ai.response.finish_reason", "anthropic.message.stop_reason")
     return listed or [reading.text(attributes, *single)]
 
@@ -284,7 +277,8 @@ def _logprobs(span: Span) -> list[float] | None:
 
 def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
     """Set the messages; return whether one of the texts that hold them was cut."""
-    sent, answered, system = attributes.get(INPUT), attributes.get(OUTPUT), attributes.get(SYSTEM)
+    sent, answered = reading.text(attributes, INPUT, SENT), attributes.get(OUTPUT)
+    system = attributes.get(SYSTEM)
     if attributes.get("gen_ai.prompt.0.role") == "system":  # Laminar's is in the older layout only
         system = system or attributes.get("gen_ai.prompt.0.content")
     history, outputs = _listed(sent), _listed(answered)
@@ -295,7 +289,7 @@ def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: i
     if history is None and not cut_input:
         history = [message for name, message in records if name != CHOICE]
     if outputs is None and not cut_output:
-        outputs = [message for name, message in records if name == CHOICE]
+        outputs = _said(attributes) or [message for name, message in records if name == CHOICE]
     if not outputs and EVENTS in attributes:
         history, outputs = _without_answer(history or [])
     turns = messages.conversation(_sent_items(history or []))
@@ -303,6 +297,15 @@ def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: i
     call.output_messages = _choices(outputs or [], reasons) or None
     cut = cut_input or cut_output or json_text.is_cut(system)
     return cut or _is_abandoned(attributes, outputs or [])
+
+
+def _said(attributes: Attributes) -> list[Any]:
+    """Return the choices of an answer whose texts, and whose tool calls, have their own key."""
+    text, items = attributes.get(SAID), reading.array(attributes, ASKED) or []
+    texts = reading.array(attributes, SAID) or [text]
+    said = [{"role": "assistant", "content": one or None} for one in texts]
+    calls = [item for item in items if isinstance(item, dict) and item.get("type") != "message"]
+    return [{**said[0], "tool_calls": calls}, *said[1:]] if text or calls else []
 
 
 def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -417,44 +420,3 @@ def _told(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     inner = fields.get("message")
     inner = inner if isinstance(inner, Mapping) else {"content": inner} if inner else {}
     return {**fields, **inner, "role": MESSAGE_EVENTS[name]}
-
-
-def _read_tool(span: Span) -> ToolCall | None:
-    attributes = span.attributes
-    name = reading.text(attributes, "gen_ai.tool.name", "tool.name", "traceloop.entity.name")
-    if name == MERGED_TOOLS:
-        return None
-    given = reading.text(attributes, *ARGUMENTS)
-    result = _result(reading.text(attributes, *RESULTS))
-    message = reading.tool_message(result)
-    if "gen_ai.tool.name" not in attributes:
-        name = message.get("name") or name  # which is a class's
-    return reading.tool_call(
-        span,
-        name=name or span.name,
-        tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
-        arguments=_arguments(given),
-        result=messages.plain(message.get("content", result)),
-    )
-
-
-def _arguments(text: str | None) -> Any:
-    """Return a tool's arguments, out of the wrappers that frameworks put around them."""
-    value = json_text.parse(text)
-    if not isinstance(value, dict):
-        return text if value is None else value
-    if isinstance(value.get("input_str"), str):
-        return json_text.parse_literal(value["input_str"]) or value["input_str"]
-    if set(value) == {"tool_name", "arguments"}:
-        return value["arguments"]
-    if set(value) == {"args"} and isinstance(value["args"], list) and len(value["args"]) == 1:
-        return json_text.parse(value["args"][0]) or value  # LangChain for JavaScript's: one text
-    return reading.named_arguments(value)
-
-
-def _result(text: str | None) -> Any:
-    """Return a tool's result; LangChain's is the whole serialised message."""
-    value = json_text.parse(text)
-    if not isinstance(value, dict):
-        return text if value is None else value
-    return value["result"] if set(value) == {"result"} else reading.plain_result(value)

@@ -11,6 +11,7 @@ from otel_lightning.collector.records import AgentRun, LlmCall, Message, Span, T
 NAME = "vercel"
 OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
 SETTINGS = "ai.settings."
+MADE_UP = ("aitxt-", "aiobj-")  # how the ids begin that the SDK gives responses without one
 
 
 def matches(span: Span) -> bool:
@@ -39,12 +40,14 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.provider = api and api.partition(".")[0]  # `openai.chat`: the provider and its API
     call.request_model = reading.text(attributes, "ai.model.id", "gen_ai.request.model")
     call.response_model = reading.text(attributes, "ai.response.model", "gen_ai.response.model")
-    call.response_id = reading.text(attributes, "ai.response.id", "gen_ai.response.id")
+    answered = reading.text(attributes, "ai.response.id", "gen_ai.response.id")
+    call.response_id = None if (answered or "").startswith(MADE_UP) else answered
     call.request_params = _settings(span)
     tools = reading.array(attributes, "ai.prompt.tools") or []
     call.tool_definitions = reading.flat_tools(json_text.parse(tool) for tool in tools)
     call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
-    call.input_messages = messages.conversation(_sent(span)) or None
+    system = messages.system_parts(attributes.get("gen_ai.system_instructions"))  # Sentry's
+    call.input_messages = messages.with_system(system, messages.conversation(_sent(span))) or None
     call.output_messages = _answer(span, call.finish_reason)
     payloads.fill_usage(call, _usage(span))
     _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))
@@ -98,8 +101,8 @@ def _fill_from_provider(call: LlmCall, text: str | None) -> None:
 def _read_tool(span: Span) -> ToolCall:
     return reading.tool_call(
         span,
-        name=reading.text(span.attributes, "ai.toolCall.name"),
-        tool_call_id=reading.text(span.attributes, "ai.toolCall.id"),
+        name=reading.text(span.attributes, "ai.toolCall.name", "gen_ai.tool.name"),
+        tool_call_id=reading.text(span.attributes, "ai.toolCall.id", "gen_ai.tool.call.id"),
         arguments=json_text.parse(span.attributes.get("ai.toolCall.args")),
         result=json_text.parse(span.attributes.get("ai.toolCall.result")),
     )
