@@ -148,6 +148,16 @@ def test_a_call_that_shows_only_the_response_continues_the_one_that_asked() -> N
     assert [tool.source for tool in derived.tool_calls] == ["both"]
 
 
+def test_a_tool_below_a_span_that_sums_calls_up_names_no_call_that_is_not_there() -> None:
+    outer = span(chat([QUESTION], ANSWER), id="outer", ends=9)
+    inner = [span(chat([QUESTION], ANSWER), id=f"c{n}", parent="outer", at=n * 2) for n in range(2)]
+    given = {"gen_ai.tool.call.id": "c1", "gen_ai.tool.call.arguments": '{"a": 2}'}
+    ran = span({**TOOL, **given}, id="tool", parent="outer", at=1)
+    derived = derive([outer, *inner, ran], [])
+    (tool,) = derived.tool_calls
+    assert tool.llm_span_id in {None, *(call.span_id for call in derived.llm_calls)}
+
+
 def test_a_request_that_was_never_answered_is_no_execution() -> None:
     assert derive(tool_loop()[:1], []).tool_calls == []
 

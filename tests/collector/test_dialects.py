@@ -429,8 +429,9 @@ def test_a_tool_call_whose_name_and_arguments_python_spelled_is_read() -> None:
         ("chatcmpl-21f3ee67-b3c4-4e0b-add9-2208a2e9ff04", None),
         ("resp_bGl0ZWxsbTptb2RlbF9pZDpOb25lO3Jlc3BvbnNlX2lkOnJlc3BfMQ==", "resp_1"),
         ("resp_bGl0ZWxsbTptb2RlbF9pZDpOb25l", "resp_bGl0ZWxsbTptb2RlbF9pZDpOb25l"),
+        ("resp_bGl0ZWxsbTptb", "resp_bGl0ZWxsbTptb"),
     ],
-    ids=["the provider's", "made up", "wrapped", "wrapped around nothing"],
+    ids=["the provider's", "made up", "wrapped", "wrapped around nothing", "cut"],
 )
 def test_litellms_ids_of_responses_are_the_providers_or_none(sent: str, own: str | None) -> None:
     call = read_call(span(chat([], {}, {"litellm.call_id": "1", "gen_ai.response.id": sent})))

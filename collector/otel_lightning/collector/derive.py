@@ -7,7 +7,7 @@ the spans of a closed set say is put together.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from otel_lightning.collector import (
@@ -197,12 +197,14 @@ def _ties_of_tools(found: Reading) -> Iterator[Tie]:
 
 
 def _add_requests(found: Reading) -> None:
-    for tool in found.tools:
-        parent = found.nodes[tool.trace_id or "", tool.span_id or ""].parent
-        if tool.tool_call_id and tool.arguments is not None and parent in found.pasts:
-            tool.llm_span_id = parent[1]  # a child of a call was asked for by that call
-    ran = (tool for tool in found.tools if tool.llm_span_id)
-    requests = sorted([*found.requests, *ran], key=tools.in_time)
+    below = (
+        replace(tool, llm_span_id=parent[1])
+        for tool in found.tools
+        if tool.tool_call_id
+        and tool.arguments is not None
+        and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
+    )
+    requests = sorted([*found.requests, *below], key=tools.in_time)
     for call in duplicates.add_requests(found.calls, requests):
         found.pasts[place_of(call)] = history(call)
     found.requests = []

@@ -401,8 +401,9 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(
         ("tool_call", "tool_use", "tool-call", "function", "function_call"), _read_call
     ),
-    **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), _read_response),
-    "toolResult": _read_response,
+    **dict.fromkeys(
+        ("tool_call_response", "tool_result", "tool-result", "toolResult"), _read_response
+    ),
     **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
     **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), _read_call),
     "input_json_delta": lambda _: None,

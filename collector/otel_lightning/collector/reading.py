@@ -315,7 +315,9 @@ def _schema(value: Any) -> Any:
 
 def is_a_call(value: object) -> bool:
     """Tell whether a value is what a decorator keeps of a function's call: args and kwargs."""
-    return isinstance(value, Mapping) and value.keys() == {"args", "kwargs"}
+    if not isinstance(value, Mapping) or value.keys() != {"args", "kwargs"}:
+        return False
+    return isinstance(value["args"] or [], list) and isinstance(value["kwargs"], Mapping)
 
 
 def named_arguments(value: Any, first: str | None = None) -> Any:

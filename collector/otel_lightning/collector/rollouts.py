@@ -215,11 +215,12 @@ def _decided(
     groups: "_Groups",
 ) -> list[tuple[ToolCall | LlmCall, LlmCall]]:
     """Return which call asked, where only one rollout had asked and not gone on since."""
+    shown_to_ask = list(askers)
     starts: dict[str, list[int]] = defaultdict(list)
-    for call in calls:
+    for call in calls if shown_to_ask else ():
         starts[groups.root(call.trace_id)].append(call.start_ns or 0)
     found = []
-    for shown, asked in askers:
+    for shown, asked in shown_to_ask:
         waiting = {}
         for call in asked:
             root = groups.root(call.trace_id)

@@ -43,8 +43,7 @@ def _read_request(span: Span) -> LlmCall:
         for item in reading.nested(attributes, "gen_ai.completion.")
         if "function_call" in item and (arguments := item["function_call"].get("arguments"))
     ]
-    asked = any(p["type"] == "tool_call" for m in call.output_messages or [] for p in m["parts"])
-    if requests and call.output_messages and not asked:
+    if requests and call.output_messages and not reading.asks_for_tools(call):
         call.output_messages[0]["parts"] += requests
     counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
     payloads.fill_usage(call, payloads.usage(counted))
@@ -55,8 +54,12 @@ def _providers_own(response_id: str | None) -> str | None:
     """Return the id that the provider gave to a response, out of the one that LiteLLM made."""
     if response_id is None or INVENTED.fullmatch(response_id):
         return None
-    wrapped = response_id.startswith(WRAPPED)
-    told = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace") if wrapped else ""
+    if not response_id.startswith(WRAPPED):
+        return response_id
+    try:
+        told = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace")
+    except ValueError:  # it was cut
+        return response_id
     return told.partition("response_id:")[2] or response_id
 
 

@@ -1,6 +1,6 @@
 """Observability vendors' own spans: a type, an input and an output under the vendor's prefix.
 
-LangWatch (`langwatch.span.type`, `langwatch.input`), Laminar (`lmnr.span.type`, `lmnr.span.input`)
+LangWatch (`langwatch.span.type`, `langwatch.input`), Laminar (`lmnr.span.type`, `lmnr.span.input`),
 VoltAgent (`span.type`, `input`) and Genkit (`genkit:metadata:subtype`, `genkit:input`) write them
 where no convention's keys are, and so do others: the prefix may be any.
 """
