@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from captures import Capture
 from wire import Wire, on_wire, opened, wire_of, wire_of_all
 
-from otel_lightning.collector.records import LlmCall
+from otel_lightning.collector.derive.rows import LlmCall
 
 VERDICTS = ("right", "wrong", "missed", "not on the wire")
 FINISH = {

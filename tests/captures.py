@@ -15,7 +15,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as OtlpSpan
 
-from otel_lightning.collector.records import Event, Log, Span
+from otel_lightning.collector.derive.rows import Event, Log, Span
 
 
 def plain(value: AnyValue) -> Any:

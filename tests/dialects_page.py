@@ -10,7 +10,7 @@ from pathlib import Path
 from captures import load
 from facts import facts
 
-from otel_lightning.collector.derive import derive
+from otel_lightning.collector.derive.assemble import derive
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "dialects.md"

@@ -19,8 +19,8 @@ from call_facts import (
 from captures import Capture
 from wire import leaves, on_wire, wire_of
 
-from otel_lightning.collector.derive import derive
-from otel_lightning.collector.records import Derived, LlmCall, ToolCall
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import Derived, LlmCall, ToolCall
 
 __all__ = ["VERDICTS", "Fact", "facts"]
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from otel_lightning.collector.records import Event, Log, Span
+from otel_lightning.collector.derive.rows import Event, Log, Span
 
 SECOND = 1_000_000_000
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from captures import Capture
 
-from otel_lightning.collector.records import LlmCall
+from otel_lightning.collector.derive.rows import LlmCall
 
 Wire = list[tuple[str, Any]]
 """Every value that was sent, with its key; what looks like JSON or Python is looked into."""

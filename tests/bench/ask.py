@@ -13,8 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from otel_lightning.collector import promoted
-from otel_lightning.collector.store import Store, open_store
+from otel_lightning.collector.store import Store, attribute_columns, open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from running import start
@@ -67,7 +66,7 @@ def main() -> None:
         with open_store(path, read_only=True) as store:
             served = [best(store, sql) for sql in questions.values()]
         ingester.stop()
-        print(f"{spans:,} spans, {len(promoted.KEYS)} promoted keys\n")
+        print(f"{spans:,} spans, {len(attribute_columns.KEYS)} promoted keys\n")
         print("| question | in process, ms | of an ingester, ms |\n|---|---|---|")
         for name, *times in zip(questions, direct, served, strict=True):
             print(f"| {name} | {times[0]:.0f} | {times[1]:.0f} |")

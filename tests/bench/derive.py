@@ -24,13 +24,13 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_lightning.collector.known import Known
-from otel_lightning.collector.load import derive_all
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.memory import share_memory
-from otel_lightning.collector.pace import Pace
-from otel_lightning.collector.refresh import SPANS_AT_ONCE, refresh
+from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.refresh.backoff import Pace
+from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store.allocator import share_memory
+from otel_lightning.collector.store.seen_ids import Known
 
 START_NS, STEP_NS = 1_800_000_000_000_000_000, 1_000_000
 LONG = "calls that repeat the history"

@@ -25,7 +25,7 @@ import psutil
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.decode import decode
+from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

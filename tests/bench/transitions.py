@@ -28,12 +28,12 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.export import export
-from otel_lightning.learner.exports import FORMATS
-from otel_lightning.learner.transitions import Settings, make_transitions
+from otel_lightning.learner.export.formats import FORMATS
+from otel_lightning.learner.export.write import export
+from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 HERE = Path(__file__).parent
 PEER = "agentlightning==0.3.0"

@@ -10,10 +10,10 @@ from otlp_client import column, send
 from requests_by_hand import trace_request
 from running import Ingester, cli, eventually
 
-from otel_lightning.collector.agreement import check_deep
-from otel_lightning.collector.loader import Request, load
+from otel_lightning.collector.check.deep import check_deep
+from otel_lightning.collector.load.loader import Request, load
 from otel_lightning.collector.receive.feedback import read_feedback
-from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import Store, open_store
 

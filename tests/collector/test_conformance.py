@@ -14,9 +14,9 @@ from captures import Capture, load
 from dialects_page import PAGE, page
 from facts import VERDICTS, facts
 
-from otel_lightning.collector.derive import derive, trace_keys
-from otel_lightning.collector.dialects import FAMILIES
-from otel_lightning.collector.records import Log, Span
+from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.dialects import FAMILIES
+from otel_lightning.collector.derive.rows import Log, Span
 
 CAPTURES = Path(os.environ.get("CAPTURES", Path(__file__).parents[1] / "data"))
 TRUTHS = sorted(CAPTURES.glob("*/*.truth.json"))

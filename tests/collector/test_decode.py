@@ -11,7 +11,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_lightning.collector.decode import decode
+from otel_lightning.collector.load.decode import decode
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 scalars = st.one_of(

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spans import answered, asked, chat, log, said, span
 
-from otel_lightning.collector.derive import derive
-from otel_lightning.collector.records import Derived, Event, Span, ToolCall
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import Derived, Event, Span, ToolCall
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "add"}

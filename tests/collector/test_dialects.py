@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from spans import answered, asked, chat, log, said, span
 
-from otel_lightning.collector.derive import derive
-from otel_lightning.collector.dialects import read
-from otel_lightning.collector.messages import conversation, read_message
-from otel_lightning.collector.records import AgentRun, Event, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.dialects import read
+from otel_lightning.collector.derive.rows import AgentRun, Event, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.text.messages import conversation, read_message
 
 
 def words(text: str) -> list[str]:

@@ -20,9 +20,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from running import Ingester, eventually
 from sending import column, post
 
-from otel_lightning.collector.decode import decode
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.otlp_json import parse_json
+from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.store import Store, open_store
 
 SECONDS = [2, pytest.param(30, marks=pytest.mark.slow)]

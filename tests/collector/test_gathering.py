@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector import gathering
-from otel_lightning.collector import refresh as refreshing
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.refresh import sorted_copy
+from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.refresh.refresh import refresh as refreshing
 from otel_lightning.collector.store import Store, open_store
 
 SPANS, TALKS = 36_000, 200
@@ -58,7 +58,7 @@ def test_scattered_conversations_are_read_from_a_sorted_copy_that_does_not_stay(
 def test_what_comes_while_a_copy_is_used_is_derived_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gathering, "MANY", "SELECT 1")  # as if there were more of them
+    monkeypatch.setattr(sorted_copy, "MANY", "SELECT 1")  # as if there were more of them
     spans = 14_000
     with filled(tmp_path / "t.duckdb", spans) as store:
         refresh(store, spans_at_once=1_000)

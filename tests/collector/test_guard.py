@@ -16,7 +16,7 @@ from otlp_client import column, send
 from requests_by_hand import trace_request
 from running import Ingester, cli, eventually
 
-from otel_lightning.collector.receive.guard import Guard
+from otel_lightning.collector.receive.access import Guard
 from otel_lightning.collector.receive.refusals import RefusedError
 
 Starter = Callable[..., Ingester]

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from spans import answered, asked, chat, said, span
 
-from otel_lightning.collector.derive import derive
-from otel_lightning.collector.packing import SHORT, pack, unpack
-from otel_lightning.collector.records import LlmCall
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.text.packing import SHORT, pack, unpack
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 TOLD = [QUESTION, asked("c1", "add", {"a": 1, "b": 2}), answered("c1", "3")]

@@ -12,8 +12,8 @@ from otlp_client import column, send
 from requests_by_hand import trace_request
 from running import Ingester, eventually
 
-from otel_lightning.collector.decode import decode
-from otel_lightning.collector.limits import Limits
+from otel_lightning.collector.load.attribute_limits import Limits
+from otel_lightning.collector.load.decode import decode
 
 RECORDS = st.lists(
     st.dictionaries(st.sampled_from("abcdef"), st.text("xyz\u00e9\U0001f600", max_size=6)),

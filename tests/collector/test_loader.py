@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from running import eventually
 
-from otel_lightning.collector.known import Filter, Known
-from otel_lightning.collector.loader import Loader, Request, load
-from otel_lightning.collector.retention import Keeping
+from otel_lightning.collector.load.loader import Loader, Request, load
+from otel_lightning.collector.load.retention import Keeping
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
+from otel_lightning.collector.store.seen_ids import Filter, Known
 
 SECONDS = 10**9
 
@@ -45,7 +45,7 @@ ID_AND_START = st.tuples(st.integers(1, 9), st.integers(0, 3))
 def test_a_span_that_comes_twice_in_one_transaction_is_stored_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("otel_lightning.collector.loader.DECODE_BYTES", 1)  # each by itself
+    monkeypatch.setattr("otel_lightning.collector.load.loader.DECODE_BYTES", 1)  # each by itself
     bodies = [request((1, 5), (2, 5)), request((2, 5), (3, 5)), b"\xff", request((1, 5), (4, 5))]
     new = load(
         store, [Request("traces", n, b) for n, b in enumerate(bodies)], dead_letters=tmp_path
@@ -81,7 +81,7 @@ def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
 def test_a_store_outgrows_what_its_filter_was_made_for(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("otel_lightning.collector.known.LEAST_ROWS", 8)
+    monkeypatch.setattr("otel_lightning.collector.store.seen_ids.LEAST_ROWS", 8)
     known = Known(store)
     for start in range(0, 200, 5):  # each batch brings five new spans and the five before again
         body = request(*((n, n) for n in range(max(start - 5, 0) + 1, start + 6)))
@@ -103,7 +103,7 @@ def test_a_transaction_that_fills_row_groups_leaves_nothing_to_a_checkpoint(
 def test_one_thread_loads_and_all_are_there_for_whoever_asks_later(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("otel_lightning.collector.loader.IDLE_SECONDS", 0.1)
+    monkeypatch.setattr("otel_lightning.collector.load.loader.IDLE_SECONDS", 0.1)
     store.threads = 3
     spool = Spool(spool_folder(tmp_path / "t.duckdb"))
     loader = Loader(store.cursor(), spool, Keeping(derive=False))

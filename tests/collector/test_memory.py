@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.refresh import refresh_with_room
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.refresh.refresh import refresh_with_room
 from otel_lightning.collector.store import open_store
 
 CALLS, AT_ONCE, LIMIT = 400, 20, 64_000_000

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from spans import answered, asked, chat, log, said, span
 
-from otel_lightning.collector.derive import derive
-from otel_lightning.collector.records import Event, LlmCall, Log, Span
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import Event, LlmCall, Log, Span
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
 BARE = {"gen_ai.operation.name": "chat"}

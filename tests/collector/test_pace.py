@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.json_text import dumps
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.pace import LARGE, Pace
-from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.derive.text.json_text import dumps
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.refresh.backoff import LARGE, Pace
+from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
 TURNS = 60

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from spans import said, span
 
-from otel_lightning.collector.dialects import read
-from otel_lightning.collector.payloads import Usage, request_messages, usage
-from otel_lightning.collector.records import LlmCall
+from otel_lightning.collector.derive.dialects import read
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.text.payloads import Usage, request_messages, usage
 
 TEXT = {"type": "output_text", "text": "Hello"}
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}

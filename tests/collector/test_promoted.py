@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector import promoted
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.store import Store, open_store
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.store import Store, attribute_columns, open_store
 
 MODEL = "attributes['gen_ai.request.model']"
 
@@ -32,7 +31,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def test_each_promoted_column_says_what_the_map_says(store: Store) -> None:
-    for key in promoted.KEYS:
+    for key in attribute_columns.KEYS:
         rows = store.query(f'SELECT attributes AS map, "{key}" AS promoted FROM spans').to_pylist()
         assert [row["promoted"] for row in rows] == [dict(row["map"]).get(key) for row in rows]
 
@@ -66,7 +65,7 @@ def test_an_attribute_reads_the_same_wherever_it_stands(
 
 
 def test_a_promoted_attribute_is_read_from_its_column_alone(store: Store) -> None:
-    plan = promoted.rewrite(
+    plan = attribute_columns.rewrite(
         f"SELECT name FROM spans WHERE {MODEL} = 'b'",
         store._parse,
         store._write,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from otel_lightning.collector.reader_limits import ReaderLimits
 from otel_lightning.collector.store import Store, StoreError, open_store, write_server
+from otel_lightning.collector.store.reader_limits import ReaderLimits
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
 

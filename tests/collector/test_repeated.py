@@ -1,9 +1,9 @@
 """Messages that histories repeat are one object, and nobody's change reaches another's."""
 
-from otel_lightning.collector import repeated
-from otel_lightning.collector.messages import conversation
-from otel_lightning.collector.records import LlmCall, Message
-from otel_lightning.collector.stitch import meet_ids
+from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.stitch import meet_ids
+from otel_lightning.collector.derive.text import repeated
+from otel_lightning.collector.derive.text.messages import conversation
 
 ASKED = {"role": "user", "content": "What is two and two?"}
 CALLED = {"role": "assistant", "tool_calls": [{"id": "fc_1", "function": {"name": "add"}}]}

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.refresh import refresh
-from otel_lightning.collector.retention import (
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.retention import (
     Keeping,
     forget,
     parse_age,
     parse_size,
     used_bytes,
 )
+from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
 DAY = 86_400 * 10**9

@@ -4,8 +4,8 @@ from typing import Any
 
 from spans import answered, asked, chat, said, span
 
-from otel_lightning.collector.derive import derive, trace_keys
-from otel_lightning.collector.records import LlmCall, Span
+from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.rows import LlmCall, Span
 
 SYSTEM, QUESTION, ANSWER = said("system", "Help."), said("user", "Hi"), said("assistant", "Hello")
 

@@ -17,8 +17,8 @@ from otlp_client import JSON, column, send
 from requests_by_hand import trace_request
 from running import Ingester, eventually
 
-from otel_lightning.collector.decode import decode
-from otel_lightning.collector.receive.salvage import salvaged
+from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.otlp.salvage import salvaged
 
 
 def nested(levels: int) -> bytes:

@@ -14,7 +14,7 @@ import pytest
 from captures import load
 from facts import facts
 
-from otel_lightning.collector.load import derive_all, expand, load_file
+from otel_lightning.collector.load.from_files import derive_all, expand, load_file
 from otel_lightning.collector.store import open_store
 
 CAPTURES = Path(os.environ.get("CAPTURES", Path(__file__).parents[1] / "data"))

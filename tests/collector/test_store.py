@@ -35,7 +35,7 @@ def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
         "SELECT sum(memory_usage_bytes)::BIGINT AS n, current_setting('memory_limit') AS at_most"
         " FROM duckdb_memory() WHERE tag = 'BASE_TABLE'"
     )
-    monkeypatch.setattr("otel_lightning.collector.store.CACHE_BYTES", 1_000_000)
+    monkeypatch.setattr("otel_lightning.collector.store.connection.CACHE_BYTES", 1_000_000)
     with open_store(tmp_path / "t.duckdb") as store:
         store.serve("127.0.0.1:1", memory_bytes=400_000_000)
         store.execute(

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from otel_lightning.collector.state import state_hash
+from otel_lightning.collector.derive.text.state import state_hash
 from otel_lightning.collector.store import open_store
 
 Row = dict[str, Any]

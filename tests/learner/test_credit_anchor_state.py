@@ -10,7 +10,7 @@ from made_steps import ROLLOUTS, SHARES, Rollout, apart, together
 
 from otel_lightning.learner.credit import METHODS, Options, advantages
 from otel_lightning.learner.credit.compare import EPSILON
-from otel_lightning.learner.transitions import Settings, make_transitions
+from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces

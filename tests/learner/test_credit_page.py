@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_lightning.learner.credit import METHODS, Options
-from otel_lightning.learner.transitions import Settings, make_transitions
+from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -4,7 +4,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from otel_lightning.learner.examples import chat_messages, chat_tools, tokenize
+from otel_lightning.learner.weights.examples import chat_messages, chat_tools, tokenize
 
 QUESTION = {"role": "user", "parts": [{"type": "text", "content": "refund 7"}]}
 ANSWER = {"role": "assistant", "parts": [{"type": "text", "content": "left"}]}

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from otel_lightning.collector.store import open_store, server_file, write_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.commands.export import FORM
-from otel_lightning.learner.exports import FORMATS
-from otel_lightning.learner.transitions import Settings, make_transitions
+from otel_lightning.learner.export.formats import FORMATS
+from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -117,8 +117,8 @@ def test_pieces_of_a_large_store_give_the_same_as_reading_it_whole(
 ) -> None:
     learned.ask("DELETE FROM llm_calls WHERE span_id = 'b.1'")
     whole = load(export(learned, "transitions", "whole.parquet"))
-    monkeypatch.setattr("otel_lightning.learner.export.CALLS_A_BUCKET", 1)
-    monkeypatch.setattr("otel_lightning.learner.export.PIECE", 4)
+    monkeypatch.setattr("otel_lightning.learner.export.write.CALLS_A_BUCKET", 1)
+    monkeypatch.setattr("otel_lightning.learner.export.write.PIECE", 4)
     pieces = load(export(learned, "transitions", "pieces.parquet"))
     assert sorted(pieces, key=repr) == sorted(whole, key=repr)
     assert [row["messages"] for row in pieces].count(None) == 1

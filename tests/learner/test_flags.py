@@ -11,8 +11,8 @@ from openfeature.contrib.provider.flagd import FlagdProvider
 from openfeature.contrib.provider.flagd.config import ResolverType
 from openfeature.evaluation_context import EvaluationContext
 
-from otel_lightning.learner import flags
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy import flag_file
 
 DOCUMENT: dict[str, Any] = {
     "$schema": "https://flagd.dev/schema/v0/flags.json",
@@ -38,7 +38,9 @@ def write(path: Path, document: Any) -> Path:
 
 def test_only_targeting_and_our_metadata_change() -> None:
     before = copy.deepcopy(DOCUMENT)
-    changed = flags.with_policy(DOCUMENT, "support-prompt", {"brief": 500, "careful": 9500}, "v1")
+    changed = flag_file.with_policy(
+        DOCUMENT, "support-prompt", {"brief": 500, "careful": 9500}, "v1"
+    )
     assert before == DOCUMENT
     flag = changed["flags"]["support-prompt"]
     assert flag.pop("targeting") == {
@@ -60,16 +62,16 @@ def test_only_targeting_and_our_metadata_change() -> None:
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=12))
 def test_integer_weights_add_up_and_are_near_the_probabilities(parts: list[float]) -> None:
     probabilities = {str(i): part / sum(parts) for i, part in enumerate(parts)}
-    weights = flags.integer_weights(probabilities)
-    assert sum(weights.values()) == flags.WHOLE
+    weights = flag_file.integer_weights(probabilities)
+    assert sum(weights.values()) == flag_file.WHOLE
     for arm, share in probabilities.items():
-        assert abs(weights[arm] - flags.WHOLE * share) < 1 + 1e-6
+        assert abs(weights[arm] - flag_file.WHOLE * share) < 1 + 1e-6
 
 
 def test_stock_flagd_provider_serves_the_learned_fractions(tmp_path: Path) -> None:
     weights = {"brief": 2000, "careful": 8000}
     path = write(
-        tmp_path / "flags.json", flags.with_policy(DOCUMENT, "support-prompt", weights, "v1")
+        tmp_path / "flags.json", flag_file.with_policy(DOCUMENT, "support-prompt", weights, "v1")
     )
     provider = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(path))
     api.set_provider_and_wait(provider)
@@ -90,10 +92,10 @@ def test_stock_flagd_provider_serves_the_learned_fractions(tmp_path: Path) -> No
 
 def test_staged_file_appears_only_when_the_block_ends_well(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", {"flags": {}})
-    with pytest.raises(RuntimeError), flags.staged(path, DOCUMENT):
+    with pytest.raises(RuntimeError), flag_file.staged(path, DOCUMENT):
         raise RuntimeError
     assert json.loads(path.read_text()) == {"flags": {}}
-    with flags.staged(path, DOCUMENT):
+    with flag_file.staged(path, DOCUMENT):
         assert json.loads(path.read_text()) == {"flags": {}}
     assert json.loads(path.read_text(encoding="utf-8")) == DOCUMENT
     assert list(tmp_path.iterdir()) == [path]
@@ -102,7 +104,7 @@ def test_staged_file_appears_only_when_the_block_ends_well(tmp_path: Path) -> No
 def test_staged_file_keeps_its_permissions(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", {})
     path.chmod(0o644)
-    with flags.staged(path, DOCUMENT):
+    with flag_file.staged(path, DOCUMENT):
         pass
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -125,9 +127,9 @@ def test_flag_file_that_does_not_fit_is_an_error(
     path = tmp_path / "flags.json"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
-        flags.read_flag_file(path, "support-prompt")
+        flag_file.read_flag_file(path, "support-prompt")
 
 
 def test_missing_flag_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no flag file at '.*none\.json'\."):
-        flags.read_flag_file(tmp_path / "none.json", "support-prompt")
+        flag_file.read_flag_file(tmp_path / "none.json", "support-prompt")

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from otel_lightning.learner.gate import effective_sample_size, importance_weights, judge
-from otel_lightning.learner.off_policy import Logged
+from otel_lightning.learner.evaluate.gate import effective_sample_size, importance_weights, judge
+from otel_lightning.learner.evaluate.off_policy import Logged
 
 
 def logged_bandit(rng: np.random.Generator, means: list[float], count: int) -> Logged:

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from otel_lightning.learner.examples import Example
-from otel_lightning.learner.gate import Verdict
-from otel_lightning.learner.held_out import (
+from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.held_out import (
     Likelihoods,
     judge_weights,
     mean_token_logprobs,

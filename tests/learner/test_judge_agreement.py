@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.judges.agreement import (
+from otel_lightning.learner.score.judges.agreement import (
     agree,
     cohen_kappa,
     cross,
     kendall_tau_b,
     spearman_rho,
 )
-from otel_lightning.learner.scores import replace_scores
+from otel_lightning.learner.score.table import replace_scores
 
 if TYPE_CHECKING:
     from conftest import Traces

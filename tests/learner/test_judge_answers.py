@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_lightning.learner.judges.answers import Answer, Reading, combine, read_answer
-from otel_lightning.learner.judges.rubric import Rubric
+from otel_lightning.learner.score.judges.answers import Answer, Reading, combine, read_answer
+from otel_lightning.learner.score.judges.rubric import Rubric
 
 TONE = Rubric("tone", 1, 5, "Is it polite?", passes=3)
 

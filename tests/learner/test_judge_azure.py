@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from judge_server import judge_server
 
-from otel_lightning.learner.judges.azure import azure_messages, read_result, split_turns
-from otel_lightning.learner.judges.conversation import Turn
+from otel_lightning.learner.score.judges.azure import azure_messages, read_result, split_turns
+from otel_lightning.learner.score.judges.conversation import Turn
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -8,16 +8,16 @@ from typing import Any
 from running import cli
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.judges.conversation import Turn, conversation
-from otel_lightning.learner.judges.endpoint import messages
-from otel_lightning.learner.judges.presentation import present
-from otel_lightning.learner.judges.record import (
+from otel_lightning.learner.score.judges.conversation import Turn, conversation
+from otel_lightning.learner.score.judges.endpoint import messages
+from otel_lightning.learner.score.judges.presentation import present
+from otel_lightning.learner.score.judges.record import (
     Selection,
     list_rollouts,
     make_record,
     read_records,
 )
-from otel_lightning.learner.judges.rubric import measure
+from otel_lightning.learner.score.judges.rubric import measure
 
 DATA = Path(__file__).parent.parent / "data"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.judges.rubric import (
+from otel_lightning.learner.score.judges.rubric import (
     MEASURES,
     measure,
     parse_markdown,

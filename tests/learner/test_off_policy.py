@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from otel_lightning.learner.off_policy import METHODS, Logged
+from otel_lightning.learner.evaluate.off_policy import METHODS, Logged
 
 OPEN_BANDIT = Path(__file__).parent / "data" / "open_bandit"
 

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from otel_lightning.learner.cli import cli
-from otel_lightning.learner.examples import Example
-from otel_lightning.learner.likelihood import completion_logprobs
+from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.likelihood import completion_logprobs
 
 if TYPE_CHECKING:
     from conftest import Traces

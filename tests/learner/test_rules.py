@@ -10,8 +10,8 @@ import pytest
 import running
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner import rules
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.score import rules
 
 if TYPE_CHECKING:
     from conftest import Traces

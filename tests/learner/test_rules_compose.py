@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from otel_lightning.learner.rules.composition import Composition, Measure, Term
-from otel_lightning.learner.rules.shaping import compose
+from otel_lightning.learner.score.rules.composition import Composition, Measure, Term
+from otel_lightning.learner.score.rules.shaping import compose
 
 MEASURES = (
     Measure("intent_resolution", 0.1, 1, 5),

@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner import rules
-from otel_lightning.learner.rules.frames import scan
+from otel_lightning.learner.score import rules
+from otel_lightning.learner.score.rules.frames import scan
 
 if TYPE_CHECKING:
     from conftest import Traces

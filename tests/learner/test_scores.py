@@ -8,7 +8,7 @@ import running
 
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.scores import replace_scores
+from otel_lightning.learner.score.table import replace_scores
 
 if TYPE_CHECKING:
     from conftest import Traces

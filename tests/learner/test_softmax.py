@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.off_policy import METHODS
-from otel_lightning.learner.softmax import (
+from otel_lightning.learner.evaluate.off_policy import METHODS
+from otel_lightning.learner.policy.softmax import (
     GRADIENTS,
     Choices,
     Settings,

@@ -3,8 +3,8 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from otel_lightning.learner.splits import HELD_OUT, TRAIN, split
-from otel_lightning.learner.transitions import Settings, make_transitions
+from otel_lightning.learner.transitions.make import Settings, make_transitions
+from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN, split
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -7,7 +7,7 @@ import pytest
 
 from otel_lightning.collector.store import open_store, server_file, write_server
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.transitions import Settings, Summary, make_transitions
+from otel_lightning.learner.transitions.make import Settings, Summary, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces

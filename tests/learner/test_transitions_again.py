@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_lightning.collector.store import StoreError, open_store, server_file, write_server
-from otel_lightning.learner import staging
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.transitions import Settings, Summary, make_transitions
+from otel_lightning.learner.transitions import stage
+from otel_lightning.learner.transitions.make import Settings, Summary, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -107,9 +107,9 @@ def test_many_buckets_give_the_same_as_one(
     log(traces, range(30))
     build(traces, credit=CREDIT)
     one = everything(traces)
-    monkeypatch.setattr(staging, "CALLS_A_BUCKET", 7)
+    monkeypatch.setattr(stage, "CALLS_A_BUCKET", 7)
     build(traces, credit=CREDIT, rebuild=True)
-    assert len(staging.buckets(len(one))) > 10
+    assert len(stage.buckets(len(one))) > 10
     assert everything(traces) == one
 
 
@@ -119,7 +119,7 @@ def test_running_ingester_is_updated_in_many_buckets_too(
     log(traces, range(6))
     build(traces)
     direct = everything(traces)
-    monkeypatch.setattr(staging, "CALLS_A_BUCKET", 20)
+    monkeypatch.setattr(stage, "CALLS_A_BUCKET", 20)
     with open_store(traces.path) as ingester:
         write_server(traces.path, ingester.serve("http://127.0.0.1:4318"))
         try:
@@ -153,16 +153,16 @@ def test_failed_build_leaves_the_former_transitions(traces: "Traces") -> None:
 
 KILLED = """
 import os, signal, sys
-from otel_lightning.learner import staging, transitions
+from otel_lightning.learner.transitions import make, stage
 
-write, staging.CALLS_A_BUCKET = staging.write_bucket, 30
+write, stage.CALLS_A_BUCKET = stage.write_bucket, 30
 
 def write_and_die(*bucket):
     write(*bucket)
     os.kill(os.getpid(), signal.SIGKILL)
 
-staging.write_bucket = write_and_die
-transitions.make_transitions(sys.argv[1], transitions.Settings(credit="group"))
+stage.write_bucket = write_and_die
+make.make_transitions(sys.argv[1], make.Settings(credit="group"))
 """
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_lightning.collector.loader import Request, load
-from otel_lightning.collector.refresh import refresh
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.transitions import Settings, Summary, make_transitions
+from otel_lightning.learner.transitions.make import Settings, Summary, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces

@@ -29,7 +29,7 @@ SPANS_AT_ONCE = click.option(
 
 def _bytes(_context: click.Context, _option: click.Parameter, text: str) -> int:
     """Read what DuckDB may take, as bytes."""
-    from otel_lightning.collector.retention import parse_size
+    from otel_lightning.collector.load.retention import parse_size
     from otel_lightning.collector.store import LEAST_MEMORY_BYTES
 
     try:
@@ -111,8 +111,8 @@ def main() -> None:
 @STORE
 def serve(store: Path, **options: Any) -> None:
     """Receive OTLP until stopped."""
-    from otel_lightning.collector.receive.settings import settings
-    from otel_lightning.collector.serve import serve as receive
+    from otel_lightning.collector.serve.run import serve as receive
+    from otel_lightning.collector.serve.settings import settings
 
     try:
         chosen = settings(store, options)
@@ -141,10 +141,10 @@ def load(
 
     Loading a file again changes nothing.
     """
-    from otel_lightning.collector.known import Known
-    from otel_lightning.collector.load import Client, derive_all, expand, load_file
-    from otel_lightning.collector.memory import share_memory
+    from otel_lightning.collector.load.from_files import Client, derive_all, expand, load_file
     from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store.allocator import share_memory
+    from otel_lightning.collector.store.seen_ids import Known
 
     if bool(client_cert) != bool(client_key):
         raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")
@@ -182,8 +182,8 @@ def load(
 @STORE
 def sql(query: str, form: str, output: Path | None, store: Path) -> None:
     """Answer one SELECT, whether or not the ingester runs."""
-    from otel_lightning.collector.output import write
     from otel_lightning.collector.store import is_select, open_store
+    from otel_lightning.collector.store.print_rows import write
 
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is binary: say where to with --output FILE.")
@@ -206,10 +206,10 @@ def sql(query: str, form: str, output: Path | None, store: Path) -> None:
 @STORE
 def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
     """Bring llm_calls, tool_calls and the other derived tables up to date."""
-    from otel_lightning.collector.load import derive_all
-    from otel_lightning.collector.memory import share_memory
-    from otel_lightning.collector.refresh import rebuild as start_anew
+    from otel_lightning.collector.load.from_files import derive_all
+    from otel_lightning.collector.refresh.refresh import rebuild as start_anew
     from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store.allocator import share_memory
 
     share_memory()
     with _expected_errors(), open_store(store, create=False) as opened:
@@ -228,8 +228,8 @@ def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:
 @STORE
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
     """Say what is stored and whether all is well; exit code 1 if not."""
-    from otel_lightning.collector.agreement import check_deep
-    from otel_lightning.collector.check import check as find
+    from otel_lightning.collector.check.counts import check as find
+    from otel_lightning.collector.check.deep import check_deep
     from otel_lightning.collector.store import open_store
 
     with _expected_errors(), open_store(store, read_only=True) as opened:

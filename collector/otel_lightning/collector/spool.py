@@ -22,7 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_lightning.collector.wire import Signal
+from otel_lightning.collector.otlp.fields import Signal
 
 CHECK, CHECKED = struct.Struct("<QI"), struct.Struct("<QBI")
 HEADER = struct.Struct(CHECK.format + CHECKED.format.removeprefix("<"))

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from otel_lightning.collector.store import Store, StoreError, open_store
-from otel_lightning.learner.tables import arrow
+from otel_lightning.learner.named_sql import arrow
 
 TIME = pl.Datetime("ns")
 

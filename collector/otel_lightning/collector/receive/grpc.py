@@ -6,7 +6,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from otel_lightning.collector.receive.answers import DURABLE_SECONDS, Receiver, accept, encode
+from otel_lightning.collector.receive.accept import DURABLE_SECONDS, Receiver, accept, encode
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 from otel_lightning.collector.receive.tls import GrpcCertificates
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
-from otel_lightning.collector.receive.answers import (
+from otel_lightning.collector.receive.accept import (
     DURABLE_SECONDS,
     JSON,
     PROTOBUF,

@@ -8,7 +8,7 @@ import click
 from otel_lightning.learner.commands.common import expected_errors, option, store_option
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.judges.agreement import Estimate
+    from otel_lightning.learner.score.judges.agreement import Estimate
 
 
 @click.command()
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 def agreement(store: str, *, judge: str, labels: str, seed: int) -> None:
     """Say how far a judge agrees with given labels, with 95 % bootstrap intervals."""
     with expected_errors():
-        from otel_lightning.learner.judges.agreement import agree
-        from otel_lightning.learner.judges.labels import read_pairs
+        from otel_lightning.learner.score.judges.agreement import agree
+        from otel_lightning.learner.score.judges.labels import read_pairs
 
         pairs = read_pairs(store, judge, labels)
         found = agree(pairs.judge, pairs.labels, seed)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.gate import Verdict
+    from otel_lightning.learner.evaluate.gate import Verdict
 
 REFUSED = 3
 """The exit code when the gate said no."""

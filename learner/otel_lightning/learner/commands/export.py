@@ -19,8 +19,8 @@ FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "opena
 def export(store: str, form: str, output: Path, **settings: Any) -> None:
     """Write transitions in the shape that a trainer reads."""
     with expected_errors():
-        from otel_lightning.learner.export import export as write
-        from otel_lightning.learner.exports import FORMATS
+        from otel_lightning.learner.export.formats import FORMATS
+        from otel_lightning.learner.export.write import export as write
 
         done = write(store, FORMATS[form], output, **settings)
     click.echo(f"{done.rows} rows in {output}: {FORMATS[form].summary}.")

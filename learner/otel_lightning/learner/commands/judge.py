@@ -11,9 +11,9 @@ from otel_lightning.learner.commands.common import FILE, Command, expected_error
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from otel_lightning.learner.judges.endpoint import Endpoint, Judge
-    from otel_lightning.learner.judges.judging import Report
-    from otel_lightning.learner.judges.rubric import Rubric
+    from otel_lightning.learner.score.judges.endpoint import Endpoint, Judge
+    from otel_lightning.learner.score.judges.judging import Report
+    from otel_lightning.learner.score.judges.rubric import Rubric
 
 MEASURE = click.Choice(["intent_resolution", "task_adherence", "task_completion"])
 PRICE = click.FloatRange(0)
@@ -61,8 +61,8 @@ def judge(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Score rollouts with a model as the judge. The key is read from OPENAI_API_KEY."""
     with expected_errors():
-        from otel_lightning.learner.judges.endpoint import Endpoint
-        from otel_lightning.learner.judges.judging import judge_rollouts
+        from otel_lightning.learner.score.judges.endpoint import Endpoint
+        from otel_lightning.learner.score.judges.judging import judge_rollouts
 
         plan = _plan(store, _rubrics(measure, rubric), settings)
         asked = Endpoint(endpoint, model, temperature, retries, timeout)
@@ -72,8 +72,8 @@ def judge(  # noqa: PLR0913 - one parameter an option
 
 
 def _plan(store: str, rubrics: "tuple[Rubric, ...]", settings: dict[str, Any]) -> Any:
-    from otel_lightning.learner.judges.judging import Plan
-    from otel_lightning.learner.judges.record import Selection
+    from otel_lightning.learner.score.judges.judging import Plan
+    from otel_lightning.learner.score.judges.record import Selection
 
     return Plan(
         rubrics=rubrics,
@@ -87,7 +87,7 @@ def _plan(store: str, rubrics: "tuple[Rubric, ...]", settings: dict[str, Any]) -
 
 def _rubrics(measures: tuple[str, ...], files: tuple[Path, ...]) -> "tuple[Rubric, ...]":
     from otel_lightning.learner.errors import DataError
-    from otel_lightning.learner.judges.rubric import MEASURES, measure, read_rubric
+    from otel_lightning.learner.score.judges.rubric import MEASURES, measure, read_rubric
 
     names = dict.fromkeys(measures or (() if files else MEASURES))
     rubrics = [*map(measure, names), *map(read_rubric, files)]
@@ -101,10 +101,10 @@ def _rubrics(measures: tuple[str, ...], files: tuple[Path, ...]) -> "tuple[Rubri
 
 def _judge(evaluator: str, endpoint: "Endpoint") -> "Judge":
     if evaluator == "azure":
-        from otel_lightning.learner.judges.azure import AzureJudge
+        from otel_lightning.learner.score.judges.azure import AzureJudge
 
         return AzureJudge(endpoint)
-    from otel_lightning.learner.judges.endpoint import PromptJudge
+    from otel_lightning.learner.score.judges.endpoint import PromptJudge
 
     return PromptJudge(endpoint)
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from otel_lightning.learner import off_policy
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
@@ -16,6 +15,7 @@ from otel_lightning.learner.commands.common import (
     shuffle_option,
     store_option,
 )
+from otel_lightning.learner.evaluate import off_policy
 
 ESTIMATOR = click.Choice(list(off_policy.METHODS))
 
@@ -44,8 +44,8 @@ def policy(  # noqa: PLR0913 - one parameter an option
 ) -> None:
     """Learn which variant of a flag to serve how often, and put it into the flag file."""
     with expected_errors():
-        from otel_lightning.learner.policy import Request, learn_policy
-        from otel_lightning.learner.softmax import Settings
+        from otel_lightning.learner.policy.learn import Request, learn_policy
+        from otel_lightning.learner.policy.softmax import Settings
 
         softmax = Settings(**settings)
         request = Request(

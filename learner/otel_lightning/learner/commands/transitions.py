@@ -20,7 +20,7 @@ from otel_lightning.learner.credit.steps import CHOICES
 from otel_lightning.learner.errors import DataError
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.transitions import Summary
+    from otel_lightning.learner.transitions.make import Summary
 
 CREDIT_HELP = (
     f"Rewards to advantages: {', '.join(credit.METHODS)}; or a method of rollouts and one of steps "
@@ -74,7 +74,7 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
 def transitions(store: str, *, agent: tuple[str, ...], rebuild: bool, **settings: Any) -> None:
     """Turn stored rollouts into rewarded transitions."""
     with expected_errors():
-        from otel_lightning.learner.transitions import Settings, make_transitions
+        from otel_lightning.learner.transitions.make import Settings, make_transitions
 
         summary = make_transitions(store, Settings(agents=agent, **settings), rebuild=rebuild)
     report(summary)

@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from otel_lightning.learner.algorithms import ALGORITHMS
-from otel_lightning.learner.algorithms import Settings as WeightSettings
 from otel_lightning.learner.commands.common import (
     expected_errors,
     option,
     report_verdict,
     store_option,
 )
+from otel_lightning.learner.weights.algorithms import ALGORITHMS
+from otel_lightning.learner.weights.algorithms import Settings as WeightSettings
 
 
 @click.command()
@@ -44,7 +44,7 @@ from otel_lightning.learner.commands.common import (
 def weights(store: str, algorithm: str, output: Path, **settings: Any) -> None:
     """Fine-tune a model's weights on what earned a reward."""
     with expected_errors():
-        from otel_lightning.learner.weights import learn_weights
+        from otel_lightning.learner.weights.learn import learn_weights
 
         learned = learn_weights(store, algorithm, WeightSettings(**settings), output)
     for name, value in learned.metrics.items():

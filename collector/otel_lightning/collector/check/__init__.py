@@ -1,0 +1,1 @@
+"""`lightning-ingest check`: is the store complete, and are its derived tables current?"""

@@ -1,0 +1,1 @@
+"""From spans and logs to calls, tools, rollouts and rewards. Pure: no DuckDB, no OTLP, no files."""

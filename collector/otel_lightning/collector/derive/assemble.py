@@ -1,0 +1,335 @@
+"""Spans and logs to canonical rows: model calls, tool executions, agent runs, rewards, arms.
+
+Pure: the same closed set of traces gives the same rows, in the same order, however it arrived.
+First each span is read by itself; what it says is kept, and its attributes are let go. Then what
+the spans of a closed set say is put together.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from otel_lightning.collector.derive import (
+    dialects,
+    duplicates,
+    reading,
+    rewards_and_arms,
+    rollouts,
+    stitch,
+    tools,
+)
+from otel_lightning.collector.derive.rollouts import Rollouts
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Arm,
+    Derived,
+    LlmCall,
+    Log,
+    Reward,
+    Span,
+    ToolCall,
+)
+from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, inherited, place_of
+from otel_lightning.collector.derive.text.histories import History, history
+from otel_lightning.collector.derive.text.packing import pack, unpack
+from otel_lightning.collector.derive.text.state import state_hash
+from otel_lightning.instrumentation import attributes as names
+
+CONVERSES = {"chat", "generate_content"}
+"""The operations that an agent's tools are offered to."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the spans and logs of some traces say, each by itself."""
+
+    nodes: dict[Place, Node] = field(default_factory=dict)
+    calls: list[LlmCall] = field(default_factory=list)
+    tools: list[ToolCall] = field(default_factory=list)
+    requests: list[ToolCall] = field(default_factory=list)
+    agents: list[AgentRun] = field(default_factory=list)
+    rewards: dict[str, Reward] = field(default_factory=dict)
+    arms: list[Arm] = field(default_factory=list)
+    unread: dict[Place, str] = field(default_factory=dict)
+    pasts: dict[Place, History] = field(default_factory=dict)
+    """The history of each call, by its span."""
+
+    def add(self, other: "Reading") -> None:
+        """Take in what was read of other traces."""
+        for name in ("calls", "tools", "requests", "agents", "arms"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("nodes", "rewards", "unread", "pasts"):
+            getattr(self, name).update(getattr(other, name))
+
+
+class Tie(NamedTuple):
+    """A key of a trace, and the key of the traces that it belongs with: the same one, mostly."""
+
+    trace_id: str
+    key: str
+    seeks: str
+
+
+def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
+    """Return all canonical rows of a closed set of traces.
+
+    Args:
+        spans: Every span of the traces. None of them may be tied to a trace outside; `trace_keys`
+            says which traces are tied.
+        logs: The log records that name these traces, and any without a trace.
+
+    Returns:
+        The rows, in an order that depends on their times and ids alone.
+    """
+    derived = put_together(read(spans, logs))
+    for call in derived.llm_calls:
+        unpack(call)
+    return derived
+
+
+def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
+    """Return the keys that tie a trace to others: two traces that may belong together share one.
+
+    Args:
+        spans: The spans of one trace.
+        logs: The log records that name the trace.
+
+    Returns:
+        Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
+        `failure:`, `answer:`, `asks:` and `ran:`.
+    """
+    return {key for tie in keys(read(spans, logs)) for key in (tie.key, tie.seeks)}
+
+
+def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
+    """Read whole traces: each span, with the log records that name it, by itself."""
+    found = Reading()
+    by_span: dict[Place, list[Log]] = defaultdict(list)
+    for log in logs:
+        by_span[log.trace_id or "", log.span_id or ""].append(log)
+        _add_signals(found, rewards_and_arms.of_log(log))
+    for span in spans:
+        place = span.trace_id, span.span_id
+        if place not in found.nodes:
+            own = by_span.get(place)
+            _read_span(found, place, span._replace(logs=tuple(own)) if own else span)
+    return found
+
+
+def _read_span(found: Reading, place: Place, span: Span) -> None:
+    found.nodes[place] = _node(span)
+    try:
+        _add_signals(found, rewards_and_arms.of_span(span))
+        _file(found, place, dialects.read(span))
+    except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
+        found.unread[place] = f"{type(error).__name__}: {error}"
+
+
+def _node(span: Span) -> Node:
+    attributes, resource = span.attributes, span.resource
+    return Node(
+        span.trace_id,
+        (span.trace_id, span.parent_span_id or ""),
+        span.name,
+        span.start_ns,
+        resource,
+        rollouts.explicit_id(attributes, resource),
+        reading.conversation_id(attributes),
+        attributes.get(names.TASK_ID) or resource.get(names.TASK_ID) or None,
+    )
+
+
+def _add_signals(found: Reading, carried: Iterable[Reward | Arm]) -> None:
+    for row in carried:
+        if isinstance(row, Arm):
+            found.arms.append(row)
+        else:
+            found.rewards[row.reward_id] = row
+
+
+def _file(found: Reading, place: Place, row: LlmCall | ToolCall | AgentRun | None) -> None:
+    if isinstance(row, LlmCall):
+        past = found.pasts[place] = history(row)
+        found.calls.append(row)
+        if not past.tools:
+            pack(row)
+    elif isinstance(row, AgentRun):
+        found.agents.append(row)
+    elif isinstance(row, ToolCall):
+        (found.requests if row.source == "request" else found.tools).append(row)
+
+
+def keys(found: Reading) -> Iterable[Tie]:
+    """Return the keys of everything read that may tie a trace to others.
+
+    The requests that were recorded as spans are put into their calls: a history holds them.
+    """
+    _add_requests(found)
+    tied: list[tuple[str, str]] = []
+    for node in found.nodes.values():
+        if node.rollout_id:
+            tied.append((node.trace_id, f"rollout:{node.rollout_id}"))
+        if node.conversation_id:
+            tied.append((node.trace_id, f"conversation:{node.conversation_id}"))
+    for call in found.calls:
+        past = found.pasts[place_of(call)]
+        tied += [(call.trace_id, f"history:{end}") for end in (*past.begins, *past.ends)]
+        named = (call.response_id, call.request_params.get("previous_response_id"))
+        tied += [(call.trace_id, f"response:{name}") for name in named if name]
+        if not call.parent_span_id:
+            tied += [(call.trace_id, key) for key in duplicates.keys(call, past.saw)]
+    ties = [Tie(trace_id, key, key) for trace_id, key in dict.fromkeys(tied)]
+    return [*ties, *_ties_of_tools(found)]
+
+
+def _ties_of_tools(found: Reading) -> Iterator[Tie]:
+    """Yield what ties the execution of a tool in another trace to the call that asked for it.
+
+    Calls do not find each other by it: some models number their tool calls anew in each rollout.
+    """
+    calls = [call for call in found.calls if found.pasts[place_of(call)].tools]
+    for call in calls:
+        for mark in tools.asked(call):
+            yield Tie(call.trace_id, f"asks:{mark}", f"ran:{mark}")
+    for mark, row in tools.apart(found.tools, calls, found.nodes, found.pasts):
+        yield Tie(row.trace_id or "", f"ran:{mark}", f"asks:{mark}")
+
+
+def _add_requests(found: Reading) -> None:
+    below = (
+        replace(tool, llm_span_id=parent[1])
+        for tool in found.tools
+        if tool.tool_call_id
+        and tool.arguments is not None
+        and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
+    )
+    requests = sorted([*found.requests, *below], key=tools.in_time)
+    for call in duplicates.add_requests(found.calls, requests):
+        found.pasts[place_of(call)] = history(call)
+    found.requests = []
+
+
+def put_together(found: Reading) -> Derived:
+    """Return the rows of a closed set of traces that were read."""
+    nodes = found.nodes
+    merged = _merged_calls(found, nodes)
+    pasts = found.pasts
+    asking = [call for call in merged.calls if pasts[place_of(call)].tools]
+    shown = tools.apart(found.tools, asking, nodes, pasts)
+    assigned = rollouts.assign(nodes, merged.calls, pasts, tools.askers(shown, asking))
+    derived = Derived(unread=dict(sorted(found.unread.items())))
+    derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
+    derived.llm_calls = _numbered(merged.calls, assigned)
+    _inherit(derived, nodes)
+    for call in derived.llm_calls:
+        saw = pasts[place_of(call)].saw
+        call.state_hash = state_hash(call.prompt_token_ids, saw, call.tool_definitions)
+    talks = [call for call in derived.llm_calls if pasts[place_of(call)].tools]
+    talks_of_tools = {call.rollout_id for call in talks}
+    calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
+    derived.tool_calls = _tool_calls(found.tools, calls, nodes, assigned)
+    _place_signals(derived, found, assigned)
+    derived.tasks = _tasks(nodes, derived.rewards, assigned)
+    return derived
+
+
+def _in_time(row: AgentRun) -> tuple[int, str, str]:
+    return row.start_ns or 0, row.trace_id, row.span_id
+
+
+def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
+    _add_requests(found)
+    ordered = sorted(found.calls, key=rollouts.order)
+    merged = duplicates.merge_calls(ordered, nodes)
+    ordered = sorted(merged.calls, key=rollouts.order)
+    for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
+        found.pasts[place_of(call)] = history(call)
+    stitch.settle_stops(ordered, found.tools, nodes)
+    for call in ordered:
+        call.output_messages = call.output_messages or None
+        if call.finish_reason == "stop" and reading.asks_for_tools(call):
+            call.finish_reason = "tool_calls"
+    return merged
+
+
+def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
+    kept = duplicates.outermost_agents(sorted(runs, key=_in_time))
+    for run in kept:
+        run.rollout_id = assigned.of(run.trace_id, run.span_id)
+    return kept
+
+
+def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
+    """Give each call its rollout and its place in it."""
+    steps: dict[str, int] = defaultdict(int)
+    ordered = sorted(calls, key=rollouts.order)
+    for call in ordered:
+        call.rollout_id = assigned.of(call.trace_id, call.span_id)
+        call.step = steps[call.rollout_id]
+        steps[call.rollout_id] += 1
+    return ordered
+
+
+def _inherit(derived: Derived, nodes: Nodes) -> None:
+    """Give each call what it does not say itself and the nearest span around it does."""
+    agents = [run for run in derived.agent_runs if run.kind == "agent"]
+    named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
+    offered = {(run.trace_id, run.span_id): run.tool_definitions for run in agents}
+    above_calls = {(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls}
+    names_around = inherited(nodes, named, above_calls)
+    offered = {place: tools for place, tools in offered.items() if tools}
+    tools_around = inherited(nodes, offered, above_calls)
+    talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
+    talks_around = inherited(nodes, talks, above_calls)
+    for call in derived.llm_calls:
+        above = (call.trace_id, call.parent_span_id or "")
+        call.agent_name = call.agent_name or names_around.get(above)
+        call.conversation_id = call.conversation_id or talks_around.get(above)
+        if call.operation in CONVERSES:
+            call.tool_definitions = call.tool_definitions or tools_around.get(above)
+
+
+def _tool_calls(
+    executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
+) -> list[ToolCall]:
+    ran: dict[str, list[ToolCall]] = defaultdict(list)
+    for tool in duplicates.outermost_tools(sorted(executions, key=tools.in_time), nodes):
+        ran[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
+    asked: dict[str, list[LlmCall]] = defaultdict(list)
+    for call in calls:
+        asked[call.rollout_id or ""].append(call)
+    rows = []
+    for rollout_id in sorted({*ran, *asked}):
+        stitch.meet_ids(asked[rollout_id])
+        for tool in tools.join_tools(ran[rollout_id], asked[rollout_id]):
+            tool.rollout_id = rollout_id
+            rows.append(tool)
+    return rows
+
+
+def _place_signals(derived: Derived, found: Reading, assigned: Rollouts) -> None:
+    """Give rewards and arms the rollout that the place of their carrier has.
+
+    A reward that names a trace whose spans state their rollouts finds them when it is read.
+    """
+    derived.rewards = sorted(found.rewards.values(), key=rewards_and_arms.in_time)
+    derived.arms = rewards_and_arms.distinct(found.arms)
+    traces = {trace_id for trace_id, _ in found.nodes}
+    rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]
+    for row in rows:
+        whole = isinstance(row, Reward) and row.span_id is None
+        is_later = whole and assigned.states(row.trace_id or "")
+        if row.rollout_id is None and row.trace_id in traces and not is_later:
+            row.rollout_id = assigned.of(row.trace_id or "", row.span_id)
+
+
+def _tasks(nodes: Nodes, rewards: Iterable[Reward], assigned: Rollouts) -> dict[str, str]:
+    tasks: dict[str, str] = {}
+    stated = [(node.start_ns or 0, place, node) for place, node in nodes.items() if node.task_id]
+    for _, place, node in sorted(stated):
+        tasks.setdefault(assigned.of(*place), str(node.task_id))
+    for reward in rewards:
+        if reward.task_id and reward.rollout_id:
+            tasks.setdefault(reward.rollout_id, reward.task_id)
+    return tasks

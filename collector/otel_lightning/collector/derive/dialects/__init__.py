@@ -1,0 +1,103 @@
+"""The dialects in which instrumentations write GenAI spans, one file a family.
+
+A family is a module with `NAME`, `matches(span)` and `read(span)`. To add one, write its file and
+its line in `FAMILIES`: evidence is looked for in that order, and keys beat scope names, because
+scopes are reused across versions.
+"""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import lru_cache
+from operator import attrgetter
+from types import NoneType
+from typing import Any, Protocol
+
+from otel_lightning.collector.derive.dialects import (
+    generic,
+    haystack,
+    indexed,
+    langfuse,
+    langsmith,
+    litellm,
+    mlflow,
+    openai_agents,
+    openinference,
+    semconv,
+    vercel,
+)
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+
+
+class Family(Protocol):
+    """One family of instrumentations."""
+
+    NAME: str
+
+    def matches(self, span: Span, /) -> bool:
+        """Tell whether the span bears the evidence of this family."""
+        ...
+
+    def read(self, span: Span, /) -> LlmCall | ToolCall | AgentRun | None:
+        """Return what the span records, or None if it is only structure."""
+        ...
+
+
+FAMILIES: tuple[Family, ...] = (
+    openinference,
+    mlflow,
+    langfuse,
+    langsmith,
+    vercel,
+    litellm,
+    openai_agents,
+    indexed,
+    semconv,
+    haystack,
+    generic,
+)
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Return the model call, tool execution or agent run that a span records, if any.
+
+    Raises:
+        TypeError: If the span holds something of another type where a name or a number belongs.
+    """
+    for family in FAMILIES:
+        if family.matches(span):
+            row = family.read(span)
+            if row is not None:
+                _check(row)
+            return row
+    return None
+
+
+def _check(row: LlmCall | ToolCall | AgentRun) -> None:
+    """Refuse a value that a column cannot hold: it would cost the other rows of its batch."""
+    table = type(row).__name__
+    wrong = _first_wrong(table, tuple(map(type, _VALUES[table](row))))
+    if wrong:
+        raise TypeError(f"{wrong} is {getattr(row, wrong)!r}, which its column cannot hold.")
+
+
+@lru_cache(maxsize=1024)
+def _first_wrong(row: str, types: tuple[type, ...]) -> str | None:
+    """Return the first field whose type its column cannot hold. Most rows are of few kinds."""
+    found = zip(_FIELDS[row], types, strict=True)
+    return next((name for (name, kinds), kind in found if not issubclass(kind, kinds)), None)
+
+
+def _plain_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
+    """Return the fields that are text or a number, each with the types that it may have."""
+    kinds: dict[Any, tuple[type, ...]] = {
+        str: (str,),
+        str | None: (str, NoneType),
+        int | None: (int, NoneType),
+    }
+    return [(each.name, kinds[each.type]) for each in fields(row) if each.type in kinds]
+
+
+_FIELDS = {row.__name__: _plain_fields(row) for row in (LlmCall, ToolCall, AgentRun)}
+_VALUES: dict[str, Callable[[object], tuple[Any, ...]]] = {
+    row: attrgetter(*(name for name, _ in plain)) for row, plain in _FIELDS.items()
+}

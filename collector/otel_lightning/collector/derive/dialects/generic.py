@@ -1,0 +1,121 @@
+"""Observability vendors' own spans: a type, an input and an output under the vendor's prefix.
+
+LangWatch (`langwatch.span.type`, `langwatch.input`), Laminar (`lmnr.span.type`, `lmnr.span.input`),
+VoltAgent (`span.type`, `input`) and Genkit (`genkit:metadata:subtype`, `genkit:input`) write them
+where no convention's keys are, and so do others: the prefix may be any.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, messages, payloads
+
+NAME = "observed"
+OPERATIONS = {**dict.fromkeys(("llm", "generation", "model"), "chat"), "embedding": "embeddings"}
+AGENT_KINDS = {"agent": "agent", "workflow": "workflow", "flow": "workflow"}
+TYPES = ("span.type", "span.kind", "observation.type", "metadata:subtype")
+REQUEST, RESPONSE = ".llm_request", ".llm_response"
+"""Google ADK's first versions: the whole request and response, under a prefix and no type."""
+MODELS = ("gen_ai.request.model", "gen_ai.response.model")
+
+
+class Keys(NamedTuple):
+    """The attributes in which a vendor's span says what it is, and holds its content."""
+
+    kind: str
+    """The attribute that says the type; the type itself where only the names of others tell it."""
+    input: str | None
+    output: str | None
+    params: str | None = None
+    name: str | None = None
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has a type under some prefix, and an input or an output there."""
+    return _keys(tuple(span.attributes)) is not None
+
+
+@lru_cache(maxsize=1024)
+def _keys(names: tuple[str, ...]) -> Keys | None:
+    """Return where the content is. One vendor's spans have the same few sets of attributes."""
+    for name in names:
+        prefix = next((name.removesuffix(end) for end in TYPES if name.endswith(end)), None)
+        if prefix is not None and prefix[-1:] in {"", ".", ":"}:
+            found = [_under(prefix, names, what) for what in Keys._fields[1:]]
+            return Keys(name, *found) if any(found[:2]) else None
+        answer = f"{name.removesuffix(REQUEST)}{RESPONSE}"
+        if name.endswith(REQUEST) and answer in names:
+            return Keys("llm", name, answer)
+    if {"gen_ai.system", "input", "output"}.issubset(names):
+        return Keys("llm" if MODELS[0] in names else "tool", "input", "output")
+    return None
+
+
+def _under(prefix: str, names: tuple[str, ...], what: str) -> str | None:
+    return next((key for key in (f"{prefix}{what}", f"{prefix}span.{what}") if key in names), None)
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a vendor's span."""
+    keys = _keys(tuple(span.attributes))
+    kind = span.attributes.get(keys.kind, keys.kind).lower() if keys else ""
+    if keys and kind in OPERATIONS:
+        return _read_call(span, keys, OPERATIONS[kind])
+    if keys and kind == "tool":
+        return _read_tool(span, keys)
+    return reading.agent_run(span, AGENT_KINDS[kind], span.name) if kind in AGENT_KINDS else None
+
+
+def _content(span: Span, key: str | None) -> Any:
+    """Return what an attribute holds: JSON, out of a wrapper that names its type, or text."""
+    text = span.attributes.get(key) if key else None
+    value = json_text.parse(text)
+    if isinstance(value, Mapping) and value.keys() == {"type", "value"}:
+        return value["value"]
+    return text if value is None else value
+
+
+def _read_tool(span: Span, keys: Keys) -> ToolCall:
+    return reading.tool_call(
+        span,
+        reading.text(span.attributes, "tool.name", "name") or span.name,
+        tool_call_id=reading.text(span.attributes, "tool.call.id"),
+        arguments=_content(span, keys.input),
+        result=_content(span, keys.output),
+    )
+
+
+def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
+    call = reading.llm_call(span, NAME)
+    call.operation = operation
+    call.provider = reading.provider(span.attributes, "gen_ai.provider.name", "gen_ai.system")
+    call.request_model, call.response_model = map(span.attributes.get, MODELS)
+    named = span.attributes.get(keys.name or "", "")  # after its model, the provider in front
+    call.request_model = call.request_model or (named if "/" in named else None)
+    if call.provider is None and "/" in (call.request_model or ""):
+        call.provider, _, call.request_model = (call.request_model or "").partition("/")
+    _fill_request(call, _content(span, keys.input), _content(span, keys.params))
+    answer = _content(span, keys.output)
+    whole = answer if isinstance(answer, Mapping) else {}
+    if not payloads.fill_from_response(call, whole.get("raw") or whole.get("custom") or answer):
+        call.output_messages = payloads.answer(answer)
+    own = json_text.parse(span.attributes.get("usage")), *map(whole.get, ("usage", "usageMetadata"))
+    for counts in (*map(payloads.usage, own), semconv.usage(span.attributes)):
+        payloads.fill_usage(call, counts)
+    reason = messages.finish_reason(semconv.finish_reasons(span.attributes)[0])
+    call.finish_reason = call.finish_reason or reason
+    return reading.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
+
+
+def _fill_request(call: LlmCall, sent: Any, params: Any) -> None:
+    given = params if isinstance(params, Mapping) else {}
+    request = sent if isinstance(sent, Mapping) else {"messages": sent}
+    call.input_messages = payloads.request_messages(request)
+    call.tool_definitions = payloads.request_tools(request) or payloads.request_tools(given)
+    config = request.get("config")
+    given = {**given, **(config if isinstance(config, Mapping) else {})}
+    call.request_params = {k: v for k, v in given.items() if k not in payloads.NOT_PARAMETERS}

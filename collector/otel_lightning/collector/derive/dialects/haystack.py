@@ -1,0 +1,86 @@
+"""Haystack's own tracing: a span a component, with its input and output if content is traced.
+
+A generator is a model call; its replies say what the provider said. Tools are run many at a time by
+one component: their executions are read from the messages.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span
+from otel_lightning.collector.derive.text import json_text, messages, payloads
+
+NAME = "haystack"
+COMPONENT = "haystack.component."
+KIND = "haystack.component.type"
+AGENT = "haystack.agent.run"
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span is a component's or an agent's."""
+    return KIND in span.attributes or span.name == AGENT
+
+
+def read(span: Span) -> LlmCall | AgentRun | None:
+    """Read a generator's span as a model call."""
+    if span.name == AGENT:
+        return reading.agent_run(
+            span, "agent", reading.text(span.attributes, "haystack.agent.name")
+        )
+    is_call = span.attributes[KIND].endswith("Generator")
+    return _read_call(span) if is_call else None
+
+
+def _read_call(span: Span) -> LlmCall:
+    call = reading.llm_call(span, NAME)
+    call.operation = "chat"
+    texts = [span.attributes.get(f"{COMPONENT}{side}") for side in ("input", "output")]
+    sent, answered = (_mapping(json_text.parse(text)) for text in texts)
+    _fill_request(call, sent)
+    replies = answered.get("replies") or []
+    call.output_messages = [_choice(reply) for reply in replies] or None
+    metas = [_mapping(reply.get("meta")) for reply in replies if isinstance(reply, Mapping)]
+    meta = _mapping(next(iter(metas or answered.get("meta") or []), None))
+    call.response_model = meta.get("model")
+    call.finish_reason = messages.finish_reason(meta.get("finish_reason"))
+    payloads.fill_usage(call, payloads.usage(meta.get("usage")))
+    return reading.completed(call, *texts)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _fill_request(call: LlmCall, sent: Mapping[str, Any]) -> None:
+    history = sent.get("messages") or sent.get("prompt") or []
+    turns = [history] if isinstance(history, str) else history
+    call.input_messages = messages.conversation(map(_plain_message, turns)) or None
+    call.request_params = dict(_mapping(sent.get("generation_kwargs")))
+    tools = [_mapping(tool).get("data") for tool in sent.get("tools") or []]
+    call.tool_definitions = reading.flat_tools(tools)
+
+
+def _choice(reply: Any) -> Message:
+    turns = messages.read_message(_plain_message(reply))
+    reason = (
+        _mapping(reply.get("meta")).get("finish_reason") if isinstance(reply, Mapping) else None
+    )
+    return messages.choice([part for turn in turns for part in turn["parts"]], reason)
+
+
+def _plain_message(message: Any) -> Any:
+    """Return a message as a provider would write it; a bare text is what it is."""
+    if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
+        return message
+    blocks = [_plain_block(block) for block in message["content"] if isinstance(block, Mapping)]
+    return {"role": message.get("role"), "content": blocks}
+
+
+def _plain_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
+    if asked := _mapping(block.get("tool_call")):
+        return {**asked, "type": "tool_call", "name": asked.get("tool_name")}
+    if answered := _mapping(block.get("tool_call_result")):
+        origin = _mapping(answered.get("origin"))
+        return {"type": "tool_result", "id": origin.get("id"), "result": answered.get("result")}
+    return block

@@ -1,0 +1,102 @@
+"""Langfuse's SDK: an observation's type, input and output, model and usage."""
+
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, payloads
+
+NAME = "langfuse"
+OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
+PREFIX = "langfuse.observation."
+OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})
+"""Keys of spans to which a layer only added Langfuse's: those that were there say more."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has Langfuse's observation type, and is its own."""
+    return f"{PREFIX}type" in span.attributes and OTHERS.isdisjoint(span.attributes)
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a Langfuse observation."""
+    kind = span.attributes[f"{PREFIX}type"]
+    if kind in OPERATIONS:
+        return _read_call(span, OPERATIONS[kind])
+    if kind == "tool":
+        return _read_tool(span)
+    return reading.agent_run(span, "agent", span.name) if kind == "agent" else None
+
+
+def _text(span: Span, name: str) -> str | None:
+    return reading.text(span.attributes, f"{PREFIX}{name}")
+
+
+def _read_call(span: Span, operation: str) -> LlmCall:
+    call = reading.llm_call(span, NAME)
+    call.operation = operation
+    request = _request(span)
+    call.input_messages = payloads.request_messages(request)
+    call.tool_definitions = payloads.request_tools(request)
+    text = _text(span, "output")
+    answer = json_text.parse(text)
+    if not payloads.fill_from_response(call, answer):
+        call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
+    asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
+    call.request_model = asked and asked.strip('"')  # LangChain's; quoted, or as it is
+    call.response_model = call.response_model or (None if name == call.request_model else name)
+    call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
+    payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
+    if _text(span, "level") == "ERROR":
+        call.error_type = call.error_type or "_OTHER"
+        call.error_message = call.error_message or _text(span, "status_message")
+        call.request_model = call.request_model or call.response_model
+        call.response_model = None  # none has answered
+    return reading.completed(call, _text(span, "input"), text)
+
+
+def _request(span: Span) -> payloads.Payload:
+    """Return a provider's request, or one made of messages and of what the metadata says."""
+    text = _text(span, "input")
+    sent = reading.named_arguments(json_text.parse(text), "messages")
+    if isinstance(sent, list):
+        offered = [one["content"] for one in sent if _is_definition(one)]
+        sent = {"messages": [one for one in sent if not _is_definition(one)], "tools": offered}
+    request = sent if isinstance(sent, dict) else {"messages": sent or text}
+    tools = request.get("tools") or reading.array(span.attributes, f"{PREFIX}metadata.tools")
+    told = {"instructions": _text(span, "metadata.instructions")}  # so JavaScript's agents
+    return {**told, **request, "tools": tools}
+
+
+def _is_definition(message: Any) -> bool:
+    """Tell whether a message defines a tool: the LangChain handler lists them behind the others."""
+    content = message.get("content") if isinstance(message, dict) else None
+    return isinstance(content, dict) and content.get("type") == "function"
+
+
+def _usage(details: Any) -> payloads.Usage:
+    """Return the token counts: a provider's, or Langfuse's own, whose details are apart."""
+    if not isinstance(details, dict) or "input" not in details:
+        return payloads.usage(details)
+
+    def total(side: str) -> int:
+        counts = (count for name, count in details.items() if name.partition("_")[0] == side)
+        return sum(count for count in counts if reading.is_count(count))
+
+    cached = details.get("input_cached_tokens", details.get("input_cache_read"))
+    reasoned = details.get("output_reasoning_tokens", details.get("output_reasoning"))
+    return payloads.Usage(total("input"), total("output"), cached, reasoned)
+
+
+def _read_tool(span: Span) -> ToolCall:
+    text = _text(span, "output")
+    parsed = json_text.parse(text)
+    result = text if parsed is None else parsed
+    message = reading.tool_message(result)
+    return reading.tool_call(
+        span,
+        name=json_text.parse(_text(span, "metadata.haystack.tool.name")) or span.name,
+        tool_call_id=message.get("tool_call_id"),
+        arguments=reading.named_arguments(json_text.parse(_text(span, "input"))),
+        result=message.get("content", result),
+    )

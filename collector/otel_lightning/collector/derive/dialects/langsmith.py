@@ -1,0 +1,94 @@
+"""LangSmith's OpenTelemetry export: messages as LangChain serialises them, as one JSON text."""
+
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, messages, payloads
+
+NAME = "langsmith"
+METADATA = "langsmith.metadata."
+FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has LangSmith's span kind."""
+    return "langsmith.span.kind" in span.attributes
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a LangSmith run."""
+    kind = span.attributes["langsmith.span.kind"]
+    if "gen_ai.completion" not in span.attributes and "exception" in [e.name for e in span.events]:
+        span = span._replace(status_code="ERROR")  # JavaScript's is OK for all that
+    if kind == "llm":
+        return _read_call(span)
+    if kind == "tool":
+        return _read_tool(span)
+    is_agent = "lc_agent_name" in span.attributes and not span.parent_span_id
+    return reading.agent_run(span, "agent", span.name) if is_agent else None
+
+
+def _read_call(span: Span) -> LlmCall:
+    """Read a call: what the conventions name, then the provider's or LangChain's own payloads."""
+    attributes = span.attributes
+    call = semconv.read_call(span, NAME, "chat")
+    prompt = json_text.parse(attributes.get("gen_ai.prompt"))
+    result = json_text.parse(attributes.get("gen_ai.completion"))
+    if not payloads.fill_from_request(call, prompt):
+        sent = prompt if isinstance(prompt, dict) else {}
+        call.input_messages = payloads.request_messages(sent)
+        call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
+    if not payloads.fill_from_response(call, _with_metadata(result, span)):
+        _fill_result(call, result)
+    counts = json_text.parse(attributes.get(f"{METADATA}usage_metadata"))
+    payloads.fill_usage(call, payloads.usage(counts))
+    history = call.input_messages or []
+    answer = call.output_messages[0]["parts"] if call.output_messages else None
+    places = [at for at, said in enumerate(history) if answer and said["parts"] == answer]
+    if places and (reading.asks_for_tools(call) or places[-1] == len(history) - 1):
+        call.input_messages = history[: places[-1]]  # written late: with what came after
+    sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
+    return reading.completed(call, *sources)
+
+
+def _with_metadata(result: Any, span: Span) -> Any:
+    """Return a response with its fields that LangSmith's tracer of the agents SDK put elsewhere."""
+    if span.attributes.get(f"{METADATA}object") != "response" or not isinstance(result, dict):
+        return result
+    told = {key: span.attributes.get(f"{METADATA}{name}") for key, name in FIELDS.items()}
+    return told | result
+
+
+def _fill_result(call: LlmCall, result: Any) -> None:
+    """Set what LangChain's form of a response says, or what a decorated function gave back."""
+    told = isinstance(result, dict) and (result if "role" in result else result.get("output"))
+    metadata = payloads.langchain_metadata(result)
+    call.output_messages = payloads.langchain_choices(result) or payloads.answer(told)
+    call.response_id = call.response_id or metadata.get("id")
+    call.response_model = metadata.get("model_name") or call.response_model
+    call.finish_reason = messages.finish_reason(metadata.get("finish_reason")) or call.finish_reason
+    for name in ("token_usage", "usage_metadata"):
+        payloads.fill_usage(call, payloads.usage(metadata.get(name)))
+
+
+def _read_tool(span: Span) -> ToolCall:
+    attributes = span.attributes
+    result = json_text.parse(attributes.get("gen_ai.completion"))
+    arguments = json_text.parse(attributes.get("gen_ai.prompt"))
+    if isinstance(arguments, dict) and isinstance(arguments.get("input"), str):
+        arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
+    told = result if isinstance(result, dict) else {}
+    output = told.get("output", told.get("outputs", result))
+    message = reading.tool_message(output)
+    match arguments:
+        case {"args": [given, {"toolCallId": str(call_id)}]}:  # so the AI SDK calls a tool
+            arguments, message = given, {"tool_call_id": call_id, **message}
+    return reading.tool_call(
+        span,
+        name=reading.text(attributes, "gen_ai.tool.name") or span.name,
+        tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
+        arguments=arguments,
+        result=message.get("content", output),
+    )

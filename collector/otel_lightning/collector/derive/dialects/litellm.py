@@ -1,0 +1,81 @@
+"""LiteLLM's callback: the conventions with gaps, and a child span with the provider's raw answer.
+
+The child's values are Python's spelling of the payload; they are read as literals, never run.
+"""
+
+import base64
+import re
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, messages, payloads
+
+NAME = "litellm"
+RAW = "raw_gen_ai_request"
+PREFIX = "llm."
+OFFERED = "gen_ai.tool.", "llm.request.functions."
+WRAPPED, INVENTED = "resp_bGl0ZWxsbT", re.compile(r"chatcmpl-\w{8}(-\w{4}){3}-\w{12}")
+"""How ids of responses begin around which LiteLLM put its routing; those that it made up."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether LiteLLM wrote the span."""
+    return span.scope_name == "litellm" or "litellm.call_id" in span.attributes
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a LiteLLM span: the request, or the raw payload below it."""
+    if span.name == RAW:
+        return _read_raw(span)
+    return _read_request(span) if "litellm.call_id" in span.attributes else semconv.read(span)
+
+
+def _read_request(span: Span) -> LlmCall:
+    attributes = span.attributes
+    operation = attributes.get("gen_ai.operation.name", "chat")
+    call = semconv.read_call(span, NAME, semconv.OPERATIONS.get(operation, operation))
+    call.response_id = _providers_own(call.response_id)
+    functions = next(filter(None, (reading.nested(attributes, key) for key in OFFERED)), ())
+    call.tool_definitions = call.tool_definitions or reading.flat_tools(functions)
+    requests = [
+        messages.tool_call_part(None, item["function_call"].get("name"), arguments)
+        for item in reading.nested(attributes, "gen_ai.completion.")
+        if "function_call" in item and (arguments := item["function_call"].get("arguments"))
+    ]
+    if requests and call.output_messages and not reading.asks_for_tools(call):
+        call.output_messages[0]["parts"] += requests
+    counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
+    payloads.fill_usage(call, payloads.usage(counted))
+    return call
+
+
+def _providers_own(response_id: str | None) -> str | None:
+    """Return the id that the provider gave to a response, out of the one that LiteLLM made."""
+    if response_id is None or INVENTED.fullmatch(response_id):
+        return None
+    if not response_id.startswith(WRAPPED):
+        return response_id
+    try:
+        told = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace")
+    except ValueError:  # it was cut
+        return response_id
+    return told.partition("response_id:")[2] or response_id
+
+
+def _read_raw(span: Span) -> LlmCall | None:
+    """Read the raw payload: under `llm.PROVIDER.` are the request and the response at once."""
+    fields: dict[str, Any] = {}
+    for key, text in span.attributes.items():
+        name = key.removeprefix(PREFIX).partition(".")[2]
+        value = json_text.parse_literal(text)
+        if key.startswith(PREFIX) and name:
+            fields[name] = text if value is None else value
+    call = reading.llm_call(span, NAME)
+    call.operation = "chat"
+    call.input_messages = payloads.request_messages(fields)
+    call.tool_definitions = reading.flat_tools(fields.get("tools") or [])
+    if not payloads.fill_from_response(call, fields):
+        return None
+    return reading.completed(call)

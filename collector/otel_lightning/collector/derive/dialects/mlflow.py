@@ -1,0 +1,85 @@
+"""MLflow: every attribute is JSON; a call's inputs and outputs are the provider's payloads."""
+
+import re
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, payloads
+
+NAME = "mlflow"
+OPERATIONS = {"CHAT_MODEL": "chat", "LLM": "chat", "EMBEDDING": "embeddings"}
+OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
+"""How Python spells an object that is not data: a stream, say."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has MLflow's span type."""
+    return "mlflow.spanType" in span.attributes
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read an MLflow span."""
+    kind = _value(span, "mlflow.spanType")
+    if kind in OPERATIONS:
+        return _read_call(span, OPERATIONS[kind])
+    if kind == "TOOL":
+        return _read_tool(span)
+    return reading.agent_run(span, "agent", span.name) if kind == "AGENT" else None
+
+
+def _value(span: Span, key: str) -> Any:
+    return json_text.parse(span.attributes.get(key))
+
+
+def _read_call(span: Span, operation: str) -> LlmCall:
+    call = reading.llm_call(span, NAME)
+    call.operation = operation
+    call.provider = _value(span, "mlflow.message.format")
+    whole = _spread(span)
+    call.request_model = None if whole else _value(span, "model")
+    sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
+    known = payloads.fill_from_request(call, sent)
+    if not known:  # a framework's, without the model
+        request = sent if isinstance(sent, dict) else {**whole, "input": sent}
+        call.input_messages = payloads.request_messages(request)
+        call.tool_definitions = payloads.request_tools(request)
+    if isinstance(answer, list):
+        answer = {**whole, "output": answer}
+    if not payloads.fill_from_response(call, answer) and isinstance(answer, str):
+        call.output_messages = None if OBJECT.fullmatch(answer) else payloads.answer(answer)
+    told = _value(span, "mlflow.llm.model")
+    call.request_model = call.request_model or told
+    tools = _value(span, "mlflow.chat.tools")
+    call.tool_definitions = call.tool_definitions or reading.flat_tools(tools or [])
+    payloads.fill_usage(call, _usage(span))
+    if isinstance(answer, dict):
+        call.response_model = call.response_model or (told if known else None)
+        payloads.fill_usage(call, payloads.usage(answer.get("usage")))
+    sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
+    return reading.completed(call, *sources)
+
+
+def _spread(span: Span) -> dict[str, Any]:
+    """Return the response whose fields are attributes of the span: of OpenAI's agents SDK."""
+    if _value(span, "object") != "response":
+        return {}
+    return {key: _value(span, key) for key in span.attributes if "." not in key}
+
+
+def _usage(span: Span) -> payloads.Usage:
+    counts = _value(span, "mlflow.chat.tokenUsage") or {}
+    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "reasoning_tokens")
+    return payloads.Usage(*(counts.get(name) for name in names))
+
+
+def _read_tool(span: Span) -> ToolCall:
+    result = _value(span, "mlflow.spanOutputs")
+    message = reading.tool_message(result)
+    return reading.tool_call(
+        span,
+        name=_value(span, "mlflow.spanFunctionName") or span.name,
+        tool_call_id=message.get("tool_call_id"),
+        arguments=_value(span, "mlflow.spanInputs"),
+        result=message.get("content", result),
+    )

@@ -1,0 +1,75 @@
+"""The contrib package `openai-agents-v2` 0.1: the conventions, with Python's spelling inside texts.
+
+Its messages hold `repr()` of SDK objects where parts belong. They are taken apart as syntax, never
+run. The names of agents that it writes on every span are constants, and so say nothing.
+"""
+
+import ast
+import json
+from typing import Any
+
+from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text
+
+NAME = "openai_agents"
+CONSTANT = "OpenAI Agents instrumentation"
+MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span bears the package's constant description."""
+    return span.attributes.get("gen_ai.agent.description") == CONSTANT
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a span of the conventions after putting its messages right."""
+    attributes = {
+        key: _respelled(text) if key in MESSAGES else text for key, text in span.attributes.items()
+    }
+    if attributes.get("gen_ai.agent.name") == "OpenAI Agent":
+        del attributes["gen_ai.agent.name"]
+    row = semconv.read(span._replace(attributes=attributes))
+    if isinstance(row, LlmCall):
+        row.dialect = NAME
+    return row
+
+
+def _respelled(text: str) -> str:
+    history = json_text.parse(text)
+    if not isinstance(history, list):
+        return text
+    return json.dumps([_respelled_message(message) for message in history])
+
+
+def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:
+    """Return a message whose parts are what their texts spell out."""
+    fields = dict(message)
+    parts: list[Any] = []
+    for part in message.get("parts", []):
+        value = _object(part.get("content"))
+        if "role" in value:
+            fields |= {key: value[key] for key in ("tool_calls", "tool_call_id") if key in value}
+            parts += [value["content"]] if value.get("content") else []
+        else:
+            parts.append(value if "type" in value else part)
+    return {**fields, "parts": parts}
+
+
+def _object(text: Any) -> dict[str, Any]:
+    """Return the fields of an object that a text spells as Python; none if it spells none."""
+    if not isinstance(text, str) or not text.endswith(("}", ")")):
+        return {}
+    try:
+        value = _fields(ast.parse(text, mode="eval").body)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _fields(node: ast.expr) -> Any:
+    if isinstance(node, ast.Call):
+        return {word.arg: _fields(word.value) for word in node.keywords if word.arg}
+    if isinstance(node, ast.List):
+        return [_fields(item) for item in node.elts]
+    return ast.literal_eval(node)

@@ -1,0 +1,298 @@
+"""OpenInference: Arize's instrumentations, in Python and JavaScript.
+
+Messages are flattened attributes (`llm.input_messages.N.message.…`); most packages also keep the
+provider's own request and response in `input.value` and `output.value`, which then win.
+"""
+
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, messages, payloads
+
+NAME = "openinference"
+OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
+OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})
+"""Keys of spans to which a processor only added OpenInference's: those that were there say more."""
+WHOLE = {"input.value", "output.value"}
+OWN = ("llm.", "lightning.")
+REDACTED = "__REDACTED__"
+DSPY_FINISH = "finish.__call__"
+"""DSPy's way to end its loop, which looks like a tool."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has OpenInference's span kind, and is its own."""
+    return "openinference.span.kind" in span.attributes and OTHERS.isdisjoint(span.attributes)
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read an OpenInference span."""
+    kind = span.attributes["openinference.span.kind"]
+    if kind in OPERATIONS and not _is_no_call(span):
+        return _read_call(span, OPERATIONS[kind])
+    if kind == "TOOL":
+        return _read_handoff(span) or _read_tool(span)
+    if kind == "AGENT":
+        name = reading.text(span.attributes, "agent.name", "graph.node.id")
+        return reading.agent_run(span, "agent", name or span.name)
+    return None
+
+
+def _is_no_call(span: Span) -> bool:
+    """Tell whether the span only made a request ready: its output holds the messages to send.
+
+    Or is one token of a stream: it names no model, and has not both a question and an answer.
+    """
+    attributes = span.attributes
+    named = "llm.model_name" in attributes or "embedding.model_name" in attributes
+    if not named and not attributes.keys() >= WHOLE and not reading.failed(span):
+        is_whole = '"model"' in attributes.get("output.value", "")  # a provider's response
+        return not is_whole and not any(key.startswith(OWN) for key in attributes)
+    if "llm.token_count.total" in attributes or "llm.output_messages.0.message.role" in attributes:
+        return False
+    text = attributes.get("output.value")
+    output = json_text.parse(text) if text and text.startswith('{"messages":') else None
+    return isinstance(output, dict) and "tools" in output
+
+
+def _read_call(span: Span, operation: str) -> LlmCall:
+    attributes = span.attributes
+    call = reading.llm_call(span, NAME)
+    call.operation = operation
+    call.provider = reading.provider(attributes, "llm.provider", "llm.system")
+    _fill_request(call, span)
+    _fill_response(call, span)
+    _fill_usage(call, span)
+    sources = [attributes.get(key) for key in ("input.value", "output.value")]
+    reading.completed(call, *sources)
+    if REDACTED in sources and call.content == "absent":
+        call.content = "redacted"
+    return call
+
+
+def _fill_request(call: LlmCall, span: Span) -> None:
+    attributes = span.attributes
+    parameters = json_text.parse(
+        reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
+    )
+    given = parameters if isinstance(parameters, dict) else {}
+    # The second is where LiteLLM's callback for Langfuse has it.
+    request = json_text.parse(reading.text(attributes, "input.value", "langfuse.observation.input"))
+    if not payloads.fill_from_request(call, request):
+        history = _indexed_messages(span, "llm.input_messages.")
+        listed = request if isinstance(request, dict) else {"messages": request}
+        others = _embedded(span) or payloads.request_messages(listed)
+        call.input_messages = _with_ids(history, request) or others
+        call.request_params = {
+            key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS
+        }
+    call.request_model = (
+        reading.text(attributes, "llm.request.model_name")
+        or call.request_model
+        or _model_asked_for(given)
+    )
+    call.tool_definitions = (
+        call.tool_definitions or _tools(span) or reading.flat_tools(given.get("tools") or [])
+    )
+
+
+def _with_ids(history: list[Message], request: Any) -> list[Message]:
+    """Return a history whose tool responses say what they answer, if the request's own copy does.
+
+    The flattened messages of LiteLLM and of early versions leave the ids out, JavaScript's blocks.
+    """
+    parts = (part for message in history for part in message["parts"] or [{"id": None}])
+    if not any("id" in part and part["id"] is None for part in parts):
+        return history
+    sent = request.get("messages") if isinstance(request, dict) else None
+    if not isinstance(sent, list) or any(isinstance(one, str) for one in sent):
+        return history
+    own = payloads.request_messages(request) or []
+    return own if len(own) >= len(history) else history
+
+
+def _model_asked_for(parameters: dict[str, Any]) -> str | None:
+    """Return the model of the invocation parameters, unless they are a copy of the response."""
+    return None if "id" in parameters else parameters.get("model")
+
+
+def _fill_response(call: LlmCall, span: Span) -> None:
+    attributes = span.attributes
+    payload = _chunk(json_text.parse(attributes.get("output.value")))
+    payload = _body(attributes.get("metadata", "")) or payload
+    call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
+    if not payloads.fill_from_response(call, payload):
+        call.response_id = attributes.get("llm.response.id")
+        outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
+        choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
+        call.output_messages = payloads.langchain_choices(payload) or choices or None
+        _fill_metadata(call, payload)
+    _settle_models(call, span)
+
+
+def _chunk(payload: Any) -> Any:
+    """Return the response inside the last event of a stream, as Mistral's client hands it on."""
+    inner = payload.get("data") if isinstance(payload, dict) and len(payload) == 1 else None
+    return inner if isinstance(inner, dict) else payload
+
+
+def _body(metadata: str) -> Any:
+    """Return the provider's response in the metadata of Mastra's steps."""
+    told = json_text.parse(metadata) if '"body":' in metadata else None
+    body = told.get("body") if isinstance(told, dict) else None
+    return json_text.parse(body) if isinstance(body, str) else None
+
+
+def _fill_metadata(call: LlmCall, payload: Any) -> None:
+    """Set what a framework's own form of the response says beside its messages."""
+    if not isinstance(payload, dict):
+        return
+    metadata = payloads.langchain_metadata(payload)
+    payloads.fill_usage(call, payloads.usage(metadata.get("usage_metadata")))
+    call.finish_reason = call.finish_reason or messages.finish_reason(metadata.get("finish_reason"))
+    call.response_id = call.response_id or metadata.get("id")
+    call.response_model = metadata.get("model_name") or payload.get("model")
+    payloads.fill_usage(call, payloads.usage(payload.get("usage")))
+    call.finish_reason = call.finish_reason or messages.finish_reason(payload.get("finish_reason"))
+
+
+def _answer(payload: Any) -> list[Message]:
+    """Return AutoGen's answer, text or the list of its tool calls, or Mastra's, both."""
+    said = payload if isinstance(payload, dict) else {}
+    content = said.get("content") or said.get("toolCalls") or said.get("text")
+    if isinstance(content, list):
+        content = [{"type": "tool-call", **call} for call in content]
+    return messages.read_message({"role": "assistant", "content": content}) if content else []
+
+
+def _settle_models(call: LlmCall, span: Span) -> None:
+    """Read `llm.model_name`, which is the model that answered where the one asked for is known."""
+    name = reading.text(span.attributes, "llm.model_name", "embedding.model_name")
+    answered = call.response_model or reading.text(span.attributes, "llm.response.model_name")
+    if answered is None and call.request_model is None:
+        # Haystack's replies name it, as Python spells them.
+        answered = name if f"'{name}'" in span.attributes.get("output.value", "") else None
+    elif answered is None:
+        echoed = name == call.request_model and call.operation == "chat"
+        answered = None if echoed else name
+    call.response_model = answered
+    call.request_model = call.request_model or (None if name == answered else name)
+
+
+def _fill_usage(call: LlmCall, span: Span) -> None:
+    def count(name: str) -> int | None:
+        return reading.integer(span.attributes, f"llm.token_count.{name}")
+
+    payloads.fill_usage(
+        call,
+        payloads.Usage(
+            count("prompt"),
+            count("completion"),
+            count("prompt_details.cache_read"),
+            count("completion_details.reasoning"),
+        ),
+    )
+
+
+def _tools(span: Span) -> list[Any] | None:
+    flattened = reading.nested(span.attributes, "llm.tools.")
+    return reading.flat_tools(_definition(item.get("tool", {})) for item in flattened)
+
+
+def _definition(tool: dict[str, Any]) -> Any:
+    """Return a tool's definition, which is in its schema, or that is of its parameters alone."""
+    schema = json_text.parse(tool.get("json_schema"))
+    known = tool.keys() & {"name", "description"} if isinstance(schema, dict) else ()
+    alone = known and schema.keys().isdisjoint({"name", "function"})
+    return {**{key: tool[key] for key in known}, "parameters": schema} if alone else schema
+
+
+def _indexed_messages(span: Span, prefix: str) -> list[Message]:
+    flattened = reading.nested(span.attributes, prefix)
+    return messages.conversation(_plain_message(item) for item in flattened)
+
+
+def _embedded(span: Span) -> list[Message] | None:
+    """Return the texts of an embedding, each as a user's message."""
+    items = reading.nested(span.attributes, "embedding.embeddings.")
+    texts = [item.get("embedding", {}).get("text") for item in items]
+    return messages.conversation(text for text in texts if text) or None
+
+
+def _plain_message(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a flattened message as a provider would write it."""
+    message = item.get("message", {})
+    if "function" in item:
+        return {"role": "tool", "content": [_function_result(text) for text in item["function"]]}
+    blocks = [_plain_block(block) for block in message.get("contents", [])]
+    calls = [_plain_call(call["tool_call"]) for call in message.get("tool_calls", [])]
+    return {
+        "role": message.get("role"),
+        "content": message.get("content", blocks or None),
+        "tool_calls": calls,
+        "tool_call_id": message.get("tool_call_id"),
+    }
+
+
+def _function_result(text: str) -> dict[str, Any]:
+    """Return one of the function results that AutoGen's messages hold as JSON."""
+    result = json_text.parse(text) or {}
+    return {
+        "type": "tool_result",
+        "call_id": result.get("call_id"),
+        "output": result.get("content"),
+    }
+
+
+def _plain_call(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a flattened tool call. Empty arguments are left out, so absent ones are `{}`."""
+    function = call.get("function", {})
+    arguments = function.get("arguments", {})
+    return {"id": call.get("id"), "name": function.get("name"), "arguments": arguments}
+
+
+def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
+    content = block.get("message_content", {})
+    if "tool_call" in block:
+        return {"type": "tool_call", **_plain_call(block["tool_call"])}
+    if content.get("type") == "image":
+        return {"type": "image", "image": content.get("image", {}).get("image", {}).get("url")}
+    return dict(content)
+
+
+def _read_handoff(span: Span) -> AgentRun | None:
+    """Read the handoff that the OpenAI agents package writes as a tool: `handoff to NAME`."""
+    said, _, name = span.name.partition("handoff to ")
+    is_handoff = not said and name and span.attributes.get("tool.name") != span.name
+    return reading.agent_run(span, "handoff", name) if is_handoff else None
+
+
+def _read_tool(span: Span) -> ToolCall | None:
+    attributes = span.attributes
+    if span.name == DSPY_FINISH:
+        return None
+    result = _value(attributes.get("output.value"))
+    message = reading.tool_message(result)
+    return reading.tool_call(
+        span,
+        name=reading.text(attributes, "tool.name") or span.name.removesuffix(".__call__"),
+        tool_call_id=reading.text(attributes, "tool_call.id") or message.get("tool_call_id"),
+        arguments=_arguments(_value(attributes.get("input.value"))),
+        result=message["content"] if "content" in message else reading.plain_result(result),
+    )
+
+
+def _value(text: str | None) -> Any:
+    """Return a value that may or may not be JSON, whatever its MIME type says."""
+    parsed = json_text.parse(text)
+    return text if parsed is None and text != "null" else parsed
+
+
+def _arguments(value: Any) -> Any:
+    """Return a tool's arguments; a Python tool's call is recorded as args and kwargs."""
+    if isinstance(value, str) and value.startswith("{"):
+        value = json_text.parse_literal(value) or value
+    if isinstance(value, dict) and "kwargs" in value and not value.get("args"):
+        return value["kwargs"]
+    return value

@@ -1,0 +1,78 @@
+"""Tool executions of OpenTelemetry's GenAI conventions, whatever names their values have."""
+
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import Attributes, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, messages
+
+ARGUMENTS = (
+    "gen_ai.tool.call.arguments",
+    "tool.arguments",
+    "tool_arguments",
+    "gcp.vertex.agent.tool_call_args",
+    "gen_ai.tool.input",
+    "traceloop.entity.input",
+)
+RESULTS = (
+    "gen_ai.tool.call.result",
+    "tool_response",
+    "gcp.vertex.agent.tool_response",
+    "gen_ai.tool.output",
+    "traceloop.entity.output",
+)
+MERGED_TOOLS = "(merged tools)"
+"""Google ADK's name for a span that only sums up parallel tool calls."""
+
+
+def read(span: Span) -> ToolCall | None:
+    """Read the execution of a tool, unless the span only sums up others."""
+    attributes = span.attributes
+    name = reading.text(attributes, "gen_ai.tool.name", "tool.name", "traceloop.entity.name")
+    if name == MERGED_TOOLS:
+        return None
+    given = reading.text(attributes, *ARGUMENTS) or _said(attributes, "input")
+    result = _result(reading.text(attributes, *RESULTS) or _said(attributes, "output"))
+    if given == "{}" and attributes.get("gcp.vertex.agent.tool_response") == "{}":
+        given = result = None  # ADK's way to leave content out
+    message = reading.tool_message(result)
+    if "gen_ai.tool.name" not in attributes:
+        name = message.get("name") or name  # which is a class's
+    return reading.tool_call(
+        span,
+        name=name or span.name,
+        tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
+        arguments=_arguments(given),
+        result=messages.plain(message.get("content", result)),
+    )
+
+
+def _said(attributes: Attributes, side: str) -> str | None:
+    """Return what is in a tool's message, where TanStack has arguments and result."""
+    told = reading.array(attributes, f"gen_ai.{side}.messages") or []
+    parts = (one["parts"][0] for one in messages.conversation(told) if one["role"] == "tool")
+    value = next((part.get("response") for part in parts), None)
+    return value if value is None or isinstance(value, str) else json_text.dumps(value).decode()
+
+
+def _arguments(text: str | None) -> Any:
+    """Return a tool's arguments, out of the wrappers that frameworks put around them."""
+    value = json_text.parse(text)
+    if not isinstance(value, dict):
+        return text if value is None else value
+    if isinstance(value.get("input_str"), str):
+        return json_text.parse_literal(value["input_str"]) or value["input_str"]
+    if set(value) == {"tool_name", "arguments"}:
+        return value["arguments"]
+    match value:
+        case {"args": [str(one)]} if len(value) == 1:  # LangChain for JavaScript's: one text
+            return json_text.parse(one) or value
+    return reading.named_arguments(value)
+
+
+def _result(text: str | None) -> Any:
+    """Return a tool's result; LangChain's is the whole serialised message."""
+    value = json_text.parse(text)
+    if not isinstance(value, dict):
+        return text if value is None else value
+    return value["result"] if set(value) == {"result"} else reading.plain_result(value)

@@ -1,0 +1,109 @@
+"""Vercel's AI SDK: `ai.*` attributes on inner `….doGenerate`, `.doStream` and `.doEmbed` spans.
+
+The outer spans (`ai.generateText` and the like) sum up the inner ones: they are no calls.
+"""
+
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, messages, payloads
+
+NAME = "vercel"
+OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
+SETTINGS = "ai.settings."
+MADE_UP = ("aitxt-", "aiobj-")  # how the ids begin that the SDK gives responses without one
+
+
+def matches(span: Span) -> bool:
+    """Tell whether the span has the AI SDK's operation id."""
+    return "ai.operationId" in span.attributes
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+    """Read a span of the AI SDK."""
+    operation = span.attributes["ai.operationId"]
+    last = operation.rpartition(".")[2]
+    if last in OPERATIONS:
+        return _read_call(span, OPERATIONS[last])
+    if last == "toolCall":
+        return _read_tool(span)
+    name = reading.text(span.attributes, "ai.telemetry.functionId")
+    return reading.agent_run(span, "agent", name) if name else None
+
+
+def _read_call(span: Span, operation: str) -> LlmCall:
+    attributes = span.attributes
+    call = reading.llm_call(span, NAME)
+    call.operation = operation
+    call.agent_name = reading.text(attributes, "ai.telemetry.functionId")
+    api = reading.provider(attributes, "ai.model.provider", "gen_ai.system")
+    call.provider = api and api.partition(".")[0]  # `openai.chat`: the provider and its API
+    call.request_model = reading.text(attributes, "ai.model.id", "gen_ai.request.model")
+    call.response_model = reading.text(attributes, "ai.response.model", "gen_ai.response.model")
+    answered = reading.text(attributes, "ai.response.id", "gen_ai.response.id")
+    call.response_id = None if (answered or "").startswith(MADE_UP) else answered
+    call.request_params = _settings(span)
+    tools = reading.array(attributes, "ai.prompt.tools") or []
+    call.tool_definitions = reading.flat_tools(json_text.parse(tool) for tool in tools)
+    call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
+    system = messages.system_parts(attributes.get("gen_ai.system_instructions"))  # Sentry's
+    call.input_messages = messages.with_system(system, messages.conversation(_sent(span))) or None
+    call.output_messages = _answer(span, call.finish_reason)
+    payloads.fill_usage(call, _usage(span))
+    _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))
+    keys = ("ai.prompt.messages", "ai.response.toolCalls")
+    return reading.completed(call, *(attributes.get(key) for key in keys))
+
+
+def _settings(span: Span) -> dict[str, Any]:
+    given = {key: text for key, text in span.attributes.items() if key.startswith(SETTINGS)}
+    return {key.removeprefix(SETTINGS): json_text.parse(text) for key, text in given.items()}
+
+
+def _sent(span: Span) -> list[Any]:
+    sent = reading.array(span.attributes, "ai.prompt.messages")
+    values = reading.array(span.attributes, "ai.values") or []
+    return sent or [json_text.parse(value) or value for value in values]
+
+
+def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
+    attributes = span.attributes
+    calls = reading.array(attributes, "ai.response.toolCalls") or []
+    blocks = [{"type": "tool-call", **call} for call in calls]
+    # An object is the answer's text, unless a tool was asked with it.
+    said = "text" if finish_reason == "tool_calls" or "ai.response.text" in attributes else "object"
+    for name, kind in ((said, "text"), ("reasoning", "reasoning")):
+        if text := attributes.get(f"ai.response.{name}"):
+            blocks.insert(0, {"type": kind, "content": text})
+    turn = messages.one_turn([{"role": "assistant", "content": blocks}]) if blocks else []
+    return [messages.choice(message["parts"], finish_reason) for message in turn] or None
+
+
+def _usage(span: Span) -> payloads.Usage:
+    inputs = ("ai.usage.inputTokens", "gen_ai.usage.input_tokens", "ai.usage.tokens")
+    outputs = ("ai.usage.outputTokens", "gen_ai.usage.output_tokens")
+    shares = (("ai.usage.cachedInputTokens",), ("ai.usage.reasoningTokens",))
+    counts = (reading.integer(span.attributes, *keys) for keys in (inputs, outputs, *shares))
+    return payloads.Usage(*counts)
+
+
+def _fill_from_provider(call: LlmCall, text: str | None) -> None:
+    """Set the counts of the provider's own metadata: all, or what early versions leave out."""
+    metadata = json_text.parse(text)
+    for own in metadata.values() if isinstance(metadata, dict) else ():
+        if isinstance(own, dict):
+            beside = {"input_tokens": call.input_tokens, **own}
+            counts = payloads.usage(own.get("usage", own.get("usageMetadata", beside)))
+            call.input_tokens = counts.input_tokens or call.input_tokens
+            payloads.fill_usage(call, counts)
+
+
+def _read_tool(span: Span) -> ToolCall:
+    return reading.tool_call(
+        span,
+        name=reading.text(span.attributes, "ai.toolCall.name", "gen_ai.tool.name"),
+        tool_call_id=reading.text(span.attributes, "ai.toolCall.id", "gen_ai.tool.call.id"),
+        arguments=json_text.parse(span.attributes.get("ai.toolCall.args")),
+        result=json_text.parse(span.attributes.get("ai.toolCall.result")),
+    )

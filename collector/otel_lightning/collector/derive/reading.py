@@ -1,0 +1,350 @@
+"""What every dialect reader needs: typed values of text attributes, and what all calls share."""
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Attributes,
+    LlmCall,
+    Message,
+    Span,
+    ToolCall,
+)
+from otel_lightning.collector.derive.text import json_text
+from otel_lightning.instrumentation import attributes as names
+
+LARGEST, LARGEST_TOKEN = 2**63, 2**31
+LONGEST_COUNT = 100
+"""So many characters are read as a number at most."""
+CONVERSATION_KEYS = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "gen_ai.session.id",
+    "langfuse.session.id",
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+    "langsmith.metadata.session_id",
+    "langsmith.metadata.thread_id",
+    "ai.telemetry.metadata.sessionId",
+    "lmnr.association.properties.session_id",
+    "gen_ai.thread.id",
+    "conversation.id",
+    "gcp.vertex.agent.session_id",
+)
+"""The spellings of a conversation's id, the most reliable first."""
+SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
+"""The spellings of the schema of a tool's parameters."""
+_CONVERSATION = frozenset(CONVERSATION_KEYS)
+SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
+"""How Python spells LangChain's tool messages."""
+
+
+def text(attributes: Attributes, *keys: str) -> str | None:
+    """Return the first of these attributes that says anything."""
+    for key in keys:
+        if value := attributes.get(key):
+            return value
+    return None
+
+
+def provider(attributes: Attributes, *keys: str) -> str | None:
+    """Return the provider as the conventions spell it, in lower case.
+
+    Example:
+        >>> provider({"gen_ai.system": "OpenAI"}, "gen_ai.provider.name", "gen_ai.system")
+        'openai'
+    """
+    name = text(attributes, *keys)
+    return name and name.lower()
+
+
+def integer(attributes: Attributes, *keys: str) -> int | None:
+    """Return the first of these attributes that holds a whole number."""
+    for key in keys:
+        said = attributes.get(key)
+        if said and len(said) < LONGEST_COUNT and (count := _whole(said)) is not None:
+            return count
+    return None
+
+
+@lru_cache(maxsize=4096)
+def _whole(text: str) -> int | None:
+    """Return a text's whole number, if it is one; the same few counts come again and again."""
+    value = json_text.parse(text)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return int(value) if is_count(value) else None
+
+
+def is_count(value: object) -> bool:
+    """Tell whether a value is a whole number that a column can hold."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
+
+
+def array(attributes: Attributes, key: str) -> list[Any] | None:
+    """Return an attribute that is a non-empty array, else None."""
+    text = attributes.get(key)
+    value = json_text.parse(text) if text else None
+    return value if isinstance(value, list) and value else None
+
+
+def token_ids(value: object) -> list[int] | None:
+    """Return a non-empty list of token ids, or None if the value is anything else."""
+    if not isinstance(value, list) or not value:
+        return None
+    return value if all(is_count(one) and 0 <= one < LARGEST_TOKEN for one in value) else None
+
+
+def logprobs(value: object) -> list[float] | None:
+    """Return a non-empty list of log probabilities, or None if the value is anything else."""
+    if not isinstance(value, list) or not value:
+        return None
+    known = [float(one) for one in value if isinstance(one, int | float)]
+    return known if len(known) == len(value) else None
+
+
+def nested(attributes: Attributes, prefix: str) -> Any:
+    """Rebuild what was flattened under a prefix; numbered keys become lists, gaps closed.
+
+    Example:
+        >>> nested({"p.0.role": "user", "p.7.role": "tool"}, "p.")
+        [{'role': 'user'}, {'role': 'tool'}]
+    """
+    tree: dict[str, Any] = {}
+    for key, value in attributes.items():
+        if key.startswith(prefix):
+            _insert(tree, key.removeprefix(prefix).split("."), value)
+    return _listed(tree)
+
+
+def _insert(tree: dict[str, Any], path: list[str], value: str) -> None:
+    *branches, leaf = path
+    for branch in branches:
+        below = tree.setdefault(branch, {})
+        if not isinstance(below, dict):
+            return
+        tree = below
+    tree.setdefault(leaf, value)
+
+
+def _listed(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if node and all(key.isdecimal() for key in node):
+        return [_listed(node[key]) for key in sorted(node, key=int)]
+    return {key: _listed(below) for key, below in node.items()}
+
+
+def conversation_id(attributes: Attributes) -> str | None:
+    """Return the conversation that a span or event says it belongs to."""
+    if _CONVERSATION.isdisjoint(attributes):
+        return None
+    return text(attributes, *CONVERSATION_KEYS)
+
+
+def failed(span: Span) -> bool:
+    """Tell whether the span ended in an error. A recorded exception alone is none."""
+    return span.status_code.endswith("ERROR")
+
+
+def error(span: Span) -> tuple[str | None, str | None]:
+    """Return the type and message of the error that a span ended in, if it did."""
+    if not failed(span):
+        return None, None
+    last: Attributes = next(
+        (event.attributes for event in reversed(span.events) if event.name == "exception"), {}
+    )
+    kind = text(span.attributes, "error.type") or text(last, "exception.type") or "_OTHER"
+    # An exception's class alone: some name its module too, which another version moves.
+    name = kind.rpartition(".")[2]
+    kind = name if name[:1].isupper() else kind
+    return kind, span.status_message or text(last, "exception.message")
+
+
+def llm_call(span: Span, dialect: str) -> LlmCall:
+    """Return what a model call's span says in every dialect: place, time, error, our own names."""
+    kind, message = error(span)
+    attributes = span.attributes
+    call = LlmCall(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_span_id=span.parent_span_id,
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        dialect=dialect,
+        service_name=text(span.resource, "service.name"),
+        agent_name=text(attributes, "gen_ai.agent.name", "agent.name"),
+        conversation_id=conversation_id(attributes),
+        error_type=kind,
+        error_message=message,
+        content="truncated" if names.TRUNCATED in attributes else "absent",
+    )
+    if names.PROMPT_TOKEN_IDS in attributes:
+        call.prompt_token_ids = token_ids(array(attributes, names.PROMPT_TOKEN_IDS))
+    if names.COMPLETION_TOKEN_IDS in attributes:
+        call.completion_token_ids = token_ids(array(attributes, names.COMPLETION_TOKEN_IDS))
+    if names.COMPLETION_LOGPROBS in attributes:
+        call.completion_logprobs = logprobs(array(attributes, names.COMPLETION_LOGPROBS))
+    return call
+
+
+def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
+    """Return the run of an agent, workflow or handoff that a span records."""
+    return AgentRun(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        name=name,
+        kind=kind,
+        parent_span_id=span.parent_span_id,
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        conversation_id=conversation_id(span.attributes),
+    )
+
+
+def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
+    """Return the execution of a tool that a span records, with what the dialect says of it."""
+    return ToolCall(
+        name=name,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        error_type=error(span)[0],
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        **said,
+    )
+
+
+def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall:
+    """Settle what follows from the rest: the finish reason, and how much of the content is there.
+
+    Args:
+        call: A call whose messages are set.
+        sources: The texts that its messages were read from.
+        cut: Whether one of those is known to have been cut.
+    """
+    outputs = call.output_messages or []
+    if call.input_tokens == 0:  # a model always reads something: nothing was counted
+        for name in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
+            setattr(call, name, getattr(call, name) or None)
+    if call.finish_reason is None:
+        said = (message["finish_reason"] for message in outputs if "finish_reason" in message)
+        call.finish_reason = next(said, None)
+    if call.finish_reason == "stop" and asks_for_tools(call):
+        call.finish_reason = "tool_calls"
+    call.error_type = call.error_type or ("_OTHER" if call.finish_reason == "error" else None)
+    if call.error_type and not outputs:
+        call.finish_reason = "error"
+    cut = cut or call.content == "truncated"
+    call.content = _content(call, cut or (bool(sources) and any(map(json_text.is_cut, sources))))
+    return call
+
+
+def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
+    if not call.input_messages and not call.output_messages:
+        return "truncated" if cut else "absent"
+    if any(map(_left_out, call.input_messages or ())) or any(
+        map(_left_out, call.output_messages or ())
+    ):
+        return "redacted"
+    answered = call.output_messages or call.error_type or call.operation == "embeddings"
+    return "truncated" if cut or not call.input_messages or not answered else "full"
+
+
+def _left_out(message: Message) -> bool:
+    """Tell whether a message is only an outline: its text or arguments were not recorded."""
+    parts = message["parts"]
+    if not parts:
+        return bool(message["role"] != "assistant")
+    return False in [_CARRIED.get(part["type"], "type") in part for part in parts]
+
+
+def is_gemini(call: LlmCall) -> bool:
+    """Tell whether a call is to Gemini, whose `stop` includes tool calls and which needs no ids."""
+    named = (call.provider or "").startswith(("gemini", "google", "vertex_ai", "gcp."))
+    return named or call.operation == "generate_content"
+
+
+def asks_for_tools(call: LlmCall) -> bool:
+    """Tell whether the call's output holds a tool call."""
+    for output in call.output_messages or ():
+        for part in output["parts"]:
+            if part["type"] == "tool_call":
+                return True
+    return False
+
+
+_CARRIED = {"tool_call": "arguments", "tool_call_response": "response"}
+"""What a part of a kind is about; every part has its type."""
+
+
+def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
+    """Return tool definitions in the conventions' form: type, name, description, parameters."""
+    tools = [
+        _flat_tool(tool)
+        for definition in definitions
+        if isinstance(definition, Mapping)
+        for tool in _declared(definition)
+    ]
+    return tools or None
+
+
+def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tools of one definition: Gemini's holds several."""
+    declared = definition.get("function_declarations", definition.get("functionDeclarations"))
+    if not isinstance(declared, list):
+        return [definition]
+    return [tool for tool in declared if isinstance(tool, Mapping)]
+
+
+def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    inside = (tool.get(key) for key in ("function", "toolSpec"))
+    body = next((value for value in inside if isinstance(value, Mapping)), tool)
+    flat = {"type": "function", "name": body.get("name"), "description": body.get("description")}
+    for key in SCHEMAS:
+        if body.get(key):
+            flat["parameters"] = _schema(body[key])
+            break
+    return {key: value for key, value in flat.items() if value is not None}
+
+
+def _schema(value: Any) -> Any:
+    """Return a JSON schema, whether it came as text, wrapped by Bedrock, or as it is."""
+    value = json_text.parse(value) if isinstance(value, str) else value
+    value = value.get("json", value) if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping) or "properties" not in value:
+        return value
+    return {"type": "object", **{key: said for key, said in value.items() if said is not None}}
+
+
+def is_a_call(value: object) -> bool:
+    """Tell whether a value is what a decorator keeps of a function's call: args and kwargs."""
+    if not isinstance(value, Mapping) or value.keys() != {"args", "kwargs"}:
+        return False
+    return isinstance(value["args"] or [], list) and isinstance(value["kwargs"], Mapping)
+
+
+def named_arguments(value: Any, first: str | None = None) -> Any:
+    """Return a decorated function's arguments, if all have names; the first may be given one."""
+    if not is_a_call(value) or (value["args"] and not first):
+        return value
+    return {**({first: value["args"][0]} if value["args"] else {}), **value["kwargs"]}
+
+
+def plain_result(result: Any) -> Any:
+    """Return a tool's own result out of the record that LlamaIndex makes of its run."""
+    inner = result.get("tool_output", result) if isinstance(result, Mapping) else result
+    return inner.get("raw_output", inner) if isinstance(inner, Mapping) else inner
+
+
+def tool_message(result: Any) -> Mapping[str, Any]:
+    """Return the tool message of LangChain's that a result is, in whatever it was serialised."""
+    for key in ("output", "data", "kwargs"):
+        inner = result.get(key) if isinstance(result, Mapping) else None
+        result = inner if isinstance(inner, Mapping | str) else result
+    if isinstance(result, str) and (found := SPELLED.fullmatch(result)):
+        return {"content": json_text.parse_literal(found["quoted"]), "tool_call_id": found["id"]}
+    return result if isinstance(result, Mapping) and "tool_call_id" in result else {}

@@ -1,0 +1,175 @@
+"""Rewards and arms: what was judged, and which configuration was in force.
+
+Both travel as OpenTelemetry's own events, `gen_ai.evaluation.result` and
+`feature_flag.evaluation`, on a span or as log records.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
+from otel_lightning.collector.derive.text.json_text import parse
+from otel_lightning.instrumentation import attributes as names
+
+EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
+ANNOTATION = "agentlightning.annotation"
+AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
+UNNAMED = "primary"
+"""What a reward without a name is called: agentlightning's word."""
+ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
+
+
+class Carried(NamedTuple):
+    """An event with the place that carried it: a span's event and a log record look the same."""
+
+    name: str
+    time_ns: int | None
+    attributes: Attributes
+    resource: Attributes
+    trace_id: str | None
+    span_id: str | None
+    source: str
+
+
+def of_span(span: Span) -> Iterator[Reward | Arm]:
+    """Yield the rewards and arms that a span carries: its events, or what an annotation says."""
+    for event in span.events:
+        if event.name in EVENTS:
+            place = span.resource, span.trace_id, span.span_id, "span"
+            yield from _said(Carried(event.name, event.time_ns, event.attributes, *place))
+    if span.name == ANNOTATION:
+        yield from _annotated(span)
+    elif not span.attributes.keys().isdisjoint(AGENTOPS_OUTPUTS):
+        yield from _returned(span)
+
+
+def of_log(log: Log) -> Iterator[Reward | Arm]:
+    """Yield the reward or arm that a log record is, if it is one."""
+    if log.event_name in EVENTS:
+        source = "feedback" if names.FEEDBACK_ID in log.attributes else "log"
+        place = log.resource, log.trace_id or "", log.span_id or "", source
+        yield from _said(Carried(log.event_name or "", log.time_ns, log.attributes, *place))
+
+
+def _said(event: Carried) -> Iterator[Reward | Arm]:
+    row = _reward(event) if event.name == names.EVALUATION_RESULT else _arm(event)
+    if row is not None:
+        yield row
+
+
+def _reward(event: Carried) -> Reward:
+    said = event.attributes
+    return Reward(
+        reward_id=_reward_id(event),
+        name=reading.text(said, names.EVALUATION_NAME) or UNNAMED,
+        value=number(said, names.EVALUATION_SCORE_VALUE),
+        label=reading.text(said, names.EVALUATION_SCORE_LABEL),
+        explanation=reading.text(said, names.EVALUATION_EXPLANATION),
+        trace_id=event.trace_id or None,
+        span_id=event.span_id or None,
+        response_id=reading.text(said, names.RESPONSE_ID),
+        rollout_id=_stated_rollout(event),
+        task_id=reading.text(said, names.TASK_ID) or reading.text(event.resource, names.TASK_ID),
+        source=event.source,
+        time_ns=event.time_ns,
+    )
+
+
+def _reward_id(event: Carried) -> str:
+    if own := event.attributes.get(names.FEEDBACK_ID):
+        return _identity(names.FEEDBACK_ID, event.trace_id or None, own)
+    said = sorted(event.attributes.items())
+    return _identity(event.trace_id, event.span_id, event.time_ns, said)
+
+
+def _annotated(span: Span) -> Iterator[Reward]:
+    """Yield the rewards of an annotation span. They judge what it links to, else the rollout."""
+    attributes = span.attributes
+    links = {
+        link.get("key_match"): link.get("value_match")
+        for link in reading.nested(attributes, "agentlightning.link.")
+    }
+    for position, item in enumerate(_dimensions(attributes)):
+        yield Reward(
+            reward_id=_identity(span.trace_id, span.span_id, "agentlightning.reward.", position),
+            name=item.get("name") or UNNAMED,
+            value=number(item, "value"),
+            trace_id=links.get("trace_id") or span.trace_id,
+            span_id=links.get("span_id"),
+            response_id=links.get(names.RESPONSE_ID),
+            rollout_id=reading.text(attributes, *ROLLOUT_IDS)
+            or reading.text(span.resource, *ROLLOUT_IDS),
+            task_id=reading.text(span.resource, names.TASK_ID),
+            source="agentlightning",
+            time_ns=span.start_ns,
+        )
+
+
+def _dimensions(attributes: Attributes) -> list[Attributes]:
+    """Return the rewards of Agent Lightning 0.3, else the one of 0.2."""
+    listed: list[Attributes] = reading.nested(attributes, "agentlightning.reward.")
+    return listed or ([{"value": attributes["reward"]}] if "reward" in attributes else [])
+
+
+def _returned(span: Span) -> Iterator[Reward]:
+    """Yield the reward that a function under AgentOps' `@reward` returned."""
+    said = parse(reading.text(span.attributes, *AGENTOPS_OUTPUTS))
+    if isinstance(said, dict) and said.get("type") == "reward":
+        yield Reward(
+            reward_id=_identity(span.trace_id, span.span_id, "agentops"),
+            name=UNNAMED,
+            value=number({"value": json.dumps(said.get("value"))}, "value"),
+            trace_id=span.trace_id,
+            rollout_id=reading.text(span.resource, *ROLLOUT_IDS),
+            source="agentops",
+            time_ns=span.end_ns,
+        )
+
+
+def distinct(arms: Iterable[Arm]) -> list[Arm]:
+    """Return the choices, each once, in an order that delivery does not change."""
+    unique = {(arm.trace_id, arm.span_id, arm.key, arm.arm, arm.time_ns): arm for arm in arms}
+    return [unique[key] for key in sorted(unique, key=str)]
+
+
+def _arm(event: Carried) -> Arm | None:
+    said = event.attributes
+    key = reading.text(said, names.FEATURE_FLAG_KEY)
+    variant = reading.text(said, names.FEATURE_FLAG_VARIANT)
+    if key is None or variant is None:
+        return None
+    return Arm(
+        trace_id=event.trace_id or None,
+        span_id=event.span_id or None,
+        key=key,
+        arm=variant,
+        propensity=number(said, names.PROPENSITY),
+        policy_version=reading.text(said, names.POLICY_VERSION),
+        time_ns=event.time_ns,
+        rollout_id=_stated_rollout(event),
+    )
+
+
+def _stated_rollout(event: Carried) -> str | None:
+    own = reading.text(event.attributes, names.ROLLOUT_ID)
+    conversation = reading.conversation_id(event.attributes)
+    return own or conversation or reading.text(event.resource, *ROLLOUT_IDS)
+
+
+def number(attributes: Attributes, key: str) -> float | None:
+    """Return an attribute that is a number, else None."""
+    value = parse(attributes.get(key))
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _identity(*carrier: object) -> str:
+    """Return the same id however often and in whatever order the same thing is delivered."""
+    return hashlib.sha256(json.dumps(carrier, default=str).encode()).hexdigest()[:32]
+
+
+def in_time(reward: Reward) -> tuple[int, str]:
+    """Return the sort key of judgements: the last one counts."""
+    return reward.time_ns or 0, reward.reward_id

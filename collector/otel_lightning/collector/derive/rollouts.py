@@ -1,0 +1,278 @@
+"""Which calls belong to one rollout, and in which order.
+
+Identity is the first that is there: a rollout id on the span, else on its resource; a conversation
+id; message containment (a call whose input begins with an earlier call's input and output continues
+it); the trace. The calls of one trace without an id of their own stay together.
+"""
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, ToolCall
+from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, inherited, place_of
+from otel_lightning.collector.derive.text.histories import History
+from otel_lightning.instrumentation.attributes import ROLLOUT_ID
+
+RESOURCE_IDS = (ROLLOUT_ID, "agentlightning.rollout_id")
+
+
+def explicit_id(attributes: Attributes, resource: Attributes) -> str | None:
+    """Return the rollout id that a span, else its resource, states."""
+    return attributes.get(ROLLOUT_ID) or reading.text(resource, *RESOURCE_IDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """The id of each span: its own, its nearest ancestor's, or the only one of its trace."""
+
+    by_trace: Mapping[str, str]
+    """Of the traces whose spans state only one."""
+    by_span: Mapping[Place, str]
+    """Of the spans of other traces."""
+    traces: Collection[str]
+    """All traces of which any span states one."""
+
+    def of(self, place: Place) -> str | None:
+        """Return the id of a span, if one is stated."""
+        return self.by_trace.get(place[0]) or self.by_span.get(place)
+
+
+def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> Stated:
+    """Find the id of each span.
+
+    Args:
+        nodes: All spans of the traces.
+        own: The ids that spans state themselves.
+    """
+    in_trace: dict[str, set[str]] = defaultdict(set)
+    for (trace_id, _), stated in own.items():
+        in_trace[trace_id].add(stated)
+    alone = {trace_id: next(iter(ids)) for trace_id, ids in in_trace.items() if len(ids) == 1}
+    several = {place: stated for place, stated in own.items() if place[0] not in alone}
+    return Stated(alone, inherited(nodes, several), in_trace.keys())
+
+
+@dataclass(slots=True)
+class _Ended:
+    """The calls that ended so far, to be found by the history they left."""
+
+    waiting: dict[tuple[str, str], list[LlmCall]] = field(default_factory=lambda: defaultdict(list))
+    latest: dict[tuple[str, str], LlmCall] = field(default_factory=dict)
+    by_response: dict[str, LlmCall] = field(default_factory=dict)
+    continued: set[Place] = field(default_factory=set)
+
+    def add(self, call: LlmCall, ends: Iterable[str], scopes: Iterable[str]) -> None:
+        for scope in scopes:
+            for end in ends:
+                self.waiting[end, scope].append(call)
+                self.latest[end, scope] = call
+        if call.response_id:
+            self.by_response[call.response_id] = call
+
+    def find(self, begins: Iterable[str], scopes: Iterable[str]) -> LlmCall | None:
+        """Return the call to continue: the longest history, the closest scope, the most recent."""
+        keys = [[(begin, scope) for scope in scopes] for begin in begins]
+        for key in (key for group in reversed(keys) for key in group):
+            open_calls = self.waiting.get(key, [])
+            while open_calls and place_of(open_calls[-1]) in self.continued:
+                open_calls.pop()
+            if open_calls:
+                return open_calls[-1]
+        flat = (key for group in reversed(keys) for key in group)
+        return next((self.latest[key] for key in flat if key in self.latest), None)
+
+
+def continuations(
+    calls: Sequence[LlmCall], nodes: Nodes, pasts: Mapping[Place, History]
+) -> Iterator[tuple[LlmCall, LlmCall]]:
+    """Yield each call that continues an earlier one, with that one.
+
+    The earlier call must have ended before the later started, in the same service. Time is swept
+    once, so the cost grows with the number of messages and not with that of pairs.
+    """
+    ended = _Ended()
+    if not any(pasts[place_of(call)].begins or _previous_response(call) for call in calls):
+        return
+    scopes_of = {place_of(call): _scopes(call, nodes.get(place_of(call))) for call in calls}
+    for _, starts, call, past in _moments(calls, pasts):
+        scopes = scopes_of[place_of(call)]
+        if not starts:
+            ended.add(call, past.ends, scopes)
+            continue
+        earlier = ended.by_response.get(_previous_response(call) or "") or ended.find(
+            past.begins, scopes
+        )
+        if earlier is not None:
+            ended.continued.add(place_of(earlier))
+            yield call, earlier
+
+
+def _previous_response(call: LlmCall) -> str | None:
+    stated = call.request_params.get("previous_response_id")
+    return str(stated) if stated else None
+
+
+def _moments(
+    calls: Iterable[LlmCall], pasts: Mapping[Place, History]
+) -> list[tuple[int, bool, LlmCall, History]]:
+    """Return the ends and starts of calls in time order; at one moment ends come first."""
+    moments = []
+    for call in sorted(calls, key=order):
+        past = pasts[place_of(call)]
+        if call.start_ns is not None:
+            moments.append((call.start_ns, True, call, past))
+        if call.end_ns is not None:
+            moments.append((call.end_ns, False, call, past))
+    return sorted(moments, key=lambda moment: moment[:2])
+
+
+def order(call: LlmCall) -> tuple[int, int, str, str]:
+    """Return the sort key of calls in a rollout: by time, then by id."""
+    return call.start_ns or 0, call.end_ns or 0, call.trace_id, call.span_id
+
+
+def _scopes(call: LlmCall, node: Node | None) -> list[str]:
+    """Return where to look for the call that this one continues, the closest first."""
+    resource = node.resource if node else {}
+    process = [resource.get(key, "") for key in ("service.instance.id", "host.name", "process.pid")]
+    service = call.service_name or ""
+    return [f"trace {call.trace_id}", f"process {service} {process}", f"service {service}"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The rollout of every span and trace of a closed set."""
+
+    named: Stated
+    """By rollout ids."""
+    talks: Stated
+    """By conversation ids."""
+    by_trace: Mapping[str, str]
+
+    def of(self, trace_id: str, span_id: str | None) -> str:
+        """Return the rollout that a span, or any part of a trace, belongs to."""
+        stated = self.stated((trace_id, span_id or ""))
+        return stated or self.by_trace.get(trace_id, trace_id)
+
+    def states(self, trace_id: str) -> bool:
+        """Tell whether any span of a trace states its rollout or conversation."""
+        return trace_id in self.named.traces or trace_id in self.talks.traces
+
+    def stated(self, place: Place) -> str | None:
+        """Return the rollout id, else the conversation id, that is stated for a span."""
+        return self.named.of(place) or self.talks.of(place)
+
+
+def assign(
+    nodes: Nodes,
+    calls: Iterable[LlmCall],
+    pasts: Mapping[Place, History],
+    askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
+) -> Rollouts:
+    """Find the rollout of every span, given the model calls that the spans record.
+
+    Args:
+        nodes: All spans of a closed set of traces: none is tied to a trace outside.
+        calls: Their model calls, duplicates merged.
+        pasts: The histories of those calls.
+        askers: What shows that a tool ran apart from the call that asked, with all that may have.
+
+    Returns:
+        The assignment. A rollout found by containment is named by its first call's trace.
+    """
+    talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
+    named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
+    found = Rollouts(stated_ids(nodes, named), stated_ids(nodes, talks), {})
+    ordered = sorted(calls, key=order)
+    groups = _Groups()
+    copies = _traces_of({one for call in ordered for one in call.merged_span_ids}, nodes)
+    for call in ordered:
+        groups.add(call.trace_id)
+        for trace_id in sorted({t for one in call.merged_span_ids for t in copies[one]}):
+            groups.join(call.trace_id, trace_id)
+    for later, earlier in continuations(ordered, nodes, pasts):
+        _tie(groups, found, later, earlier)
+    for shown, asker in _decided(askers, ordered, groups):
+        _tie(groups, found, shown, asker)
+    return replace(found, by_trace=groups.names())
+
+
+def _traces_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[str]]:
+    """Return the traces that hold each of these spans."""
+    found: dict[str, list[str]] = {span_id: [] for span_id in span_ids}
+    for trace_id, span_id in nodes if found else ():
+        if span_id in found:
+            found[span_id].append(trace_id)
+    return found
+
+
+def _decided(
+    askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]],
+    calls: Iterable[LlmCall],
+    groups: "_Groups",
+) -> list[tuple[ToolCall | LlmCall, LlmCall]]:
+    """Return which call asked, where only one rollout had asked and not gone on since."""
+    shown_to_ask = list(askers)
+    starts: dict[str, list[int]] = defaultdict(list)
+    for call in calls if shown_to_ask else ():
+        starts[groups.root(call.trace_id)].append(call.start_ns or 0)
+    found = []
+    for shown, asked in shown_to_ask:
+        waiting = {}
+        for call in asked:
+            root = groups.root(call.trace_id)
+            after = bisect_left(starts[root], call.end_ns or 0)
+            if all(start >= (shown.start_ns or 0) for start in starts[root][after : after + 1]):
+                waiting[root] = call
+        if len(waiting) == 1:
+            found += [(shown, call) for call in waiting.values()]
+    return found
+
+
+def _tie(groups: "_Groups", found: Rollouts, later: LlmCall | ToolCall, earlier: LlmCall) -> None:
+    trace_id = later.trace_id or ""
+    ids = found.stated((trace_id, later.span_id or "")), found.stated(place_of(earlier))
+    if ids == (None, None):
+        groups.join(earlier.trace_id, trace_id)
+    elif ids[0] is None:
+        groups.name(trace_id, str(ids[1]))
+    elif ids[1] is None:
+        groups.name(earlier.trace_id, ids[0])
+
+
+class _Groups:
+    """Traces tied into rollouts: a union-find whose root is the trace seen first."""
+
+    def __init__(self) -> None:
+        self._up: dict[str, str] = {}
+        self._rank: dict[str, int] = {}
+        self._named: dict[str, str] = {}
+
+    def add(self, trace_id: str) -> None:
+        self._rank.setdefault(trace_id, len(self._rank))
+        self._up.setdefault(trace_id, trace_id)
+
+    def root(self, trace_id: str) -> str:
+        self.add(trace_id)
+        while self._up[trace_id] != trace_id:
+            self._up[trace_id] = self._up[self._up[trace_id]]
+            trace_id = self._up[trace_id]
+        return trace_id
+
+    def join(self, one: str, other: str) -> None:
+        first, second = sorted((self.root(one), self.root(other)), key=self._rank.__getitem__)
+        self._up[second] = first
+
+    def name(self, trace_id: str, rollout_id: str) -> None:
+        """Record that a trace continues, or is continued by, a rollout with a stated id."""
+        self._named.setdefault(trace_id, rollout_id)
+
+    def names(self) -> dict[str, str]:
+        """Return the rollout of each trace: the id stated first in its group, else the root."""
+        by_root: dict[str, str] = {}
+        for trace_id, rollout_id in self._named.items():
+            by_root.setdefault(self.root(trace_id), rollout_id)
+        return {trace: by_root.get(self.root(trace), self.root(trace)) for trace in self._up}

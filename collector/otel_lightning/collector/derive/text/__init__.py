@@ -1,0 +1,1 @@
+"""Messages, payloads and JSON text of model calls, in one form for all dialects."""

@@ -1,0 +1,413 @@
+"""Messages of any provider or instrumentation, in the form of OpenTelemetry's GenAI conventions.
+
+A message is `{"role", "parts"}`; a part is text, reasoning, a tool call, a tool call's response, or
+media. Nothing is guessed: what a message does not say is left out, and JSON that was cut is not
+repaired.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from otel_lightning.collector.derive.rows import Message
+from otel_lightning.collector.derive.text import repeated
+from otel_lightning.collector.derive.text.json_text import QUOTED, is_cut, parse, parse_literal
+
+Part = dict[str, Any]
+
+ELIDED = "<elided>"
+"""What Google ADK's logs say where content is not to be recorded."""
+SPELLED = re.compile(
+    rf"(?s)(\w+\()?(\w+=\w+,? )*(content=)?\[?Text(Block|Content)\(type='text', text={QUOTED}"
+    r"((?!Block\(|Content\().)*"
+)
+"""How Python spells a tool's result that is one block of text: MCP's, AgentScope's."""
+ROLES = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "tool-response": "user",
+    "assistant": "assistant",
+    "ai": "assistant",
+    "model": "assistant",
+    "tool-call": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+FINISH_REASONS = {
+    **dict.fromkeys(("stop", "end_turn", "completed", "complete", "stop_sequence"), "stop"),
+    **dict.fromkeys(("tool_calls", "tool_call", "tool_use"), "tool_calls"),
+    **dict.fromkeys(("function_calls", "function_call"), "tool_calls"),
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
+    **dict.fromkeys(
+        ("content_filter", "safety", "refusal", "guardrail_intervened"), "content_filter"
+    ),
+    **dict.fromkeys(("error", "failed"), "error"),
+}
+
+
+def finish_reason(raw: object) -> str | None:
+    """Return the canonical finish reason, or None where it is unknown.
+
+    Example:
+        >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("end_turn"), finish_reason("")
+        ('tool_calls', 'stop', None)
+    """
+    return _finish_reason(str(raw)) if raw else None
+
+
+@lru_cache(maxsize=256)
+def _finish_reason(raw: str) -> str | None:
+    return FINISH_REASONS.get(raw.rpartition(".")[2].lower().replace("-", "_"))
+
+
+def text_part(content: object) -> Part | None:
+    """Return a text part, or None where the text was left out."""
+    left_out = content is None or content == ELIDED
+    return None if left_out else {"type": "text", "content": str(content)}
+
+
+def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
+    """Return a tool call; text arguments are parsed, and kept as the model wrote them.
+
+    Example:
+        >>> tool_call_part("call_1", "add", '{"a": 2}')["arguments"]
+        {'a': 2}
+    """
+    if isinstance(name, str) and name.startswith("'"):  # a layer's repr() of both texts
+        name, arguments = parse_literal(name), parse_literal(str(arguments))
+    part: Part = {"type": "tool_call", "id": _name(call_id), "name": _name(name)}
+    if isinstance(arguments, str):
+        return {**part, "arguments": parse(arguments), "arguments_raw": arguments}
+    return part if arguments is None else {**part, "arguments": arguments}
+
+
+def response_part(call_id: object, response: Any) -> Part:
+    """Return a tool call's response; a list of text blocks becomes their text."""
+    part: Part = {"type": "tool_call_response", "id": _name(call_id)}
+    said = plain(response)
+    return part if said is None else {**part, "response": said}
+
+
+def _name(value: object) -> str | None:
+    return None if value is None or value == "" else str(value)
+
+
+def conversation(values: Iterable[Any]) -> list[Message]:
+    """Return the canonical messages of a history, in order.
+
+    Each tool response is a message of its own, and neighbouring assistant messages that hold only
+    tool calls are one turn: some layers write each parallel call as its own message.
+    """
+    turns: list[Message] = []
+    asking = False
+    for value in values:
+        if (known := repeated.known(value)) is not None:
+            turns.append(known)
+            asking = False
+            continue
+        for message in read_message(value):
+            was_asking, asking = asking, _only_calls(message)
+            if asking and was_asking:
+                turns[-1]["parts"] += message["parts"]
+            else:
+                turns.append(message)
+    return [repeated.one_copy(turn) for turn in turns] if len(turns) > 1 else turns
+
+
+def one_turn(values: Iterable[Any]) -> list[Message]:
+    """Return the messages of one model turn as the one assistant message that they are."""
+    messages = [message for value in values for message in read_message(value)]
+    if not messages:
+        return []
+    parts = [part for message in messages for part in message["parts"]]
+    reasons = [message["finish_reason"] for message in messages if "finish_reason" in message]
+    return [choice(parts, reasons[-1] if reasons else None)]
+
+
+def choice(parts: list[Part], reason: object = None) -> Message:
+    """Return one output message. A turn that asks for tools did not simply stop."""
+    ended = finish_reason(reason)
+    if ended == "stop" and "tool_call" in [part["type"] for part in parts]:
+        ended = "tool_calls"
+    message: Message = {"role": "assistant", "parts": parts}
+    if ended:
+        message["finish_reason"] = ended
+    return message
+
+
+def with_system(instructions: list[Part], messages: list[Message]) -> list[Message]:
+    """Put the system instructions first, unless the messages already start with them."""
+    head: Message = {"role": "system", "parts": instructions}
+    if not instructions or (messages and messages[0] == head):
+        return messages
+    return [head, *messages]
+
+
+def system_parts(text: str | None) -> list[Part]:
+    """Return the parts of system instructions: JSON parts, or the bare text."""
+    if text is None or is_cut(text):
+        return []
+    value = parse(text)
+    return _parts(value if isinstance(value, list) else text)
+
+
+def read_message(value: Any) -> list[Message]:
+    """Return the canonical messages of one message of any form; tool results are split."""
+    if isinstance(value, str):
+        return [{"role": "user", "parts": _parts(value)}]
+    if not isinstance(value, Mapping):
+        return []
+    if _is_canonical(value):
+        return [_finished(value)]
+    item = _ITEMS.get(str(value.get("type")))
+    if item is not None:
+        return [item(value)]
+    return _split(_read_mapping(_unwrapped(value)))
+
+
+def _is_canonical(value: Mapping[str, Any]) -> bool:
+    """Tell whether a message is plain text in the form that we give: most are."""
+    if len(value) - ("finish_reason" in value) != 2 or value.get("role") not in _PLAIN_ROLES:  # noqa: PLR2004 - role, parts
+        return False
+    parts = value.get("parts")
+    return isinstance(parts, list) and all(map(_is_plain_text, parts))
+
+
+def _finished(value: Mapping[str, Any]) -> Message:
+    message = {"role": value["role"], "parts": value["parts"]}
+    if reason := finish_reason(value.get("finish_reason")):
+        message["finish_reason"] = reason
+    return message
+
+
+def _is_plain_text(part: Any) -> bool:
+    if not isinstance(part, dict) or part.keys() != _PLAIN_PART or part["type"] != "text":
+        return False
+    text = part["content"]
+    return isinstance(text, str) and text[:10] not in {"", BLOCKS} and '"function_call"' not in text
+
+
+def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the inside of a message that LangChain serialised, or of a provider's choice."""
+    for key in ("kwargs", "data"):
+        if isinstance(value.get(key), Mapping) and ("lc" in value or "type" in value):
+            path = value.get("id")  # its class's: all that JavaScript's says of what it is
+            kind = str(path[-1]) if isinstance(path, list) and path else ""
+            return {"type": kind.partition("Message")[0].lower(), **value[key]}
+    if "role" not in value and isinstance(value.get("message"), Mapping):
+        return {**value["message"], "finish_reason": value.get("finish_reason")}
+    return value
+
+
+def _read_mapping(value: Mapping[str, Any]) -> Message:
+    role = ROLES.get(str(value.get("role") or value.get("type")), "user")
+    named = "additional_kwargs" in value and str(value.get("role", "user")) not in ROLES  # a tool's
+    role = "tool" if role == "user" and (named or value.get("tool_call_id")) else role
+    body = value.get("parts", value.get("content"))
+    if role == "tool" and not _has_response(body):
+        call_id = value.get("tool_call_id", value.get("id"))
+        return {"role": role, "parts": [response_part(call_id, body)]}
+    parts = [*_reasoning_parts(value), *_parts(body), *_tool_calls(value)]
+    if role == "assistant":
+        parts = [_written_out(part) for part in parts]
+        parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
+    return _finished({**value, "role": role, "parts": _distinct_calls(parts)})
+
+
+def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
+    for key in ("reasoning_content", "reasoning"):
+        if isinstance(value.get(key), str) and value[key]:
+            return [{"type": "reasoning", "content": value[key]}]
+    return []
+
+
+def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
+    return [_read_call(call) for call in value.get("tool_calls") or [] if isinstance(call, Mapping)]
+
+
+def _written_out(part: Part) -> Part:
+    """Return the tool call that a layer wrote as text because it did not know the block."""
+    text = part.get("content")
+    if part["type"] == "text" and isinstance(text, str) and '"function_call"' in text:
+        item = parse(text)
+        if isinstance(item, dict) and item.get("type") == "function_call":
+            return _read_call(item)
+    return part
+
+
+def _distinct_calls(parts: list[Part]) -> list[Part]:
+    """Drop the second spelling of a tool call that a message gives both as content and as call."""
+    seen: dict[str, Part] = {}
+    kept = []
+    for part in parts:
+        call_id = part.get("id") if part["type"] == "tool_call" else None
+        first = part if call_id is None else seen.setdefault(call_id, part)
+        if first is part:
+            kept.append(part)
+        elif first.get("arguments") is None:  # a stream's block of content may lack them
+            first.update(part)
+    return kept
+
+
+def _split(message: Message) -> list[Message]:
+    responses = [part for part in message["parts"] if part["type"] == "tool_call_response"]
+    said = [response.get("response") for response in responses]
+    rest = [
+        part
+        for part in message["parts"]
+        if part["type"] != "tool_call_response" and part.get("content", part) not in said
+    ]
+    messages: list[Message] = [{"role": "tool", "parts": [part]} for part in responses]
+    if rest or not responses:
+        messages.append({**message, "parts": rest})
+    return messages
+
+
+def _only_calls(message: Message) -> bool:
+    if message["role"] != "assistant":
+        return False
+    parts = message["parts"]
+    return bool(parts) and all(part["type"] == "tool_call" for part in parts)
+
+
+def _has_response(body: Any) -> bool:
+    return isinstance(body, list) and any(
+        part["type"] == "tool_call_response" for part in _parts(body)
+    )
+
+
+def _parts(body: Any) -> list[Part]:
+    """Return the parts of a message's content: text, a list of blocks, or nothing."""
+    if isinstance(body, list):
+        parts = [part for block in body if (part := _read_part(block)) is not None]
+        text = parts[0].get("content") if len(parts) == 1 else None
+        written = parse(text) if isinstance(text, str) and text.startswith(BLOCKS) else None
+        return _parts(written) if written else parts
+    part = text_part(body)
+    return [] if part is None else [part]
+
+
+def _read_part(block: Any) -> Part | None:
+    if not isinstance(block, Mapping):
+        return text_part(block)
+    kind = str(block.get("type") or _untyped(block))
+    read = _PARTS.get(kind)
+    return read(block) if read else {**block, "type": kind}
+
+
+def _untyped(block: Mapping[str, Any]) -> str:
+    """Return what a block of Gemini's or Bedrock's is: by its key, as all others may be null."""
+    return next((key for key in _UNTYPED if block.get(key) not in (None, False)), "unknown")
+
+
+def _read_text(block: Mapping[str, Any]) -> Part | None:
+    return text_part(block.get("content", block.get("text")))
+
+
+def _read_reasoning(block: Mapping[str, Any]) -> Part | None:
+    given = (block.get(key) for key in ("content", "thinking", "text", "summary"))
+    content = next((value for value in given if value), None)
+    blocks = parse(content) if isinstance(content, str) else content
+    content = plain(blocks) if isinstance(blocks, list) else content
+    return {"type": "reasoning", "content": content} if content else None
+
+
+def _read_call(block: Mapping[str, Any]) -> Part:
+    function = _inside(block, "function", "function_call", "functionCall", "toolRequest", "toolUse")
+    arguments = next(
+        (function[key] for key in ("arguments", "input", "args") if key in function), None
+    )
+    # A Responses item has its own id (fc_…) beside the call's, which is what the response names.
+    call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
+    call_id = call_id or function.get("id") or function.get("ref") or function.get("toolUseId")
+    name = function.get("name") or block.get("toolName")
+    return tool_call_part(call_id, name, arguments)
+
+
+def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """Return what a block holds under the first of these keys, or the block itself."""
+    return next((block[key] for key in keys if isinstance(block.get(key), Mapping)), block)
+
+
+def _read_response(block: Mapping[str, Any]) -> Part:
+    block = _inside(block, "function_response", "functionResponse", "toolResponse", "toolResult")
+    keys = ("tool_use_id", "call_id", "toolCallId", "id", "ref", "toolUseId")
+    call_id = next((block[key] for key in keys if block.get(key)), None)
+    values = ("response", "result", "output", "content")
+    return response_part(call_id, next((block[key] for key in values if key in block), None))
+
+
+def _read_image(block: Mapping[str, Any]) -> Part:
+    source = block.get("image_url", block.get("source", block.get("image")))
+    url = source.get("url", source.get("data")) if isinstance(source, Mapping) else source
+    head, comma, data = str(url).partition(";base64,")
+    if not comma:
+        return {"type": "uri", "modality": "image", "uri": url}
+    mime_type = head.removeprefix("data:")
+    return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": data}
+
+
+def plain(value: Any) -> Any:
+    """Return the text of a list of text blocks or of a wrapped text; any other value as it is."""
+    if isinstance(value, Mapping) and set(value) == {"type", "value"}:
+        return value["value"]
+    if isinstance(value, str):
+        return _spelled_text(value) if "Text" in value[:80] else value
+    if isinstance(value, list) and value and all(map(_is_text_block, value)):
+        return "".join(str(block.get("text", block.get("content", ""))) for block in value)
+    return value
+
+
+def _spelled_text(text: str) -> str:
+    """Return the text of a result, or of each of a list of them, that is `repr()` of a block."""
+    written = parse(text) if text.startswith('["') else [text]
+    found = [SPELLED.fullmatch(str(one)) for one in written or ()]
+    said = [str(parse_literal(one["quoted"])) for one in found if one]
+    return "".join(said) if said and len(said) == len(found) else text
+
+
+def _is_text_block(block: Any) -> bool:
+    return isinstance(block, Mapping) and (set(block) == {"text"} or block.get("type") in _TEXTS)
+
+
+def _call_item(item: Mapping[str, Any]) -> Message:
+    return {"role": "assistant", "parts": [_read_call(item)]}
+
+
+def _response_item(item: Mapping[str, Any]) -> Message:
+    return {"role": "tool", "parts": [_read_response(item)]}
+
+
+def _reasoning_item(item: Mapping[str, Any]) -> Message:
+    part = _read_reasoning(item)
+    return {"role": "assistant", "parts": [part] if part else []}
+
+
+BLOCKS = '[{"type":"'  # how a text begins in which a layer wrote all blocks of a message
+_PLAIN_PART = {"type", "content"}
+_PLAIN_ROLES = ("system", "user", "assistant")
+_TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
+_ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
+    "function_call": _call_item,
+    "function_call_output": _response_item,
+    "reasoning": _reasoning_item,
+}
+_PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    **dict.fromkeys(_TEXTS, _read_text),
+    **dict.fromkeys(("reasoning", "thinking", "thought"), _read_reasoning),
+    **dict.fromkeys(
+        ("tool_call", "tool_use", "tool-call", "function", "function_call"), _read_call
+    ),
+    **dict.fromkeys(
+        ("tool_call_response", "tool_result", "tool-result", "toolResult"), _read_response
+    ),
+    **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
+    **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), _read_call),
+    "input_json_delta": lambda _: None,
+    **dict.fromkeys(("function_response", "functionResponse", "toolResponse"), _read_response),
+}
+_GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
+_UNTYPED = ("thought", "text", "toolUse", "toolResult", "toolRequest", "toolResponse", *_GEMINI)

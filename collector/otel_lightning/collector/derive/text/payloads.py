@@ -1,0 +1,267 @@
+"""Provider payloads as they are: OpenAI's, Anthropic's, Gemini's, Bedrock's, LangChain's results.
+
+Some instrumentations keep the provider's own request and response. They carry the most: token ids,
+log probabilities, the arguments in the model's own words.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text import messages
+
+Payload = Mapping[str, Any]
+
+_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "promptTokenCount", "inputTokens")
+_GEMINI_OUTPUT = ("candidates_token_count", "candidatesTokenCount")
+_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens", *_GEMINI_OUTPUT)
+_THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount", "thoughtsTokens")
+_REASONED = ("reasoning_tokens", "reasoningTokens", "reasoning", *_THOUGHTS)
+_READ = ("cache_read_input_tokens", "cacheReadInputTokens")
+_WRITTEN = ("cache_creation_input_tokens", "cacheCreationInputTokens", "cacheWriteInputTokens")
+_GEMINI_CACHED = ("cached_content_token_count", "cachedContentTokenCount", "cachedContentTokens")
+_PLAIN_CACHED = ("cached_tokens", "cache_read", "cache_read_tokens", "cachedPromptTokens")
+_CACHED = (*_PLAIN_CACHED, *_READ, *_GEMINI_CACHED)
+HISTORIES = ("messages", "input", "contents", "prompt")
+"""Where requests have what the model is to read."""
+CONFIGS = ("config", "toolConfig")
+"""Where Gemini's and Bedrock's requests have the tools, and Gemini's the parameters."""
+SYSTEMS = ("instructions", "system", "system_instruction", "systemInstruction")
+NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
+FAKE_ID = "__fake_id__"
+"""What OpenAI's agents SDK calls every response that it makes of a streamed chat completion."""
+RUNS = ("run-", "lc_run-")
+"""How ids begin that LangChain makes up; any other is the provider's."""
+
+
+class Usage(NamedTuple):
+    """Token counts of one call; the cached ones are among the input tokens."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cached_input_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+def fill_from_request(call: LlmCall, request: Any) -> bool:
+    """Set what a provider's request says; return False, and set nothing, if it is none."""
+    model = _first(request, "model", "modelId") if isinstance(request, Mapping) else None
+    history = request_messages(request) if model else None
+    if history is None:
+        return False
+    call.input_messages = history
+    call.request_model = model
+    call.tool_definitions = request_tools(request)
+    config = _details(request, *CONFIGS)
+    call.request_params = {
+        key: value
+        for key, value in (*config.items(), *request.items())
+        if key not in NOT_PARAMETERS and value is not None
+    }
+    return True
+
+
+def request_messages(request: Payload) -> list[Message] | None:
+    """Return the history that a request sends, its system prompt first."""
+    values = next(filter(None, map(request.get, HISTORIES)), None)
+    if isinstance(values, str) or (isinstance(values, Mapping) and "parts" in values):
+        values = [values]
+    if not isinstance(values, list):
+        return None
+    if len(values) == 1 and isinstance(values[0], list):  # a batch, of which a span records one
+        values = values[0]
+    places = (request, _details(request, *CONFIGS))
+    given = (place.get(key) for place in places for key in SYSTEMS)
+    instructions = next(filter(None, given), None)
+    said = instructions if isinstance(instructions, Mapping) else {"content": instructions}
+    head = [{**said, "role": "system"}] if instructions else []
+    return messages.conversation([*head, *values])
+
+
+def request_tools(request: Payload) -> list[Any] | None:
+    """Return the tools that a request offers."""
+    offered = request.get("tools") or _details(request, *CONFIGS).get("tools")
+    return reading.flat_tools(offered or [])
+
+
+def answer(value: Any) -> list[Message] | None:
+    """Return the turn that a function gave back: a message, the items of one, or text."""
+    items = value if isinstance(value, list) else [value] if value else []
+    return messages.one_turn(map(_said, items)) or None
+
+
+def _said(item: Any) -> Payload:
+    if not isinstance(item, Mapping):
+        return {"role": "assistant", "content": item}
+    inner = _details(item, "message") or item
+    reason = item.get("finishReason")
+    reason = reason.get("unified") if isinstance(reason, Mapping) else reason
+    return {"role": "assistant", "finish_reason": reason, **inner}
+
+
+def fill_from_response(call: LlmCall, response: Any) -> bool:
+    """Set what a provider's response says; return False, and set nothing, if it is none."""
+    response = _real(response)
+    if not isinstance(response, Mapping):
+        return False
+    outputs = response_messages(response)
+    if outputs is None:
+        return False
+    call.output_messages = outputs
+    call.response_id = _first(response, "id", "response_id", "responseId") or call.response_id
+    answered = _first(response, "model", "model_version", "modelVersion")
+    call.response_model = answered or call.response_model
+    call.finish_reason = outputs[0].get("finish_reason") if outputs else None
+    fill_usage(call, usage(_details(response, "usage", "usage_metadata", "usageMetadata")))
+    _fill_tokens(call, response)
+    return True
+
+
+def _real(response: Any) -> Any:
+    """Return a response, which may be listed, without what the agents SDK made up around it."""
+    if isinstance(response, list) and len(response) == 1:
+        response = response[0]
+    if not isinstance(response, Mapping) or response.get("id") != FAKE_ID:
+        return response
+    items = [item for item in response.get("output") or () if isinstance(item, Mapping)]
+    told = _details(items[0], "provider_data") if items else {}
+    return {**response, "id": told.get("response_id"), "model": None}
+
+
+def response_messages(response: Payload) -> list[Message] | None:
+    """Return the output messages of a response of any known provider, one a choice, or None."""
+    if isinstance(response.get("choices"), list):
+        return [_chat_choice(choice) for choice in response["choices"]]
+    if isinstance(response.get("output"), list):
+        status = response.get("incomplete_details") or {}
+        ended = status.get("reason") or response.get("status")
+        return _turn(response["output"], ended)
+    alone = "parts" in _details(response, "content")  # Google ADK keeps the first candidate alone
+    if isinstance(candidates := [response] if alone else response.get("candidates"), list):
+        return [_candidate(candidate) for candidate in candidates]
+    if "content" in response and "stop_reason" in response:  # an item of Responses has no reason
+        return _turn([{**response, "role": "assistant"}], response["stop_reason"])
+    if said := _details(_details(response, "output"), "message"):  # Bedrock's
+        return _turn([said], response.get("stopReason"))
+    return None
+
+
+def _chat_choice(choice: Payload) -> Message:
+    turns = messages.read_message({"role": "assistant", **(choice.get("message") or {})})
+    parts = [part for turn in turns for part in turn["parts"]]
+    return messages.choice(parts, choice.get("finish_reason"))
+
+
+def _candidate(candidate: Payload) -> Message:
+    """Return one of Gemini's answers, whose tool calls and text are parts of its content."""
+    reason = candidate.get("finish_reason", candidate.get("finishReason"))
+    (turn,) = messages.one_turn([{**(candidate.get("content") or {}), "role": "model"}])
+    return messages.choice(turn["parts"], reason)
+
+
+def _turn(items: list[Any], ended: object) -> list[Message]:
+    bare = all(isinstance(item, str) for item in items)  # DSPy's: the text of each choice
+    choices = [[item] for item in items] if bare else [items]
+    turns = (turn for choice in choices for turn in messages.one_turn(choice))
+    return [messages.choice(turn["parts"], ended) for turn in turns]
+
+
+def usage(counts: Any) -> Usage:
+    """Return the token counts of any provider's usage object.
+
+    Anthropic and Bedrock count cached tokens apart, Gemini its thoughts; the conventions do not.
+    """
+    if not isinstance(counts, Mapping):
+        return Usage()
+    given, answered = _count(counts, *_INPUT), _count(counts, *_OUTPUT)
+    inputs, outputs = (
+        _details(counts, f"{old}_tokens_details", f"{new}_tokens_details", f"{new}_token_details")
+        for old, new in (("prompt", "input"), ("completion", "output"))
+    )
+    if given is not None:
+        given += sum(_count(counts, *apart) or 0 for apart in (_READ, _WRITTEN))
+    if answered is not None:
+        answered += _count(counts, *_THOUGHTS) or 0
+    reasoned = _count(outputs or counts, *_REASONED)
+    return Usage(given, answered, _count(inputs or counts, *_CACHED), reasoned)
+
+
+def fill_usage(call: LlmCall, counts: Usage) -> None:
+    """Set the token counts that are not known yet."""
+    if call.input_tokens is None:
+        call.input_tokens = counts.input_tokens
+    if call.output_tokens is None:
+        call.output_tokens = counts.output_tokens
+    if call.cached_input_tokens is None:
+        call.cached_input_tokens = counts.cached_input_tokens
+    if call.reasoning_tokens is None:
+        call.reasoning_tokens = counts.reasoning_tokens
+
+
+def _count(counts: Payload, *keys: str) -> int | None:
+    for key in keys:
+        if key in counts and reading.is_count(counts[key]):
+            return int(counts[key])
+    return None
+
+
+def _details(counts: Payload, *keys: str) -> Payload:
+    for key in keys:
+        if isinstance(inner := counts.get(key), dict):
+            return inner
+    return {}
+
+
+def _fill_tokens(call: LlmCall, response: Payload) -> None:
+    """Set the token ids and log probabilities of the first choice, where a server returned them."""
+    first: Payload = next(iter(response.get("choices") or []), {})
+    prompt = response.get("prompt_token_ids") or first.get("prompt_token_ids")
+    call.prompt_token_ids = call.prompt_token_ids or reading.token_ids(prompt)
+    sampled = reading.token_ids(first.get("token_ids"))
+    call.completion_token_ids = call.completion_token_ids or sampled
+    tokens = (first.get("logprobs") or {}).get("content") or []
+    call.completion_logprobs = call.completion_logprobs or logprobs(tokens)
+
+
+def logprobs(tokens: list[Any]) -> list[float] | None:
+    """Return the log probability of each token of OpenAI's list, or None where one lacks it."""
+    return reading.logprobs([token.get("logprob") for token in tokens])
+
+
+def _first(response: Payload, *keys: str) -> str | None:
+    for key in keys:
+        if isinstance(name := response.get(key), str) and name:
+            return name
+    return None
+
+
+def langchain_metadata(result: Any) -> Payload:
+    """Return the response metadata inside a result that LangChain serialised, if it is there."""
+    return next(map(_metadata, _generations(result)), {})
+
+
+def langchain_choices(result: Any) -> list[Message]:
+    """Return the output messages inside a result that LangChain serialised, one a choice."""
+    return [
+        messages.choice(turn["parts"], _metadata(generation).get("finish_reason"))
+        for generation in _generations(result)
+        for turn in messages.one_turn([generation.get("message")])
+    ]
+
+
+def _generations(result: Any) -> list[Payload]:
+    """Return the choices of the first of a batch of prompts: a span records one."""
+    batch = result.get("generations") if isinstance(result, Mapping) else None
+    first = batch[0] if isinstance(batch, list) and batch else None
+    return [one for one in first if isinstance(one, Mapping)] if isinstance(first, list) else []
+
+
+def _metadata(generation: Payload) -> Payload:
+    """Return what a choice says of its response, in whichever place its language keeps it."""
+    message = _details(_details(generation, "message"), "kwargs")
+    found = {**_details(generation, "generation_info", "generationInfo"), **message}
+    found |= {**_details(message, "additional_kwargs"), **_details(message, "response_metadata")}
+    found.setdefault("model_name", found.get("model"))
+    found.setdefault("finish_reason", found.get("stop_reason"))
+    return {**found, "id": None} if str(found.get("id")).startswith(RUNS) else found

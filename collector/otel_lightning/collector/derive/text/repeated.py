@@ -1,0 +1,63 @@
+"""One copy of each message that histories repeat: agents send the whole one with every call.
+
+So the messages of a long conversation take the memory of what was said, and not of its square, and
+what is found out about one is found out once.
+"""
+
+from hashlib import blake2b
+from typing import Any
+
+from otel_lightning.collector.derive.rows import Message
+from otel_lightning.collector.derive.text.json_text import dumps
+
+AT_MOST = 50_000
+"""So many are kept: conversations of more turns take more memory."""
+
+
+class Repeated(dict[str, Any]):
+    """A message that several calls hold: whoever changes one changes a copy."""
+
+    __slots__ = ("turn",)
+
+    turn: Any
+    """What `histories` makes of it."""
+
+
+_kept: dict[Any, Repeated] = {}
+
+
+def known(value: Any) -> Message | None:
+    """Return the copy of a message as it came, if that is one plain text like one of the kept."""
+    try:
+        (part,) = value["parts"]
+        kept = _kept.get((value["role"], part["content"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    return kept if kept is not None and kept == value else None
+
+
+def one_copy(message: Message) -> Message:
+    """Return the copy that stands for a message and all that equal it."""
+    if type(message) is Repeated:
+        return message
+    key = _key(message)
+    kept = _kept.get(key)
+    if kept is None:
+        if len(_kept) >= AT_MOST:
+            _kept.clear()
+        kept = _kept[key] = Repeated(message)
+    return kept
+
+
+def forget() -> None:
+    """Let all go: the calls that hold them are written."""
+    _kept.clear()
+
+
+def _key(message: Message) -> Any:
+    match message:
+        case {"role": role, "parts": [{"type": "text", "content": str(text)} as part]} if (
+            len(part) == len(message) == 2  # noqa: PLR2004 - and nothing else
+        ):
+            return role, text
+    return blake2b(dumps(message), digest_size=16).digest()

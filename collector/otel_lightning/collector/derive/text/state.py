@@ -1,0 +1,31 @@
+"""What a model saw when it was called, as one hash: calls in the same state have the same one."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from otel_lightning.collector.derive.text.json_text import dumps
+
+
+def state_hash(
+    prompt_token_ids: Sequence[int] | None, saw: str | None, tools: list[Any] | None
+) -> str | None:
+    """Hash what a call's model saw: its prompt's tokens, else its messages and tools.
+
+    Args:
+        prompt_token_ids: The tokens of the prompt, where the server gave them.
+        saw: The hash of the input messages, if there are any.
+        tools: Tool definitions in canonical form.
+
+    Returns:
+        Hex text; None where nothing is known of what it saw.
+
+    Example:
+        >>> state_hash([3, 14, 15], None, None) == sha256(b"3 14 15").hexdigest()
+        True
+    """
+    if prompt_token_ids:
+        return sha256(" ".join(map(str, prompt_token_ids)).encode()).hexdigest()
+    if not tools:
+        return saw
+    return sha256((saw or "").encode() + dumps(tools, sort_keys=True)).hexdigest()

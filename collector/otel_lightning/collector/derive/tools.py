@@ -1,0 +1,307 @@
+"""Tool executions: what spans record of them, joined with what the messages say.
+
+A bare SDK's spans never show an execution: the result is only in the next call's input. The tool
+spans of frameworks often lack the tool call's id. So both are read, and joined by id, else by name
+and order.
+"""
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.rollouts import order
+from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
+from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.text.histories import History
+from otel_lightning.collector.derive.text.json_text import dumps
+
+Part = dict[str, Any]
+RUN_WITHIN_NS = 10_000_000_000
+"""A tool without its call's id is known to have run for it if it began about so soon after it."""
+
+
+@dataclass(slots=True)
+class Request:
+    """A tool call that a model asked for, and the response that a later call's input shows."""
+
+    asker: LlmCall | None
+    """None if it was not recorded: only the history of a later call shows the request."""
+    shown: LlmCall
+    part: Part
+    response: Part | None = None
+    joined: bool = False
+
+
+def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list[ToolCall]:
+    """Return the tool executions of one rollout, each once.
+
+    Args:
+        executions: What its tool spans recorded.
+        calls: Its model calls, in order.
+
+    Returns:
+        The executions. A request that was never answered and has no span was not executed.
+    """
+    requests = read_requests(calls)
+    if not requests:
+        return sorted(executions, key=in_time)
+    waiting = _Waiting(requests)
+    rows = []
+    for execution in sorted(executions, key=in_time):
+        request = waiting.take(execution)
+        rows.append(_filled(execution, request) if request else execution)
+    return [*rows, *(_from_messages(one) for one in requests if one.response and not one.joined)]
+
+
+def asked(call: LlmCall) -> list[str]:
+    """Return what to know the requests of a call by, from outside its trace.
+
+    The id, or the tool with its arguments and when it may have run: right after the call.
+    """
+    marks: list[str] = []
+    for part in (part for message in call.output_messages or () for part in _calls_in(message)):
+        marks.append(part.get("id") or "")
+        ended = (call.end_ns or 0) // RUN_WITHIN_NS
+        if part.get("arguments"):
+            marks += [_mark(part, call.service_name, time) for time in (ended, ended + 1)]
+    return [mark for mark in marks if mark]
+
+
+def _mark(part: Mapping[str, Any], service: str | None, time: int) -> str:
+    return f"{service} {time} {part.get('name')} {_spelled(part.get('arguments')).decode()}"
+
+
+def apart(
+    executions: Iterable[ToolCall],
+    calls: Iterable[LlmCall],
+    nodes: Nodes,
+    pasts: Mapping[Place, History],
+) -> list[tuple[str, ToolCall | LlmCall]]:
+    """Return what shows that a tool ran, and not for which call, with what to know the request by.
+
+    Executions whose span has no parent, and calls whose input has responses without requests.
+    """
+    found: list[tuple[str, ToolCall | LlmCall]] = []
+    for tool in executions:
+        node = nodes[tool.trace_id or "", tool.span_id or ""]
+        if not node.parent[1]:
+            said = {"name": tool.name, "arguments": tool.arguments}
+            time = (tool.start_ns or 0) // RUN_WITHIN_NS
+            told = _mark(said, node.resource.get("service.name"), time) if tool.arguments else ""
+            found.append((tool.tool_call_id or told, tool))
+    for call in calls:
+        found += [(response, call) for response in pasts[place_of(call)].unasked]
+    return [(mark, row) for mark, row in found if mark]
+
+
+def askers(
+    shown: Sequence[tuple[str, ToolCall | LlmCall]], calls: Iterable[LlmCall]
+) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
+    """Yield each of what `apart` found, with the calls that had asked for it, in order."""
+    by_mark: dict[str, list[LlmCall]] = defaultdict(list)
+    for call in sorted(calls, key=order) if shown else ():
+        for mark in asked(call):
+            by_mark[mark].append(call)
+    for mark, row in shown:
+        since = row.start_ns or 0
+        yield row, [call for call in by_mark.get(mark, ()) if (call.start_ns or 0) < since]
+
+
+def in_time(tool: ToolCall) -> tuple[int, str, str]:
+    """Return the sort key of executions."""
+    return tool.start_ns or 0, tool.trace_id or "", tool.span_id or ""
+
+
+def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
+    """Return every tool call that the calls asked for, in order, with its response if one came."""
+    ledger = _Ledger()
+    for call in calls:
+        ledger.read_input(call)
+        ledger.read_output(call)
+        ledger.previous = call
+    return list(ledger.known.values())
+
+
+@dataclass(slots=True)
+class _Ledger:
+    """The requests of a rollout so far, by tool call id and which use of that id it is."""
+
+    known: dict[tuple[str, int], Request] = field(default_factory=dict)
+    previous: LlmCall | None = None
+    uses: Counter[str] = field(default_factory=Counter)
+
+    def read_input(self, call: LlmCall) -> None:
+        """Read a history: requests that no output showed, and the responses."""
+        self.uses = Counter()
+        history = call.input_messages or []
+        fresh = len(history) - _tail(history)
+        waiting: list[Request] | None = None
+        spoken = any(message["role"] == "assistant" for message in history)
+        for position, message in enumerate(history):
+            if message["role"] == "assistant":
+                recent = position >= fresh
+                replayed = [self._replayed(part, call, recent) for part in _calls_in(message)]
+                waiting = [request for request in replayed if request is not None]
+            for response in _responses_in(message):
+                waiting = self._unanswered() if waiting is None else waiting
+                if not self._answer(response, waiting) and not spoken:
+                    self._note(response, call)
+
+    def read_output(self, call: LlmCall) -> None:
+        for message in call.output_messages or []:
+            for part in _calls_in(message):
+                self.known.setdefault(self._next_use(part), Request(call, call, part))
+
+    def _next_use(self, part: Part) -> tuple[str, int]:
+        call_id = part.get("id") or ""
+        self.uses[call_id] += 1
+        return call_id, self.uses[call_id]
+
+    def _replayed(self, part: Part, call: LlmCall, recent: bool) -> Request | None:  # noqa: FBT001
+        """Return the request that a history repeats.
+
+        One that no output showed counts if a call of ours came before, or if its responses are
+        what this call was made for. Else it is an example, or another rollout's.
+        """
+        use = self._next_use(part)
+        if use not in self.known and (recent or self.previous is not None):
+            self.known[use] = Request(self.previous, call, part)
+        return self.known.get(use)
+
+    def _unanswered(self) -> list[Request]:
+        """Return the open requests: a provider that keeps the history gets responses alone."""
+        return [request for request in self.known.values() if request.response is None]
+
+    @staticmethod
+    def _answer(response: Part, waiting: list[Request]) -> bool:
+        """Give a response to the request that waits for it; return whether one did."""
+        call_id = response.get("id")
+        same = [request for request in waiting if request.part.get("id") == call_id]
+        free = [request for request in waiting if request.response is None]
+        for request in (same or free)[:1]:
+            request.response = request.response or response
+            waiting.remove(request)
+            return True
+        return False
+
+    def _note(self, response: Part, call: LlmCall) -> None:
+        """Note an execution of which only the response was sent: the provider keeps the rest."""
+        part = {"type": "tool_call", "id": response.get("id")}
+        self.known[self._next_use(part)] = Request(self.previous, call, part, response)
+
+
+def _tail(history: Sequence[Message]) -> int:
+    """Return how many messages the newest tool responses and the turn that asked for them are."""
+    length = 0
+    for message in reversed(history):
+        if message["role"] != "tool":
+            return length + 1 if length else 0
+        length += 1
+    return length
+
+
+def _calls_in(message: Message) -> Iterator[Part]:
+    return (part for part in message["parts"] if part["type"] == "tool_call")
+
+
+def _responses_in(message: Message) -> Iterator[Part]:
+    return (part for part in message["parts"] if part["type"] == "tool_call_response")
+
+
+class _Waiting:
+    """Requests that wait for the span of their execution; asked about in the order of time."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self._by_id: dict[str, deque[Request]] = defaultdict(deque)
+        for request in requests:
+            self._by_id[request.part.get("id") or ""].append(request)
+        self._later = sorted(requests, key=_start)[::-1]
+        self._asked: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
+
+    def take(self, execution: ToolCall) -> Request | None:
+        """Return the request that an execution answers: by id, else the latest that fits."""
+        while self._later and _start(self._later[-1]) <= (execution.start_ns or 0):
+            request = self._later.pop()
+            name = request.part.get("name")
+            self._asked[name, _spelled(request.part.get("arguments"))].append(request)
+            self._asked[(name,)].append(request)
+        same_call = (execution.name, _spelled(execution.arguments))
+        named = [(name,) for name in _names_inside(execution.arguments)]
+        groups = ([same_call], [(execution.name,)], named)
+        found = self._by_its_id(execution.tool_call_id) if execution.tool_call_id else None
+        return found or next((one for keys in groups if (one := self._latest(keys))), None)
+
+    def _by_its_id(self, call_id: str) -> Request | None:
+        same = self._by_id.get(call_id)
+        while same and same[0].joined:
+            same.popleft()
+        return same[0] if same else None
+
+    def _latest(self, keys: Iterable[tuple[Any, ...]]) -> Request | None:
+        """Return the first free request of the latest call that asked under one of these keys."""
+        stacks = [stack for key in keys if (stack := self._asked.get(key))]
+        for stack in stacks:
+            while stack and stack[-1].joined:
+                stack.pop()
+        stack = max(filter(None, stacks), key=lambda stack: _start(stack[-1]), default=None)
+        if stack is None:
+            return None
+        turn = takewhile(lambda request: request.asker is stack[-1].asker, reversed(stack))
+        return [request for request in turn if not request.joined][-1]
+
+
+def _spelled(arguments: Any) -> bytes:
+    return dumps(arguments, sort_keys=True)
+
+
+def _start(request: Request) -> int:
+    return (request.asker.start_ns if request.asker else 0) or 0
+
+
+def _names_inside(arguments: Any) -> Iterator[str]:
+    """Yield what may be a tool's name among the arguments of a decorated dispatcher."""
+    if isinstance(arguments, dict):
+        listed = arguments.get("args")
+        values = [*arguments.values(), *(listed if isinstance(listed, list) else [])]
+        yield from (value for value in values if isinstance(value, str))
+
+
+def _filled(execution: ToolCall, request: Request) -> ToolCall:
+    """Complete a span's row by what the messages say; a dispatcher's gets the tool's own name."""
+    request.joined = True
+    part = request.part
+    named = isinstance(execution.arguments, dict) and not reading.is_a_call(execution.arguments)
+    if not named or execution.name != part.get("name"):
+        execution.name = part.get("name") or execution.name
+        execution.arguments = part.get("arguments", execution.arguments)
+    execution.tool_call_id = execution.tool_call_id or part.get("id")
+    execution.llm_span_id = request.asker.span_id if request.asker else None
+    if request.response is not None:
+        execution.source = "both"
+        if execution.result is None:
+            execution.result = _returned(request)
+    return execution
+
+
+def _returned(request: Request) -> Any:
+    """Return what a framework's tool returned, out of the object that it made of it for Gemini."""
+    value = request.response.get("response") if request.response else None
+    if isinstance(value, dict) and value.keys() == {"result"} and reading.is_gemini(request.shown):
+        return value["result"]
+    return value
+
+
+def _from_messages(request: Request) -> ToolCall:
+    part = request.part
+    return ToolCall(
+        name=part.get("name"),
+        trace_id=(request.asker or request.shown).trace_id,
+        llm_span_id=request.asker.span_id if request.asker else None,
+        tool_call_id=part.get("id"),
+        arguments=part.get("arguments"),
+        result=(request.response or {}).get("response"),
+        source="messages",
+    )

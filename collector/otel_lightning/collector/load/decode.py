@@ -1,0 +1,395 @@
+"""OTLP bytes to the columns of `spans` and `logs`. Pure: bytes in, Arrow out.
+
+Attribute values become text: strings as they are, every other value as JSON, bytes as base64,
+an unset value NULL. Where a key comes twice on one span, the last one counts.
+"""
+
+import base64
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValueList
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+
+from otel_lightning.collector.load.attribute_limits import (
+    NO_LIMITS,
+    Limits,
+    Pairs,
+    limited,
+    shortened,
+)
+from otel_lightning.collector.otlp.fields import Signal, columns
+from otel_lightning.collector.store import attribute_columns
+from otel_lightning.instrumentation.attributes import FEEDBACK_ID, REJECTED_RECORD
+
+KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
+STATUS_CODES = ("UNSET", "OK", "ERROR")
+SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+HEX = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2")
+MAP = pa.map_(pa.string(), pa.string())
+
+
+class Decoded(NamedTuple):
+    """Rows for one table, and the reasons for what could not become a row."""
+
+    rows: pa.Table
+    rejected: list[str]
+
+
+class Records(NamedTuple):
+    """The records of some requests, flattened, each with its scope and resource."""
+
+    records: pa.StructArray  # [N]
+    scope: pa.StructArray  # [N]
+    resource: pa.Array  # [N] serialised
+    request: pa.Array  # [N] which request it came in
+
+
+def decode(
+    signal: Signal,
+    bodies: Sequence[bytes],
+    received_ns: Sequence[int],
+    limits: Limits = NO_LIMITS,
+) -> Decoded:
+    """Decode requests of one signal into rows of its table.
+
+    Args:
+        signal: `traces` or `logs`.
+        bodies: Serialised export requests, shape [R].
+        received_ns: When each came, Unix nanoseconds, shape [R].
+        limits: How much of their attributes to keep.
+
+    Returns:
+        The rows, and one reason for each span without a valid id and each log record that
+        stands for one which could not be read.
+
+    Raises:
+        ValueError: If a body is not a protobuf message.
+    """
+    try:
+        if signal == "traces":
+            return _spans(_flatten(columns("Traces", bodies)), received_ns, limits)
+        return _logs(bodies, received_ns, limits)
+    except DecodeError as error:  # of a resource or a nested value; it is no ValueError
+        raise ValueError(str(error)) from error
+
+
+def _flatten(batch: pa.RecordBatch) -> Records:
+    resources = batch.column("resources")
+    of_request, resource = pc.list_parent_indices(resources), resources.flatten()
+    scopes = resource.field("scopes")
+    of_resource, scope = pc.list_parent_indices(scopes), scopes.flatten()
+    records = scope.field("records")
+    of_scope = pc.list_parent_indices(records)
+    of_resource = of_resource.take(of_scope)
+    return Records(
+        records.flatten(),
+        scope.field("scope").take(of_scope),
+        resource.field("resource").take(of_resource),
+        of_request.take(of_resource),
+    )
+
+
+def _spans(records: Records, received_ns: Sequence[int], limits: Limits) -> Decoded:
+    valid = pc.and_(
+        _is_id(records.records.field("trace_id"), 16), _is_id(records.records.field("span_id"), 8)
+    )
+    rejected = _rejections(records.records.filter(pc.invert(valid)))
+    if rejected:
+        records = Records(*(column.filter(valid) for column in records))
+    span, resource, service = records.records, *_resources(records.resource)
+    status, (attributes, dropped) = span.field("status"), _attributes(span, limits)
+    rows = {
+        "trace_id": _hex(span.field("trace_id"), 16),
+        "span_id": _hex(span.field("span_id"), 8),
+        "parent_span_id": _hex(span.field("parent_span_id"), 8),
+        "name": _text(span.field("name")),
+        "kind": _named(span.field("kind"), KINDS),
+        "start_time": _time(span.field("start_time")),
+        "end_time": _time(span.field("end_time")),
+        "status_code": _named(_member(status, "code"), STATUS_CODES),
+        "status_message": _or_null(_text(_member(status, "message"))),
+        "service_name": service,
+        "scope_name": _or_null(_text(_member(records.scope, "name"))),
+        "scope_version": _or_null(_text(_member(records.scope, "version"))),
+        "resource_json": resource,
+        "attributes": attributes,
+        **attribute_columns.columns(attributes),
+        "events": _events(span.field("events"), limits),
+        "links": _links(span.field("links"), limits),
+        "trace_state": _or_null(_text(span.field("trace_state"))),
+        "flags": span.field("flags"),
+        "dropped_attributes_count": pc.add(span.field("dropped_attributes_count"), dropped),
+        "dropped_events_count": span.field("dropped_events_count"),
+        "dropped_links_count": span.field("dropped_links_count"),
+        "received_at": _received(records.request, received_ns),
+    }
+    return Decoded(pa.table(rows), rejected)
+
+
+def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -> Decoded:
+    records = _flatten(columns("Logs", bodies))
+    ids = _log_ids(_flatten(columns("Bytes", bodies)))
+    readable = pc.not_equal(records.records.field("event_name"), REJECTED_RECORD.encode())
+    rejected = _values(records.records.filter(pc.invert(readable)).field("body")).to_pylist()
+    if rejected:
+        ids, records = ids.filter(readable), Records(*(one.filter(readable) for one in records))
+    log, resource, service = records.records, *_resources(records.resource)
+    attributes, _ = _attributes(log, limits)
+    name = _or_null(_text(log.field("event_name")))
+    attribute = pc.map_lookup(attributes, "event.name", "last")  # where older SDKs put the name
+    trace = _hex(log.field("trace_id"), 16)
+    own = pc.map_lookup(attributes, FEEDBACK_ID, "last")
+    rows = {
+        "log_id": _feedback_ids(ids, own, trace, log.field("observed_time")),
+        "time": _time(log.field("time")),
+        "observed_time": _time(log.field("observed_time")),
+        "trace_id": trace,
+        "span_id": _hex(log.field("span_id"), 8),
+        "event_name": pc.coalesce(name, attribute),
+        "severity": pc.coalesce(
+            _or_null(_text(log.field("severity_text"))), _severity(log.field("severity_number"))
+        ),
+        "body": shortened(_values(log.field("body")), limits),
+        "attributes": attributes,
+        "resource_json": resource,
+        "service_name": service,
+        "scope_name": _or_null(_text(_member(records.scope, "name"))),
+        "received_at": _received(records.request, received_ns),
+    }
+    return Decoded(pa.table(rows), [f"log record {reason}" for reason in rejected])
+
+
+def _log_ids(records: Records) -> pa.Array:
+    seen: Counter[tuple[int, str]] = Counter()
+    ids = []
+    columns_ = (records.records, records.scope, records.resource, records.request)
+    for record, scope, resource, request in zip(*(c.to_pylist() for c in columns_), strict=True):
+        digest = hashlib.blake2b(digest_size=16)
+        for part in (resource, scope or b"", record):
+            digest.update(len(part).to_bytes(8, "little") + part)
+        content = digest.hexdigest()
+        earlier = seen[request, content]
+        seen[request, content] += 1
+        ids.append(f"{content}-{earlier}" if earlier else content)
+    return pa.array(ids, pa.string())
+
+
+def _feedback_ids(ids: pa.Array, own: pa.Array, trace: pa.Array, observed: pa.Array) -> pa.Array:
+    """Give judgements with an id of their sender's ids that sort them by when they came.
+
+    Whoever derives in the order of log ids reads the last judgement of one id last.
+    """
+    if own.null_count == len(own):
+        return ids
+    each = zip(*(column.to_pylist() for column in (ids, own, trace, observed)), strict=True)
+    return pa.array(
+        [_feedback_id(content, *sent) if sent[0] else content for content, *sent in each],
+        pa.string(),
+    )
+
+
+def _feedback_id(content: str, own: str, trace: str | None, observed_ns: int) -> str:
+    whose = hashlib.blake2b(f"{trace} {own}".encode(), digest_size=16).hexdigest()
+    return f"{whose}-{observed_ns:016x}-{content}"
+
+
+def _rejections(spans: pa.StructArray) -> list[str]:
+    ids = zip(*(spans.field(n).to_pylist() for n in ("name", "trace_id", "span_id")), strict=True)
+    return [
+        f"span {name.decode(errors='replace')!r} has no valid id: trace_id {trace.hex() or 'empty'}"
+        f" must be 16 bytes and span_id {span.hex() or 'empty'} 8 bytes, not all zero"
+        for name, trace, span in ids
+    ]
+
+
+def _is_id(ids: pa.Array, size: int) -> pa.Array:
+    zero = pa.scalar(bytes(size), ids.type)
+    return pc.and_(pc.equal(pc.binary_length(ids), size), pc.not_equal(ids, zero))
+
+
+def _hex(ids: pa.Array, size: int) -> pa.Array:
+    """Write ids as lower-case hex; what is no valid id becomes NULL."""
+    valid = _is_id(ids, size)
+    raw = b"".join(ids.filter(valid).to_pylist())
+    text = HEX[np.frombuffer(raw, np.uint8)].tobytes()
+    offsets = np.arange(0, len(text) + 1, 2 * size, dtype=np.int32)
+    known = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    position = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
+    return known.take(pc.if_else(valid, position, pa.scalar(None, pa.int64())))
+
+
+def _time(nanoseconds: pa.Array) -> pa.Array:
+    """Unix nanoseconds to a timestamp; 0 is unknown, and so is what exceeds 63 bits."""
+    known = pc.if_else(pc.greater(nanoseconds, 0), nanoseconds, pa.scalar(None, pa.int64()))
+    return known.cast(pa.timestamp("ns"))
+
+
+def _received(request: pa.Array, received_ns: Sequence[int]) -> pa.Array:
+    return pa.array(received_ns, pa.int64()).take(request).cast(pa.timestamp("ns"))
+
+
+def _named(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
+    unique = pc.fill_null(numbers, 0).dictionary_encode()
+    texts = [names[n] if 0 <= n < len(names) else str(n) for n in unique.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(unique.indices)
+
+
+def _severity(numbers: pa.Array) -> pa.Array:
+    """Severity numbers come four a level: 1 to 4 are TRACE, 21 to 24 FATAL; 0 is unknown."""
+    names = [SEVERITIES[(n - 1) // 4] if 1 <= n <= 24 else None for n in numbers.to_pylist()]  # noqa: PLR2004
+    return pa.array(names, pa.string())
+
+
+def _member(struct: pa.StructArray, name: str) -> pa.Array:
+    """A field of a message that may be absent."""
+    return pc.struct_field(struct, name)
+
+
+def _or_null(texts: pa.Array) -> pa.Array:
+    """Protobuf's default '' is unknown."""
+    return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def _text(raw: pa.Array) -> pa.Array:
+    """Bytes to text; what is not UTF-8 gets replacement characters, as OTLP's SDKs do."""
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = (None if b is None else b.decode(errors="replace") for b in raw.to_pylist())
+        return pa.array(texts, pa.string())
+
+
+def _resources(serialised: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Decode each distinct resource once: its attributes as JSON, and service.name."""
+    unique = serialised.dictionary_encode()
+    each = [_resource(raw) for raw in unique.dictionary.to_pylist()]
+    written = pa.array([_json(attributes) for attributes in each], pa.string())
+    services = pa.array([attributes.get("service.name") for attributes in each], pa.string())
+    of_each = pa.DictionaryArray.from_arrays(unique.indices, written)
+    return of_each, services.take(unique.indices)
+
+
+def _resource(raw: bytes) -> dict[str, str | None]:
+    return {kv.key: text_of(kv.value) for kv in Resource.FromString(raw).attributes}
+
+
+def _attributes(carrier: pa.StructArray, limits: Limits) -> tuple[pa.Array, pa.Array]:
+    """Attributes as maps, and how many of each record's were left out."""
+    lists = carrier.field("attributes")
+    pairs = lists.flatten()
+    keys, values = _text(pairs.field("key")), _values(pairs.field("value"))
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    keep = _last_of_each(keys, sizes)
+    if keep is not None:
+        owner = np.repeat(np.arange(len(sizes)), sizes)[keep]
+        keys, values = keys.take(pa.array(keep)), values.take(pa.array(keep))
+        sizes = np.bincount(owner, minlength=len(sizes))
+    if limits == NO_LIMITS:
+        dropped = np.zeros(len(sizes), np.int64)
+    else:
+        (keys, values, sizes), dropped = limited(Pairs(keys, values, sizes), limits)
+    maps = pa.MapArray.from_arrays(_offsets(sizes), keys, values)
+    return maps, pa.array(dropped.astype(np.uint32))
+
+
+def _last_of_each(keys: pa.Array, sizes: np.ndarray) -> np.ndarray | None:
+    """Positions that stay when the last of equal keys on one span counts; None if all do."""
+    codes = keys.dictionary_encode()
+    owner = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+    pair = owner * len(codes.dictionary) + codes.indices.to_numpy(zero_copy_only=False)
+    distinct, from_end = np.unique(pair[::-1], return_index=True)
+    return None if len(distinct) == len(pair) else np.sort(len(pair) - 1 - from_end)
+
+
+def _offsets(sizes: np.ndarray) -> pa.Array:
+    return pa.array(np.concatenate(([0], np.cumsum(sizes))), pa.int32())
+
+
+def _events(lists: pa.ListArray, limits: Limits) -> pa.Array:
+    event = lists.flatten()
+    fields = {
+        "time": _time(event.field("time")),
+        "name": _text(event.field("name")),
+        "attributes": _attributes(event, limits)[0],
+    }
+    return _list_of(lists, fields)
+
+
+def _links(lists: pa.ListArray, limits: Limits) -> pa.Array:
+    link = lists.flatten()
+    fields = {
+        "trace_id": _hex(link.field("trace_id"), 16),
+        "span_id": _hex(link.field("span_id"), 8),
+        "attributes": _attributes(link, limits)[0],
+    }
+    return _list_of(lists, fields)
+
+
+def _list_of(lists: pa.ListArray, fields: dict[str, pa.Array]) -> pa.Array:
+    sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
+    structs = pa.StructArray.from_arrays(list(fields.values()), list(fields))
+    return pa.ListArray.from_arrays(_offsets(sizes), structs)
+
+
+def _values(values: pa.StructArray) -> pa.Array:
+    """AnyValues to text: strings, integers and booleans by column, the rare rest one by one."""
+    kinds = {name: _member(values, name) for name in ("int_value", "bool_value", *RARE)}
+    others = [
+        _each_once(column, RARE[name]) if name in RARE else column.cast(pa.string())
+        for name, column in kinds.items()
+        if column.null_count < len(column)
+    ]
+    texts = _text(_member(values, "string_value"))
+    if not others:
+        return texts
+    # Of two, the result's size is known before it is copied: four times the memory is not touched.
+    other = pc.coalesce(*others) if len(others) > 1 else others[0]
+    return pc.if_else(pc.is_valid(texts), texts, other)
+
+
+def _each_once(column: pa.Array, write: Callable[[Any], str | None]) -> pa.Array:
+    """Write each distinct value once: finish reasons and temperatures come again and again."""
+    distinct = column.dictionary_encode()
+    texts = [write(value) for value in distinct.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(distinct.indices)
+
+
+def text_of(value: AnyValue) -> str | None:
+    """Write one OTLP value as the store keeps it: a string as it is, anything else as JSON."""
+    plain = _plain(value)
+    if plain is None or isinstance(plain, str):
+        return plain
+    return _json(plain)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _plain(value: AnyValue) -> Any:
+    kind = value.WhichOneof("value")
+    if kind is None:
+        return None
+    if kind == "array_value":
+        return [_plain(item) for item in value.array_value.values]
+    if kind == "kvlist_value":
+        return {item.key: _plain(item.value) for item in value.kvlist_value.values}
+    if kind == "bytes_value":
+        return base64.b64encode(value.bytes_value).decode()
+    return getattr(value, kind)
+
+
+RARE: dict[str, Callable[[Any], str | None]] = {
+    "double_value": json.dumps,
+    "array_value": lambda raw: text_of(AnyValue(array_value=ArrayValue.FromString(raw))),
+    "kvlist_value": lambda raw: text_of(AnyValue(kvlist_value=KeyValueList.FromString(raw))),
+    "bytes_value": lambda raw: base64.b64encode(raw).decode(),
+}

@@ -1,0 +1,322 @@
+"""From the spool into the store: each span once, however often it was sent.
+
+The rows and the position up to which the spool was read are one transaction, so a crash at any
+moment neither loses nor repeats a row. Large transactions are cheaper: under load the loader waits
+for more, up to half a second. It says when DuckDB writes a checkpoint, because commits wait for it.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
+from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.retention import Keeping, forget
+from otel_lightning.collector.otlp.fields import Signal
+from otel_lightning.collector.refresh.backoff import Pace
+from otel_lightning.collector.refresh.refresh import refresh_with_room
+from otel_lightning.collector.spool import Position, Record, Spool, backlog, spool_folder
+from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, StoreError
+from otel_lightning.collector.store.seen_ids import Known
+
+logger = logging.getLogger(__name__)
+
+INTERVAL_SECONDS = 0.5
+GATHER_SECONDS = 0.05
+BATCH_BYTES = 17 * 1024 * 1024
+DECODE_BYTES = 4 * 1024 * 1024  # together: in the memory that the last ones left
+RETRY_SECONDS = 1.0
+IDLE_SECONDS = 5.0
+CHECKPOINT_BYTES = 32 * 1024 * 1024  # received; what came in small pieces is written again
+FORGET_SECONDS = 300.0
+SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
+KEEP_EVERYTHING = Keeping()
+TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
+
+
+class Request(NamedTuple):
+    """One decompressed OTLP request of a signal, and when it came."""
+
+    signal: Signal
+    received_ns: int
+    body: bytes
+
+
+class Loader(threading.Thread):
+    """Tails the spool, stores what is durable, and keeps the derived tables current."""
+
+    def __init__(self, store: Store, spool: Spool, keeping: Keeping = KEEP_EVERYTHING) -> None:
+        super().__init__(name="loader")
+        self._store, self._spool, self._keeping = store, spool, keeping
+        self._known, self._pace = Known(store), Pace()
+        self._ahead: list[Record] = []  # what was read from the spool and is not stored yet
+        self._stopping = threading.Event()
+        self._threads = store.threads
+        self._since = 0.0  # when the last load ended, or before it began
+        self._unwritten = 0  # bytes that were stored since the last checkpoint
+        self._derive_at = 0.0  # not before
+        self._postponed = False
+        self._looked = -FORGET_SECONDS  # when what is too old was last looked for
+        self.position = spool_position(store)
+
+    def run(self) -> None:
+        """Load until told to stop, then drain what is left."""
+        while not self._stopping.is_set():
+            patience = INTERVAL_SECONDS if self._postponed else IDLE_SECONDS
+            idle = not (self._spool.arrived.wait(timeout=patience) or self._postponed)
+            self._spool.arrived.clear()
+            self._attempt(idle=idle)
+            self._gather()
+        self._attempt(idle=False)
+
+    def _gather(self) -> None:
+        """Wait for more, so much that it fills a row group, or half a second."""
+        until = time.monotonic() + INTERVAL_SECONDS
+        while self._spool.backlog() < BATCH_BYTES and time.monotonic() < until:
+            if self._stopping.wait(GATHER_SECONDS):
+                return
+
+    def stop(self) -> None:
+        """Load what is durable, bring the derived tables up to date, and end."""
+        self._stopping.set()
+        self._spool.arrived.set()
+        self.join()
+
+    def _attempt(self, *, idle: bool) -> None:
+        self._since = time.monotonic()
+        try:
+            self._load_some(0)
+            least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
+            while self._load_some(least) or self._derive_some():
+                pass
+            if self._spool.backlog():
+                self._spool.arrived.set()  # a rest comes with more, half a second later
+            self._forget_some()
+            if idle:
+                self._checkpoint()
+                self._work_with(self._threads)
+        except StoreError:
+            logger.exception("The store takes nothing; received data stays on the spool")
+            time.sleep(RETRY_SECONDS)
+        except Exception:  # whatever it is, what comes next must still be stored
+            logger.exception("Storing or deriving failed; it is tried again")
+            time.sleep(RETRY_SECONDS)
+
+    def _derive_some(self) -> bool:
+        """Derive, half of the time at most, and long conversations that grow less often yet."""
+        began = time.monotonic()
+        self._postponed = began < self._derive_at and not self._stopping.is_set()
+        if self._postponed or not self._keeping.derive:
+            return False
+        most = self._keeping.spans_at_once
+        more_came = self._spool.arrived.is_set()
+        at_once = min(most, SPANS_BETWEEN_LOADS) if more_came else most
+        pace = None if self._stopping.is_set() else self._pace
+        if not refresh_with_room(self._store, at_once, pace):
+            self._postponed = bool(pace and pace.waiting())
+            return False
+        ended = time.monotonic()
+        self._derive_at = ended + (ended - began)
+        return True
+
+    def _forget_some(self) -> None:
+        if time.monotonic() - self._looked >= FORGET_SECONDS:
+            self._looked = time.monotonic()
+            forget(self._store, self._keeping, time.time_ns())
+
+    def _checkpoint(self) -> None:
+        if self._unwritten and self._store.checkpoint():
+            self._unwritten = 0
+            self._store.let_go()
+            pa.default_memory_pool().release_unused()
+
+    def _work_with(self, threads: int) -> None:
+        """Use one thread to load: a second makes the first spin while it waits, a third of all CPU.
+
+        Whoever asks while nothing is loaded has them all.
+        """
+        if self._store.threads != threads:
+            self._store.threads = threads
+
+    def _load_some(self, least: int) -> bool:
+        """Load what waits, if it has so many rows or bytes enough."""
+        ahead, self._ahead = self._ahead, []  # if this fails, it is read again
+        if (room := BATCH_BYTES - _size(ahead)) > 0:
+            ahead += self._spool.read(ahead[-1].end if ahead else self.position, room)
+        many = sum(record.rows for record in ahead) >= least or _size(ahead) >= BATCH_BYTES
+        if not ahead or not many:
+            self._ahead = ahead
+            return False
+        self._work_with(1)
+        count = _filling(ahead)
+        end, size = ahead[count - 1].end, _size(ahead[:count])
+        requests = map(_request, ahead[:count])
+        del ahead[:count]  # what was decoded is let go while the rest is
+        dead_letters = self._spool.folder / "dead"
+        load(
+            self._store,
+            requests,
+            self._known,
+            limits=self._keeping.limits,
+            end=end,
+            dead_letters=dead_letters,
+        )
+        self.position, self._ahead = end, ahead
+        self._tell_rate(size)
+        self._unwritten += size
+        if self._unwritten >= CHECKPOINT_BYTES:
+            self._checkpoint()
+        self._spool.forget(end)
+        return True
+
+    def _tell_rate(self, size: int) -> None:
+        """Tell the spool how fast it is emptied; what is small takes as long as what is not."""
+        now = time.monotonic()
+        if size >= BATCH_BYTES // 4:
+            rate, known = size / (now - self._since), self._spool.stored_per_second
+            self._spool.stored_per_second = (rate + known) / 2 if known else rate
+        self._since = now
+
+
+class _Loading(NamedTuple):
+    store: Store
+    known: Known
+    limits: Limits
+    dead_letters: Path
+
+
+def load(  # noqa: PLR0913  what to store, where to, and how far
+    store: Store,
+    requests: Iterable[Request],
+    known: Known | None = None,
+    *,
+    limits: Limits = NO_LIMITS,
+    end: Position | None = None,
+    dead_letters: Path,
+) -> int:
+    """Store requests in one transaction and mark what they touch as stale.
+
+    Args:
+        store: A direct store.
+        requests: What to store.
+        known: What the store has; whoever loads more than once keeps it.
+        limits: How much of their attributes to keep.
+        end: The spool position behind them, written in the same transaction.
+        dead_letters: Folder for bodies that cannot be decoded.
+
+    Returns:
+        How many spans and log records were new.
+    """
+    by_signal: dict[Signal, list[Request]] = {"traces": [], "logs": []}
+    for request in requests:
+        by_signal[request.signal].append(request)
+    with store.transaction():
+        loading = _Loading(store, known or Known(store), limits, dead_letters)
+        new = sum(_store(loading, signal, some) for signal, some in by_signal.items())
+        if end:
+            store.execute(
+                "DELETE FROM spool_position;"
+                f"INSERT INTO spool_position VALUES ({end.segment}, {end.offset})"
+            )
+    return new
+
+
+def spool_position(store: Store) -> Position:
+    """Up to where the spool was stored."""
+    rows = store.query("SELECT segment, byte_offset FROM spool_position").to_pylist()
+    return Position(rows[0]["segment"], rows[0]["byte_offset"]) if rows else Position(1, 0)
+
+
+def waiting(store: Store, path: Path) -> int:
+    """How many bytes lie on the spool of the store at `path` that are not stored yet."""
+    return backlog(spool_folder(path), spool_position(store))
+
+
+def _filling(records: Sequence[Record]) -> int:
+    """How many of the first records to store together.
+
+    What fills row groups is written once, to its place. A rest that fills half of one or less would
+    be written again, at a checkpoint, together with its neighbours.
+    """
+    rows = np.cumsum([record.rows for record in records])
+    rest = rows % ROW_GROUP_ROWS
+    fills = (rows >= ROW_GROUP_ROWS) & ((rest == 0) | (rest > ROW_GROUP_ROWS * 3 // 4))
+    return int(np.flatnonzero(fills)[-1]) + 1 if fills.any() else len(records)
+
+
+def _size(records: Sequence[Record]) -> int:
+    return sum(len(record.body) for record in records)
+
+
+def _request(record: Record) -> Request:
+    return Request(record.signal, record.received_ns, record.body)
+
+
+def _store(loading: _Loading, signal: Signal, requests: list[Request]) -> int:
+    new = 0
+    while requests:
+        count = _portion(requests)
+        some, requests[:count] = requests[:count], []
+        new += _store_together(loading, signal, some)
+    return new
+
+
+def _portion(requests: Sequence[Request]) -> int:
+    """How many of the first requests to decode at once: few enough to work in the same memory."""
+    sizes = accumulate(len(request.body) for request in requests)
+    return max(sum(1 for _ in takewhile(DECODE_BYTES.__ge__, sizes)), 1)
+
+
+def _store_together(loading: _Loading, signal: Signal, requests: Sequence[Request]) -> int:
+    bodies, received_ns = [r.body for r in requests], [r.received_ns for r in requests]
+    try:
+        rows, rejected = decode(signal, bodies, received_ns, loading.limits)
+    except (ValueError, pa.ArrowException) as error:
+        if len(requests) == 1:
+            _set_aside(loading, requests[0], str(error))
+            return 0
+        half = len(requests) // 2  # find the one that breaks the others
+        parts = requests[:half], requests[half:]
+        return sum(_store_together(loading, signal, part) for part in parts)
+    for reason in rejected:
+        _reject(loading.store, signal, reason, file="")
+    return _insert(loading, TABLES[signal], rows)
+
+
+def _insert(loading: _Loading, table: str, rows: pa.Table) -> int:
+    store, new = loading.store, loading.known.unknown(table, rows)
+    store.insert(table, new)
+    store.insert("stale", _stale("trace", new["trace_id"].drop_null()))
+    if table == "logs":
+        loose = new.filter(new["trace_id"].is_null())
+        store.insert("stale", _stale("log", loose["log_id"]))
+    return len(new)
+
+
+def _stale(kind: str, ids: pa.ChunkedArray) -> pa.Table:
+    distinct = ids.unique()
+    return pa.table({"kind": pa.repeat(kind, len(distinct)), "id": distinct.cast(pa.string())})
+
+
+def _set_aside(loading: _Loading, request: Request, reason: str) -> None:
+    loading.dead_letters.mkdir(exist_ok=True)
+    file = loading.dead_letters / f"{request.received_ns}.{request.signal}.pb"
+    file.write_bytes(request.body)
+    _reject(loading.store, request.signal, f"cannot be decoded: {reason}", file=str(file))
+
+
+def _reject(store: Store, signal: str, reason: str, *, file: str) -> None:
+    row = {
+        "received_at": pa.array([time.time_ns()], pa.int64()).cast(pa.timestamp("ns")),
+        "signal": [signal],
+        "reason": [reason],
+        "file": [file or None],
+    }
+    store.insert("rejected", pa.table(row))

@@ -1,0 +1,162 @@
+"""What the store forgets: whole traces, the oldest first, by age or when it grows too large.
+
+A trace is as old as the last span or log record that came for it. When it goes, its spans and logs
+go in one transaction with every row that names it, in whatever table; log records and judgements
+without a trace go by their own age, and so does what was rejected. Runs and policies stay.
+"""
+
+import re
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
+from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
+from otel_lightning.collector.store import Store
+
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+BYTES = {
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+FILL = 0.9  # of the cap that stays, so that not every load has to delete
+
+EXPIRED = """
+    CREATE TEMP TABLE expired AS
+    SELECT trace_id FROM (
+        SELECT trace_id, received_at FROM spans UNION ALL
+        SELECT trace_id, received_at FROM logs WHERE trace_id IS NOT NULL
+    ) GROUP BY trace_id HAVING max(received_at) < {cutoff}
+"""
+NAMING_A_TRACE = """
+    SELECT t.table_name FROM duckdb_tables() t
+    JOIN duckdb_columns() c USING (database_name, schema_name, table_name)
+    WHERE c.column_name = 'trace_id' AND t.database_name = current_database()
+"""
+WITHOUT_A_TRACE = """
+    DELETE FROM logs WHERE trace_id IS NULL AND received_at < {cutoff};
+    DELETE FROM reward_events WHERE trace_id IS NULL AND "time" < {cutoff};
+    DELETE FROM rejected WHERE received_at < {cutoff};
+    DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM expired)
+        OR kind = 'log' AND id NOT IN (SELECT log_id FROM logs);
+    DELETE FROM rollout_tasks WHERE rollout_id NOT IN (
+        SELECT rollout_id FROM llm_calls WHERE rollout_id IS NOT NULL
+        UNION SELECT rollout_id FROM reward_events WHERE rollout_id IS NOT NULL)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How long and how much to keep, what of it, and whether and how to derive meanwhile."""
+
+    retain_seconds: float | None = None
+    max_bytes: int | None = None
+    derive: bool = True
+    spans_at_once: int = SPANS_AT_ONCE
+    limits: Limits = NO_LIMITS
+
+
+def parse_age(text: str) -> float:
+    """Read an age such as `30d` as seconds.
+
+    Raises:
+        ValueError: If it is not a number and one of s, m, h, d, w.
+
+    Example:
+        >>> parse_age("30d")
+        2592000.0
+    """
+    return _quantity(text, SECONDS, "30d")
+
+
+def parse_size(text: str) -> int:
+    """Read a size such as `20GB` as bytes.
+
+    Raises:
+        ValueError: If it is not a number and one of KB, MB, GB, TB, KiB, MiB, GiB, TiB.
+
+    Example:
+        >>> parse_size("20GB")
+        20000000000
+    """
+    return int(_quantity(text, BYTES, "20GB"))
+
+
+def forget(store: Store, limits: Keeping, now_ns: int) -> int:
+    """Delete what is older than it may be, and the oldest of what is too much.
+
+    Args:
+        store: A direct store.
+        limits: What may stay.
+        now_ns: Unix nanoseconds.
+
+    Returns:
+        How many traces went.
+    """
+    gone = 0
+    if limits.retain_seconds is not None:
+        gone += _forget_before(store, now_ns - int(limits.retain_seconds * 1e9))
+    if limits.max_bytes is not None:
+        gone += _forget_oldest(store, limits.max_bytes)
+    return gone
+
+
+def used_bytes(store: Store) -> int:
+    """How many bytes of the file hold something, as of the last checkpoint.
+
+    The file itself does not shrink at once: what was freed is filled again first.
+    """
+    row = store.query(
+        "SELECT used_blocks * block_size AS used FROM pragma_database_size()"
+        " WHERE database_name = current_database()"
+    ).to_pylist()[0]
+    return int(row["used"])
+
+
+def _forget_oldest(store: Store, max_bytes: int) -> int:
+    store.checkpoint()  # what is only in the log has no size yet
+    used = used_bytes(store)
+    if used <= max_bytes:
+        return 0
+    share = 1 - FILL * max_bytes / used
+    query = f"SELECT epoch_ns(quantile_disc(received_at, {share})) AS cutoff FROM spans"
+    cutoff = store.query(query)["cutoff"][0].as_py()
+    gone = _forget_before(store, cutoff + 1) if cutoff is not None else 0
+    store.checkpoint()
+    return gone
+
+
+def _forget_before(store: Store, cutoff_ns: int) -> int:
+    cutoff = f"make_timestamp_ns({cutoff_ns})"
+    if not _any_before(store, cutoff):
+        return 0
+    with store.transaction():
+        store.execute(EXPIRED.format(cutoff=cutoff))
+        gone = len(store.query("FROM expired"))
+        for table in _texts(store.query(NAMING_A_TRACE)):
+            store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM expired)")
+        store.execute(WITHOUT_A_TRACE.format(cutoff=cutoff) + ";DROP TABLE expired")
+    return gone
+
+
+def _any_before(store: Store, cutoff: str) -> bool:
+    """Whether anything is that old; the tables' statistics know without reading them."""
+    oldest = " UNION ALL ".join(
+        f"SELECT min(received_at) AS oldest FROM {table}" for table in ("spans", "logs", "rejected")
+    )
+    found = store.query(f"SELECT coalesce(min(oldest) < {cutoff}, false) AS f FROM ({oldest})")
+    return bool(found["f"][0].as_py())
+
+
+def _texts(rows: pa.Table) -> list[str]:
+    return [str(value) for value in rows.column(0).to_pylist()]
+
+
+def _quantity(text: str, units: dict[str, int], example: str) -> float:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    if not found or found[2] not in units or not float(found[1]):
+        raise ValueError(
+            f"'{text}' is not a number above 0 and a unit. Known units: {', '.join(units)}. "
+            f"Example: {example}"
+        )
+    return float(found[1]) * units[found[2]]

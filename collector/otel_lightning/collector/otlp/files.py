@@ -1,0 +1,164 @@
+"""OTLP in files: protobuf, JSON, JSON lines, each plain, gzip or zstd; the content tells which."""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import orjson
+import zstandard
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_lightning.collector.otlp.fields import Signal
+from otel_lightning.collector.otlp.json_encoding import parse_json
+
+GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+RESOURCES = b"\x0a"  # field 1, length-delimited: how every OTLP request begins
+CONTINUES = 0x80  # set in every byte of a varint but the last
+KINDS: dict[str, tuple[Signal, Any]] = {
+    "resourceSpans": ("traces", ExportTraceServiceRequest),
+    "resourceLogs": ("logs", ExportLogsServiceRequest),
+}
+
+
+class Contents(NamedTuple):
+    """One OTLP request of a file."""
+
+    signal: Signal
+    body: bytes
+    records: int
+
+
+def read_file(path: Path) -> list[Contents]:
+    """Read the whole file before anything of it is stored.
+
+    Raises:
+        ValueError: If it is not OTLP, damaged or cut off; the message says which.
+        OSError: If it cannot be read.
+    """
+    try:
+        data = _decompress(path.read_bytes())
+    except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+            raise
+        raise ValueError(f"{path}: the compressed file is damaged or cut off ({error}). "
+                         f"Export it again.") from error  # fmt: skip
+    if not data.strip():
+        raise ValueError(f"{path}: is empty. Export the traces again.")
+    if data.lstrip()[:1] in (b"{", b"["):
+        return list(_json(path, data))
+    return [_protobuf(path, data)]
+
+
+def _decompress(data: bytes) -> bytes:
+    if data.startswith(GZIP):
+        return gzip.decompress(data)
+    if data.startswith(ZSTD):
+        with zstandard.ZstdDecompressor().stream_reader(data) as reader:
+            return bytes(reader.read())
+    return data
+
+
+def _json(path: Path, data: bytes) -> Iterator[Contents]:
+    try:
+        document = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        for line, document in _json_lines(path, data):
+            yield _document(f"{path}:{line}", document)
+    else:
+        yield _document(str(path), document)
+
+
+def _json_lines(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(data.splitlines(), start=1):
+        if line.strip():
+            try:
+                yield number, orjson.loads(line)
+            except orjson.JSONDecodeError as error:
+                raise ValueError(
+                    f"{path}:{number}: is not JSON, or is cut off ({error}). Export it again."
+                ) from error
+
+
+def _document(where: str, document: Any) -> Contents:
+    for key, (signal, kind) in KINDS.items():
+        if isinstance(document, dict) and key in document:
+            try:
+                request = parse_json(kind, orjson.dumps(document))
+            except ValueError as error:
+                raise ValueError(f"{where}: is not OTLP/JSON ({error}).") from error
+            return Contents(signal, request.SerializeToString(), _count(request))
+    raise ValueError(
+        f"{where}: is JSON but not OTLP: it has neither resourceSpans nor resourceLogs."
+    )
+
+
+def _protobuf(path: Path, data: bytes) -> Contents:
+    is_protobuf = False
+    for signal, kind in KINDS.values():
+        try:
+            request = kind.FromString(data)
+        except DecodeError:
+            continue
+        is_protobuf = True
+        if _fits(request):
+            return Contents(signal, data, _count(request))
+    if is_protobuf:
+        raise ValueError(
+            f"{path}: is protobuf but holds no OTLP traces or logs. Metrics are not stored."
+        )
+    raise ValueError(_not_protobuf(path, data))
+
+
+def _records(request: Any) -> Iterator[Any]:
+    """Spans or log records of a request."""
+    traces = isinstance(request, ExportTraceServiceRequest)
+    for resource in request.resource_spans if traces else request.resource_logs:
+        for scope in resource.scope_spans if traces else resource.scope_logs:
+            yield from scope.spans if traces else scope.log_records
+
+
+def _count(request: Any) -> int:
+    return sum(1 for _ in _records(request))
+
+
+def _fits(request: Any) -> bool:
+    """Whether the bytes really are of this signal.
+
+    Traces, logs and metrics nest alike: read as another signal, a record's fields have the wrong
+    wire types, which protobuf keeps as unknown fields.
+    """
+    record = next(_records(request), None)
+    if record is None:
+        return False
+    unknown: Any = UnknownFieldSet(record)
+    return not any(field.field_number in record.DESCRIPTOR.fields_by_number for field in unknown)
+
+
+def _not_protobuf(path: Path, data: bytes) -> str:
+    position = 0
+    while data[position : position + 1] == RESOURCES:
+        size, begin = _varint(data, position + 1)
+        if begin + size > len(data):
+            return (
+                f"{path}: is cut off: a part of {size} bytes begins at byte {begin}, but the file "
+                f"ends at byte {len(data)}. Export it again."
+            )
+        position = begin + size
+    return f"{path}: is not OTLP: neither protobuf nor JSON. Give files as an OTLP exporter writes."
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Read protobuf's variable-length integer; return it and the position behind it."""
+    value = shift = 0
+    for byte in data[position : position + 10]:
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < CONTINUES:
+            break
+    return value, position

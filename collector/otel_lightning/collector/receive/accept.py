@@ -1,0 +1,197 @@
+"""What every transport does with a request, and what OTLP says to answer.
+
+Source:
+    OTLP specification 1.11: full success, partial success, failures, and which codes are retried.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any, NamedTuple
+
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import DecodeError, Message
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+    ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+
+from otel_lightning.collector.otlp.fields import Signal
+from otel_lightning.collector.otlp.json_encoding import Read, read_json
+from otel_lightning.collector.otlp.salvage import salvaged
+from otel_lightning.collector.receive.access import Guard
+from otel_lightning.collector.receive.feedback import read_feedback
+from otel_lightning.collector.receive.metrics import Counts
+from otel_lightning.collector.receive.refusals import RefusedError, unavailable
+from otel_lightning.collector.spool import Spool, SpoolError
+from otel_lightning.instrumentation.attributes import REJECTED_RECORD
+
+MAX_BODY_BYTES = 64 * 1024 * 1024
+DURABLE_SECONDS = 30  # a disk that takes longer is answered for: not stored
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+REQUESTS: dict[str, Any] = {
+    "traces": ExportTraceServiceRequest,
+    "logs": ExportLogsServiceRequest,
+    "metrics": ExportMetricsServiceRequest,
+}
+Response = Message | Mapping[str, Any]
+"""A message of OTLP; where only JSON is spoken, what to write as JSON."""
+NO_TRACE, NO_SPAN = bytes(16), bytes(8)
+BAD_IDS = (
+    "trace_id must be 16 bytes and span_id 8 bytes, neither all zero; "
+    "the reasons are in the table `rejected`"
+)
+BAD_LOGS = "a log record cannot be read; the reasons are in the table `rejected`"
+NO_METRICS = "metrics are not stored: traces and logs are"
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """Where requests go, who may send them, and what became of them."""
+
+    spool: Spool
+    guard: Guard
+    gauges: Callable[[], Mapping[str, float]]
+    max_body: int = MAX_BODY_BYTES
+    counts: Counts = field(default_factory=Counts)
+
+
+class Accepted(NamedTuple):
+    """A request on its way: when it is durable, what to answer then, and what to count."""
+
+    durable: Future[None]
+    response: Response
+    records: int
+    rejected: int
+
+
+def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> Accepted:
+    """Check a decompressed request and put it on the spool.
+
+    Raises:
+        RefusedError: If it is not OTLP, or the spool takes nothing at present.
+    """
+    (request, broken), body = _parse(signal, body, as_json=as_json)
+    response, records, rejected = ANSWERS[signal](request, broken)
+    if signal == "metrics":
+        return Accepted(_done(), response, records, rejected)
+    durable = _append(spool, "traces" if signal == "traces" else "logs", body, records)
+    return Accepted(durable, response, records, rejected)
+
+
+def accept_feedback(spool: Spool, body: bytes) -> Accepted:
+    """Check decompressed judgements and put the good ones on the spool, as log records.
+
+    Raises:
+        RefusedError: If the body is not JSON, or the spool takes nothing at present.
+    """
+    try:
+        read = read_feedback(body, time.time_ns())
+    except ValueError as error:
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"not feedback in JSON: {error}") from error
+    request = read.request.SerializeToString()
+    durable = _append(spool, "logs", request, read.stored) if read.stored else _done()
+    return Accepted(durable, read.answer(), read.stored, len(read.refused))
+
+
+def encode(message: Response, *, as_json: bool) -> bytes:
+    """Write a response in the encoding of its request."""
+    if not isinstance(message, Message):
+        return json.dumps(message).encode()
+    if as_json:
+        return json.dumps(MessageToDict(message)).encode()
+    return message.SerializeToString()
+
+
+def _parse(signal: str, body: bytes, *, as_json: bool) -> tuple[Read[Any], bytes]:
+    """Read a request, and say what to keep of it: protobuf that every reader takes."""
+    kind = REQUESTS[signal]
+    try:
+        if as_json:
+            read = read_json(kind, body)
+            return read, read.request.SerializeToString()
+        try:
+            return Read(kind.FromString(body), []), body
+        except DecodeError:
+            body = salvaged(kind, body)
+            return Read(kind.FromString(body), []), body
+    except (DecodeError, ValueError) as error:
+        form = "OTLP/JSON" if as_json else "protobuf"
+        raise RefusedError(
+            HTTPStatus.BAD_REQUEST, f"not an {kind.__name__} in {form}: {error}"
+        ) from error
+
+
+class _Answer(NamedTuple):
+    response: Message
+    records: int
+    rejected: int
+
+
+def _traces(request: Any, broken: list[str]) -> _Answer:
+    response = ExportTraceServiceResponse()
+    scopes = [scope.spans for one in request.resource_spans for scope in one.scope_spans]
+    rejected = sum(
+        (trace := span.trace_id) == NO_TRACE
+        or len(trace) != len(NO_TRACE)
+        or (own := span.span_id) == NO_SPAN
+        or len(own) != len(NO_SPAN)
+        for spans in scopes
+        for span in spans
+    )
+    if rejected:
+        response.partial_success.rejected_spans = rejected
+        response.partial_success.error_message = broken[0] if broken else BAD_IDS
+    return _Answer(response, sum(map(len, scopes)) - rejected, rejected)
+
+
+def _logs(request: Any, broken: list[str]) -> _Answer:
+    response = ExportLogsServiceResponse()
+    scopes = [scope.log_records for one in request.resource_logs for scope in one.scope_logs]
+    rejected = sum(log.event_name == REJECTED_RECORD for logs in scopes for log in logs)
+    if rejected:
+        response.partial_success.rejected_log_records = rejected
+        response.partial_success.error_message = broken[0] if broken else BAD_LOGS
+    return _Answer(response, sum(map(len, scopes)) - rejected, rejected)
+
+
+def _metrics(request: Any, _broken: list[str]) -> _Answer:
+    response = ExportMetricsServiceResponse()
+    points = sum(
+        len(getattr(metric, str(metric.WhichOneof("data"))).data_points)
+        for resource in request.resource_metrics
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if metric.WhichOneof("data")
+    )
+    if points:
+        response.partial_success.rejected_data_points = points
+        response.partial_success.error_message = NO_METRICS
+    return _Answer(response, 0, points)
+
+
+ANSWERS = {"traces": _traces, "logs": _logs, "metrics": _metrics}
+
+
+def _append(spool: Spool, signal: Signal, body: bytes, rows: int) -> Future[None]:
+    try:
+        return spool.append(signal, body, rows)
+    except SpoolError as error:
+        raise unavailable(error) from error
+
+
+def _done() -> Future[None]:
+    done: Future[None] = Future()
+    done.set_result(None)
+    return done

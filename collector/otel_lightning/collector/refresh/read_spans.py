@@ -1,0 +1,132 @@
+"""What the store received, as records: Arrow columns in, spans and log records out.
+
+Maps are taken apart as whole columns and not value by value, and converted a slice at a time, so
+that the Python form of a large trace's text never lies in memory as a whole.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice, pairwise, repeat
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
+
+SLICE_BYTES = 4_000_000
+"""About how much of the columns becomes Python objects at once."""
+ROWS_AT_ONCE = 128
+"""So many rows are asked for at once: of long conversations each may have megabytes."""
+
+SPANS = """
+    SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
+        epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
+        coalesce(resource_json, '{{}}') AS resource, attributes,
+        list_transform(events, lambda e: {{'name': e.name, 'time_ns': epoch_ns(e."time"),
+            'attributes': e.attributes}}) AS events,
+        list_transform(links, lambda l: l.trace_id) AS links
+    FROM {table} WHERE {which}
+"""
+LOGS = """
+    SELECT epoch_ns(coalesce("time", observed_time)) AS time_ns, trace_id, span_id, event_name,
+        body, attributes, resource, scope_name, epoch_ns(observed_time) AS observed_ns
+    FROM logs WHERE {which} ORDER BY rowid
+"""
+
+
+def spans(batches: Iterable[pa.RecordBatch]) -> Iterator[Span]:
+    """Yield the spans of the rows that `SPANS` selects."""
+    for batch in _filled(batches):
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        said: list[Iterable[Any]] = [
+            _resources(columns.pop("resource")),
+            _maps(columns.pop("attributes")),
+            _events(columns.pop("events")),
+            _links(columns.pop("links")),
+            repeat(()),
+        ]
+        plain: list[Iterable[Any]] = [column.to_pylist() for column in columns.values()]
+        yield from map(Span._make, zip(*plain, *said, strict=False))
+
+
+def logs(rows: pa.Table) -> Iterator[Log]:
+    """Yield the log records of the rows that `LOGS` selects."""
+    for batch in _slices(rows):
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        maps = {name: _maps(columns.pop(name)) for name in ("attributes", "resource")}
+        plain = {name: column.to_pylist() for name, column in columns.items()}
+        yield from _rows(plain | maps)
+
+
+def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the same rows in batches of about `SLICE_BYTES`: what one costs is spread over more."""
+    some: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        some.append(batch)
+        size += batch.nbytes
+        if size >= SLICE_BYTES:
+            yield from _slices(pa.Table.from_batches(some).combine_chunks())
+            some, size = [], 0
+    if some:
+        yield from _slices(pa.Table.from_batches(some).combine_chunks())
+
+
+def _slices(rows: pa.Table) -> list[pa.RecordBatch]:
+    size = SLICE_BYTES * max(len(rows), 1) // max(rows.nbytes, 1)
+    batches: list[pa.RecordBatch] = rows.to_batches(max_chunksize=max(size, 1))
+    return batches
+
+
+def _rows(columns: dict[str, list[Any]]) -> Iterator[Log]:
+    for values in zip(*columns.values(), strict=True):
+        yield Log(**dict(zip(columns, values, strict=True)))
+
+
+def _resources(column: pa.StringArray) -> list[Attributes]:
+    """Return a column of maps written as JSON as dictionaries: few differ, and those are shared."""
+    coded = column.dictionary_encode()
+    distinct = [_stated(orjson.loads(text)) for text in coded.dictionary.to_pylist()]
+    return [distinct[code] for code in coded.indices.to_pylist()]
+
+
+def _maps(column: pa.MapArray) -> list[Attributes]:
+    """Return a column of maps as dictionaries; a key without value says nothing."""
+    offsets = column.offsets.to_pylist()
+    first, size = offsets[0], offsets[-1] - offsets[0]
+    names, values = (child.slice(first, size) for child in (column.keys, column.items))
+    coded = names.dictionary_encode()
+    keys = map(coded.dictionary.to_pylist().__getitem__, coded.indices.to_pylist())
+    pairs = zip(keys, values.to_pylist(), strict=True)
+    found: list[Attributes] = [dict(islice(pairs, end - start)) for start, end in pairwise(offsets)]
+    return found if values.null_count == 0 else [_stated(one) for one in found]
+
+
+def _stated(attributes: Attributes) -> Attributes:
+    return {key: value for key, value in attributes.items() if value is not None}
+
+
+def _events(column: pa.ListArray) -> list[tuple[Event, ...]]:
+    inner = column.flatten()
+    if not len(inner):
+        return [()] * len(column)
+    names, times, maps = (inner.field(name) for name in ("name", "time_ns", "attributes"))
+    events = list(map(Event, names.to_pylist(), times.to_pylist(), _maps(maps)))
+    return _cut(events, column)
+
+
+def _links(column: pa.ListArray) -> list[tuple[str, ...]]:
+    linked = column.flatten().to_pylist()
+    if not linked:
+        return [()] * len(column)
+    return [tuple(filter(None, some)) for some in _cut(linked, column)]
+
+
+def _cut(values: list[Any], column: pa.ListArray) -> list[tuple[Any, ...]]:
+    """Cut the values of a column of lists where its lists end."""
+    lengths = column.value_lengths().fill_null(0).to_pylist()
+    end, found = 0, []
+    for length in lengths:
+        found.append(tuple(values[end : end + length]))
+        end += length
+    return found

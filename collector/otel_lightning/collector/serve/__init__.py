@@ -1,0 +1,1 @@
+"""`lightning-ingest serve`: the process that receives, stores, derives and answers."""

@@ -1,0 +1,246 @@
+"""`lightning-ingest serve`: receivers, spool, loader and SQL server in one process."""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from granian.server.embed import Server as HttpServer
+from grpc import Server as GrpcServer
+
+from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.receive import grpc, http, http_server
+from otel_lightning.collector.receive.accept import Receiver
+from otel_lightning.collector.receive.access import Guard
+from otel_lightning.collector.receive.tls import GrpcCertificates, Tls
+from otel_lightning.collector.serve.settings import Address, Settings
+from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.store import (
+    Server,
+    Store,
+    StoreError,
+    open_store,
+    server_file,
+    write_server,
+)
+from otel_lightning.collector.store.allocator import share_memory
+from otel_lightning.collector.store.read_only import attach_line
+
+logger = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 10
+GRACE_SECONDS = 4  # of these, for requests under way
+FAILED, INTERRUPTED = 1, 130
+
+
+def serve(settings: Settings, say: Callable[[str], None]) -> None:
+    """Receive until SIGTERM or SIGINT, then store what was received and leave.
+
+    Raises:
+        StoreError: If the store cannot be opened for writing.
+        OSError: If an address cannot be bound, or a server ends by itself.
+    """
+    stopping = Stopping()
+    with settings.grpc.bind() as for_grpc, settings.http.bind() as for_http:
+        grpc_at, http_at = settings.grpc.of(for_grpc), settings.http.of(for_http)
+        settings = replace(settings, grpc=grpc_at, http=http_at)
+        _serve(settings, Bound(for_grpc, for_http), stopping, say)
+
+
+class Bound(NamedTuple):
+    """Sockets that keep the addresses until somebody listens there."""
+
+    grpc: socket.socket
+    http: socket.socket
+
+
+def _serve(
+    settings: Settings, bound: Bound, stopping: "Stopping", say: Callable[[str], None]
+) -> None:
+    store = open_store(settings.store)
+    if store.server:
+        store.close()
+        raise StoreError(
+            f"'{settings.store}' is already served by process {store.server.pid} at "
+            f"{store.server.http}. Send there, or choose another store with --store."
+        )
+    share_memory()
+    gc.freeze()  # what was imported is never garbage: do not walk it again and again
+    server = _server(store, settings)
+    spool = Spool(spool_folder(settings.store))
+    loader = Loader(store.cursor(), spool, settings.keeping)
+    loader.start()
+    receiver = _receiver(settings, spool, loader, server)
+    try:
+        ready = partial(_ready, settings, server, say)
+        asyncio.run(_receive(receiver, settings, bound, stopping, ready))
+    finally:
+        server_file(settings.store).unlink(missing_ok=True)
+        _drain(spool, loader, stopping, say)
+        store.close()
+
+
+class Stopping:
+    """Asked once, it drains; asked twice, it leaves: what was acknowledged lies on the spool."""
+
+    def __init__(self) -> None:
+        self.deadline: float | None = None
+        self.exit_code = 0
+        self.then: Callable[[], object] = lambda: None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+
+    def _ask(self, _number: int, _frame: object) -> None:
+        if self.deadline is not None:
+            os._exit(INTERRUPTED)
+        self.deadline = time.monotonic() + DRAIN_SECONDS
+        self.then()
+
+    def seconds_left(self) -> float:
+        """How long draining may still take."""
+        deadline = self.deadline or time.monotonic() + DRAIN_SECONDS
+        return max(deadline - time.monotonic(), 0)
+
+
+def _server(store: Store, settings: Settings) -> Server:
+    cert = str(settings.tls.cert.resolve()) if settings.tls else None
+    server = store.serve(str(settings.http), settings.memory_bytes, settings.readers)
+    return replace(server, tls_cert=cert)
+
+
+def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) -> Receiver:
+    listening = (settings.grpc.host, settings.http.host)
+    # The owner of the store may always send: `lightning-ingest load` reads the token beside it.
+    tokens = (settings.token, server.token) if settings.token else ()
+    return Receiver(
+        spool,
+        Guard.of(tokens, listening, settings.allowed_hosts),
+        partial(_gauges, spool, loader),
+        settings.max_body,
+    )
+
+
+def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
+    lag = 0.0
+    with suppress(FileNotFoundError):  # the loader just stored and deleted it
+        for oldest in spool.read(loader.position, 1)[:1]:
+            lag = max(time.time_ns() - oldest.received_ns, 0) / 1e9
+    return {"spool_backlog_bytes": spool.backlog(), "loader_lag_seconds": lag}
+
+
+async def _receive(
+    receiver: Receiver,
+    settings: Settings,
+    bound: Bound,
+    stopping: Stopping,
+    ready: Callable[[], None],
+) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
+    certificates = GrpcCertificates(settings.tls) if settings.tls else None
+    bound.grpc.close()  # gRPC opens its own
+    over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
+    over_http = http_server.server(partial(http.application, receiver), bound.http, settings.tls)
+    if settings.tls and certificates:
+        reload = partial(_reload, settings.tls, certificates, over_http)
+        loop.add_signal_handler(signal.SIGHUP, reload)
+    over_grpc.start()
+    serving = asyncio.create_task(over_http.serve())
+    try:
+        await _until_open(settings.http, serving)
+        ready()
+        if stopping.deadline is None:
+            await _until_stopped(stopped, over_grpc, serving)
+    except ConnectionError:
+        stopping.exit_code = FAILED
+        raise
+    finally:
+        await _stop(over_grpc, over_http, serving)
+
+
+async def _until_stopped(
+    stopped: asyncio.Event, over_grpc: GrpcServer, over_http: asyncio.Task[None]
+) -> None:
+    """Wait until asked to stop.
+
+    Raises:
+        ConnectionError: If a server ends before: half a receiver would lose what is sent to it.
+    """
+    asked = asyncio.create_task(stopped.wait())
+    ended = asyncio.create_task(asyncio.to_thread(over_grpc.wait_for_termination))
+    await asyncio.wait({asked, ended, over_http}, return_when=asyncio.FIRST_COMPLETED)
+    if not stopped.is_set():
+        raise _dead("HTTP", over_http) if over_http.done() else _dead("gRPC", ended)
+
+
+def _dead(name: str, task: asyncio.Task[Any]) -> ConnectionError:
+    return ConnectionError(
+        f"the {name} server ended by itself ({task.exception() or 'it gave no reason'}). What was "
+        f"acknowledged is kept; start lightning-ingest again."
+    )
+
+
+async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.Task[None]) -> None:
+    """Take nothing new, and let what is under way end."""
+    grpc_stopped = over_grpc.stop(grace=GRACE_SECONDS)
+    over_http.stop()  # type: ignore[no-untyped-call]
+    await asyncio.gather(
+        asyncio.to_thread(grpc_stopped.wait), asyncio.wait([serving], timeout=GRACE_SECONDS)
+    )
+
+
+def _drain(spool: Spool, loader: Loader, stopping: Stopping, say: Callable[[str], None]) -> None:
+    """Store what is on the spool, as far as the time allows; the rest lies there safely."""
+    spool.close()
+    rest = threading.Thread(target=loader.stop, name="drain", daemon=True)
+    rest.start()
+    rest.join(stopping.seconds_left())
+    left = spool.backlog()
+    say(
+        f"Stopped; {left:,} bytes that were acknowledged wait on the spool for the next start."
+        if left
+        else "Stopped; everything that was acknowledged is stored."
+    )
+    if rest.is_alive():
+        os._exit(stopping.exit_code)  # the loader's transaction is rolled back, as after a crash
+
+
+def _reload(tls: Tls, certificates: GrpcCertificates, over_http: HttpServer) -> None:
+    try:
+        tls.check()
+    except ValueError as error:
+        logger.error("The certificates stay as they were: %s", error)  # noqa: TRY400  it says all
+        return
+    certificates.reload()
+    over_http.reload()  # type: ignore[no-untyped-call]
+
+
+def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> None:
+    write_server(settings.store, server)
+    scheme = "https" if settings.tls else "http"
+    say(
+        f"Ready: OTLP over gRPC at {settings.grpc} and over HTTP at {scheme}://{server.http}, "
+        f"stored in {settings.store}."
+    )
+    line = attach_line(server.sql, server_file(settings.store))
+    say(f"SQL from any DuckDB 1.5, read-only: {line}")
+
+
+async def _until_open(address: Address, serving: asyncio.Task[None]) -> None:
+    while not serving.done():
+        with suppress(ConnectionError):
+            _, writer = await asyncio.open_connection(*address)
+            writer.close()
+            return
+        await asyncio.sleep(0.02)
+    raise _dead("HTTP", serving)

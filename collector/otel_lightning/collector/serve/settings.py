@@ -1,0 +1,151 @@
+"""Where to listen and whom to let in, checked before anything starts."""
+
+import errno
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from otel_lightning.collector.load.attribute_limits import Limits
+from otel_lightning.collector.load.retention import Keeping, parse_age, parse_size
+from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
+from otel_lightning.collector.receive.access import is_loopback
+from otel_lightning.collector.receive.tls import Tls
+from otel_lightning.collector.store import MEMORY_BYTES
+from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, ReaderLimits
+
+MIB = 1024 * 1024
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `HOST:PORT`.
+
+        Raises:
+            ValueError: If it is not of that form.
+        """
+        host, _, port = text.rpartition(":")
+        if not host or not port.isdigit():
+            raise ValueError(f"'{text}' is not HOST:PORT. Example: 127.0.0.1:4318")
+        return cls(host.strip("[]"), int(port))
+
+    def bind(self) -> socket.socket:
+        """Take the address, a free port if it is 0, before anybody listens there.
+
+        Raises:
+            OSError: If it is in use or not an address of this machine; the message says which.
+        """
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        taken = socket.socket(family, socket.SOCK_STREAM)
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        try:
+            taken.bind((self.host, self.port))
+        except OSError as error:
+            taken.close()
+            raise OSError(error.errno, _why(self, error)) from error
+        return taken
+
+    def of(self, taken: socket.socket) -> Self:
+        """Return the address with the port that a socket has."""
+        return self._replace(port=taken.getsockname()[1])
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where to listen and store, and whom to let in."""
+
+    store: Path
+    grpc: Address
+    http: Address
+    token: str | None = field(default=None, repr=False)
+    tls: Tls | None = None
+    insecure: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    max_body: int = MAX_BODY_BYTES
+    memory_bytes: int = MEMORY_BYTES
+    readers: ReaderLimits = NO_READER_LIMITS
+    keeping: Keeping = field(default_factory=Keeping)
+
+    def check(self) -> None:
+        """Refuse what would let anybody in, or cannot be started.
+
+        Raises:
+            ValueError: With one sentence that says what is wrong and what to do.
+        """
+        if self.token is not None and (not self.token.strip() or not self.token.isascii()):
+            raise ValueError(
+                "the token must be ASCII and not empty. Make one: openssl rand -hex 32"
+            )
+        if self.tls:
+            self.tls.check()
+        needs_client = self.tls is not None and self.tls.client_ca is not None
+        open_to_all = [a for a in (self.grpc, self.http) if not is_loopback(a.host)]
+        if open_to_all and not (self.token or needs_client or self.insecure):
+            raise ValueError(
+                f"{open_to_all[0]} can be reached from other machines: set LIGHTNING_TOKEN (or "
+                f"--token), or ask for client certificates with --tls-client-ca, or say "
+                f"--insecure to receive from anyone."
+            )
+
+
+def settings(store: Path, options: Mapping[str, Any]) -> Settings:
+    """Read the options of the command line, by their names there.
+
+    Raises:
+        ValueError: With one sentence that says what is wrong and what to do.
+    """
+    chosen = Settings(
+        store,
+        Address.parse(options["grpc"]),
+        Address.parse(options["http"]),
+        token=options["token"],
+        tls=_tls(options["tls_cert"], options["tls_key"], options["tls_client_ca"]),
+        insecure=options["insecure"],
+        allowed_hosts=options["allowed_hosts"],
+        max_body=options["max_body"] * MIB,
+        memory_bytes=options["memory"],
+        readers=ReaderLimits(options["reader_seconds"], options["reader_rows"]),
+        keeping=_keeping(options),
+    )
+    chosen.check()
+    return chosen
+
+
+def _keeping(options: Mapping[str, Any]) -> Keeping:
+    retain, max_size = options["retain"], options["max_size"]
+    return Keeping(
+        parse_age(retain) if retain else None,
+        parse_size(max_size) if max_size else None,
+        derive=not options["no_derive"],
+        spans_at_once=options["spans_at_once"],
+        limits=Limits(options["max_value_length"], options["max_attributes"]),
+    )
+
+
+def _tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> Tls | None:
+    if cert and key:
+        return Tls(cert, key, client_ca)
+    if cert or key or client_ca:
+        raise ValueError("TLS needs a certificate and its key: give --tls-cert and --tls-key.")
+    return None
+
+
+def _why(address: Address, error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return (
+            f"{address} is in use. Stop what listens there, or choose another address with "
+            f"--grpc and --http."
+        )
+    return f"{address} cannot be bound: {error.strerror}. Choose another with --grpc and --http."

@@ -1,0 +1,204 @@
+"""Who may ask what over SQL: one token may do anything, the other only reads.
+
+DuckDB's Quack server calls two functions of ours: one when a client connects, one with every
+statement. A client of the read-only token gets a statement through if DuckDB's own parser says
+that it is one SELECT, and if the SELECT calls only functions and reads only tables that touch
+nothing but the store. What is not known to be harmless is refused. Below that lies a second
+wall: the served database has no access to files, network and extensions at all.
+"""
+
+import hmac
+import json
+import re
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import duckdb
+from duckdb.func import FunctionNullHandling
+
+from otel_lightning.collector.store import attribute_columns
+from otel_lightning.collector.store.sql_text import quote_literal
+
+TABLE_FUNCTIONS = frozenset({
+    "duckdb_columns", "duckdb_constraints", "duckdb_databases", "duckdb_functions",
+    "duckdb_indexes", "duckdb_schemas", "duckdb_tables", "duckdb_types", "duckdb_views",
+    "generate_series", "json_each", "json_tree", "pragma_table_info", "pragma_version", "range",
+    "repeat", "unnest",
+})  # fmt: skip
+HARMLESS_VOLATILE = frozenset({"error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"})
+NOT_FOR_READERS = frozenset({"current_setting", "getvariable", "json_serialize_plan", "pg_sleep"})
+"""They have no side effects, but tell of the process, plan other statements, or wait."""
+RELATION = re.compile(r"(?!(?:duckdb|pragma|pg)_)\w+", re.IGNORECASE)
+"""A table's name; a file's has a dot or a slash, and DuckDB's own state begins otherwise."""
+EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<runs>ANALYZE\s+)?", re.IGNORECASE)
+SENT_ROWS = re.compile(r"\s*INSERT\b", re.IGNORECASE)
+"""How Quack asks about rows that a client sends; only None keeps them out."""
+
+LOCKED = "SELECT error('Settings cannot be changed: the configuration has been locked.')"
+"""For all but the process that serves, which goes on choosing how many threads there are."""
+
+
+class Tokens(NamedTuple):
+    """The secrets of one served store: `reader` may only read, `writer` may do anything."""
+
+    reader: str
+    writer: str
+
+
+class Guard:
+    """Decides for each session and statement of a Quack server."""
+
+    def __init__(
+        self,
+        tokens: Tokens,
+        parser: duckdb.DuckDBPyConnection,
+        answer: Callable[[str], str] | None = None,
+    ) -> None:
+        """Guard a server.
+
+        Args:
+            tokens: What lets clients in.
+            parser: A database of its own, only to read statements with.
+            answer: Where readers have limits: runs a SELECT and says what to hand out instead.
+        """
+        self._tokens, self._parser, self._answer = tokens, parser, answer
+        self._writers: set[str] = set()
+
+    def authenticate(self, session: str, token: str, _served: str) -> bool:
+        """Let a client in if it has one of the tokens."""
+        if _same(token, self._tokens.writer):
+            self._writers.add(session)
+            return True
+        return _same(token, self._tokens.reader)
+
+    def authorize(self, session: str, sql: str) -> str | None:
+        """Return the statement that the server runs for this one; None refuses it."""
+        if session in self._writers:
+            return LOCKED if _changes_settings(sql) else sql
+        reason = self.refusal(sql)
+        if reason is None:
+            return self._limited(self._quicker(sql))
+        if SENT_ROWS.match(sql):
+            return None
+        return f"SELECT error({quote_literal(reason)})"
+
+    def refusal(self, sql: str) -> str | None:
+        """Say why a reader may not run a statement; None if it may."""
+        if "\0" in sql:
+            return "A statement cannot contain the character NUL."
+        tree = self._parse(EXPLAIN.sub("", sql, count=1))
+        if tree["error"]:
+            return f"This token reads only, by one SELECT at a time: {tree['error_message']}"
+        if len(tree["statements"]) != 1:
+            return "This token reads only, by one SELECT at a time."
+        return next(filter(None, map(self._objection, attribute_columns.nodes(tree))), None)
+
+    def _limited(self, sql: str) -> str:
+        explained = EXPLAIN.match(sql)
+        if self._answer is None or (explained and not explained["runs"]):
+            return sql
+        if explained:
+            return "SELECT error('EXPLAIN ANALYZE has no limits, so this token cannot use it.')"
+        return self._answer(self._deserialize(self._serialize(sql)))
+
+    def _quicker(self, sql: str) -> str:
+        """Answer common attributes from their own columns where only `spans` is read.
+
+        Elsewhere the columns may be missing, and a client cannot be asked again.
+        """
+        tree = attribute_columns.nodes(self._parse(sql))
+        tables = {node["table_name"] for node in tree if node.get("type") == "BASE_TABLE"}
+        if tables != {"spans"}:
+            return sql
+        return attribute_columns.rewrite(sql, self._serialize, self._deserialize)
+
+    def _objection(self, node: dict[str, Any]) -> str | None:
+        if node.get("type") == "BASE_TABLE" and not RELATION.fullmatch(node["table_name"]):
+            return f"This token reads only the tables of the store, not '{node['table_name']}'."
+        if node.get("type") == "TABLE_FUNCTION":
+            name = node["function"].get("function_name", "").lower()
+            return None if name in TABLE_FUNCTIONS else _not_callable(name)
+        name = node.get("function_name", "").lower()
+        return None if not name or name in self._callable else _not_callable(name)
+
+    @cached_property
+    def _callable(self) -> frozenset[str]:
+        found = self._parser.cursor().execute(
+            "SELECT function_name FROM duckdb_functions()"
+            " WHERE function_type IN ('scalar', 'aggregate', 'macro') GROUP BY ALL"
+            " HAVING NOT bool_or(coalesce(has_side_effects, false))"
+        )
+        names = {str(row[0]) for row in found.fetchall()} - NOT_FOR_READERS
+        return TABLE_FUNCTIONS | HARMLESS_VOLATILE | names
+
+    def _parse(self, sql: str) -> dict[str, Any]:
+        tree: dict[str, Any] = json.loads(self._serialize(sql))
+        return tree
+
+    def _serialize(self, sql: str) -> str:
+        return self._text("json_serialize_sql(?::VARCHAR)", sql)
+
+    def _deserialize(self, tree: str) -> str:
+        return self._text("json_deserialize_sql(?::JSON)", tree)
+
+    def _text(self, expression: str, argument: str) -> str:
+        found = self._parser.cursor().execute(f"SELECT {expression}", [argument])
+        return str((found.fetchone() or ["{}"])[0])
+
+
+def start(connection: duckdb.DuckDBPyConnection, uri: str, guard: Guard, writer: str) -> None:
+    """Serve the database of a connection, whose extensions are loaded, under a guard.
+
+    From here on it reaches no file but its own, no network and no extension, and nobody changes a
+    setting.
+    """
+    connection.create_function(
+        "lightning_authenticate",
+        guard.authenticate,
+        ["VARCHAR", "VARCHAR", "VARCHAR"],
+        "BOOLEAN",
+        side_effects=True,
+    )
+    connection.create_function(
+        "lightning_authorize",
+        guard.authorize,
+        ["VARCHAR", "VARCHAR"],
+        "VARCHAR",
+        null_handling=FunctionNullHandling.SPECIAL,
+        side_effects=True,
+    )
+    connection.execute("SET GLOBAL quack_authentication_function = 'lightning_authenticate'")
+    connection.execute("SET GLOBAL quack_authorization_function = 'lightning_authorize'")
+    connection.execute("SET GLOBAL enable_external_access = false")
+    connection.execute("SET GLOBAL lock_configuration = true")
+    connection.execute(f"CALL quack_serve('{uri}', token = '{writer}')").fetchall()
+
+
+def attach_line(uri: str, server_file: Path) -> str:
+    """The SQL with which any DuckDB 1.5 of this user attaches the store to read it.
+
+    The token stays in the file: a line that is printed ends up in logs.
+    """
+    path = quote_literal(str(server_file.resolve()))
+    return (
+        f"SET VARIABLE reader = (SELECT reader FROM read_json({path})); "
+        f"ATTACH '{uri}' AS traces (TOKEN getvariable('reader'));"
+    )
+
+
+def _changes_settings(sql: str) -> bool:
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error:  # the server says what is wrong with it
+        return False
+    return any(statement.type == duckdb.StatementType.SET for statement in statements)
+
+
+def _not_callable(name: str) -> str:
+    return f"This token reads only: the function '{name}' is not among those it may call."
+
+
+def _same(given: str, secret: str) -> bool:
+    return hmac.compare_digest(given.encode(), secret.encode())

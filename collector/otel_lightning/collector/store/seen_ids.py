@@ -1,0 +1,149 @@
+"""Which rows the store has already: a span or log record is stored once, however often it comes.
+
+To look for every id in the whole table costs more the larger it is. So a Bloom filter over the ids
+says first which may be there: nearly none but those that were sent again. Of these the table is
+asked, for copies of the same time at first, which DuckDB finds without reading the others.
+
+Source:
+    Bloom, Space/time trade-offs in hash coding with allowable errors (1970).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from otel_lightning.collector.store.connection import Store
+
+IDS = {"spans": ("trace_id", "span_id"), "logs": ("log_id",)}
+BITS_A_ROW, PROBES = 32, 6  # 25 in a million are taken for known, at most
+LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
+
+KEYS = "SELECT hash({ids}) AS key FROM {{rows}}"
+DISTINCT = "SELECT min(position) AS position FROM {{rows}} GROUP BY {ids} ORDER BY position"
+UNKNOWN = """
+    SELECT position FROM {{rows}} b
+    WHERE NOT EXISTS (FROM {table} t WHERE {same} AND BOUNDS) ORDER BY position
+"""
+
+
+class Known:
+    """What a store that only this process writes has, as far as it was asked."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._filters: dict[str, list[Filter]] = {}
+
+    def unknown(self, table: str, rows: pa.Table) -> pa.Table:
+        """Return the rows that `table` does not have, of several copies one; they are known now."""
+        keys = self._keys(table, rows)
+        if len(np.unique(keys)) < len(keys):
+            positions = self._pick(DISTINCT, table, rows, np.arange(len(rows)))
+            rows, keys = rows.take(positions), keys[positions]
+        filters = self._filters_of(table)
+        doubtful = np.flatnonzero(np.any([each.may_hold(keys) for each in filters], axis=0))
+        filters[-1].add(keys)
+        present = self._present(table, rows, doubtful) if len(doubtful) else doubtful
+        return rows.take(np.delete(np.arange(len(rows)), present)) if len(present) else rows
+
+    def _filters_of(self, table: str) -> "list[Filter]":
+        """Return the filters of all that is stored; a full one is followed by a larger one."""
+        filters = self._filters.setdefault(table, [])
+        if not filters:
+            filters.append(self._filled(table))
+        if filters[-1].is_full:
+            filters.append(Filter(filters[-1].capacity * 2))
+        return filters
+
+    def _filled(self, table: str) -> "Filter":
+        """Make a filter of what is stored, with room for half as much again."""
+        query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
+        stored = self._store.query(query).to_pylist()[0]
+        made = Filter(max(LEAST_ROWS, stored["n"] * 3 // 2))
+        for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):
+            keys = self._store.query(
+                f"SELECT hash({', '.join(IDS[table])}) AS key FROM {table}"
+                f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
+            )
+            made.add(_numbers(keys["key"]))
+        self._store.let_go()  # of all ids
+        return made
+
+    def _keys(self, table: str, rows: pa.Table) -> NDArray[np.uint64]:
+        ids = rows.select(IDS[table])
+        return _numbers(self._store.pick(ids, KEYS.format(ids=", ".join(IDS[table])))["key"])
+
+    def _present(
+        self, table: str, rows: pa.Table, positions: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return which of these rows a table has, looking where most copies lie first."""
+        absent = positions
+        for bounds in _bounds(table, rows):
+            absent = self._pick(UNKNOWN.replace("BOUNDS", bounds), table, rows, absent)
+        return np.setdiff1d(positions, absent)
+
+    def _pick(
+        self, select: str, table: str, rows: pa.Table, positions: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Select some of the rows at these positions by their ids."""
+        ids = rows.select(IDS[table]).take(positions)
+        same = " AND ".join(f"t.{name} = b.{name}" for name in IDS[table])
+        select = select.format(table=table, ids=", ".join(IDS[table]), same=same)
+        numbered = ids.append_column("position", pa.array(positions, pa.int64()))
+        return _numbers(self._store.pick(numbered, select)["position"])
+
+
+class Filter:
+    """A set of keys that also takes some for its own that were never added, but few."""
+
+    def __init__(self, capacity: int) -> None:
+        self._rows, self.capacity = 0, capacity
+        self._size = np.uint64(capacity * BITS_A_ROW)
+        self._bits = np.zeros(capacity * BITS_A_ROW // 8, np.uint8)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more keys would make it say yes too often."""
+        return self._rows > self.capacity
+
+    def may_hold(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+        """Tell for each key, shape [N], whether it was added; only no is certain."""
+        found = np.ones(len(keys), bool)
+        for byte, bit in self._places(keys):
+            found &= self._bits[byte] & bit != 0
+        return found
+
+    def add(self, keys: NDArray[np.uint64]) -> None:
+        """Add keys, shape [N]."""
+        self._rows += len(keys)
+        for byte, bit in self._places(keys):
+            np.bitwise_or.at(self._bits, byte, bit)
+
+    def _places(
+        self, keys: NDArray[np.uint64]
+    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
+        step = (keys >> np.uint64(32)) | np.uint64(1)  # the low bits say where to begin
+        for probe in range(PROBES):
+            place = (keys + np.uint64(probe) * step) % self._size
+            bit = np.left_shift(1, (place & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
+            yield (place >> np.uint64(3)).astype(np.int64), bit
+
+
+def _bounds(table: str, rows: pa.Table) -> Sequence[str]:
+    """Say where to look: copies of a span have its start time, others may have any."""
+    if table != "spans":
+        return ("TRUE",)
+    times = rows["start_time"]
+    ends = pc.min_max(times.cast(pa.int64())).as_py()
+    if ends["min"] is None:
+        return ("TRUE",)
+    low, high = (f"make_timestamp_ns({ends[end]})" for end in ("min", "max"))
+    return (f"t.start_time BETWEEN {low} AND {high}", "TRUE")
+
+
+def _numbers(column: pa.ChunkedArray) -> NDArray[Any]:
+    values: NDArray[Any] = column.to_numpy()
+    return values

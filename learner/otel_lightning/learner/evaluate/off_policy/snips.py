@@ -1,0 +1,28 @@
+"""Self-normalized inverse propensity scoring."""
+
+import numpy as np
+
+from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged
+
+
+def snips(logged: Logged) -> Estimate:
+    """Estimate a policy's value by self-normalized inverse propensity scoring.
+
+    V = sum of w[i] * r[i] / sum of w[i]: stays within the range of the rewards, for a small bias.
+
+    Args:
+        logged: Rewards and importance weights.
+
+    Returns:
+        The value, with its standard error by the delta method; NaN where all weights are 0.
+
+    Source:
+        Swaminathan & Joachims, The self-normalized estimator (2015); Owen, Monte Carlo theory,
+        methods and examples, section 9.2, for the standard error.
+    """
+    total = logged.weights.sum()
+    if total == 0:
+        return Estimate(float("nan"), float("nan"))
+    value = float((logged.weights * logged.rewards).sum() / total)
+    residuals = logged.weights * (logged.rewards - value)
+    return Estimate(value, float(np.sqrt((residuals**2).sum()) / total))

@@ -1,0 +1,1 @@
+"""`lightning-learn export`: transitions as files for other trainers."""

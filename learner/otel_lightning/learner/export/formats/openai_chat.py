@@ -1,0 +1,55 @@
+"""Lines of OpenAI's fine-tuning files: a chat, of which only the last answer is learned.
+
+Source:
+    OpenAI, Supervised fine-tuning: `messages` with a `weight` on the assistant's, `tools`.
+"""
+
+import json
+from typing import Any
+
+from otel_lightning.learner.chat import chat_tools
+from otel_lightning.learner.export.formats.rows import (
+    MESSAGES,
+    NOTHING_ABOVE,
+    Format,
+    Row,
+    answer_of,
+    prompt_of,
+)
+
+
+def row(source: Row) -> dict[str, Any] | None:
+    """Return the chat; what the assistant said before has weight 0."""
+    prompt, completion = prompt_of(source), answer_of(source["completion"])
+    if not prompt or not completion:
+        return None
+    before = [m | {"weight": 0} if m["role"] == "assistant" else m for m in prompt]
+    line: dict[str, Any] = {"messages": [_message(m) for m in (*before, *completion)]}
+    if source["tools"]:
+        line["tools"] = chat_tools(json.loads(source["tools"]))
+    return line
+
+
+def _message(message: dict[str, Any]) -> dict[str, Any]:
+    """Spell a message as the API does: arguments as text, no reasoning."""
+    spelled = {key: value for key, value in message.items() if key != "reasoning_content"}
+    if "tool_calls" in spelled:
+        spelled["tool_calls"] = [_call(call) for call in spelled["tool_calls"]]
+    return spelled
+
+
+def _call(call: dict[str, Any]) -> dict[str, Any]:
+    function = call["function"]
+    given = function["arguments"]
+    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return call | {"function": function | {"arguments": arguments}}
+
+
+FORMAT = Format(
+    summary="chats of what earned a reward, for OpenAI's fine-tuning",
+    statement="export_transitions",
+    row=row,
+    columns={"messages": MESSAGES, "tools": MESSAGES},
+    above_threshold=True,
+    empty=NOTHING_ABOVE,
+)

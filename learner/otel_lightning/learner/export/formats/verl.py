@@ -1,0 +1,65 @@
+"""Rows of verl's data sets, with tokens and advantages beside the prompt.
+
+Source:
+    verl, Prepare data for post-training: `data_source`, `prompt`, `ability`, `reward_model`,
+    `extra_info`.
+"""
+
+from typing import Any
+
+import pyarrow as pa
+
+from otel_lightning.learner.export.formats.rows import (
+    MESSAGES,
+    ORIGIN,
+    Format,
+    Row,
+    answer_of,
+    origin,
+    prompt_of,
+    tools_of,
+)
+
+REWARD_MODEL = pa.struct({"style": pa.utf8(), "ground_truth": pa.utf8()})
+EXTRA = pa.struct({"index": pa.int64(), "split": pa.utf8()} | ORIGIN)
+
+
+def row(source: Row) -> dict[str, Any] | None:
+    """Return a call with its tokens, and its advantage at each token that the model wrote."""
+    prompt, responses = prompt_of(source), answer_of(source["completion"])
+    tokens = source["completion_token_ids"]
+    if not (prompt and responses) and not (source["prompt_token_ids"] and tokens):
+        return None
+    return {
+        "data_source": "otel-lightning",
+        "prompt": prompt,
+        "responses": responses,
+        "tools": tools_of(source),
+        "ability": source["agent_name"],
+        "reward_model": {"style": "rule", "ground_truth": None},
+        "prompt_token_ids": source["prompt_token_ids"],
+        "response_token_ids": tokens,
+        "rollout_log_probs": source["completion_logprobs"],
+        "advantages": [source["advantage"]] * len(tokens or [None]),
+        "extra_info": origin(source) | {"index": source["step"], "split": source["split"]},
+    }
+
+
+FORMAT = Format(
+    summary="prompt, responses, token ids and advantages, for verl",
+    statement="export_transitions",
+    row=row,
+    columns={
+        "data_source": pa.utf8(),
+        "prompt": MESSAGES,
+        "responses": MESSAGES,
+        "tools": pa.utf8(),
+        "ability": pa.utf8(),
+        "reward_model": REWARD_MODEL,
+        "prompt_token_ids": pa.list_(pa.int32()),
+        "response_token_ids": pa.list_(pa.int32()),
+        "rollout_log_probs": pa.list_(pa.float64()),
+        "advantages": pa.list_(pa.float64()),
+        "extra_info": EXTRA,
+    },
+)

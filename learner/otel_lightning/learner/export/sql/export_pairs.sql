@@ -1,0 +1,37 @@
+-- Better and worse answers in one state: the best with the worst, the second best with the second
+-- worst, while they differ by more than $threshold. An answer given several times is graded by its
+-- mean, so none is both chosen and rejected.
+WITH graded AS (
+    SELECT
+        state_hash,
+        md5((completion -> 0)::VARCHAR) AS said,
+        avg(advantage) AS advantage,
+        min(task_id) AS task_id,
+        min({'trace_id': trace_id, 'span_id': span_id}) AS call
+    FROM transitions
+    WHERE split IN $splits AND state_hash IS NOT NULL AND completion IS NOT NULL
+    GROUP BY ALL
+),
+ranked AS (
+    SELECT
+        *,
+        row_number() OVER (PARTITION BY state_hash ORDER BY advantage DESC, said) AS best,
+        row_number() OVER (PARTITION BY state_hash ORDER BY advantage, said DESC) AS worst
+    FROM graded
+)
+SELECT
+    better.task_id,
+    better.advantage - worse.advantage AS margin,
+    chosen.input_messages::VARCHAR AS messages,
+    chosen.tool_definitions::VARCHAR AS tools,
+    chosen.output_messages::VARCHAR AS chosen,
+    rejected.output_messages::VARCHAR AS rejected
+FROM ranked better
+JOIN ranked worse
+    ON better.state_hash = worse.state_hash AND better.best = worse.worst
+    AND better.advantage - worse.advantage > greatest($threshold, 0)
+JOIN llm_calls chosen
+    ON chosen.trace_id = better.call.trace_id AND chosen.span_id = better.call.span_id
+JOIN llm_calls rejected
+    ON rejected.trace_id = worse.call.trace_id AND rejected.span_id = worse.call.span_id
+ORDER BY better.state_hash, better.best

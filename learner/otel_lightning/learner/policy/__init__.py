@@ -1,0 +1,1 @@
+"""`lightning-learn policy`: a softmax policy over the arms of a feature flag."""

@@ -1,0 +1,147 @@
+"""A softmax policy over arms, learned from logged choices; pure numpy, deterministic."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.off_policy import Logged
+
+Floats = NDArray[np.float64]
+Gradient = Callable[[Floats], Floats]
+"""From the probability of each arm to the derivative of the policy's value by it, shape [K]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """Logged choices among `arms`, one a rollout; arrays of shape [N]."""
+
+    arms: tuple[str, ...]
+    taken: NDArray[np.int64]
+    propensities: Floats
+    rewards: Floats
+    tasks: NDArray[np.int64]
+
+    def where(self, kept: NDArray[np.bool_]) -> "Choices":
+        """Pick the rollouts that a mask of shape [N] keeps."""
+        return Choices(
+            self.arms,
+            self.taken[kept],
+            self.propensities[kept],
+            self.rewards[kept],
+            self.tasks[kept],
+        )
+
+    def per_arm(self, values: Floats) -> Floats:
+        """Add up values of shape [N] to one an arm, shape [K]."""
+        return np.bincount(self.taken, values, minlength=len(self.arms)).astype(np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a softmax policy is learned."""
+
+    estimator: str = "snips"
+    floor: float = 0.05
+    kl_weight: float = 0.05
+    steps: int = 3000
+    learning_rate: float = 1.0
+
+
+def learn(choices: Choices, settings: Settings) -> Floats:
+    """Learn the probability of each arm by gradient ascent on the logits.
+
+    Maximises V(pi) / sd(r) - kl_weight * KL(pi || mu), where V is the off-policy estimate, mu
+    the logged frequencies and pi = floor + (1 - K * floor) * softmax(logits): no arm falls below
+    the floor, so the next round of learning still has something to compare.
+
+    Args:
+        choices: The choices to learn from.
+        settings: Estimator, floor and step sizes.
+
+    Returns:
+        The probability of each arm, shape [K].
+
+    Raises:
+        DataError: If the floor leaves nothing to learn.
+
+    Source:
+        Swaminathan & Joachims, The self-normalized estimator (2015), with a KL penalty in
+        the place of the variance penalty.
+    """
+    count = len(choices.arms)
+    share = 1 - count * settings.floor
+    if share <= 0:
+        raise DataError(
+            f"A floor of {settings.floor:g} for {count} arms leaves nothing to learn. "
+            f"Choose --floor below {1 / count:.4g}."
+        )
+    # One imagined choice of each arm keeps the divergence finite where an arm was never tried.
+    behavior = (choices.per_arm(np.ones_like(choices.rewards)) + 1) / (len(choices.taken) + count)
+    gradient = GRADIENTS[settings.estimator](choices)
+    scale = choices.rewards.std() or 1.0
+    logits = np.log(behavior)
+    # The pull is the steeper the heavier it weighs: without this, ascent would overshoot.
+    step = settings.learning_rate / (1 + settings.kl_weight)
+    for _ in range(settings.steps):
+        soft = _softmax(logits)
+        pi = settings.floor + share * soft
+        slope = gradient(pi) / scale - settings.kl_weight * (np.log(pi / behavior) + 1)
+        logits = logits + step * share * soft * (slope - soft @ slope)
+    return settings.floor + share * _softmax(logits)
+
+
+def reward_model(choices: Choices) -> Floats:
+    """Model the reward by each arm's mean; an arm never tried is taken for the worst, shape [K]."""
+    tried = choices.per_arm(np.ones_like(choices.rewards))
+    means = choices.per_arm(choices.rewards) / np.maximum(tried, 1)
+    return np.where(tried > 0, means, means[tried > 0].min())
+
+
+def seen_by(choices: Choices, probabilities: Floats, model: Floats) -> Logged:
+    """See logged choices through the eyes of a policy.
+
+    Args:
+        choices: What the behavior policy did.
+        probabilities: Of each arm under the policy to be evaluated, shape [K].
+        model: Modelled reward of each arm, fitted on other choices, shape [K].
+    """
+    return Logged(
+        rewards=choices.rewards,
+        weights=probabilities[choices.taken] / choices.propensities,
+        modelled_taken=model[choices.taken],
+        modelled_policy=np.full(len(choices.taken), probabilities @ model),
+    )
+
+
+def _ips_gradient(choices: Choices) -> Gradient:
+    slope = choices.per_arm(choices.rewards / choices.propensities) / len(choices.taken)
+    return lambda _: slope
+
+
+def _snips_gradient(choices: Choices) -> Gradient:
+    reward = choices.per_arm(choices.rewards / choices.propensities)
+    weight = choices.per_arm(1 / choices.propensities)
+    return lambda pi: (reward - weight * (pi @ reward) / (pi @ weight)) / (pi @ weight)
+
+
+def _doubly_robust_gradient(choices: Choices) -> Gradient:
+    model = reward_model(choices)
+    residuals = (choices.rewards - model[choices.taken]) / choices.propensities
+    slope = model + choices.per_arm(residuals) / len(choices.taken)
+    return lambda _: slope
+
+
+GRADIENTS: dict[str, Callable[[Choices], Gradient]] = {
+    "ips": _ips_gradient,
+    "snips": _snips_gradient,
+    "doubly_robust": _doubly_robust_gradient,
+}
+
+
+def _softmax(logits: Floats) -> Floats:
+    powers: Floats = np.exp(logits - logits.max())
+    total: float = powers.sum()
+    return powers / total

@@ -1,0 +1,1 @@
+"""Rewards given to stored rollouts: rules and judges."""

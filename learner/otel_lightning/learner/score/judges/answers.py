@@ -1,0 +1,121 @@
+"""What a judge answered, and what its answers about one rollout say together."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+from otel_lightning.learner.score.judges.rubric import Rubric
+
+LONGEST = 20_000
+"""The score comes last, so what is longer is read from its end."""
+QUOTED = 200
+
+
+class Answer(NamedTuple):
+    """What came back for one question, and its price."""
+
+    text: str
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    refused: bool = False
+    """The endpoint would not answer this one question; `text` says why."""
+
+
+class Reading(NamedTuple):
+    """One answer, read: a score, or None and in `reason` why there is none."""
+
+    score: float | None
+    reason: str
+
+
+class Verdict(NamedTuple):
+    """What several answers say together: the columns value, label and explanation of a score."""
+
+    value: float | None
+    spread: float | None
+    label: str | None
+    explanation: str
+
+
+def read_answer(answer: Answer, rubric: Rubric) -> Reading:
+    """Read the last JSON object with a score; anything else is an error, never a 0.
+
+    Example:
+        >>> tone = Rubric("tone", 1, 5, "Is it polite?")
+        >>> read_answer(Answer('{"reason": "Warm.", "score": 4}'), tone)
+        Reading(score=4.0, reason='Warm.')
+        >>> read_answer(Answer("Great!"), tone).reason
+        "The judge gave no score from 1 to 5: 'Great!'"
+    """
+    if answer.refused:
+        return Reading(None, f"The judge was refused: {answer.text[:QUOTED]}")
+    found = [value for value in _objects(answer.text[-LONGEST:]) if "score" in value]
+    if not found:
+        return _unreadable(answer.text, rubric)
+    score, reason = found[-1]["score"], str(found[-1].get("reason") or "")
+    if score is None:
+        return Reading(None, f"The judge could not judge: {reason[:QUOTED]}")
+    number = _number(score)
+    if number is None or not rubric.lowest <= number <= rubric.highest:
+        return _unreadable(answer.text, rubric)
+    return Reading(number, reason)
+
+
+def combine(readings: Sequence[Reading], rubric: Rubric) -> Verdict:
+    """Put the samples of one rollout together: mean, spread and the first reason.
+
+    The spread is the sample standard deviation; of a single score there is none.
+
+    Example:
+        >>> tone = Rubric("tone", 1, 5, "Is it polite?", passes=3)
+        >>> combine([Reading(4, "Warm."), Reading(2, "Cold.")], tone)
+        Verdict(value=3.0, spread=1.4142135623730951, label='pass', explanation='mean 3 of 4, 2; spread 1.414. Warm.')
+    """  # noqa: E501 - what the doctest prints
+    scores = [reading.score for reading in readings if reading.score is not None]
+    errors = [reading.reason for reading in readings if reading.score is None]
+    if not scores:
+        return Verdict(None, None, "error", errors[0])
+    value = fmean(scores)
+    label = None if rubric.passes is None else "pass" if value >= rubric.passes else "fail"
+    reason = next(reading.reason for reading in readings if reading.score is not None)
+    if len(readings) == 1:
+        return Verdict(value, None, label, reason)
+    spread = stdev(scores) if len(scores) > 1 else None
+    return Verdict(value, spread, label, f"{_heading(scores, value, spread, errors)} {reason}")
+
+
+def _heading(
+    scores: Sequence[float], value: float, spread: float | None, errors: Sequence[str]
+) -> str:
+    listed = ", ".join(f"{score:g}" for score in scores)
+    of_spread = "" if spread is None else f"; spread {spread:.3f}"
+    of_errors = f"; {len(errors)} without a score" if errors else ""
+    return f"mean {value:.4g} of {listed}{of_spread}{of_errors}."
+
+
+def _unreadable(text: str, rubric: Rubric) -> Reading:
+    return Reading(None, f"The judge gave no score from {rubric.scale}: {text[-QUOTED:]!r}")
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    decoder, start = json.JSONDecoder(), text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            end = start + 1
+        else:
+            yield value
+        start = text.find("{", end)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,160 @@
+"""The evaluators of the package azure-ai-evaluation as judges, with their own prompts."""
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from typing import Any
+
+import openai
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.score.judges.answers import Answer
+from otel_lightning.learner.score.judges.conversation import Part, Turn
+from otel_lightning.learner.score.judges.endpoint import Endpoint, Payload, no_answer
+from otel_lightning.learner.score.judges.presentation import PART_CHARACTERS, as_text, clip
+from otel_lightning.learner.score.judges.record import Record
+from otel_lightning.learner.score.judges.rubric import MEASURES, Rubric
+
+PACKAGE = "azure-ai-evaluation"
+# It prints tracebacks among our output; what goes wrong is told row by row instead.
+QUIET = {"PF_LOGGING_LEVEL": "CRITICAL", "AI_EVALS_DISABLE_EXPERIMENTAL_WARNING": "true"}
+Evaluator = Callable[..., dict[str, Any]]
+
+
+class AzureJudge:
+    """Asks through Azure AI Evaluation; the model may be behind any OpenAI-compatible endpoint."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        """Load the package.
+
+        Raises:
+            DataError: If it is not installed.
+        """
+        self._endpoint = endpoint
+        self._evaluators = load_evaluators(endpoint)
+        self._version = version(PACKAGE)
+
+    def close(self) -> None:
+        """Do nothing: the package closes its connections itself."""
+
+    def prepare(self, rubric: Rubric, record: Record) -> Payload:
+        """Write the inputs of the evaluator of that measure.
+
+        Raises:
+            DataError: If Azure AI Evaluation has no such measure.
+        """
+        if rubric.name not in MEASURES:
+            raise DataError(
+                f"Azure AI Evaluation has no measure '{rubric.name}'. Known: {', '.join(MEASURES)}."
+                " For rubrics of your own leave out --evaluator azure."
+            )
+        query, response = split_turns(record.turns)
+        return {
+            "evaluator": f"{PACKAGE} {self._version} {rubric.name}",
+            "model": self._endpoint.model,
+            "query": [message for turn in query for message in azure_messages(turn)],
+            "response": [message for turn in response for message in azure_messages(turn)],
+            "tool_definitions": [_tool(tool) for tool in record.tools],
+        }
+
+    def ask(self, payload: Payload) -> Answer:
+        """Evaluate; the package asks again by itself where that may help.
+
+        Raises:
+            DataError: If the endpoint fails after all.
+        """
+        name = payload["evaluator"].rsplit(" ", 1)[1]
+        inputs = {key: payload[key] for key in ("query", "response", "tool_definitions")}
+        try:
+            result = self._evaluators[name](**inputs)
+        except Exception as error:  # noqa: BLE001 - it raises whatever reading the model ran into
+            return self._failure(error)
+        return read_result(name, result)
+
+    def _failure(self, error: Exception) -> Answer:
+        cause = _openai_cause(error)
+        if cause is None:
+            return Answer(f"{type(error).__name__}: {error}")  # it could not read the model
+        if isinstance(cause, openai.BadRequestError | openai.UnprocessableEntityError):
+            return Answer(str(cause), refused=True)
+        raise no_answer(self._endpoint, cause) from error
+
+
+def load_evaluators(endpoint: Endpoint) -> dict[str, Evaluator]:
+    """Make the three evaluators.
+
+    Raises:
+        DataError: If the package is not installed.
+    """
+    for variable, value in QUIET.items():
+        os.environ.setdefault(variable, value)
+    try:
+        from azure.ai.evaluation import IntentResolutionEvaluator, TaskAdherenceEvaluator
+        from azure.ai.evaluation._evaluators._task_completion import _TaskCompletionEvaluator
+    except ModuleNotFoundError as error:
+        raise DataError(
+            f"--evaluator azure needs the package '{PACKAGE}'. Install it with: "
+            "pip install 'otel-lightning[azure]' (in a checkout: pip install -e '.[azure]')"
+        ) from error
+    model = {
+        "type": "openai",
+        "base_url": endpoint.url,
+        "model": endpoint.model,
+        "api_key": endpoint.api_key,
+    }
+    kinds = (IntentResolutionEvaluator, TaskAdherenceEvaluator, _TaskCompletionEvaluator)
+    return {name: kind(model) for name, kind in zip(MEASURES, kinds, strict=True)}
+
+
+def split_turns(turns: Sequence[Turn]) -> tuple[Sequence[Turn], Sequence[Turn]]:
+    """Split a conversation after the user's last message: what was asked, and the response."""
+    asked = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=-1) + 1
+    return turns[:asked], turns[asked:]
+
+
+def azure_messages(turn: Turn) -> Iterator[dict[str, Any]]:
+    """Write a turn in the form that the evaluators read; a tool result is a message of its own."""
+    content = []
+    for part in turn.parts:
+        if part.get("type") == "tool_call_response":
+            result = clip(as_text(part.get("response")), PART_CHARACTERS)
+            answer = {"type": "tool_result", "tool_result": result}
+            yield {"role": "tool", "tool_call_id": part.get("id"), "content": [answer]}
+        elif (written := _content(part)) is not None:
+            content.append(written)
+    if content:
+        role = turn.role if turn.role in ("system", "user") else "assistant"
+        yield {"role": role, "content": content}
+
+
+def read_result(name: str, result: Mapping[str, Any]) -> Answer:
+    """Read the model's own words out of a result: the evaluators take a missing score for a 0."""
+    properties = result.get(f"{name}_properties") or {}
+    said = json.loads(properties.get("sample_output") or "[]")
+    reason = {"reason": result.get(f"{name}_reason"), "score": None}
+    text = said[0]["content"] if said else json.dumps(reason)
+    return Answer(text, properties.get("prompt_tokens"), properties.get("completion_tokens"))
+
+
+def _content(part: Part) -> dict[str, Any] | None:
+    if part.get("type") == "text":
+        return {"type": "text", "text": clip(as_text(part.get("content")), PART_CHARACTERS)}
+    if part.get("type") == "tool_call":
+        call = {"tool_call_id": part.get("id"), "name": part.get("name")}
+        return {"type": "tool_call", **call, "arguments": part.get("arguments") or {}}
+    return None
+
+
+def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = tool.get("parameters")
+    if not isinstance(parameters, Mapping):
+        parameters = {"type": "object", "properties": {}}
+    description = tool.get("description") or ""
+    return {"name": tool.get("name"), "description": description, "parameters": parameters}
+
+
+def _openai_cause(error: BaseException | None) -> openai.OpenAIError | None:
+    while error is not None and not isinstance(error, openai.OpenAIError):
+        error = error.__cause__
+    return error

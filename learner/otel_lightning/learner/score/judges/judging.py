@@ -1,0 +1,197 @@
+"""Judge the rollouts of a store: ask what is not known yet, then write the scores."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import polars as pl
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import arrow
+from otel_lightning.learner.progress import Progress
+from otel_lightning.learner.runs import Run, fingerprint, recorded
+from otel_lightning.learner.score.judges.answers import combine, read_answer
+from otel_lightning.learner.score.judges.asking import (
+    Question,
+    Session,
+    Usage,
+    answer_all,
+    question_key,
+    stopped,
+)
+from otel_lightning.learner.score.judges.cache import AnswerCache
+from otel_lightning.learner.score.judges.endpoint import Judge
+from otel_lightning.learner.score.judges.record import (
+    Record,
+    Selection,
+    list_rollouts,
+    read_records,
+)
+from otel_lightning.learner.score.judges.rubric import Rubric
+from otel_lightning.learner.score.table import replace_scores
+
+AT_ONCE = 200
+"""How many rollouts are in memory with their text."""
+TEXTS = ("rollout_id", "trace_id", "span_id", "name", "label", "explanation", "source")
+SCHEMA = {**dict.fromkeys(TEXTS, pl.String()), "value": pl.Float64(), "spread": pl.Float64()}
+SPREAD = ".spread"
+"""Ends the name under which the spread of a score is stored beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to judge, by what, and how often."""
+
+    rubrics: tuple[Rubric, ...]
+    selection: Selection
+    cache: Path
+    samples: int = 1
+    concurrency: int = 8
+    retry_errors: bool = False
+
+    def prefix(self, rubric: Rubric) -> str:
+        """Name under what scores are replaced: the rubric, and the agents if some were chosen."""
+        return "/".join([f"judge:{rubric.name}", *self.selection.agents])
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The scores of one rubric, in numbers."""
+
+    name: str
+    scale: str
+    judged: int
+    errors: int
+    mean: float | None
+    mean_spread: float | None
+    first_error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What was judged, and what it took."""
+
+    tallies: tuple[Tally, ...]
+    without_text: int
+    usage: Usage
+
+
+def judge_rollouts(store: str, plan: Plan, judge: Judge) -> Report:
+    """Judge rollouts and put the scores in the place of those that the same judges gave before.
+
+    Args:
+        store: Location of the store; it is open only while it is read or written.
+        plan: What to judge, by what, and how often.
+        judge: Who answers.
+
+    Raises:
+        DataError: If there is nothing to judge, or the judge gives no answers any more. What it
+            answered is kept in the cache, and the scores are as they were.
+        StoreError: If the store cannot be read or written.
+    """
+    sources = {rubric.name: source_of(rubric, plan, judge) for rubric in plan.rubrics}
+    run = Run("judge", {**asdict(plan), "cache": str(plan.cache), "sources": sources})
+    rollouts, without_text = list_rollouts(store, plan.selection)
+    progress = Progress("Judge", len(rollouts) * len(plan.rubrics) * plan.samples)
+    with closing(AnswerCache(plan.cache)) as cache:
+        session = Session(judge, cache, progress, plan.concurrency, plan.retry_errors)
+        try:
+            rows = [
+                row
+                for start in range(0, len(rollouts), AT_ONCE)
+                for row in _judge(session, plan, _read(store, plan, rollouts[start:]))
+            ]
+        except DataError as error:
+            with open_store(store, create=False) as opened, recorded(run, opened):
+                raise stopped(session, error) from error
+    scores = pl.DataFrame(rows, schema=SCHEMA)
+    tallies = tuple(tally(rubric, scores.filter(name=rubric.name)) for rubric in plan.rubrics)
+    report = Report(tallies, without_text, session.usage)
+    _write(store, plan, scores, run, report)
+    return report
+
+
+def source_of(rubric: Rubric, plan: Plan, judge: Judge) -> str:
+    """Name a judge, with a hash of all that shapes its scores."""
+    nothing = Record("", "", "", (), (), "")
+    shape = [judge.prepare(rubric, nothing), plan.samples, plan.selection.max_characters]
+    mark = sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{plan.prefix(rubric)}@{mark}"
+
+
+def tally(rubric: Rubric, scores: pl.DataFrame) -> Tally:
+    """Put the scores of one rubric into numbers."""
+    values, spreads = (scores[name].drop_nulls().to_list() for name in ("value", "spread"))
+    errors = scores.filter(pl.col("value").is_null())["explanation"].to_list()
+    return Tally(
+        name=rubric.name,
+        scale=rubric.scale,
+        judged=len(values),
+        errors=len(errors),
+        mean=fmean(values) if values else None,
+        mean_spread=fmean(spreads) if spreads else None,
+        first_error=errors[0] if errors else None,
+    )
+
+
+def spreads(scores: pl.DataFrame) -> pl.DataFrame:
+    """Write the spreads of scores as scores of their own name, so that SQL can ask for them."""
+    return scores.filter(pl.col("spread").is_not_null()).with_columns(
+        name=pl.col("name") + SPREAD,
+        value=pl.col("spread"),
+        label=pl.lit(None, pl.String()),
+        explanation=pl.lit("standard deviation of the samples"),
+    )
+
+
+def _judge(session: Session, plan: Plan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+    asked = {
+        (record.rollout_id, rubric): _samples(record, rubric, plan, session.judge)
+        for record in records
+        for rubric in plan.rubrics
+    }
+    answers = answer_all(session, [question for some in asked.values() for question in some])
+    sources = {rubric: source_of(rubric, plan, session.judge) for rubric in plan.rubrics}
+    for record in records:
+        for rubric, source in sources.items():
+            questions = asked[record.rollout_id, rubric]
+            readings = [read_answer(answers[question.key], rubric) for question in questions]
+            verdict = combine(readings, rubric)._asdict()
+            yield {**_judged(record, plan), **verdict, "name": rubric.name, "source": source}
+
+
+def _read(store: str, plan: Plan, rollouts: Sequence[str]) -> list[Record]:
+    return read_records(store, rollouts[:AT_ONCE], plan.selection)
+
+
+def _samples(record: Record, rubric: Rubric, plan: Plan, judge: Judge) -> list[Question]:
+    payload = judge.prepare(rubric, record)
+    return [Question(question_key(payload, i), payload, rubric) for i in range(plan.samples)]
+
+
+def _judged(record: Record, plan: Plan) -> Mapping[str, Any]:
+    """Say what a score is about: the rollout, or the last call of the chosen agents in it."""
+    if not plan.selection.agents:
+        return {"rollout_id": record.rollout_id}
+    place = {"trace_id": record.trace_id, "span_id": record.span_id}
+    return {"rollout_id": record.rollout_id, **place}
+
+
+def _write(store: str, plan: Plan, scores: pl.DataFrame, run: Run, report: Report) -> None:
+    ended = run.ended(
+        outcome="done",
+        fingerprint=fingerprint(scores),
+        metrics=asdict(report),
+        artifact="scores",
+    )
+    with open_store(store, create=False) as opened:
+        for rubric in plan.rubrics:
+            own = scores.filter(name=rubric.name)
+            replace_scores(opened, plan.prefix(rubric), pl.concat([own, spreads(own)]))
+        opened.insert("runs", arrow(ended))

@@ -1,0 +1,114 @@
+"""Two ratings of the same rollouts: a judge's scores, and labels from the store or a CSV file."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import polars as pl
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.score.judges.judging import SPREAD
+
+RATING = {"rollout_id": pl.String(), "value": pl.Float64(), "label": pl.String()}
+
+
+class Pairs(NamedTuple):
+    """The rollouts with both ratings, as numbers of the same kind."""
+
+    judge: list[float]
+    labels: list[float]
+    by: str
+    """`value`, or `label` where one side has no values: then only kappa means something."""
+    judged: int
+    labelled: int
+
+
+def read_pairs(store: str, judge: str, labels: str) -> Pairs:
+    """Read both ratings.
+
+    Args:
+        store: Location of the store.
+        judge: The name of a judge's scores, or their source or the beginning of it.
+        labels: The name of rewards that no judge gave, or a CSV file with the columns rollout_id
+            and value, label or both.
+
+    Raises:
+        DataError: If there are no such scores or labels, or no rollout has both.
+        StoreError: If the store cannot be read.
+    """
+    with open_store(store, create=False, read_only=True) as opened:
+        rewards = read(opened, __package__, "labels")
+    by_judges = pl.col("source").str.starts_with("judge:").fill_null(value=False)
+    is_error = (pl.col("label") == "error").fill_null(value=False)
+    scores = _chosen(rewards.filter(by_judges & ~is_error), judge, "--judge")
+    if labels.endswith(".csv"):
+        return pair(scores, read_csv(Path(labels)))
+    return pair(scores, _chosen(rewards.filter(~by_judges), labels, "--labels"))
+
+
+def read_csv(path: Path) -> pl.DataFrame:
+    """Read labels from a file.
+
+    Raises:
+        DataError: If it is no CSV file with the columns that are needed.
+        OSError: If it cannot be read.
+    """
+    try:
+        rows = pl.read_csv(path, infer_schema=False)
+        if "rollout_id" not in rows.columns or not {"value", "label"} & set(rows.columns):
+            raise DataError(
+                f"{path}: has the columns {', '.join(rows.columns)}. It needs rollout_id, and "
+                "value or label."
+            )
+        return rows.select(
+            (pl.col(name) if name in rows.columns else pl.lit(None)).cast(kind).alias(name)
+            for name, kind in RATING.items()
+        )
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: cannot be read as labels ({error}). Mend it there.") from error
+
+
+def pair(scores: pl.DataFrame, labels: pl.DataFrame) -> Pairs:
+    """Bring two ratings together by rollout, the last of each.
+
+    Raises:
+        DataError: If no rollout has both.
+    """
+    both = _last(scores).join(_last(labels), on="rollout_id", suffix="_given")
+    values = both.drop_nulls(["value", "value_given"])
+    if values.height:
+        return _pairs(values["value"], values["value_given"], "value", scores, labels)
+    named = both.drop_nulls(["label", "label_given"])
+    if named.is_empty():
+        raise DataError(
+            f"None of {scores.height} judged and {labels.height} labelled rollouts has both a "
+            "score and a label. Do the ids in rollout_id agree?"
+        )
+    codes = pl.Enum(sorted({*named["label"], *named["label_given"]}))
+    coded = [named[column].cast(codes).to_physical() for column in ("label", "label_given")]
+    return _pairs(coded[0], coded[1], "label", scores, labels)
+
+
+def _pairs(
+    judge: pl.Series, labels: pl.Series, by: str, scores: pl.DataFrame, given: pl.DataFrame
+) -> Pairs:
+    counts = (frame["rollout_id"].n_unique() for frame in (scores, given))
+    return Pairs(judge.to_list(), labels.to_list(), by, *counts)
+
+
+def _last(ratings: pl.DataFrame) -> pl.DataFrame:
+    finite = pl.when(pl.col("value").is_finite()).then("value").alias("value")
+    return ratings.select("rollout_id", finite, "label").unique(
+        "rollout_id", keep="last", maintain_order=True
+    )
+
+
+def _chosen(rewards: pl.DataFrame, name: str, option: str) -> pl.DataFrame:
+    by_source = pl.col("source").str.starts_with(name).fill_null(value=False)
+    is_spread = pl.col("name").str.ends_with(SPREAD)
+    chosen = rewards.filter((pl.col("name") == name) | (by_source & ~is_spread))
+    if chosen.is_empty():
+        known = ", ".join(sorted(set(rewards["name"]))) or "none"
+        raise DataError(f"{option} '{name}' names nothing in the store. Known: {known}.")
+    return chosen

@@ -1,0 +1,119 @@
+"""Rollouts as they are read from the store, to be judged."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from otel_lightning.collector.store import Store, open_store, statement
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.score.judges.conversation import Row, Turn, conversation
+from otel_lightning.learner.score.judges.presentation import present
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One rollout, or the part of some agents in it."""
+
+    rollout_id: str
+    trace_id: str
+    span_id: str
+    """The last call that is shown."""
+    turns: tuple[Turn, ...]
+    tools: tuple[Mapping[str, Any], ...]
+    """What the agent may use: name, description and parameters of each."""
+    text: str
+    """The conversation as a judge reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which rollouts to judge, and how much of them to show."""
+
+    agents: tuple[str, ...] = ()
+    """Names or patterns; none means all."""
+    limit: int | None = None
+    max_characters: int = 60_000
+
+    def takes(self, agent: str | None) -> bool:
+        """Whether the calls of an agent are shown."""
+        return not self.agents or any(fnmatchcase(agent or "", name) for name in self.agents)
+
+
+def list_rollouts(store: str, selection: Selection) -> tuple[list[str], int]:
+    """Find what can be judged, the newest first.
+
+    Returns:
+        The rollouts, and how many more hold no text.
+
+    Raises:
+        DataError: If there is no rollout with text, or no agent of that name.
+    """
+    with open_store(store, create=False, read_only=True) as opened:
+        rows = _ask(opened, "judged_rollouts", ())
+    chosen = [row for row in rows if any(map(selection.takes, row["agents"] or [None]))]
+    if rows and not chosen:
+        known = sorted({agent for row in rows for agent in row["agents"] if agent})
+        raise DataError(
+            f"No agent is named '{', '.join(selection.agents)}'. Known: {', '.join(known)}."
+        )
+    with_text = [row["rollout_id"] for row in chosen if row["has_text"]]
+    if not with_text:
+        raise DataError(
+            f"None of the {len(chosen)} rollouts in '{store}' has messages, so there is nothing to "
+            "judge. Let the instrumentation record content."
+        )
+    return with_text[: selection.limit], len(chosen) - len(with_text)
+
+
+def read_records(store: str, rollouts: Sequence[str], selection: Selection) -> list[Record]:
+    """Read some rollouts with their text; the store is open only meanwhile."""
+    with open_store(store, create=False, read_only=True) as opened:
+        calls = _by_rollout(_ask(opened, "judged_calls", rollouts))
+        tools = _by_rollout(_ask(opened, "judged_tools", rollouts))
+    shown = (
+        (rollout, [call for call in calls[rollout] if selection.takes(call["agent_name"])])
+        for rollout in rollouts
+    )
+    return [
+        make_record(some, tools[rollout], selection.max_characters)
+        for rollout, some in shown
+        if some
+    ]
+
+
+def make_record(calls: Sequence[Row], tools: Sequence[Row], max_characters: int) -> Record:
+    """Put the calls of one rollout, in the order of their steps, into a record."""
+    own = {call["span_id"] for call in calls} | {None}
+    turns = conversation(calls, [tool for tool in tools if tool["llm_span_id"] in own])
+    definitions = _definitions(calls)
+    last = calls[-1]
+    return Record(
+        rollout_id=last["rollout_id"],
+        trace_id=last["trace_id"],
+        span_id=last["span_id"],
+        turns=tuple(turns),
+        tools=definitions,
+        text=present(turns, definitions, max_characters),
+    )
+
+
+def _definitions(calls: Iterable[Row]) -> tuple[Mapping[str, Any], ...]:
+    listed = [tool for call in calls for tool in json.loads(call["tool_definitions"] or "[]")]
+    tools = [tool.get("function") or tool for tool in listed if isinstance(tool, dict)]
+    return tuple({json.dumps(tool, sort_keys=True): tool for tool in tools}.values())
+
+
+def _ask(store: Store, name: str, rollouts: Sequence[str]) -> list[dict[str, Any]]:
+    query = statement(__package__, name, rollouts=rollouts)
+    rows: list[dict[str, Any]] = store.query(query).to_pylist()
+    return rows
+
+
+def _by_rollout(rows: Iterable[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    grouped = defaultdict(list)
+    for row in rows:
+        grouped[row["rollout_id"]].append(row)
+    return grouped

@@ -1,0 +1,115 @@
+"""Rubrics: what a judge judges by. Those that come with the package lie in `rubrics/`."""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.learner.errors import DataError
+
+MEASURES = ("intent_resolution", "task_adherence", "task_completion")
+NAME = re.compile(r"[A-Za-z0-9_-]+")
+NUMBER = r"(-?\d+(?:\.\d+)?)"
+SCALE = re.compile(rf"^Scale: {NUMBER} to {NUMBER}(?:, passes from {NUMBER})?\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Rubric:
+    """What to judge, and by which scale."""
+
+    name: str
+    lowest: float
+    highest: float
+    instructions: str
+    passes: float | None = None
+    """The least score that is labelled `pass`; without it scores have no label."""
+
+    @property
+    def scale(self) -> str:
+        """The scale in words.
+
+        Example:
+            >>> Rubric("tone", 1, 5, "Is it polite?").scale
+            '1 to 5'
+        """
+        return f"{self.lowest:g} to {self.highest:g}"
+
+
+def measure(name: str) -> Rubric:
+    """Read one of `MEASURES`."""
+    file = resources.files(__package__) / "rubrics" / f"{name}.toml"
+    return parse_toml(file.read_text(encoding="utf-8"), file.name)
+
+
+def read_rubric(path: Path) -> Rubric:
+    """Read a user's rubric.
+
+    Args:
+        path: A TOML file, or Markdown with a line such as `Scale: 1 to 5, passes from 3`.
+
+    Raises:
+        DataError: If it is neither, or lacks what a rubric needs.
+        OSError: If the file cannot be read.
+    """
+    parsers = {".toml": parse_toml, ".md": parse_markdown}
+    if path.suffix not in parsers:
+        raise DataError(f"{path}: a rubric is a .toml or .md file. Rename it, or write one.")
+    return parsers[path.suffix](path.read_text(encoding="utf-8"), str(path))
+
+
+def parse_toml(text: str, where: str) -> Rubric:
+    """Read a rubric from TOML: name, lowest, highest, instructions, and perhaps passes.
+
+    Raises:
+        DataError: If it is not TOML, or a value is missing or wrong.
+    """
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"{where}: not TOML ({error}). Mend it there.") from error
+    known = {"name", "lowest", "highest", "instructions", "passes"}
+    if unknown := sorted(values.keys() - known):
+        raise DataError(f"{where}: unknown key '{unknown[0]}'. Known: {', '.join(sorted(known))}.")
+    return _checked(values, where)
+
+
+def parse_markdown(text: str, where: str) -> Rubric:
+    """Read a rubric from Markdown; the file's name is the rubric's.
+
+    Raises:
+        DataError: If no line gives the scale, or the scale is wrong.
+    """
+    found = SCALE.search(text)
+    if found is None:
+        raise DataError(f"{where}: no scale. Add a line such as 'Scale: 1 to 5, passes from 3'.")
+    lowest, highest, passes = (None if n is None else float(n) for n in found.groups())
+    values = {"name": Path(where).stem, "lowest": lowest, "highest": highest}
+    instructions = text[: found.start()] + text[found.end() :]
+    return _checked({**values, "instructions": instructions, "passes": passes}, where)
+
+
+def _checked(values: Mapping[str, Any], where: str) -> Rubric:
+    for key, kind in (("name", str), ("instructions", str), ("lowest", float), ("highest", float)):
+        if not _is(values.get(key), kind):
+            what = "a text" if kind is str else "a number"
+            raise DataError(f"{where}: '{key}' must be {what}, not {values.get(key)!r}.")
+    if not _is(values.get("passes", 0.0), float) and values["passes"] is not None:
+        raise DataError(f"{where}: 'passes' must be a number, not {values['passes']!r}.")
+    if not NAME.fullmatch(values["name"]):
+        raise DataError(
+            f"{where}: '{values['name']}' cannot name a score. Use letters, digits, '_', '-'."
+        )
+    if not values["lowest"] < values["highest"]:
+        raise DataError(f"{where}: the scale must rise; 'lowest' is not below 'highest'.")
+    if not values["instructions"].strip():
+        raise DataError(f"{where}: no instructions. Say what the judge shall look at.")
+    return Rubric(**{**values, "instructions": values["instructions"].strip()})
+
+
+def _is(value: object, kind: type) -> bool:
+    if kind is str:
+        return isinstance(value, str)
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,95 @@
+"""Rules: rewards for what is stored, by a Python function, a SELECT or a composition in TOML.
+
+A rule's scores carry its name and a fingerprint of its text; applying it again replaces just
+those. `transitions` and `policy` learn from them when `--reward` names the rule.
+"""
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.progress import Progress
+from otel_lightning.learner.score.rules import python, shaping, sql
+from otel_lightning.learner.score.rules.outcome import Exclusion, checked
+from otel_lightning.learner.score.rules.spec import Rule, is_spec, read_rule
+from otel_lightning.learner.score.table import replace_scores
+
+__all__ = ["Applied", "Exclusion", "apply", "chosen", "is_spec"]
+
+KINDS = {".py": python.run, ".sql": sql.run, ".toml": shaping.run}
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What a rule did: the name of its rewards, how many there are, and what it left out."""
+
+    name: str
+    source: str
+    scored: int
+    left_out: tuple[Exclusion, ...]
+
+    def __str__(self) -> str:
+        scores = f"Rule '{self.name}' gave {self.scored} scores."
+        return "\n".join([scores, *map(str, self.left_out)])
+
+
+def apply(store: Store, spec: str) -> Applied:
+    """Score what is stored by a rule, in the place of what it gave before.
+
+    Args:
+        store: An open store, direct or through a running ingester.
+        spec: `FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`.
+
+    Returns:
+        The name under which its rewards can be selected, and what came of it.
+
+    Raises:
+        DataError: If the rule cannot be read or run, or scores nothing; nothing is changed then.
+        StoreError: If the store cannot be read or written.
+    """
+    rule = read_rule(spec)
+    _refuse_taken_name(store, rule)
+    calls, progress = read(store, __package__, "rule_ids"), Progress(f"Rule {rule.name}", 2)
+    scored = checked(KINDS[rule.path.suffix](store, rule), calls)
+    progress.report(1, "scored")
+    whole = scored.scores.filter(name=rule.name).height
+    applied = Applied(rule.name, rule.source, whole, scored.left_out)
+    if not whole:
+        nothing = "The store has no rollouts." if calls.is_empty() else "It gave no row."
+        reasons = " ".join(map(str, applied.left_out)) or nothing
+        raise DataError(f"Rule '{spec}' gives no score named '{rule.name}'. {reasons}")
+    scores = scored.scores.with_columns(source=pl.lit(rule.source))
+    traced = scores.join(calls, on=["rollout_id", "span_id"], how="left")
+    replace_scores(store, rule.prefix, traced)
+    progress.report(2, "written")
+    return applied
+
+
+def chosen(store: Store, reward: str | None) -> tuple[str | None, Applied | None]:
+    """Read what `--reward` says: the name of the rewards that count, or a rule that gives them.
+
+    Returns:
+        The name, and what came of the rule if it is one. No name means all that was received.
+    """
+    if reward is None or not is_spec(reward):
+        return reward, None
+    applied = apply(store, reward)
+    return applied.name, applied
+
+
+def _refuse_taken_name(store: Store, rule: Rule) -> None:
+    """Refuse a rule whose scores would mix with rewards that are not its own."""
+    taken = store.query(
+        f"SELECT min(source) AS source, count(*) AS n FROM judgements "
+        f"WHERE name = {quote_literal(rule.name)} "
+        f"AND NOT starts_with(coalesce(source, ''), {quote_literal(rule.prefix + '@')})"
+    ).to_pylist()[0]
+    if taken["n"]:
+        raise DataError(
+            f"There are {taken['n']} rewards named '{rule.name}' already, from "
+            f"'{taken['source']}', which the rule '{rule.spec}' would mix with its own. Rename "
+            "the rule: its function, its file, or `name` in TOML."
+        )

@@ -1,0 +1,178 @@
+"""A rule in Python: one function from a polars frame of rollouts or of calls to scores."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from traceback import extract_tb
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+
+from otel_lightning.collector.store import Store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.score.rules.frames import scan
+from otel_lightning.learner.score.rules.outcome import Exclusion, Scored
+from otel_lightning.learner.score.rules.results import aligned, as_scores
+from otel_lightning.learner.score.rules.spec import Rule
+
+IDS = {"rollouts": ["rollout_id"], "calls": ["rollout_id", "span_id"]}
+MOST_FAILURES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A loaded function, and what it wants: rollouts or calls, lazily or not."""
+
+    rule: Rule
+    call: Callable[[Any], Any]
+    begins: int
+    wants: str
+    lazily: bool
+
+    def __call__(self, frame: pl.LazyFrame) -> Any:
+        """Run it; whatever it raises is its own."""
+        result = self.call(frame if self.lazily else frame.collect())
+        return result.collect() if isinstance(result, pl.LazyFrame) else result
+
+    def said(self, error: Exception) -> str:
+        """Say what was raised at which line of its file: the last known, else where it begins."""
+        frames = extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == str(self.rule.path)]
+        line = [self.begins, *lines][-1]
+        words = " ".join(str(error).split())
+        return f"{type(error).__name__} at {self.rule.path.name}:{line}: {words}"
+
+
+def run(store: Store, rule: Rule) -> Scored:
+    """Call the function of a rule; rollouts on which it raises are left out.
+
+    Raises:
+        DataError: If there is no such function, it raises on too many rollouts, or returns what
+            are no scores.
+    """
+    function = load(rule)
+    frame = scan(store, f"rule_{function.wants}")
+    try:
+        return _scored(function, function(frame), frame)
+    except DataError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+        failed = error
+    return _without_failures(function, frame.collect(), failed)
+
+
+def load(rule: Rule) -> Function:
+    """Run the file of a rule and find its function.
+
+    Raises:
+        DataError: If the file raises, has no such function, or the function takes something else
+            than `rollouts` or `calls`.
+    """
+    module = _module(rule)
+    found = getattr(module, rule.function or "", None)
+    if not inspect.isfunction(found):
+        known = ", ".join(name for name, value in vars(module).items() if inspect.isfunction(value))
+        raise DataError(
+            f"'{rule.path}' has no function '{rule.function}'. Its functions: {known or 'none'}."
+        )
+    first = next(iter(inspect.signature(found).parameters.values()), None)
+    if first is None or first.name not in IDS:
+        raise DataError(
+            f"{rule.spec}: takes '{first.name if first else 'nothing'}'. Name its parameter "
+            "'rollouts' or 'calls': the frame that it is to be given."
+        )
+    begins = found.__code__.co_firstlineno
+    return Function(rule, found, begins, first.name, "LazyFrame" in str(first.annotation))
+
+
+def _module(rule: Rule) -> ModuleType:
+    """Run exactly the text that was fingerprinted: no cached bytecode of an earlier one."""
+    module = ModuleType(f"lightning_rule_{rule.path.stem}")
+    module.__file__ = str(rule.path)
+    sys.modules[module.__name__] = module  # dataclasses look their module up
+    try:
+        with _importing_from(str(rule.path.resolve().parent)):
+            exec(compile(rule.text, str(rule.path), "exec"), vars(module))  # noqa: S102 - asked for
+    except Exception as error:
+        raise DataError(f"'{rule.path}' cannot be run: {type(error).__name__}: {error}") from error
+    return module
+
+
+@contextmanager
+def _importing_from(folder: str) -> Iterator[None]:
+    sys.path.insert(0, folder)
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def _scored(function: Function, result: Any, frame: pl.LazyFrame) -> Scored:
+    ids = frame.select(IDS[function.wants])
+    return Scored(as_scores(function.rule, aligned(function.rule, result, ids)))
+
+
+def _without_failures(function: Function, frame: pl.DataFrame, failed: Exception) -> Scored:
+    """Leave out the rollouts on which the function raises, and score all others at once."""
+    failures = _failures(function, frame)
+    left = frame.filter(~pl.col("rollout_id").is_in(list(failures))).lazy()
+    if len(failures) in {MOST_FAILURES, frame["rollout_id"].n_unique()}:
+        raise _beyond_repair(function, failed, len(failures))
+    try:
+        result = function(left)
+    except Exception as error:
+        raise _beyond_repair(function, error, len(failures)) from error
+    scored = _scored(function, result, left)
+    return Scored(scored.scores, tuple(_named(function, failures)))
+
+
+def _failures(function: Function, frame: pl.DataFrame) -> dict[str, Exception]:
+    def attempt(some: Sequence[str]) -> Exception | None:
+        try:
+            function(frame.lazy().filter(pl.col("rollout_id").is_in(list(some))))
+        except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+            return error
+        return None
+
+    rollouts = frame["rollout_id"].unique(maintain_order=True).to_list()
+    return dict(islice(find_failures(rollouts, attempt), MOST_FAILURES))
+
+
+def find_failures(
+    items: Sequence[str], attempt: Callable[[Sequence[str]], Exception | None]
+) -> Iterator[tuple[str, Exception]]:
+    """Find the items on which an attempt fails, by halving: few failures among many cost little.
+
+    Example:
+        >>> fails = lambda some: ValueError() if "c" in some else None
+        >>> [item for item, _ in find_failures("abcdef", fails)]
+        ['c']
+    """
+    error = attempt(items) if items else None
+    if error is None:
+        return
+    if len(items) == 1:
+        yield items[0], error
+        return
+    half = len(items) // 2
+    yield from find_failures(items[:half], attempt)
+    yield from find_failures(items[half:], attempt)
+
+
+def _named(function: Function, failures: dict[str, Exception]) -> Iterator[Exclusion]:
+    groups: dict[str, list[str]] = {}
+    for rollout, error in failures.items():
+        groups.setdefault(function.said(error), []).append(rollout)
+    for reason, rollouts in groups.items():
+        yield Exclusion(reason, tuple(rollouts))
+
+
+def _beyond_repair(function: Function, error: Exception, failures: int) -> DataError:
+    return DataError(
+        f"{function.rule.spec}: raises {function.said(error)} (on {failures} rollouts "
+        "also when given them alone). Mend it, or return null where it cannot tell."
+    )

@@ -1,0 +1,62 @@
+"""What a rule's function or SELECT gives, as scores."""
+
+from typing import Any
+
+import polars as pl
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.score.rules.outcome import SCORE_COLUMNS
+from otel_lightning.learner.score.rules.spec import Rule
+
+
+def aligned(rule: Rule, result: Any, ids: pl.LazyFrame) -> pl.DataFrame:
+    """Put the ids of what was judged beside a result that has none.
+
+    Args:
+        rule: Whose result it is.
+        result: A Series or a frame of as many rows as `ids`, or a frame with its own rollout_id.
+        ids: What the rule was given: column rollout_id, and span_id if it was given calls.
+
+    Raises:
+        DataError: If it is something else, or has another length.
+    """
+    if isinstance(result, pl.Series):
+        result = result.rename("value").to_frame()
+    if not isinstance(result, pl.DataFrame):
+        raise DataError(
+            f"{rule.spec}: returns {type(result).__name__}. Return a polars Series of one value a "
+            "row, or a frame with the column 'value'."
+        )
+    if "rollout_id" in result.columns:
+        return result
+    judged = ids.collect()
+    if result.height != judged.height:
+        raise DataError(
+            f"{rule.spec}: returns {result.height} values for {judged.height} rows. Return one "
+            "a row (null where there is no score), or a frame with the column 'rollout_id'."
+        )
+    return result.with_columns(judged)
+
+
+def as_scores(rule: Rule, frame: pl.DataFrame) -> pl.DataFrame:
+    """Bring scores into the columns of `SCORE_COLUMNS`, under the rule's name.
+
+    A score that has a name of its own is a part: it is called `<rule>.<name>`.
+
+    Raises:
+        DataError: If there is a column that is none of them, no value, or a value is no number.
+    """
+    unknown = [name for name in frame.columns if name not in SCORE_COLUMNS]
+    if unknown or "value" not in frame.columns:
+        problem = f"gives the unknown column '{unknown[0]}'" if unknown else "gives no 'value'"
+        raise DataError(f"{rule.spec}: {problem}. Known columns: {', '.join(SCORE_COLUMNS)}.")
+    kind = frame.schema["value"]
+    if not (kind.is_numeric() or kind in (pl.Boolean, pl.Null)):
+        raise DataError(f"{rule.spec}: gives values of type {kind}. Give numbers.")
+    given = frame.select(
+        (pl.col(name) if name in frame.columns else pl.lit(None)).cast(kind).alias(name)
+        for name, kind in SCORE_COLUMNS.items()
+    )
+    is_whole = pl.col("name").fill_null(rule.name) == rule.name
+    part = pl.format(f"{rule.name}.{{}}", "name")
+    return given.with_columns(name=pl.when(is_whole).then(pl.lit(rule.name)).otherwise(part))

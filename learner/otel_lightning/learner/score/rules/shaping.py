@@ -1,0 +1,177 @@
+"""A composed reward: measures, labels and shaping terms of a rollout, in polars; pure.
+
+Each of them is a part, a number that the reward is the sum of:
+
+- a measure: `weight` times its value, mapped to [-1, 1]. The weights of those that are there are
+  scaled so that they add up to what all weights add up to: a judge that is missing shifts nothing.
+- a label: what the settings say that it adds.
+- a shaping term: its weight for what was counted.
+"""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import polars as pl
+
+from otel_lightning.collector.store import Store
+from otel_lightning.learner.score.rules.composition import TERMS, Composition, Term, parse
+from otel_lightning.learner.score.rules.frames import scan
+from otel_lightning.learner.score.rules.outcome import SCORE_COLUMNS, Exclusion, Scored
+from otel_lightning.learner.score.rules.spec import Rule
+
+PART = ("rollout_id", "name", "value", "explanation")
+
+
+def run(store: Store, rule: Rule) -> Scored:
+    """Compose the reward of each stored rollout.
+
+    Raises:
+        DataError: If the settings are wrong.
+    """
+    composition = parse(rule)
+    counted = ["rollout_id", *(TERMS[term.name] for term in composition.terms)]
+    tokens = pl.col("input_tokens") + pl.col("output_tokens")
+    rollouts = scan(store, "rule_rollouts").with_columns(tokens=tokens).select(counted)
+    judgements = scan(store, "rule_judgements").filter(
+        ~pl.col("source").str.starts_with(f"{rule.prefix}@").fill_null(value=False)
+    )
+    return compose(composition, rollouts.collect(), judgements.collect(), rule.name)
+
+
+def compose(
+    composition: Composition, rollouts: pl.DataFrame, judgements: pl.DataFrame, name: str
+) -> Scored:
+    """Compose the reward of each rollout, and show its parts as `<name>.<part>`.
+
+    Args:
+        composition: Which measures, labels and terms count, and how much.
+        rollouts: Column rollout_id, and what the terms count.
+        judgements: Columns rollout_id, span_id, name, value, label, in the order of time.
+        name: Name of the composed reward.
+
+    Returns:
+        The scores. A rollout whose measures are all missing has none, and is left out by name.
+    """
+    measured = measure(composition, judgements)
+    broken = measured.filter(~pl.col("value").is_between("low", "high"))
+    parts = pl.concat([
+        _measure_parts(composition, measured),
+        _label_parts(composition, judgements),
+        *(_term_part(term, rollouts) for term in composition.terms),
+    ])  # fmt: skip
+    without = without_ground(composition, rollouts, measured, parts)
+    judged = rollouts.select("rollout_id").join(
+        pl.concat([broken.select("rollout_id"), without]), on="rollout_id", how="anti"
+    )
+    left_out = (*_named(broken), *_missing(composition, without))
+    return Scored(_scores(composition, judged, parts, name), left_out)
+
+
+def measure(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
+    """Find the measures of each rollout: the mean, where several of its calls were judged.
+
+    Returns:
+        Columns rollout_id, name, value, weight, low, high.
+    """
+    schema = {"name": pl.String, "weight": pl.Float64, "low": pl.Float64, "high": pl.Float64}
+    settings = pl.DataFrame([asdict(one) for one in composition.measures], schema=schema)
+    return (
+        _last(judgements.filter(pl.col("value").is_not_null()))
+        .group_by("rollout_id", "name", maintain_order=True)
+        .agg(pl.mean("value"))
+        .join(settings, on="name", maintain_order="left")
+    )
+
+
+def without_ground(
+    composition: Composition, rollouts: pl.DataFrame, measured: pl.DataFrame, parts: pl.DataFrame
+) -> pl.DataFrame:
+    """Find the rollouts of which nothing is known that the reward could rest on.
+
+    It rests on the measures if there are any, else on what the terms count, else on the labels.
+
+    Returns:
+        Column rollout_id.
+    """
+    counts = [TERMS[term.name] for term in composition.terms]
+    if composition.measures:
+        known = measured
+    elif counts:
+        known = rollouts.filter(pl.any_horizontal(pl.col(counts).is_not_null()))
+    else:
+        known = parts
+    return rollouts.select("rollout_id").join(known, on="rollout_id", how="anti")
+
+
+def _last(judgements: pl.DataFrame) -> pl.DataFrame:
+    """Keep the last word of each name on each rollout or call."""
+    judged = ["rollout_id", "span_id", "name"]
+    return judgements.unique(judged, keep="last", maintain_order=True)
+
+
+def _measure_parts(composition: Composition, measured: pl.DataFrame) -> pl.DataFrame:
+    value, low, high = pl.col("value"), pl.col("low"), pl.col("high")
+    total = sum(one.weight for one in composition.measures)
+    weight = pl.col("weight") * total / pl.sum("weight").over("rollout_id")
+    said = pl.format("{} of [{}, {}], weight {}", value, low, high, weight.round(4))
+    mapped = 2 * (value - low) / (high - low) - 1
+    return measured.with_columns(value=weight * mapped, explanation=said).select(PART)
+
+
+def _label_parts(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
+    rows = [(*key, amount) for key, amount in composition.labels.items()]
+    schema = {"name": pl.String, "label": pl.String, "amount": pl.Float64}
+    settings = pl.DataFrame(rows, schema=schema, orient="row")
+    return (
+        _last(judgements.filter(pl.col("label").is_not_null()))
+        .select("rollout_id", "name", "label")
+        .join(settings, on=["name", "label"], maintain_order="left")
+        .with_columns(name=pl.format("{}={}", "name", "label"))
+        .group_by("rollout_id", "name", maintain_order=True)
+        .agg(value=pl.sum("amount"), explanation=pl.format("{} times", pl.len()))
+        .select(PART)
+    )
+
+
+def _term_part(term: Term, rollouts: pl.DataFrame) -> pl.DataFrame:
+    """Apply a shaping term; where it adds nothing it is no part."""
+    count = pl.col(TERMS[term.name]).cast(pl.Float64)
+    over = count > term.above
+    times = over.cast(pl.Float64) if term.per is None else (count - term.above) / term.per
+    return (
+        rollouts.filter(over)
+        .with_columns(
+            value=term.weight * times,
+            explanation=pl.format(f"{TERMS[term.name]}: {{}}", count),
+            name=pl.lit(term.name),
+        )
+        .select(PART)
+    )
+
+
+def _scores(
+    composition: Composition, judged: pl.DataFrame, parts: pl.DataFrame, name: str
+) -> pl.DataFrame:
+    shown = parts.join(judged, on="rollout_id", how="semi")
+    total = shown.group_by("rollout_id").agg(pl.sum("value"))
+    whole = judged.join(total, on="rollout_id", how="left", maintain_order="left").select(
+        "rollout_id", pl.col("value").fill_null(0.0), name=pl.lit(name)
+    )
+    if composition.clamp:
+        whole = whole.with_columns(pl.col("value").clip(*composition.clamp))
+    scores = [whole, shown.with_columns(name=pl.format(f"{name}.{{}}", "name"))]
+    return pl.concat([pl.DataFrame(schema=SCORE_COLUMNS), *scores], how="diagonal")
+
+
+def _named(broken: pl.DataFrame) -> Iterator[Exclusion]:
+    said = pl.format("{} is {}, outside [{}, {}]", "name", "value", "low", "high")
+    reasons = broken.select("rollout_id", reason=said)
+    for (reason,), group in reasons.group_by(["reason"], maintain_order=True):
+        yield Exclusion(str(reason), tuple(group["rollout_id"]))
+
+
+def _missing(composition: Composition, without: pl.DataFrame) -> Iterator[Exclusion]:
+    measures = ", ".join(one.name for one in composition.measures)
+    reason = f"none of {measures} is there" if measures else "nothing of it is known"
+    if without.height:
+        yield Exclusion(reason, tuple(without["rollout_id"]))

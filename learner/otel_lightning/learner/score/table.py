@@ -1,0 +1,88 @@
+"""The table `scores`: rewards that rules and judges gave to what is stored."""
+
+from datetime import UTC, datetime
+from hashlib import sha256
+
+import polars as pl
+
+from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import arrow
+
+JUDGED = ("rollout_id", "trace_id", "span_id", "response_id")
+IDENTITY = ("source", "name", *JUDGED)
+SAME = ["reward_id", "value", "label", "explanation"]
+COLUMNS: dict[str, pl.DataType] = dict.fromkeys(
+    ("reward_id", *JUDGED, "task_id", "name"), pl.String()
+)
+COLUMNS |= {"value": pl.Float64(), "label": pl.String(), "explanation": pl.String()}
+COLUMNS |= {"source": pl.String(), "time": pl.Datetime("ns")}
+
+
+def replace_scores(store: Store, source_prefix: str, scores: pl.DataFrame) -> None:
+    """Put the scores of one rule or judge in the place of those that it gave before.
+
+    All of it or nothing, also through a running ingester. The id of a score is a hash of its
+    source, its name and what it judges, and a score that is given again as it was keeps its time:
+    what did not change is no news.
+
+    Args:
+        store: An open store.
+        source_prefix: `rule:<name>` or `judge:<name>`: what was given under it before, with
+            whatever fingerprint, goes.
+        scores: Columns name, value and source (`<source_prefix>@<fingerprint>`), and of
+            rollout_id, trace_id, span_id, response_id, label and explanation those that are known.
+
+    Raises:
+        DataError: If two scores have one source and name and judge the same, or a source is not
+            under the prefix.
+        StoreError: If the store cannot be written.
+    """
+    rows = with_ids(scores)
+    foreign = rows.filter(~pl.col("source").str.starts_with(f"{source_prefix}@"))
+    if foreign.height:
+        raise DataError(
+            f"A score has source '{foreign['source'][0]}', which is not of '{source_prefix}'. "
+            f"Write sources as '{source_prefix}@<fingerprint>'."
+        )
+    its_own = f"starts_with(source, {quote_literal(source_prefix + '@')})"
+    former = store.query(f'SELECT {", ".join(SAME)}, "time" AS former FROM scores WHERE {its_own}')
+    store.replace("scores", arrow(_keep_times(rows, pl.DataFrame(former))), its_own)
+
+
+def with_ids(scores: pl.DataFrame) -> pl.DataFrame:
+    """Complete scores to rows of the table: the missing columns, an id each, and the time.
+
+    Raises:
+        DataError: If two of them would have one id.
+    """
+    rows = scores.select(
+        (pl.col(name) if name in scores.columns else pl.lit(None)).cast(kind).alias(name)
+        for name, kind in COLUMNS.items()
+    )
+    now = datetime.now(UTC).replace(tzinfo=None)
+    rows = rows.with_columns(reward_ids(rows), pl.lit(now, pl.Datetime("ns")).alias("time"))
+    twice = rows.filter(pl.col("reward_id").is_duplicated())
+    if twice.height:
+        first = twice.row(0, named=True)
+        judged = next((f"{key} '{first[key]}'" for key in JUDGED if first[key]), "nothing")
+        raise DataError(
+            f"'{first['source']}' gives two scores named '{first['name']}' to {judged}. "
+            "Give one, or name them differently."
+        )
+    return rows
+
+
+def reward_ids(scores: pl.DataFrame) -> pl.Series:
+    """Hash what makes a score the same one: its source, its name and what it judges."""
+    parts = scores.select(pl.col(IDENTITY).fill_null(""))
+    ids = [sha256("\x1f".join(row).encode()).hexdigest()[:32] for row in parts.rows()]
+    return pl.Series("reward_id", ids, pl.String())
+
+
+def _keep_times(rows: pl.DataFrame, former: pl.DataFrame) -> pl.DataFrame:
+    return (
+        rows.join(former, on=SAME, how="left", nulls_equal=True, maintain_order="left")
+        .with_columns(pl.coalesce("former", "time").alias("time"))
+        .drop("former")
+    )

@@ -1,1 +1,0 @@
-FROM staged_calls WHERE task_hash BETWEEN {first}::UBIGINT AND {last}::UBIGINT

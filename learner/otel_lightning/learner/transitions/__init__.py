@@ -1,0 +1,1 @@
+"""`lightning-learn transitions`: rollouts and rewards become transitions with credit."""

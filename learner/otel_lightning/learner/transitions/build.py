@@ -1,0 +1,98 @@
+"""One bucket of tasks: calls and rewards to what transitions say of them, without a store.
+
+Rollouts and tasks are numbers here: what names them stays in the store.
+"""
+
+import numpy as np
+import polars as pl
+
+from otel_lightning.learner.credit import Steps, advantages
+from otel_lightning.learner.credit.return_to_go import return_to_go
+from otel_lightning.learner.transitions.rewards import (
+    in_order,
+    outcomes,
+    place,
+    place_at_end,
+    shuffle,
+)
+from otel_lightning.learner.transitions.settings import Settings
+from otel_lightning.learner.transitions.splits import split
+
+COLUMNS = (
+    "rollout",
+    "step",
+    "trace_id",
+    "span_id",
+    "split",
+    "behavior_logprob",
+    "reward",
+    "return_to_go",
+    "advantage",
+    "terminated",
+    "truncated",
+    "next_span_id",
+)
+
+
+def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.DataFrame:
+    """Compute what the rows of `transition_rows` say, for all rollouts of some tasks.
+
+    Args:
+        calls: Rows of `staged_calls`.
+        rewards: Rows of `staged_rewards`, of the same rollouts.
+        settings: Which credit, which split.
+
+    Returns:
+        One row a call, in the order of task, rollout and step.
+    """
+    ordered = calls.with_columns(in_order()).sort("order").with_row_index("row")
+    ended = ordered.with_columns(split(settings.held_out), **_ends())
+    placed = _placed(ordered, rewards, settings.shuffle_rewards)
+    rows, earned = pl.collect_all([ended, placed])
+    return _with_credit(rows.with_columns(_sums(earned, rows.height)), settings).select(COLUMNS)
+
+
+def steps_of(rows: pl.DataFrame) -> Steps:
+    """Number what credit methods compare; an unknown state is equal to itself only."""
+    return Steps(
+        rewards=rows["reward"].to_numpy(),
+        outcomes=rows["outcome_reward"].to_numpy(),
+        tools=rows["tools"].to_numpy(),
+        rollouts=rows["rollout"].rle_id().cast(pl.Int64).to_numpy(),
+        tasks=rows["task_hash"].rle_id().cast(pl.Int64).to_numpy(),
+        states=(rows["state"].rank("dense").cast(pl.Int64) - 1).to_numpy(),
+        truncated=rows["truncated"].to_numpy(),
+    )
+
+
+def _placed(calls: pl.LazyFrame, rewards: pl.LazyFrame, shuffle_seed: int | None) -> pl.LazyFrame:
+    if shuffle_seed is None:
+        return place(calls, rewards)
+    return place_at_end(calls, shuffle(outcomes(rewards), shuffle_seed))
+
+
+def _sums(earned: pl.DataFrame, calls: int) -> list[pl.Series]:
+    """Add up in the order given: the same to the last bit however the tasks are put in buckets."""
+    row = earned["row"].to_numpy()
+    names = {"value": "reward", "outcome": "outcome_reward"}
+    return [
+        pl.Series(name, np.bincount(row, weights=earned[value].to_numpy(), minlength=calls))
+        for value, name in names.items()
+    ]
+
+
+def _ends() -> dict[str, pl.Expr]:
+    goes_on = (pl.col("rollout") == pl.col("rollout").shift(-1)).fill_null(value=False)
+    return {
+        "next_span_id": pl.when(goes_on).then(pl.col("span_id").shift(-1)),
+        "terminated": ~goes_on & (pl.col("outcome") == "terminated"),
+        "truncated": ~goes_on & (pl.col("outcome") == "truncated"),
+    }
+
+
+def _with_credit(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
+    steps = steps_of(rows)
+    return rows.with_columns(
+        return_to_go=pl.Series(return_to_go(steps, settings)),
+        advantage=pl.Series(advantages(settings.credit, steps, settings)),
+    )

@@ -1,0 +1,130 @@
+"""Rollouts to transitions: (observation, action, reward, next observation, terminated, truncated).
+
+One row a model call that said something in a rollout with a reward. The rows are narrow; the
+view `transitions` joins the text when it is asked for. Only tasks with news are built again.
+"""
+
+import time
+from dataclasses import asdict, dataclass, replace
+
+from otel_lightning.collector.store import Store, open_store, statement
+from otel_lightning.learner import credit
+from otel_lightning.learner.named_sql import arrow, read
+from otel_lightning.learner.progress import Progress
+from otel_lightning.learner.runs import Run, recorded
+from otel_lightning.learner.score import rules
+from otel_lightning.learner.transitions import stage
+from otel_lightning.learner.transitions.build import build
+from otel_lightning.learner.transitions.settings import Settings
+
+__all__ = ["Settings", "Summary", "make_transitions", "stage_rollouts"]
+
+NS_A_MINUTE = 60 * 10**9
+ALONE = "alone in their task, nothing to compare with: advantage 0"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What the store's transitions are now, in numbers."""
+
+    rollouts: int
+    rewarded: int
+    transitions: int
+    train: int
+    heldout: int
+    mean_reward: float | None
+    built: int
+    """Transitions that were built this time; the others had no news."""
+    left_out: dict[str, int]
+    """How many rollouts or calls are no transitions, by reason."""
+    rule: str | None = None
+    """What came of the rule that gave the rewards, if one did."""
+
+
+def make_transitions(store: str, settings: Settings, *, rebuild: bool = False) -> Summary:
+    """Bring the transitions of a store up to date with its traces.
+
+    Args:
+        store: Location of the store.
+        settings: Which rewards, which agents, which credit, which split.
+        rebuild: Build everything again and not only tasks with news. Gives the same.
+
+    Returns:
+        What the transitions are now.
+
+    Raises:
+        DataError: If no rollout has a reward, a reward is not a finite number, or a setting is
+            not known.
+        StoreError: If the store cannot be read or written.
+    """
+    run = Run("transitions", asdict(settings))
+    with open_store(store, create=False) as opened, recorded(run, opened):
+        credit.validate(settings.credit)
+        if opened.server is None:
+            opened.execute(stage.BOUNDS)
+        name, rule = rules.chosen(opened, settings.reward)
+        settings = replace(settings, reward=name)
+        stage_rollouts(opened, settings)
+        all_again = rebuild or settings.shuffle_rewards is not None
+        calls = stage.stage_calls(opened, choice_of(settings), rebuild=all_again)
+        _write(opened, calls, settings)
+        summary = replace(_summary(opened, settings, calls), rule=str(rule) if rule else None)
+        ended = run.ended(
+            outcome="done",
+            fingerprint=read(opened, __package__, "data_fingerprint")["fingerprint"][0],
+            metrics=asdict(summary),
+            artifact="transition_rows",
+        )
+        opened.insert("runs", arrow(ended))
+    return summary
+
+
+def stage_rollouts(store: Store, settings: Settings) -> None:
+    """Stage the rewards that are asked for and what there is to know of each rollout.
+
+    Raises:
+        DataError: If there is no such reward, or one is not a finite number.
+    """
+    stage.stage_rewards(store, settings.reward)
+    stage.stage_rollouts(store, choice_of(settings), settings.identity)
+
+
+def choice_of(settings: Settings) -> stage.Choice:
+    """Say which rollouts and calls the settings ask for."""
+    methods = settings.credit.split("+")
+    return stage.Choice(
+        agents=settings.agents,
+        idle_before_ns=time.time_ns() - int(settings.idle * NS_A_MINUTE),
+        tools_count="tool_outcome" in methods,
+        states_count="anchor_state" in methods,
+    )
+
+
+def _write(store: Store, calls: int, settings: Settings) -> None:
+    """Replace the tasks with news, a bucket at a time: memory grows with what is uncommitted.
+
+    A run that dies on the way leaves whole tasks, old or new; the next one builds them again.
+    """
+    buckets = stage.buckets(calls)
+    progress = Progress("Transitions", len(buckets))
+    for done, bucket in enumerate(buckets, start=1):
+        calls_there = stage.read_bucket(store, "bucket_calls", bucket)
+        rewards = stage.read_bucket(store, "bucket_rewards", bucket)
+        stage.write_bucket(store, bucket, build(calls_there, rewards, settings))
+        progress.report(done, "buckets of tasks")
+    store.execute(statement(__package__, "remember_rollouts"))
+
+
+def _summary(store: Store, settings: Settings, built: int) -> Summary:
+    numbers = read(store, __package__, "summary").row(0, named=True)
+    left_out = {
+        f"rollouts {why}": n for why, n in read(store, __package__, "exclusions").iter_rows()
+    }
+    failed, context = numbers.pop("failed_calls"), numbers.pop("context_calls")
+    alone = numbers.pop("alone")
+    left_out["calls without a completion: failed, or embeddings"] = failed
+    left_out["calls of agents that are not selected"] = context
+    if credit.compares(settings.credit, settings):
+        left_out[f"rollouts {ALONE}"] = alone
+    left_out = {why: n for why, n in left_out.items() if n}
+    return Summary(**numbers, built=built, left_out=left_out)

@@ -1,0 +1,105 @@
+-- One row a rollout: its task, how it ended, why it is left out, and a fingerprint of everything
+-- that its transitions are made from. Step by step, so that each has the memory for itself.
+CREATE OR REPLACE TEMP TABLE ended AS
+SELECT
+    rollout_id,
+    task_id,
+    if(outcome = 'open' AND end_time < make_timestamp_ns($idle_before_ns), 'truncated', outcome) AS outcome
+FROM rollout_ends;
+
+CREATE OR REPLACE TEMP TABLE rollout_calls AS
+WITH seen AS (
+    SELECT
+        *,
+        coalesce(has_completion, FALSE) AS completed,
+        $selected AS selected
+    FROM llm_calls
+    WHERE rollout_id IS NOT NULL AND step IS NOT NULL
+)
+SELECT
+    rollout_id,
+    arg_min_null(state_hash, step) AS first_state,
+    count_if(completed AND selected) AS usable_calls,
+    count_if(NOT completed) AS failed_calls,
+    count_if(completed AND NOT selected) AS context_calls,
+    bit_xor(hash(
+        span_id, step, completed, selected, list_sum(completion_logprobs),
+        if($states_count, state_hash, NULL)
+    )) AS fingerprint
+FROM seen
+GROUP BY rollout_id;
+
+CREATE OR REPLACE TEMP TABLE rollout_rewards AS
+SELECT rollout_id, bit_xor(hash(reward_id, name, value, "time", emitted, step)) AS fingerprint
+FROM staged_rewards
+GROUP BY rollout_id;
+
+-- Different values at one time, under one name, for one thing, and nothing said later.
+CREATE OR REPLACE TEMP TABLE contradicted AS
+WITH repeated AS (
+    SELECT rollout_id, name, step, max("time") AS last_time
+    FROM staged_rewards
+    WHERE NOT emitted
+    GROUP BY ALL
+    HAVING count(*) > 1
+)
+SELECT DISTINCT w.rollout_id
+FROM repeated p
+JOIN staged_rewards w
+    ON w.rollout_id = p.rollout_id AND w.name = p.name AND w.step IS NOT DISTINCT FROM p.step
+WHERE NOT w.emitted AND w."time" IS NOT DISTINCT FROM p.last_time
+GROUP BY w.rollout_id, w.name, w.step
+HAVING min(w.value) <> max(w.value);
+
+CREATE OR REPLACE TEMP TABLE staged_rollouts AS
+WITH tools AS (
+    SELECT rollout_id, bit_xor(hash(span_id, tool_call_id, llm_span_id, error_type)) AS fingerprint
+    FROM tool_calls
+    WHERE $tools_count
+    GROUP BY rollout_id
+),
+first_arms AS (
+    SELECT
+        rollout_id,
+        first({'key': key, 'arm': arm, 'propensity': propensity, 'policy_version': policy_version}
+            ORDER BY "time" NULLS LAST, key, arm) AS chosen
+    FROM arms
+    WHERE rollout_id IS NOT NULL
+    GROUP BY rollout_id
+),
+joined AS (
+    SELECT
+        r.rollout_id,
+        r.task_id,
+        r.outcome,
+        ('0x' || left(sha256(coalesce(r.task_id, c.first_state, r.rollout_id)), 16))::UBIGINT AS task_hash,
+        c.usable_calls, c.failed_calls, c.context_calls,
+        a.chosen AS arm,
+        j.rollout_id IS NOT NULL AS judged,
+        x.rollout_id IS NOT NULL AS contradicted,
+        hash(c.fingerprint, t.fingerprint, j.fingerprint) AS fingerprint
+    FROM ended r
+    JOIN rollout_calls c USING (rollout_id)
+    LEFT JOIN tools t USING (rollout_id)
+    LEFT JOIN rollout_rewards j USING (rollout_id)
+    LEFT JOIN contradicted x USING (rollout_id)
+    LEFT JOIN first_arms a USING (rollout_id)
+)
+SELECT
+    row_number() OVER (ORDER BY task_hash, rollout_id) AS rollout,
+    rollout_id, task_id, task_hash, outcome, arm,
+    usable_calls, failed_calls, context_calls,
+    CASE
+        WHEN usable_calls + context_calls = 0 THEN 'without a completion'
+        WHEN usable_calls = 0 THEN 'without a call of a selected agent'
+        WHEN contradicted THEN 'with contradictory rewards'
+        WHEN outcome = 'open' THEN 'still open'
+        WHEN NOT judged THEN 'without a reward'
+    END AS excluded,
+    hash(rollout_id, task_id, outcome, arm, fingerprint, $settings) AS fingerprint
+FROM joined;
+
+DROP TABLE ended;
+DROP TABLE rollout_calls;
+DROP TABLE rollout_rewards;
+DROP TABLE contradicted

@@ -1,0 +1,152 @@
+"""What transitions are built from, projected by SQL into temporary tables: narrow, never text.
+
+A task is the unit: its rollouts are read, split and built together. Tasks lie in the order of a
+64-bit hash, so a bucket is a range of hashes and reading one reads nothing else.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+
+import polars as pl
+
+from otel_lightning.collector.store import Sql, Store, quote_literal, statement
+from otel_lightning.collector.store.sql_text import Value
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import arrow, number
+
+BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
+"""DuckDB spills the rest to disk. More threads need more memory, and spin while they wait."""
+CALLS_A_BUCKET = 250_000
+HASHES = 2**64
+GIVEN_LATER = "coalesce(starts_with(source, 'rule:') OR starts_with(source, 'judge:'), FALSE)"
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A range of task hashes, both ends included."""
+
+    first: int
+    last: int
+
+    @property
+    def changed(self) -> str:
+        """The condition for rows of its tasks with news."""
+        news = "task_hash IN (SELECT task_hash FROM changed_tasks)"
+        return f"task_hash BETWEEN {self.first}::UBIGINT AND {self.last}::UBIGINT AND {news}"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which rollouts and calls to take."""
+
+    agents: Sequence[str] = ()
+    """Patterns of the names of agents to learn from; none selects all."""
+    idle_before_ns: int = 0
+    """An open rollout whose last call ended before this counts as cut off."""
+    tools_count: bool = False
+    """Whether it matters what came of tools."""
+    states_count: bool = False
+    """Whether it matters which calls saw the same."""
+
+    @property
+    def clauses(self) -> dict[str, Value]:
+        """What the statements leave open, as SQL."""
+        patterns = (f"coalesce(agent_name, '') GLOB {quote_literal(p)}" for p in self.agents)
+        return {
+            "selected": Sql(f"({' OR '.join(patterns)})" if self.agents else "TRUE"),
+            "idle_before_ns": self.idle_before_ns,
+            "tools_count": self.tools_count,
+            "states_count": self.states_count,
+        }
+
+
+def stage_rewards(store: Store, name: str | None) -> None:
+    """Stage the rewards of one name; without a name those that were received.
+
+    What rules and judges gave counts only when it is named, so nothing counts twice.
+
+    Raises:
+        DataError: If there are none, or a value is not a finite number.
+    """
+    chosen = Sql(f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}")
+    store.execute(statement(__package__, "staged_rewards", chosen=chosen))
+    if number(store, "SELECT count(*) FROM staged_rewards") == 0:
+        raise DataError(_no_reward(store, name))
+    broken = ask(store, "FROM staged_rewards WHERE NOT isfinite(value) ORDER BY rollout_id LIMIT 1")
+    for row in broken.iter_rows(named=True):
+        raise DataError(
+            f"Reward '{row['name']}' of rollout '{row['rollout_id']}' is {row['value']}. Send it "
+            "again with a finite number, or choose another with --reward."
+        )
+
+
+def stage_rollouts(store: Store, choice: Choice, settings: str = "") -> None:
+    """Stage one row a rollout: task, outcome, why it is left out, fingerprint.
+
+    Args:
+        store: An open store with staged rewards.
+        choice: Which rollouts and calls to take.
+        settings: What else the transitions depend on.
+    """
+    values = choice.clauses | {"settings": settings}
+    store.execute(statement(__package__, "staged_rollouts", **values))
+
+
+def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:
+    """Stage the calls that become transitions, of tasks with news or of all.
+
+    Returns:
+        How many there are.
+    """
+    store.execute(statement(__package__, "changed_tasks", rebuild=rebuild))
+    store.execute(statement(__package__, "changed_rewards"))
+    calls = number(store, statement(__package__, "usable_calls"))
+    # One bucket is read whole.
+    ordered = Sql("ORDER BY r.rollout" if calls > CALLS_A_BUCKET else "")
+    store.execute(statement(__package__, "staged_calls", ordered=ordered, **choice.clauses))
+    return calls
+
+
+def buckets(calls: int) -> list[Bucket]:
+    """Cut the hashes of tasks into ranges of about equally many calls.
+
+    Example:
+        >>> [(b.first, b.last) for b in buckets(1)] == [(0, 2**64 - 1)]
+        True
+        >>> len(buckets(CALLS_A_BUCKET + 1))
+        2
+    """
+    count = max(1, -(-calls // CALLS_A_BUCKET))
+    edges = [HASHES * i // count for i in range(count + 1)]
+    return [Bucket(first, after - 1) for first, after in pairwise(edges)]
+
+
+def read_bucket(store: Store, name: str, bucket: Bucket) -> pl.LazyFrame:
+    """Read a bucket's rows by `bucket_calls` or `bucket_rewards`."""
+    return ask(store, statement(__package__, name, **asdict(bucket))).lazy()
+
+
+def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
+    """Replace the transitions of a bucket's tasks with news by what was computed for its calls."""
+    rows = statement(__package__, "transition_rows", **asdict(bucket))
+    store.replace("transition_rows", arrow(computed), bucket.changed, rows)
+
+
+def ask(store: Store, query: str) -> pl.DataFrame:
+    """Answer a SELECT as a polars frame."""
+    return pl.DataFrame(store.query(query))
+
+
+def _no_reward(store: Store, name: str | None) -> str:
+    judged = "rollout_id IS NOT NULL AND value IS NOT NULL"
+    known = ask(store, f"SELECT DISTINCT name FROM rewards WHERE {judged} ORDER BY name")["name"]
+    if known.is_empty():
+        return (
+            "No rollout in the store has a reward, so there is nothing to learn from. Send "
+            "'gen_ai.evaluation.result' events or POST to /v1/feedback, then run this again."
+        )
+    names = ", ".join(known)
+    if name is None:
+        return f"No reward was received. Choose one that was given later with --reward: {names}."
+    return f"No reward is named '{name}'. Known: {names}."

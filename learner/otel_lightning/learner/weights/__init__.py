@@ -1,0 +1,1 @@
+"""`lightning-learn weights`: fine-tune a model offline with TRL."""
