@@ -25,7 +25,7 @@ check: .venv/ready  ## Style, types, imports, dependencies, size
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/deptry instrumentation collector learner
-	$(BIN)/python tests/line_budget.py
+	$(BIN)/python tests/code_size.py
 
 bench: .venv/ready  ## The benchmarks, as tables
 	$(BIN)/python tests/bench/ingest.py

@@ -16,7 +16,7 @@ from pathlib import Path
 from otel_lightning.collector.store import Store, attribute_columns, open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from running import start
+from support.running import start
 
 ROWS = 122_880
 MAKE = """

@@ -30,7 +30,7 @@ from otel_lightning.collector.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.traffic import SPANS, agent_request, requests, small_request
-from running import Ingester, start
+from support.running import Ingester, start
 
 EXPORT = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from running import Ingester, start
+from support.running import Ingester, start
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
-from requests_by_hand import trace_request
-from running import Ingester, cli
+from support.requests_by_hand import trace_request
+from support.running import Ingester, cli
 
 from otel_lightning.collector.store import open_store
 

@@ -19,8 +19,8 @@ from pathlib import Path
 import grpc
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from running import Ingester
-from sending import post
+from support.running import Ingester
+from support.sending import post
 
 from otel_lightning.collector.store import Store, StoreError, open_store
 

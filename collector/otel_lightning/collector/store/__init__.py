@@ -12,6 +12,7 @@ from otel_lightning.collector.store.connection import (
     copy_to,
     is_select,
     open_store,
+    read_server,
     server_file,
     write_server,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "is_select",
     "open_store",
     "quote_literal",
+    "read_server",
     "server_file",
     "statement",
     "write_server",

@@ -1,8 +1,6 @@
 """Rewards from what came of the tools that a call asked for."""
 
-from dataclasses import replace
-
-from otel_lightning.learner.credit.intermediate import intermediate
+from otel_lightning.learner.credit.discount import discounted
 from otel_lightning.learner.credit.steps import Floats, Options, Steps
 
 
@@ -22,5 +20,5 @@ def tool_outcome(steps: Steps, options: Options) -> Floats:
         Luo et al., Agent Lightning (2025, arXiv:2508.03680): Automatic Intermediate Rewarding,
         which turns what is monitored, such as the status of tool calls, into rewards on the way.
     """
-    rewarded = steps.rewards + options.tool_reward * steps.tools
-    return intermediate(replace(steps, rewards=rewarded), options)
+    earned = steps.rewards + options.tool_reward * steps.tools - steps.outcomes
+    return earned + discounted(steps.outcomes, steps.rollouts, options.gamma)

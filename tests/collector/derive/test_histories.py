@@ -1,0 +1,76 @@
+"""What a call's messages amount to: the state its model saw, whoever wrote it down and how."""
+
+from typing import Any
+
+import pytest
+from support.spans import answered, asked, chat, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.text.packing import SHORT, pack, unpack
+
+QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
+TOLD = [QUESTION, asked("c1", "add", {"a": 1, "b": 2}), answered("c1", "3")]
+
+
+def call(history: list[Any], **attributes: Any) -> LlmCall:
+    (row,) = derive([span(chat(history, ANSWER, attributes))], []).llm_calls
+    return row
+
+
+def backwards(value: Any) -> Any:
+    """Return a JSON value with the keys of its objects in the opposite order."""
+    if isinstance(value, dict):
+        return {key: backwards(value[key]) for key in reversed(value)}
+    return [backwards(one) for one in value] if isinstance(value, list) else value
+
+
+def test_the_order_of_keys_is_no_part_of_the_state() -> None:
+    assert call(TOLD).state_hash == call(backwards(TOLD)).state_hash
+
+
+def test_arguments_in_the_models_own_spelling_are_the_same_state() -> None:
+    spelled = [QUESTION, asked("c1", "add", '{"b": 2,  "a": 1}'), answered("c1", "3")]
+    assert call(TOLD).state_hash == call(spelled).state_hash
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        [said("user", "Ho")],
+        [said("system", "Hi")],
+        [QUESTION, QUESTION],
+        [said("user", '{"content":"Hi","type":"text"}')],
+    ],
+)
+def test_another_text_role_or_turn_is_another_state(other: list[Any]) -> None:
+    assert call([QUESTION]).state_hash != call(other).state_hash
+
+
+def test_tools_are_a_part_of_the_state() -> None:
+    offered = {"gen_ai.tool.definitions": [{"type": "function", "name": "add"}]}
+    assert call([QUESTION]).state_hash != call([QUESTION], **offered).state_hash
+
+
+@pytest.mark.parametrize("turns", [0, 1, SHORT, SHORT + 1])
+def test_what_was_packed_comes_back_as_it_was(turns: int) -> None:
+    given = call([QUESTION] * turns)
+    before = given.input_messages, given.output_messages
+    pack(given)
+    unpack(given)
+    assert (given.input_messages, given.output_messages) == before
+
+
+@pytest.mark.parametrize("turns", [1, SHORT + 1])
+@pytest.mark.parametrize(
+    ("answered_with", "tokens", "completed"),
+    [([ANSWER], None, True), (None, [7], True), (None, [], False), (None, None, False)],
+)
+def test_completion_is_words_or_tokens_and_known_however_messages_are_kept(
+    turns: int, answered_with: list[Any] | None, tokens: list[int] | None, *, completed: bool
+) -> None:
+    given = call([QUESTION] * turns)
+    given.output_messages, given.completion_token_ids = answered_with, tokens
+    assert given.has_completion == completed
+    pack(given)
+    assert given.has_completion == completed

@@ -1,0 +1,378 @@
+"""Instrumentations that nobody recorded: whatever speaks the conventions is read all the same."""
+
+import json
+from typing import Any
+
+import pytest
+from support.spans import answered, asked, chat, log, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import Event, LlmCall, Log, Span
+
+QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
+BARE = {"gen_ai.operation.name": "chat"}
+
+
+def only_call(given: Span, *logs: Log) -> LlmCall:
+    (call,) = derive([given], logs).llm_calls
+    return call
+
+
+def assert_read(call: LlmCall) -> None:
+    assert call.input_messages == [QUESTION]
+    (answer,) = call.output_messages or []
+    assert answer["parts"] == ANSWER["parts"]
+    assert call.content == "full"
+
+
+@pytest.mark.parametrize(
+    ("history", "output"),
+    [
+        ([{"role": "user", "content": "Hi"}], [{"role": "assistant", "content": "Hello"}]),
+        (QUESTION, ANSWER),
+        ("Hi", "Hello"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}],
+            [{"role": "model", "parts": [{"text": "Hello"}]}],
+        ),
+    ],
+    ids=["a provider's own form", "one message alone", "bare text", "blocks"],
+)
+def test_messages_are_read_in_any_form_under_the_conventions_keys(
+    history: Any, output: Any
+) -> None:
+    given = {**BARE, "gen_ai.input.messages": history, "gen_ai.output.messages": output}
+    assert_read(only_call(span(given)))
+
+
+def test_the_early_conventions_content_events_are_read() -> None:
+    prompt = {"gen_ai.prompt": '[{"role": "user", "content": "Hi"}]'}
+    completion = {"gen_ai.completion": '[{"role": "assistant", "content": "Hello"}]'}
+    events = (
+        Event("gen_ai.content.prompt", 0, prompt),
+        Event("gen_ai.content.completion", 1, completion),
+    )
+    assert_read(only_call(span({**BARE, "gen_ai.system": "newcomer"}, events=events)))
+
+
+@pytest.mark.parametrize("where", ["body", "text", "attributes"])
+def test_content_that_only_logs_have_is_read_from_body_or_attributes(where: str) -> None:
+    def record(name: str, text: str, at: float) -> Log:
+        fields = {"content": text}
+        body = {"body": fields, "text": text, "attributes": None}[where]
+        attributes = fields if where == "attributes" else {}
+        return log(name, attributes, trace="t1", span_id="s1", body=body, at=at)
+
+    answer = record("gen_ai.choice", "Hello", 1)
+    question = record("gen_ai.user.message", "Hi", 0)
+    assert_read(only_call(span(BARE), answer, question))
+
+
+def test_records_of_one_instant_are_put_in_order_by_role_and_number() -> None:
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        for n in range(2)
+    ]
+    records = [
+        log(name, trace="t1", span_id="s1", body=body)
+        for name, body in (
+            ("gen_ai.choice", {"index": 0, "message": {"content": "Five"}}),
+            ("gen_ai.tool.message", {"id": "c1", "content": "b"}),
+            ("gen_ai.tool.message", {"id": "c0", "content": "a"}),
+            ("gen_ai.assistant.message", {"tool_calls": calls}),
+            ("gen_ai.user.message", {"content": "Hi"}),
+            ("gen_ai.system.message", {"content": "Help."}),
+        )
+    ]
+    history = only_call(span(BARE), *records).input_messages or []
+    assert [message["role"] for message in history] == [
+        "system", "user", "assistant", "tool", "tool",
+    ]  # fmt: skip
+    assert [message["parts"][0]["id"] for message in history[-2:]] == ["c0", "c1"]
+
+
+def test_a_stream_left_before_its_end_is_truncated() -> None:
+    begun = {**ANSWER, "finish_reason": ""}
+    call = only_call(span(chat([QUESTION], begun, {"gen_ai.is_streaming": True})))
+    assert (call.content, call.finish_reason) == ("truncated", None)
+
+
+def test_a_call_is_offered_the_tools_that_only_its_agent_names() -> None:
+    tools = [{"type": "function", "name": "add", "parameters": {"type": "object"}}]
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.tool.definitions": tools}
+    spans = [
+        span(agent, id="agent"),
+        span(chat([QUESTION], asked("c1", "add", {})), id="call", parent="agent"),
+        span({**BARE, "gen_ai.operation.name": "embeddings"}, id="embed", parent="agent"),
+    ]
+    offered = {call.span_id: call.tool_definitions for call in derive(spans, []).llm_calls}
+    assert offered == {"call": tools, "embed": None}
+
+
+def test_a_deep_trace_is_read_without_recursion_to_the_nearest_agent() -> None:
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "planner"}
+    levels = [span({}, id=f"s{n}", parent=f"s{n - 1}", at=n) for n in range(1, 5_000)]
+    call = span(chat([QUESTION], ANSWER), id="call", parent="s4999", at=6_000)
+    derived = derive([call, *reversed(levels), span(agent, id="s0")], [])
+    assert [one.agent_name for one in derived.llm_calls] == ["planner"]
+
+
+def one_call(*spans: Span) -> LlmCall:
+    (call,) = derive(spans, []).llm_calls
+    return call
+
+
+def test_a_choice_that_wraps_its_message_is_read() -> None:
+    choice = {
+        "index": 0,
+        "finish_reason": "stop",
+        "message": {"role": "assistant", "content": "Hello"},
+    }
+    given = {**BARE, "gen_ai.input.messages": [QUESTION], "gen_ai.output.messages": [choice]}
+    call = only_call(span(given))
+    assert_read(call)
+    assert call.finish_reason == "stop"
+
+
+def test_events_that_hold_a_whole_message_in_one_attribute_are_read() -> None:
+    def event(name: str, message: dict[str, Any], at: int) -> Event:
+        return Event(name, at, {"gen_ai.event.content": json.dumps(message)})
+
+    events = (
+        event("gen_ai.user.message", {"role": "user", "content": "Hi"}, 0),
+        event("gen_ai.choice", {"message": {"content": "Hello"}, "finish_reason": "stop"}, 1),
+    )
+    assert_read(only_call(span(BARE, events=events)))
+
+
+def test_events_and_tools_that_one_attribute_lists_are_read() -> None:
+    told = [
+        {"event.name": "gen_ai.user.message", "role": "user", "content": "Hi"},
+        {"event.name": "gen_ai.choice", "index": 0, "message": {"content": "Hello"}},
+    ]
+    offered = {"function_tools": [{"name": "add", "parameters_json_schema": {}}]}
+    call = only_call(span({**BARE, "events": told, "model_request_parameters": offered}))
+    assert_read(call)
+    assert call.tool_definitions == [{"type": "function", "name": "add"}]
+    ran = {"gen_ai.tool.name": "add", "gen_ai.tool.call.id": "c1", "tool_response": "5"}
+    (tool,) = derive([span({**ran, "tool_arguments": {"a": 2}})], []).tool_calls
+    assert (tool.name, tool.tool_call_id, tool.arguments, tool.result) == ("add", "c1", {"a": 2}, 5)
+
+
+def test_gemini_declares_several_tools_at_once() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    declared = [
+        {"name": "add", "description": "Add.", "parameters_json_schema": schema},
+        {"name": "stop"},
+    ]
+    given = {**BARE, "gen_ai.tool.definitions": [{"function_declarations": declared}]}
+    assert only_call(span(given)).tool_definitions == [
+        {"type": "function", "name": "add", "description": "Add.", "parameters": schema},
+        {"type": "function", "name": "stop"},
+    ]
+
+
+def test_a_gemini_answer_says_its_id_model_usage_and_tool_calls() -> None:
+    parts = [{"function_call": {"id": "c1", "name": "add", "args": {"a": 2}}}]
+    answer = {
+        "candidates": [{"content": {"role": "model", "parts": parts}, "finish_reason": "STOP"}],
+        "model_version": "gemini-002",
+        "response_id": "r1",
+        "usage_metadata": {"prompt_token_count": 7, "candidates_token_count": 3},
+    }
+    given = {"openinference.span.kind": "LLM", "output.value": answer}
+    call = only_call(span({**given, "llm.model_name": "gemini"}))
+    assert call.output_messages == [{**asked("c1", "add", {"a": 2}), "finish_reason": "tool_calls"}]
+    assert (call.request_model, call.response_model) == ("gemini", "gemini-002")
+    assert (call.response_id, call.input_tokens, call.output_tokens) == ("r1", 7, 3)
+
+
+def test_a_stop_of_gemini_alone_does_not_say_that_no_tool_was_asked_for() -> None:
+    metadata = {
+        "gen_ai.operation.name": "generate_content",
+        "gen_ai.response.finish_reasons": ["stop"],
+    }
+    assert only_call(span(metadata)).finish_reason is None
+
+
+def test_a_providers_own_usage_fills_what_the_conventions_keys_leave_out() -> None:
+    raw = {
+        "prompt_tokens": 9,
+        "completion_tokens": 2,
+        "prompt_tokens_details": {"cached_tokens": 4},
+    }
+    call = only_call(span({**BARE, "gen_ai.usage.input_tokens": 9, "gen_ai.usage.raw": raw}))
+    assert (call.input_tokens, call.output_tokens, call.cached_input_tokens) == (9, 2, 4)
+
+
+def test_an_answer_written_as_an_instant_span_belongs_to_the_call_that_asked() -> None:
+    sent = {**BARE, "gen_ai.input.messages": [QUESTION]}
+    begun = span(sent, trace="t1", id="begun", at=0)
+    later = span(sent, trace="t3", id="later", at=9)
+    ended = span(chat([QUESTION], ANSWER), trace="t2", id="ended", at=5, ends=5)
+    first, second = derive([ended, later, begun], []).llm_calls
+    assert_read(first)
+    assert (first.span_id, first.merged_span_ids) == ("begun", ["ended"])
+    assert (second.span_id, second.merged_span_ids) == ("later", [])
+
+
+def failed(trace: str, at: float, ends: float, more: dict[str, Any]) -> Span:
+    given = {**BARE, "gen_ai.request.model": "m", "error.type": "api_error", **more}
+    return span(given, trace=trace, at=at, ends=ends, status="ERROR")
+
+
+def test_an_sdks_own_record_of_a_failed_call_is_the_call_around_it() -> None:
+    asking = {"gen_ai.input.messages": [QUESTION]}
+    outer = [failed("t1", 0, 4, asking), failed("t2", 1, 6, asking)]
+    inner = [failed("t3", 2, 5, {}), failed("t4", 3, 3.5, {})]
+    apart = [failed("t5", 7, 8, {})]
+    calls = derive([*inner, *apart, *outer], []).llm_calls
+    assert sorted((call.trace_id, call.content) for call in calls) == [
+        ("t3", "full"), ("t4", "full"), ("t5", "absent"),
+    ]  # fmt: skip
+
+
+def test_a_tool_calls_own_id_is_kept_over_the_id_of_the_item_that_holds_it() -> None:
+    told = {"gen_ai.tool.name": "look, add", "gen_ai.tool.call.id": "call_1, call_2"}
+    (output,) = (
+        only_call(span(chat([QUESTION], asked("fc_2", "add", {}), told))).output_messages or []
+    )
+    assert output["parts"][0]["id"] == "call_2"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("langwatch.span.type", "langwatch."), ("new.span.kind", "new.span."), ("span.type", "")],
+)
+def test_a_vendors_own_spans_are_read_by_type_input_and_output(kind: str, content: str) -> None:
+    def typed(value: Any) -> dict[str, Any]:
+        return {"type": "json", "value": value}
+
+    asks = {"role": "assistant", "tool_calls": [{"id": "c1", "function": {"name": "add"}}]}
+    call = {kind: "LLM", f"{content}input": typed([{"role": "user", "content": "Hi"}])}
+    tool = {kind: "tool", f"{content}input": typed({"a": 2}), f"{content}output": "5"}
+    spans = [
+        span({kind: "agent", f"{content}input": "Hi"}, id="agent", name="helper"),
+        span({**call, f"{content}output": typed([asks])}, id="call", parent="agent"),
+        span(tool, id="tool", parent="agent", name="add", at=2),
+    ]
+    derived = derive(spans, [])
+    assert [run.name for run in derived.agent_runs] == ["helper"]
+    assert [one.input_messages for one in derived.llm_calls] == [[QUESTION]]
+    assert [(one.tool_call_id, one.arguments, one.result) for one in derived.tool_calls] == [
+        ("c1", {"a": 2}, 5)
+    ]
+
+
+def test_a_span_that_only_prepares_a_request_is_no_call() -> None:
+    kind = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    request = {"messages": ["ChatMessage(...)"], "tools": []}
+    answer = {"llm.output_messages.0.message.role": "assistant"}
+    spans = [
+        span({**kind, "output.value": request}, id="ready"),
+        span({**kind, **answer}, id="call"),
+    ]
+    assert [call.span_id for call in derive(spans, []).llm_calls] == ["call"]
+
+
+def test_a_user_message_that_names_a_tool_call_is_the_tools() -> None:
+    result = {"role": "user", "content": "5", "tool_call_id": "c1"}
+    given = {**BARE, "gen_ai.input.messages": [QUESTION, asked("c1", "add", {}), result]}
+    assert (only_call(span(given)).input_messages or [])[-1] == answered("c1", "5")
+
+
+def test_the_model_asked_for_is_the_echoed_one_unless_the_answer_names_its_own() -> None:
+    kind = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    echoed = only_call(span({**kind, "llm.invocation_parameters": {"model": "m"}}))
+    assert (echoed.request_model, echoed.response_model) == ("m", None)
+    swapped = {"gen_ai.request.model": "m-1", "gen_ai.response.model": "m-1", "model": '"m"'}
+    call = only_call(span({**BARE, **swapped}))
+    assert (call.request_model, call.response_model) == ("m", "m-1")
+
+
+@pytest.mark.parametrize(
+    ("sent", "call_id"),
+    [
+        ([{"role": "tool", "content": "5", "tool_call_id": "c1"}], "c1"),
+        ([[{"role": "tool", "content": "5", "tool_call_id": "c1"}]], "c1"),
+        (["ChatMessage(role='tool', content='5')"], None),
+    ],
+    ids=["a request's messages", "LangChain's batch of one", "what Python prints"],
+)
+def test_ids_that_flattened_messages_lack_are_taken_from_the_request(
+    sent: list[Any], call_id: str | None
+) -> None:
+    flat = "llm.input_messages.0.message."
+    given = {"openinference.span.kind": "LLM", "input.value": {"messages": sent}}
+    call = only_call(span({**given, f"{flat}role": "tool", f"{flat}content": "5"}))
+    (part,) = [part for message in call.input_messages or [] for part in message["parts"]]
+    assert (part["id"], part["response"]) == (call_id, "5")
+
+
+def test_early_langchain_tool_spans_are_read_from_pythons_spelling() -> None:
+    tool = {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "add",
+        "input.value": "{'a': 2}",
+        "output.value": {"output": "content='It\\'s 5' name='add' tool_call_id='c1'"},
+    }
+    (row,) = derive([span(tool)], []).tool_calls
+    assert (row.tool_call_id, row.arguments, row.result) == ("c1", {"a": 2}, "It's 5")
+
+
+def test_a_tools_result_is_taken_out_of_the_record_of_its_run() -> None:
+    record = {"tool_name": "add", "raw_output": 5, "is_error": False}
+    tools = [
+        {"openinference.span.kind": "TOOL", "tool.name": "add", "output.value": record},
+        {
+            "traceloop.span.kind": "task",
+            "tool.name": "add",
+            "tool.arguments": {"a": 2},
+            "traceloop.entity.output": {"tool_output": record},
+        },
+    ]
+    assert [derive([span(tool)], []).tool_calls[0].result for tool in tools] == [5, 5]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        chat([QUESTION], ANSWER),
+        {
+            "ai.operationId": "ai.generateText.doGenerate",
+            "ai.prompt.messages": [{"role": "user", "content": "Hi"}],
+            "ai.response.text": "Hello",
+        },
+    ],
+    ids=["the conventions", "the AI SDK"],
+)
+def test_a_spans_own_keys_win_over_those_that_a_processor_added(own: dict[str, Any]) -> None:
+    assert_read(only_call(span({**own, "openinference.span.kind": "LLM", "output.value": "cut"})))
+
+
+def test_no_tokens_read_means_that_nobody_counted() -> None:
+    zeros = {"gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 0}
+    call = only_call(span(chat([QUESTION], ANSWER, zeros)))
+    assert (call.input_tokens, call.output_tokens) == (None, None)
+
+
+def test_langfuse_counts_cached_and_reasoning_tokens_apart() -> None:
+    details = {
+        "input": 34, "input_cached_tokens": 4, "output": 10, "output_reasoning_tokens": 2,
+        "total": 50,
+    }  # fmt: skip
+    kind = {"langfuse.observation.type": "generation"}
+    call = only_call(span({**kind, "langfuse.observation.usage_details": details}))
+    assert (call.input_tokens, call.output_tokens) == (38, 12)
+    assert (call.cached_input_tokens, call.reasoning_tokens) == (4, 2)
+
+
+def test_a_haystack_generator_is_a_call_even_if_its_content_is_not_traced() -> None:
+    kind = {"haystack.component.type": "OpenAIGenerator"}
+    reply = {"replies": ["Hello"], "meta": [{"model": "m-1", "finish_reason": "stop"}]}
+    traced = {"haystack.component.input": {"prompt": "Hi"}, "haystack.component.output": reply}
+    call = only_call(span({**kind, **traced}))
+    assert_read(call)
+    assert (call.response_model, call.finish_reason) == ("m-1", "stop")
+    assert only_call(span(kind)).content == "absent"
+    assert not derive([span({"haystack.component.type": "ToolInvoker"})], []).llm_calls

@@ -1,0 +1,116 @@
+"""Provider payloads, by hand: the rules that recorded captures do not all show."""
+
+from typing import Any
+
+import pytest
+from support.spans import said, span
+
+from otel_lightning.collector.derive.dialects import read
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.text.payloads import Usage, request_messages, usage
+
+TEXT = {"type": "output_text", "text": "Hello"}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+def read_call(request: Any, response: Any) -> LlmCall:
+    given = {"openinference.span.kind": "LLM", "input.value": request, "output.value": response}
+    call = read(span(given))
+    assert isinstance(call, LlmCall)
+    return call
+
+
+def test_an_id_and_a_model_that_the_agents_sdk_made_up_are_none() -> None:
+    item = {"type": "message", "role": "assistant", "content": [TEXT]}
+    response = {"id": "__fake_id__", "model": "asked", "output": [item]}
+    call = read_call({}, response)
+    assert (call.response_id, call.response_model) == (None, None)
+    told = {**item, "provider_data": {"response_id": "chatcmpl-1"}}
+    assert read_call({}, {**response, "output": [told]}).response_id == "chatcmpl-1"
+    assert call.output_messages == [said("assistant", "Hello")]
+
+
+def test_bedrocks_converse_is_a_request_and_a_response() -> None:
+    tool = {"name": "weather", "inputSchema": {"json": SCHEMA}}
+    request = {
+        "modelId": "claude-x",
+        "system": [{"text": "Be brief."}],
+        "messages": [{"role": "user", "content": [{"text": "Hi"}]}],
+        "toolConfig": {"tools": [{"toolSpec": tool}]},
+        "inferenceConfig": {"maxTokens": 9},
+    }
+    use = {"toolUse": {"toolUseId": "c1", "name": "weather", "input": {"city": "Oslo"}}}
+    response = {
+        "output": {"message": {"role": "assistant", "content": [use]}},
+        "stopReason": "tool_use",
+        "usage": {"inputTokens": 20, "outputTokens": 4, "cacheReadInputTokens": 5},
+    }
+    call = read_call(request, response)
+    assert (call.request_model, call.finish_reason) == ("claude-x", "tool_calls")
+    assert call.input_messages == [said("system", "Be brief."), said("user", "Hi")]
+    offered = {"type": "function", "name": "weather", "parameters": SCHEMA}
+    assert call.tool_definitions == [offered]
+    assert call.request_params == {"inferenceConfig": {"maxTokens": 9}}
+    assert (call.input_tokens, call.cached_input_tokens, call.output_tokens) == (25, 5, 4)
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        (
+            {"promptTokenCount": 9, "candidatesTokenCount": 4, "thoughtsTokenCount": 3},
+            Usage(9, 7, None, 3),
+        ),
+        (
+            {"prompt_token_count": 9, "cached_content_token_count": 2, "candidates_token_count": 4},
+            Usage(9, 4, 2, None),
+        ),
+        (
+            {"input_tokens": 9, "output_tokens": 4, "input_token_details": {"cache_read": 2}},
+            Usage(9, 4, 2, None),
+        ),
+        (
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 4,
+                "completion_tokens_details": {"reasoning_tokens": 3},
+            },
+            Usage(9, 4, None, 3),
+        ),
+    ],
+)
+def test_what_a_provider_counts_apart_is_counted_in_once(
+    counts: dict[str, Any], expected: Usage
+) -> None:
+    assert usage(counts) == expected
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"contents": {"role": "user", "parts": [{"text": "Hi"}]}},
+        {"contents": "Hi", "config": {"temperature": 0.5}},
+        {"prompt": "Hi"},
+        {"messages": [[{"role": "user", "content": "Hi"}]]},
+    ],
+)
+def test_a_history_is_found_wherever_a_request_has_it(request_: dict[str, Any]) -> None:
+    assert request_messages(request_) == [said("user", "Hi")]
+
+
+def test_a_request_without_a_history_has_none() -> None:
+    assert request_messages({"prompt": {"id": "pmpt_1"}, "input": 5}) is None
+
+
+def test_geminis_system_instruction_is_among_its_parameters() -> None:
+    config = {"system_instruction": {"parts": [{"text": "Be brief."}]}, "temperature": 0.5}
+    call = read_call({"model": "gemini-x", "contents": "Hi", "config": config}, {})
+    assert call.input_messages == [said("system", "Be brief."), said("user", "Hi")]
+    assert call.request_params == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize("key", ["system_instruction", "systemInstruction"])
+def test_geminis_system_prompt_is_in_its_config_in_either_spelling(key: str) -> None:
+    contents = [{"role": "user", "parts": [{"text": "Hi"}]}]
+    expected = [said("system", "Be brief."), said("user", "Hi")]
+    assert request_messages({"contents": contents, "config": {key: "Be brief."}}) == expected

@@ -1,0 +1,200 @@
+"""Which calls make one rollout: identity in its order, and message containment at its edges."""
+
+from typing import Any
+
+from support.spans import answered, asked, chat, said, span
+
+from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.rows import LlmCall, Span
+
+SYSTEM, QUESTION, ANSWER = said("system", "Help."), said("user", "Hi"), said("assistant", "Hello")
+
+
+def turn(number: int, at: float, **more: Any) -> Span:
+    """Return the n-th call of one conversation, in a trace of its own."""
+    history = [SYSTEM, QUESTION]
+    for earlier in range(number):
+        history += [said("assistant", f"answer {earlier}"), said("user", f"go on {earlier}")]
+    attributes = chat(history, said("assistant", f"answer {number}"), more.pop("attributes", None))
+    return span(attributes, **({"trace": f"t{number}", "id": f"s{number}", "at": at} | more))
+
+
+def rollouts(*spans: Span) -> dict[str, tuple[str | None, int | None]]:
+    """Return the rollout and the step of each call by its span id."""
+    return {call.span_id: (call.rollout_id, call.step) for call in derive(spans, []).llm_calls}
+
+
+def test_a_rollout_id_on_the_span_comes_before_all_else() -> None:
+    ids = {"lightning.rollout.id": "r1", "gen_ai.conversation.id": "talk"}
+    given = turn(0, 0, attributes=ids, resource={"agentlightning.rollout_id": "other"})
+    assert rollouts(given) == {"s0": ("r1", 0)}
+
+
+def test_a_rollout_id_on_the_resource_comes_before_a_conversation() -> None:
+    resource = {"agentlightning.rollout_id": "ro-1"}
+    given = turn(0, 0, attributes={"gen_ai.conversation.id": "talk"}, resource=resource)
+    assert rollouts(given) == {"s0": ("ro-1", 0)}
+
+
+def test_traces_of_one_conversation_are_one_rollout_with_steps_in_time_order() -> None:
+    ids = {"session.id": "talk"}
+    late = span(chat([QUESTION], ANSWER, ids), trace="a", id="late", at=9)
+    early = span(chat([QUESTION], ANSWER, ids), trace="b", id="early", at=1)
+    assert rollouts(late, early) == {"early": ("talk", 0), "late": ("talk", 1)}
+
+
+def test_a_call_takes_the_conversation_of_the_agent_around_it() -> None:
+    agent = span(
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "talk"}, id="agent"
+    )
+    other = span({"gen_ai.conversation.id": "aside"}, id="other")
+    call = span(chat([QUESTION], ANSWER), id="call", parent="agent")
+    assert rollouts(agent, other, call) == {"call": ("talk", 0)}
+
+
+def test_two_rollouts_under_one_root_stay_two() -> None:
+    root = span({}, id="root")
+    runs = [span({"lightning.rollout.id": f"r{n}"}, id=f"run{n}", parent="root") for n in range(2)]
+    calls = [span(chat([QUESTION], ANSWER), id=f"c{n}", parent=f"run{n}") for n in range(2)]
+    assert rollouts(root, *runs, *calls) == {"c0": ("r0", 0), "c1": ("r1", 0)}
+
+
+def test_a_call_that_begins_with_an_earlier_calls_messages_continues_it() -> None:
+    found = rollouts(turn(2, 20), turn(0, 0), turn(1, 10))
+    assert found == {"s0": ("t0", 0), "s1": ("t0", 1), "s2": ("t0", 2)}
+
+
+def test_a_history_that_skips_an_unrecorded_call_still_continues_the_last_recorded_one() -> None:
+    assert rollouts(turn(0, 0), turn(2, 20)) == {"s0": ("t0", 0), "s2": ("t0", 1)}
+
+
+def test_tool_call_ids_tell_equal_looking_histories_apart() -> None:
+    firsts = [
+        span(chat([QUESTION], asked(f"c{n}", "add", {"a": 1})), trace=f"t{n}", id=f"s{n}", at=n)
+        for n in range(2)
+    ]
+    history = [QUESTION, asked("c0", "add", {"a": 1}), answered("c0", "1")]
+    second = span(chat(history, ANSWER), trace="t9", id="s9", at=9)
+    assert rollouts(*firsts, second)["s9"] == ("t0", 1)
+
+
+def test_a_call_that_started_before_the_other_ended_does_not_continue_it() -> None:
+    assert rollouts(turn(0, 0, ends=15), turn(1, 10)) == {"s0": ("t0", 0), "s1": ("t1", 0)}
+
+
+def test_equal_histories_are_continued_one_by_one_the_most_recent_first() -> None:
+    runs = [turn(0, n, trace=f"first{n}", id=f"first{n}") for n in range(2)]
+    second = [turn(1, 10 + n, trace=f"second{n}", id=f"second{n}") for n in range(2)]
+    found = rollouts(*runs, *second)
+    assert found["second0"] == ("first1", 1)
+    assert found["second1"] == ("first0", 1)
+
+
+def test_a_retry_continues_what_the_failed_call_continued() -> None:
+    failed = turn(1, 10, id="failed", trace="x", status="ERROR")
+    retried = turn(1, 20, id="retried", trace="y")
+    assert rollouts(turn(0, 0), failed, retried)["retried"] == ("t0", 2)
+
+
+def test_another_service_with_the_same_words_is_another_rollout() -> None:
+    other = turn(1, 10, resource={"service.name": "another"})
+    assert rollouts(turn(0, 0), other)["s1"] == ("t1", 0)
+
+
+def test_the_same_process_comes_before_a_more_recent_one() -> None:
+    here, there = ({"service.name": "a", "process.pid": pid} for pid in ("1", "2"))
+    first = turn(0, 0, trace="here", id="here", resource=here)
+    newer = turn(0, 5, trace="there", id="there", resource=there)
+    assert rollouts(first, newer, turn(1, 10, resource=here))["s1"] == ("here", 1)
+
+
+def test_a_stored_response_that_is_named_is_continued() -> None:
+    first = span(
+        {
+            "openinference.span.kind": "LLM",
+            "input.value": {"model": "m", "input": "Hi", "instructions": "Help."},
+            "output.value": _responses("resp_1", "Hello"),
+        },
+        trace="t0",
+        id="s0",
+    )
+    request = {"model": "m", "input": "Again", "previous_response_id": "resp_1"}
+    second = span(
+        {
+            "openinference.span.kind": "LLM",
+            "input.value": request,
+            "output.value": _responses("resp_2", "Hello again"),
+        },
+        trace="t1",
+        id="s1",
+        at=5,
+    )
+    calls = derive([first, second], []).llm_calls
+    assert [call.rollout_id for call in calls] == ["t0", "t0"]
+    assert calls[1].input_messages == [QUESTION, ANSWER, said("user", "Again")]
+
+
+def _responses(response_id: str, text: str) -> dict[str, Any]:
+    content = [{"type": "output_text", "text": text}]
+    output = [{"type": "message", "role": "assistant", "content": content}]
+    return {"id": response_id, "object": "response", "status": "completed", "output": output}
+
+
+def test_reasoning_does_not_break_a_history_because_it_is_not_sent_back() -> None:
+    thought = {"type": "reasoning", "content": "Hm."}
+    output = {"role": "assistant", "parts": [thought, *ANSWER["parts"]]}
+    first = span(chat([QUESTION], output), trace="t0", id="s0")
+    second = span(chat([QUESTION, ANSWER, QUESTION], ANSWER), trace="t1", id="s1", at=5)
+    assert rollouts(first, second)["s1"] == ("t0", 1)
+
+
+def test_outlines_without_text_or_tool_ids_are_not_taken_for_one_history() -> None:
+    outline = {"role": "user", "parts": [{"type": "text"}]}
+    silent = {"role": "assistant", "parts": []}
+    first = span(chat([outline], silent), trace="t0", id="s0")
+    second = span(chat([outline, silent, outline], silent), trace="t1", id="s1", at=5)
+    assert rollouts(first, second) == {"s0": ("t0", 0), "s1": ("t1", 0)}
+
+
+def test_a_conversation_takes_in_the_trace_that_it_continues() -> None:
+    named = turn(1, 10, attributes={"gen_ai.conversation.id": "talk"})
+    assert rollouts(turn(0, 0), named) == {"s0": ("talk", 0), "s1": ("talk", 1)}
+
+
+def test_calls_of_a_trace_without_any_id_are_one_rollout() -> None:
+    calls = [span(chat([said("user", f"{n}")], ANSWER), id=f"s{n}", at=n * 5) for n in range(3)]
+    assert {rollout for rollout, _ in rollouts(*calls).values()} == {"t1"}
+
+
+def test_a_parent_cycle_in_a_broken_trace_ends() -> None:
+    one = span(chat([QUESTION], ANSWER), id="a", parent="b")
+    other = span({}, id="b", parent="a")
+    assert rollouts(one, other) == {"a": ("t1", 0)}
+
+
+def test_tied_traces_share_a_key_and_strangers_share_none() -> None:
+    first, second = trace_keys([turn(0, 0)], []), trace_keys([turn(1, 10)], [])
+    stranger = trace_keys([span(chat([said("user", "Else")], ANSWER), trace="z")], [])
+    assert first & second
+    assert not (first | second) & stranger
+
+
+def test_keys_say_of_what_kind_they_are() -> None:
+    ids = {
+        "lightning.rollout.id": "r1",
+        "gen_ai.conversation.id": "talk",
+        "gen_ai.response.id": "resp-1",
+    }
+    keys = trace_keys([turn(0, 0, attributes=ids)], [])
+    assert {"rollout:r1", "conversation:talk", "response:resp-1"} < keys
+    assert {key.partition(":")[0] for key in keys} == {
+        "rollout",
+        "conversation",
+        "response",
+        "history",
+    }
+
+
+def test_steps_are_numbered_by_time_within_each_rollout() -> None:
+    calls: list[LlmCall] = derive([turn(n, 10 * n) for n in (3, 1, 0, 2)], []).llm_calls
+    assert [(call.span_id, call.step) for call in calls] == [(f"s{n}", n) for n in range(4)]

@@ -1,0 +1,155 @@
+"""Loading: each span once, however often and in whatever company it comes, by row groups."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.running import eventually
+
+from otel_lightning.collector.load.loader import Loader, Request, load
+from otel_lightning.collector.load.retention import Keeping
+from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
+from otel_lightning.collector.store.seen_ids import Filter, Known
+
+SECONDS = 10**9
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "t.duckdb") as opened:
+        yield opened
+
+
+def request(*spans: tuple[int, int]) -> bytes:
+    """Return a request with spans of an id and a start time; 0 is unknown."""
+    message = ExportTraceServiceRequest()
+    sent = message.resource_spans.add().scope_spans.add().spans
+    for number, start in spans:
+        span = sent.add(name="s", trace_id=b"t" * 16, span_id=number.to_bytes(8))
+        span.start_time_unix_nano = start
+    return message.SerializeToString()
+
+
+def count(store: Store) -> int:
+    return int(store.query("SELECT count(*) AS n FROM spans")["n"][0].as_py())
+
+
+ID_AND_START = st.tuples(st.integers(1, 9), st.integers(0, 3))
+
+
+def test_a_span_that_comes_twice_in_one_transaction_is_stored_once(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("otel_lightning.collector.load.loader.DECODE_BYTES", 1)  # each by itself
+    bodies = [request((1, 5), (2, 5)), request((2, 5), (3, 5)), b"\xff", request((1, 5), (4, 5))]
+    new = load(
+        store, [Request("traces", n, b) for n, b in enumerate(bodies)], dead_letters=tmp_path
+    )
+    assert new == count(store) == 4
+    assert store.query("SELECT count(*) AS n FROM rejected")["n"][0].as_py() == 1
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+@settings(max_examples=20, deadline=None)
+@given(batches=st.lists(st.lists(ID_AND_START, max_size=6), max_size=5))
+def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
+    remembers: bool,  # noqa: FBT001  pytest passes it by name
+    batches: list[list[tuple[int, int]]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    first: dict[int, int] = {}
+    with open_store(folder / "t.duckdb") as store:
+        known = Known(store)
+        for batch in batches:
+            one = Request("traces", 1, request(*((n, at * SECONDS) for n, at in batch)))
+            before = len(first)
+            for number, start in batch:
+                first.setdefault(number, start)
+            new = load(store, [one], known if remembers else None, dead_letters=folder)
+            assert new == len(first) - before
+        rows = store.query("SELECT span_id, coalesce(epoch(start_time), 0) AS at FROM spans")
+    stored = sorted((int(row["span_id"], 16), int(row["at"])) for row in rows.to_pylist())
+    assert stored == sorted(first.items())
+
+
+def test_a_store_outgrows_what_its_filter_was_made_for(
+    store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("otel_lightning.collector.store.seen_ids.LEAST_ROWS", 8)
+    known = Known(store)
+    for start in range(0, 200, 5):  # each batch brings five new spans and the five before again
+        body = request(*((n, n) for n in range(max(start - 5, 0) + 1, start + 6)))
+        load(store, [Request("traces", 1, body)], known, dead_letters=tmp_path)
+    assert count(store) == 200
+
+
+def test_a_transaction_that_fills_row_groups_leaves_nothing_to_a_checkpoint(
+    store: Store, tmp_path: Path
+) -> None:
+    bodies = [request(*((n, n) for n in range(1, ROW_GROUP_ROWS + 1)))]
+    load(store, [Request("traces", 1, body) for body in bodies], dead_letters=tmp_path)
+    log = tmp_path / "t.duckdb.wal"
+    assert log.stat().st_size < ROW_GROUP_ROWS * 16  # the ids alone would be more
+    sizes = store.query("SELECT DISTINCT count FROM pragma_storage_info('spans')")
+    assert max(sizes["count"].to_pylist()) == ROW_GROUP_ROWS
+
+
+def test_one_thread_loads_and_all_are_there_for_whoever_asks_later(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("otel_lightning.collector.load.loader.IDLE_SECONDS", 0.1)
+    store.threads = 3
+    spool = Spool(spool_folder(tmp_path / "t.duckdb"))
+    loader = Loader(store.cursor(), spool, Keeping(derive=False))
+    spool.append("traces", request((1, 1)), 1).result(timeout=10)
+    loader.start()
+    eventually(lambda: store.threads == 1)
+    eventually(lambda: store.threads == 3)
+    loader.stop()
+    spool.close()
+    assert count(store) == 1
+
+
+def test_a_resource_is_read_back_as_the_map_that_was_sent(store: Store, tmp_path: Path) -> None:
+    message = ExportTraceServiceRequest.FromString(request((1, 1)))
+    sent = {"service.name": "s", 'quo"ted\\': '{"a": 1}', "nul\0": "\0", "": "é\n", "n": "1e5"}
+    for key, value in sent.items():
+        message.resource_spans[0].resource.attributes.add(key=key).value.string_value = value
+    message.resource_spans[0].resource.attributes.add(key="unset")
+    load(store, [Request("traces", 1, message.SerializeToString())], dead_letters=tmp_path)
+    row = store.query("SELECT resource, service_name FROM spans").to_pylist()[0]
+    assert dict(row["resource"]) == {**sent, "unset": None}
+    assert row["service_name"] == "s"
+
+
+def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_stored(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.duckdb"
+    spool = Spool(spool_folder(path))
+    for body in (request((1, 1)), b"\xff not OTLP", request((2, 2))):
+        spool.append("traces", body).result(timeout=10)
+    with open_store(path) as store:
+        loader = Loader(store.cursor(), spool, Keeping(derive=False))
+        loader.start()
+        loader.stop()
+        assert count(store) == len({1, 2})
+        files = store.query("SELECT file FROM rejected")["file"].to_pylist()
+        assert [Path(file).read_bytes() for file in files] == [b"\xff not OTLP"]
+        assert spool.backlog() == 0
+    spool.close()
+
+
+def test_the_filter_knows_what_was_added_and_hardly_anything_else() -> None:
+    chance = np.random.default_rng(7)
+    added, others = chance.integers(0, 2**64, (2, 500_000), dtype=np.uint64)
+    filtered = Filter(len(added))
+    filtered.add(added)
+    assert filtered.may_hold(added).all()
+    assert filtered.may_hold(others).mean() < 1e-4

@@ -1,0 +1,126 @@
+"""One record that cannot be read costs no neighbour, and the table `rejected` says why."""
+
+import json
+
+import pytest
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from support.otlp_client import JSON, column, send
+from support.requests_by_hand import trace_request
+from support.running import Ingester, eventually
+
+from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.otlp.salvage import salvaged
+
+
+def nested(levels: int) -> bytes:
+    """Return an AnyValue so deep; protobuf itself cannot write one that it cannot read."""
+    value = AnyValue(int_value=1).SerializeToString()
+    for _ in range(levels):
+        for field in (1, 5):  # ArrayValue.values, AnyValue.array_value
+            value = bytes([field << 3 | 2]) + _varint(len(value)) + value
+    return value
+
+
+def _varint(number: int) -> bytes:
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def with_deep_value(request: bytes, marker: bytes = b"DEEP") -> bytes:
+    """Put 200 levels in the place of a string value, all lengths around it made right."""
+    plain = AnyValue(string_value=marker.decode()).SerializeToString()
+    return _replace(request, plain, nested(200))
+
+
+def _replace(message: bytes, old: bytes, new: bytes) -> bytes:
+    """Replace a submessage on the way of length-delimited fields that leads to it."""
+    out, at = b"", 0
+    while at < len(message):
+        key, start = _read_varint(message, at)
+        if key & 7 != 2:
+            end = {0: _read_varint(message, start)[1], 1: start + 8, 5: start + 4}[key & 7]
+            out, at = out + message[at:end], end
+            continue
+        size, start = _read_varint(message, start)
+        inner = message[start : start + size]
+        if inner == old:
+            inner = new
+        elif old in inner:
+            inner = _replace(inner, old, new)
+        out += _varint(key) + _varint(len(inner)) + inner
+        at = start + size
+    return out
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
+        if byte < 0x80:
+            return value, at
+
+
+def spans_with_a_deep_one() -> bytes:
+    request = trace_request("before", "deep", "after")
+    request.resource_spans[0].resource.attributes.add(key="service.name").value.string_value = "s"
+    deep = request.resource_spans[0].scope_spans[0].spans[1]
+    deep.attributes.add(key="a").value.string_value = "DEEP"
+    return with_deep_value(request.SerializeToString())
+
+
+def logs_with_a_deep_one() -> bytes:
+    request = ExportLogsServiceRequest()
+    logs = request.resource_logs.add().scope_logs.add().log_records
+    for body in ("before", "DEEP", "after"):
+        logs.add().body.string_value = body
+    return with_deep_value(request.SerializeToString())
+
+
+def test_a_reader_of_protobuf_gives_up_the_whole_request() -> None:
+    for kind, body in (
+        (ExportTraceServiceRequest, spans_with_a_deep_one()),
+        (ExportLogsServiceRequest, logs_with_a_deep_one()),
+    ):
+        with pytest.raises(DecodeError):
+            kind.FromString(body)
+
+
+def test_the_neighbours_of_a_deep_value_keep_all_they_have() -> None:
+    body = salvaged(ExportTraceServiceRequest, spans_with_a_deep_one())
+    rows, rejected = decode("traces", [body], [1])
+    assert rows["name"].to_pylist() == ["before", "after"]
+    assert rows["service_name"].to_pylist() == ["s", "s"]
+    assert len(rejected) == 1
+    assert "'deep': it is nested deeper than 100 levels" in rejected[0]
+
+
+def test_a_deep_value_is_rejected_and_its_neighbours_are_stored(ingester: Ingester) -> None:
+    traces = send(ingester.http, spans_with_a_deep_one())
+    logs = send(ingester.http, logs_with_a_deep_one(), path="/v1/logs")
+    told = ExportTraceServiceResponse.FromString(traces.body).partial_success
+    assert (traces.status, told.rejected_spans) == (200, 1)
+    told_of_logs = ExportLogsServiceResponse.FromString(logs.body).partial_success
+    assert (logs.status, told_of_logs.rejected_log_records) == (200, 1)
+    eventually(lambda: column(ingester.store, "SELECT count(*) FROM rejected") == [2])
+    assert column(ingester.store, "SELECT name FROM spans ORDER BY 1") == ["after", "before"]
+    assert column(ingester.store, "SELECT body FROM logs ORDER BY 1") == ["after", "before"]
+
+
+def test_why_a_log_record_in_json_was_rejected_can_be_found(ingester: Ingester) -> None:
+    good, bad = {"body": {"stringValue": "good"}}, {"eventName": "odd", "traceId": "xyz"}
+    request = {"resourceLogs": [{"scopeLogs": [{"logRecords": [bad, good]}]}]}
+    reply = send(ingester.http, json.dumps(request).encode(), path="/v1/logs", Content_Type=JSON)
+    assert json.loads(reply.body)["partialSuccess"]["rejectedLogRecords"] == "1"
+    eventually(lambda: column(ingester.store, "SELECT body FROM logs") == ["good"])
+    found = column(ingester.store, "SELECT reason FROM rejected WHERE signal = 'logs'")
+    assert found == ["log record 'odd': traceId must be 32 hex digits, got 'xyz'"]

@@ -1,0 +1,152 @@
+"""What the senders hear when nothing can be stored, and that it passes by itself."""
+
+import resource
+import socket
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+
+import grpc
+import pytest
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
+from support.otlp_client import column, metric, send
+from support.requests_by_hand import trace_request
+from support.running import Ingester, eventually
+
+from otel_lightning.collector.receive.bodies import Budget
+from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
+from otel_lightning.collector.spool import SpoolError
+
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+
+
+def limit_files(ingester: Ingester, size: int) -> None:
+    """Let no file of the ingester grow beyond a size, as on a full disk."""
+    _, most = resource.prlimit(ingester.process.pid, resource.RLIMIT_FSIZE)
+    soft = most if size < 0 else size
+    resource.prlimit(ingester.process.pid, resource.RLIMIT_FSIZE, (soft, most))
+
+
+def spool_size(ingester: Ingester) -> int:
+    folder = ingester.store.with_name(ingester.store.name + ".spool")
+    return sum(path.stat().st_size for path in folder.glob("*.spool"))
+
+
+def test_a_full_disk_asks_senders_to_come_back_and_passes_by_itself(ingester: Ingester) -> None:
+    assert send(ingester.http, trace_request("before").SerializeToString()).status == 200
+    limit_files(ingester, spool_size(ingester) + 100)
+    for _ in range(3):
+        reply = send(ingester.http, trace_request("x" * 500).SerializeToString())
+        assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+        assert "not stored" in reply.reason()
+    with grpc.insecure_channel(ingester.grpc) as channel, pytest.raises(grpc.RpcError) as refused:
+        channel.unary_unary(TRACES)(trace_request("x" * 500).SerializeToString(), timeout=10)
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+    assert retry_delay(dict(refused.value.trailing_metadata())) == 1  # type: ignore[attr-defined]
+    assert metric(ingester.http, 'lightning_refused_requests_total{status="503"') == 4
+
+    limit_files(ingester, -1)
+    assert send(ingester.http, trace_request("after").SerializeToString()).status == 200
+    names = "SELECT name FROM spans ORDER BY name"
+    eventually(lambda: column(ingester.store, names) == ["after", "before"])
+
+
+def retry_delay(metadata: dict[str, bytes]) -> int:
+    status = Status.FromString(metadata["grpc-status-details-bin"])
+    info = RetryInfo()
+    assert status.details[0].Unpack(info)
+    return int(info.retry_delay.seconds)
+
+
+@pytest.mark.parametrize(
+    "error", [SpoolError("the disk is full"), TimeoutError(), ZeroDivisionError(), KeyError("x")]
+)
+def test_every_trouble_of_ours_is_answered_with_come_back_soon(error: Exception) -> None:
+    refusal = refusal_of(error)
+    assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert refusal.code is grpc.StatusCode.UNAVAILABLE
+    assert retry_delay({"grpc-status-details-bin": refusal.message().SerializeToString()}) == 1
+
+
+def test_an_unexpected_error_is_logged_and_a_refusal_is_not(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    refusal = RefusedError(HTTPStatus.BAD_REQUEST, "no")
+    assert refusal_of(refusal) is refusal
+    assert not caplog.records
+    refusal_of(ZeroDivisionError("by nought"))
+    assert "by nought" in caplog.text
+
+
+def test_large_bodies_together_stay_within_a_budget() -> None:
+    budget = Budget(100)
+    with budget.holding() as first:
+        first(60)
+        with budget.holding() as second:
+            second(30)
+            with pytest.raises(RefusedError, match="Try again"):
+                second(30)
+        first(40)
+    with budget.holding() as third:
+        third(100)
+
+
+# Connections.
+
+
+def connect(ingester: Ingester, sent: bytes = b"") -> socket.socket:
+    host, _, port = ingester.http.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=90)
+    connection.sendall(sent)
+    return connection
+
+
+HEADERS = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-protobuf\r\n"
+
+
+def test_a_thousand_idle_connections_keep_nobody_out(ingester: Ingester) -> None:
+    idle = [connect(ingester) for _ in range(1000)]
+    started = time.monotonic()
+    assert send(ingester.http, trace_request("a").SerializeToString()).status == 200
+    assert time.monotonic() - started < 5
+    for connection in idle:
+        connection.close()
+
+
+def test_a_sender_that_hangs_up_half_way_costs_nobody_else(ingester: Ingester) -> None:
+    for length in (1000, 10_000_000):
+        connect(ingester, HEADERS + b"Content-Length: %d\r\n\r\nabc" % length).close()
+    assert send(ingester.http, trace_request("a").SerializeToString()).status == 200
+
+
+@pytest.mark.slow
+def test_connections_that_stand_still_or_crawl_are_ended(ingester: Ingester) -> None:
+    body = HEADERS + b"Content-Length: 100000\r\n\r\n"
+    cases = {"nothing": (b"", b""), "headers": (HEADERS, b"X: 1\r\n"), "body": (body, b"x")}
+    with ThreadPoolExecutor() as threads:
+        ends = {name: threads.submit(ended, ingester, *case) for name, case in cases.items()}
+        assert {name: end.result() for name, end in ends.items()} == {
+            "nothing": b"",
+            "headers": b"",
+            "body": b"HTTP/1.1 408",
+        }
+
+
+def ended(ingester: Ingester, sent: bytes, drip: bytes) -> bytes:
+    """Send some bytes, then one drop a second, and return what comes back before the end."""
+    connection = connect(ingester, sent)
+    done = threading.Event()
+
+    def crawl() -> None:
+        while drip and not done.wait(1):
+            connection.sendall(drip)
+
+    crawling = threading.Thread(target=crawl)
+    crawling.start()
+    answer = connection.recv(12)
+    done.set()
+    crawling.join()
+    connection.close()
+    return answer

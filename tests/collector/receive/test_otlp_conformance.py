@@ -1,0 +1,453 @@
+"""Every answer that the OTLP specification asks for, to requests good, odd and hostile."""
+
+import gzip
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import zstandard
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from support.otlp_client import JSON, PROTOBUF, Reply, metric, send
+from support.requests_by_hand import trace_request
+from support.running import Ingester, eventually, start
+
+from otel_lightning.collector.store import Store, open_store
+
+MIB = 1024 * 1024
+VALID_TRACE, VALID_SPAN = "5b8efff798038103d269b633813fc60c", "eee19b7ec3c1b174"
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingester]:
+    """One ingester for all requests: none of them may harm the next."""
+    ingester = start(tmp_path_factory.mktemp("otlp") / "traces.duckdb")
+    yield ingester
+    attached(ingester.store).close()
+    assert ingester.stop() == 0
+
+
+@cache
+def attached(store: Path) -> Store:
+    return open_store(store, read_only=True)
+
+
+def column(store: Path, sql: str) -> list[Any]:
+    return [next(iter(row.values())) for row in attached(store).query(sql).to_pylist()]
+
+
+@pytest.fixture
+def to(running: Ingester) -> str:
+    """Where to send."""
+    return running.http
+
+
+def one(name: str, edit: Callable[[Any], None] = lambda _: None) -> bytes:
+    request = trace_request(name)
+    edit(request.resource_spans[0].scope_spans[0].spans[0])
+    return request.SerializeToString()
+
+
+def attribute(key: str, **value: Any) -> Callable[[Span], None]:
+    return lambda span: span.attributes.add(key=key).value.MergeFrom(AnyValue(**value))
+
+
+def json_span(span_name: str, **fields: Any) -> dict[str, Any]:
+    ids = {"traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex()}
+    return {**ids, "name": span_name, "kind": 2, "startTimeUnixNano": "5", **fields}
+
+
+def json_request(*spans: Any) -> bytes:
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]}).encode()
+
+
+def json_logs(*records: Any) -> bytes:
+    return json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": list(records)}]}]}).encode()
+
+
+def is_full_success(reply: Reply) -> bool:
+    if reply.kind == JSON:
+        return (reply.status, reply.body) == (200, b"{}")
+    return (reply.status, reply.kind, reply.body) == (200, PROTOBUF, b"")
+
+
+def rejected(reply: Reply) -> tuple[int, str]:
+    assert reply.status == 200
+    partial = ExportTraceServiceResponse.FromString(reply.body).partial_success
+    return partial.rejected_spans, partial.error_message
+
+
+def stored(ingester: Ingester, name: str) -> list[Any]:
+    return column(ingester.store, f"SELECT name FROM spans WHERE name = '{name}'")
+
+
+# What is valid, in every encoding that the specification names.
+
+
+@pytest.mark.parametrize(
+    ("encoding", "compress"),
+    [
+        ("", bytes),
+        ("identity", bytes),
+        ("gzip", gzip.compress),
+        ("deflate", zlib.compress),
+        ("zstd", zstandard.ZstdCompressor().compress),
+        ("gzip", lambda body: gzip.compress(body[:9]) + gzip.compress(body[9:])),
+    ],
+)
+@pytest.mark.parametrize("form", [PROTOBUF, JSON, f"{JSON}; charset=utf-8"])
+def test_every_form_and_compression_is_a_full_success(
+    form: str, encoding: str, compress: Callable[[bytes], bytes], to: str
+) -> None:
+    body = one("valid") if form == PROTOBUF else json_request(json_span("valid"))
+    reply = send(to, compress(body), Content_Type=form, Content_Encoding=encoding)
+    assert is_full_success(reply)
+    assert reply.kind == form.split(";", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize("path", ["/v1/traces", "/v1/logs", "/v1/metrics"])
+@pytest.mark.parametrize(("form", "body"), [(PROTOBUF, b""), (JSON, b"{}")])
+def test_an_empty_request_is_a_full_success(path: str, form: str, body: bytes, to: str) -> None:
+    assert is_full_success(send(to, body, path=path, Content_Type=form))
+
+
+ODD_BUT_VALID = {
+    "unknown_field": lambda: one("unknown_field") + b"\xfa\x07\x03abc",
+    "end_before_start": lambda: one(
+        "end_before_start",
+        lambda span: span.MergeFrom(
+            Span(start_time_unix_nano=2 * 10**18, end_time_unix_nano=10**18)
+        ),
+    ),
+    "times_zero": lambda: one("times_zero", lambda span: span.ClearField("start_time_unix_nano")),
+    "time_beyond_63_bits": lambda: one(
+        "time_beyond_63_bits", lambda span: span.MergeFrom(Span(end_time_unix_nano=2**64 - 1))
+    ),
+    "nul": lambda: one("nul", attribute("k\0", string_value="a\0b")),
+    "not_a_number": lambda: one("not_a_number", attribute("n", double_value=float("nan"))),
+    "infinite": lambda: one("infinite", attribute("n", double_value=float("-inf"))),
+    "largest_integer": lambda: one("largest_integer", attribute("n", int_value=2**63 - 1)),
+    "bytes": lambda: one("bytes", attribute("b", bytes_value=bytes(range(256)))),
+    "empty_key": lambda: one("empty_key", attribute("", int_value=1)),
+    "no_value": lambda: one("no_value", attribute("unset")),
+    "unknown_kind": lambda: one("unknown_kind", lambda span: span.MergeFrom(Span(kind=99))),  # type: ignore[arg-type]
+    "key_twice": lambda: one(
+        "key_twice",
+        lambda span: [attribute("same", int_value=n)(span) for n in (1, 2)] and None,
+    ),
+    "dotted_keys": lambda: one(
+        "dotted_keys",
+        lambda span: [attribute(k, int_value=1)(span) for k in ("a", "a.b", "a.b.c")] and None,
+    ),
+    "many_attributes": lambda: one(
+        "many_attributes",
+        lambda span: [attribute(f"k{n}", int_value=n)(span) for n in range(2000)] and None,
+    ),
+    "nested": lambda: one("nested", attribute("deep", **nested(30))),
+}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"int_value": 1}
+    for _ in range(levels):
+        value = {"kvlist_value": {"values": [{"key": "k", "value": value}]}}
+    return value
+
+
+@pytest.mark.parametrize("name", ODD_BUT_VALID)
+def test_what_is_odd_but_valid_is_stored(name: str, running: Ingester) -> None:
+    assert is_full_success(send(running.http, ODD_BUT_VALID[name]()))
+    eventually(lambda: stored(running, name) == [name])
+
+
+def test_a_span_sent_again_is_a_success_and_stored_once(running: Ingester) -> None:
+    again = one("again")
+    assert is_full_success(send(running.http, again))
+    assert is_full_success(send(running.http, again))
+    send(running.http, one("after again"))
+    eventually(lambda: bool(stored(running, "after again")))
+    assert stored(running, "again") == ["again"]
+
+
+def test_text_that_is_not_utf_8_costs_neither_its_span_nor_its_neighbours(
+    running: Ingester,
+) -> None:
+    body = trace_request("whole name", "cut nameXX").SerializeToString()
+    assert is_full_success(send(running.http, body.replace(b"nameXX", b"name\xe2\x82")))
+    eventually(lambda: stored(running, "cut name\N{REPLACEMENT CHARACTER}") != [])
+    assert stored(running, "whole name") == ["whole name"]
+
+
+# JSON's own rules.
+
+
+def test_json_ids_are_hex_of_either_case(running: Ingester) -> None:
+    span = json_span("upper case", traceId=VALID_TRACE.upper(), spanId=VALID_SPAN.upper())
+    assert is_full_success(send(running.http, json_request(span), Content_Type=JSON))
+    sql = "SELECT concat_ws(' ', trace_id, span_id, kind) FROM spans WHERE name = 'upper case'"
+    eventually(lambda: column(running.store, sql) == [f"{VALID_TRACE} {VALID_SPAN} SERVER"])
+
+
+def test_json_fields_that_are_unknown_or_null_are_ignored(running: Ingester) -> None:
+    span = json_span("unknown json", new={"x": [1]}, status=None, attributes=None)
+    assert is_full_success(send(running.http, json_request(span), Content_Type=JSON))
+    eventually(lambda: stored(running, "unknown json") != [])
+
+
+def test_half_a_surrogate_pair_in_json_costs_nothing(running: Ingester) -> None:
+    body = json_request(json_span("cut \ud83d"), json_span("beside the cut"))
+    assert is_full_success(send(running.http, body, Content_Type=JSON))
+    eventually(lambda: stored(running, "cut ?") != [])
+    assert stored(running, "beside the cut") != []
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "reason"),
+    [
+        ("enum name", {"kind": "SPAN_KIND_SERVER"}, "kind must be a number"),
+        ("base64 id", {"traceId": "W47/95gDgQPSabYzgT/GDA=="}, "traceId must be 32 hex digits"),
+        ("number id", {"spanId": 7}, "spanId must be 16 hex digits"),
+        ("word time", {"startTimeUnixNano": "noon"}, "startTimeUnixNano must be an integer"),
+        ("big time", {"startTimeUnixNano": str(2**64)}, "Value out of range"),
+        ("list name", {"name": ["x"]}, "name must be a string"),
+        ("text for list", {"attributes": "a=b"}, "expected a JSON array"),
+        ("text for object", {"attributes": ["a=b"]}, "expected a JSON object"),
+    ],
+)
+def test_a_json_span_against_the_rules_costs_no_neighbour(
+    name: str, wrong: dict[str, Any], reason: str, running: Ingester
+) -> None:
+    body = json_request(
+        json_span(f"before {name}"), json_span(name, **wrong), json_span(name[::-1])
+    )
+    reply = send(running.http, body, Content_Type=JSON)
+    partial = json.loads(reply.body)["partialSuccess"]
+    assert (reply.status, partial["rejectedSpans"]) == (200, "1")
+    assert reason in partial["errorMessage"]
+    eventually(lambda: stored(running, name[::-1]) != [])
+    assert stored(running, f"before {name}") != []
+    assert stored(running, name) == []
+    escaped = reason.replace("'", "''")
+    assert column(running.store, f"SELECT reason FROM rejected WHERE contains(reason, '{escaped}')")
+
+
+def test_a_json_log_record_against_the_rules_costs_no_neighbour(running: Ingester) -> None:
+    good = {"body": {"stringValue": "good log"}, "severityNumber": 9, "timeUnixNano": "1"}
+    body = json_logs({"severityNumber": "SEVERITY_NUMBER_INFO"}, good)
+    reply = send(running.http, body, path="/v1/logs", Content_Type=JSON)
+    partial = json.loads(reply.body)["partialSuccess"]
+    assert partial["rejectedLogRecords"] == "1"
+    assert "severityNumber must be a number" in partial["errorMessage"]
+    sql = "SELECT severity FROM logs WHERE body = 'good log'"
+    eventually(lambda: column(running.store, sql) == ["INFO"])
+
+
+# Identifiers.
+
+
+@pytest.mark.parametrize(
+    ("name", "ids"),
+    [
+        ("short trace id", {"trace_id": b"\1" * 5}),
+        ("zero trace id", {"trace_id": bytes(16)}),
+        ("empty trace id", {"trace_id": b""}),
+        ("short span id", {"span_id": b"\1" * 3}),
+        ("zero span id", {"span_id": bytes(8)}),
+        ("empty span id", {"span_id": b""}),
+        ("long span id", {"span_id": b"\1" * 9}),
+    ],
+)
+def test_a_span_without_valid_ids_is_rejected_alone(
+    name: str, ids: dict[str, bytes], running: Ingester
+) -> None:
+    request = trace_request(f"beside {name}")
+    request.MergeFrom(trace_request(name, **ids))
+    count, message = rejected(send(running.http, request.SerializeToString()))
+    assert count == 1
+    assert "trace_id must be 16 bytes" in message
+    eventually(lambda: stored(running, f"beside {name}") != [])
+    assert column(running.store, f"SELECT reason FROM rejected WHERE contains(reason, '{name}')")
+
+
+# What is not OTLP.
+
+
+NOT_OTLP: dict[str, tuple[bytes, dict[str, str], int]] = {
+    "random bytes": (bytes(range(255, 0, -1)), {}, 400),
+    "cut off": (one("cut off")[:-7], {}, 400),
+    "json sent as protobuf": (json_request(json_span("x")), {}, 400),
+    "protobuf sent as json": (one("x"), {"Content_Type": JSON}, 400),
+    "json cut off": (b'{"resourceSpans": [', {"Content_Type": JSON}, 400),
+    "a json array": (b"[1,2]", {"Content_Type": JSON}, 400),
+    "json nested without end": (b"[" * 100_000, {"Content_Type": JSON}, 400),
+    "json of another shape": (b'{"resourceSpans": 7}', {"Content_Type": JSON}, 400),
+    "text": (one("x"), {"Content_Type": "text/plain"}, 415),
+    "no content type": (one("x"), {"Content_Type": ""}, 415),
+    "nearly the content type": (one("x"), {"Content_Type": "application/protobuf"}, 415),
+    "not gzip": (b"not gzip at all", {"Content_Encoding": "gzip"}, 400),
+    "gzip cut off": (gzip.compress(one("x"))[:-9], {"Content_Encoding": "gzip"}, 400),
+    "not deflate": (b"not deflate", {"Content_Encoding": "deflate"}, 400),
+    "not zstd": (one("x"), {"Content_Encoding": "zstd"}, 400),
+    "unknown encoding": (one("x"), {"Content_Encoding": "foo"}, 415),
+}
+
+
+@pytest.mark.parametrize("name", NOT_OTLP)
+def test_what_is_not_otlp_is_refused_for_good_and_says_why(name: str, to: str) -> None:
+    body, headers, status = NOT_OTLP[name]
+    reply = send(to, body, **headers)
+    assert reply.status == status
+    assert "retry-after" not in reply.headers
+    if headers.get("Content_Type") == JSON:
+        assert reply.kind == JSON
+        assert json.loads(reply.body)["message"]
+    else:
+        assert (reply.kind, bool(reply.reason())) == (PROTOBUF, True)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_only_post_is_taken(method: str, to: str) -> None:
+    reply = send(to, one("x") if method == "PUT" else b"", method=method)
+    assert (reply.status, reply.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/traces/", "/v1/profiles"])
+def test_other_paths_are_not_found_and_the_known_ones_are_named(path: str, to: str) -> None:
+    reply = send(to, path=path)
+    assert reply.status == 404
+    assert "/v1/traces" in reply.reason()
+
+
+# Size.
+
+
+def blob(size: int) -> bytes:
+    return one("blob", attribute("blob", string_value="x" * size))
+
+
+def test_a_body_of_ten_megabytes_is_taken(to: str) -> None:
+    assert is_full_success(send(to, blob(10 * MIB)))
+
+
+TOO_LARGE: dict[str, Callable[[], tuple[bytes, str]]] = {
+    "100 MB": lambda: (blob(100 * MIB), ""),
+    "gzip of 300 MB": lambda: (gzip.compress(blob(300 * MIB), 1), "gzip"),
+    "gzip bomb": lambda: (zeros(1024, 31), "gzip"),
+    "deflate bomb": lambda: (zeros(200, 15), "deflate"),
+    "gzip bomb that lies": lambda: (zeros(200, 31)[:-4] + b"\0\0\0\1", "gzip"),
+    "zstd bomb": lambda: (zstandard.ZstdCompressor().compress(bytes(200 * MIB)), "zstd"),
+}
+
+
+def zeros(megabytes: int, window: int) -> bytes:
+    compressor = zlib.compressobj(1, zlib.DEFLATED, window)
+    parts = [compressor.compress(bytes(MIB)) for _ in range(megabytes)]
+    return b"".join([*parts, compressor.flush()])
+
+
+@pytest.mark.parametrize("name", TOO_LARGE)
+def test_what_is_too_large_is_refused_and_costs_little_memory(name: str, running: Ingester) -> None:
+    body, encoding = TOO_LARGE[name]()
+    before = peak_memory(running, reset=True)
+    reply = send(running.http, body, Content_Encoding=encoding)
+    assert reply.status == 413
+    assert "--max-body" in reply.reason()
+    assert peak_memory(running) - before < 150 * MIB
+    assert is_full_success(send(running.http, b"")), "it goes on receiving"
+
+
+def peak_memory(ingester: Ingester, *, reset: bool = False) -> int:
+    """The most memory that it had since the last reset."""
+    if reset:
+        Path(f"/proc/{ingester.process.pid}/clear_refs").write_text("5")
+    status = Path(f"/proc/{ingester.process.pid}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    assert found
+    return int(found[1]) * 1024
+
+
+def test_the_limit_can_be_set(tmp_path: Path) -> None:
+    ingester = start(tmp_path / "traces.duckdb", "--max-body", "1")
+    try:
+        assert send(ingester.http, blob(MIB)).status == 413
+        assert send(ingester.http, gzip.compress(blob(MIB)), Content_Encoding="gzip").status == 413
+        assert is_full_success(send(ingester.http, blob(MIB // 2)))
+    finally:
+        ingester.kill()
+
+
+# gRPC.
+
+
+def export(ingester: Ingester, body: bytes, service: str = "trace.v1.TraceService") -> Any:
+    limit = [("grpc.max_send_message_length", -1)]
+    with grpc.insecure_channel(ingester.grpc, options=limit) as channel:
+        path = f"/opentelemetry.proto.collector.{service}/Export"
+        return channel.unary_unary(path)(body, timeout=60, compression=grpc.Compression.Gzip)
+
+
+def test_grpc_answers_as_http_does(running: Ingester) -> None:
+    assert export(running, one("over grpc")) == b""
+    partial = ExportTraceServiceResponse.FromString(
+        export(running, trace_request("bad", trace_id=b"").SerializeToString())
+    )
+    assert partial.partial_success.rejected_spans == 1
+    assert ExportLogsServiceResponse.FromString(export(running, b"", "logs.v1.LogsService"))
+    eventually(lambda: stored(running, "over grpc") != [])
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        (blob(70 * MIB), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ],
+)
+def test_grpc_refuses_for_good_without_retry_info(
+    body: bytes, code: grpc.StatusCode, running: Ingester
+) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        export(running, body)
+    assert refused.value.code() is code  # type: ignore[attr-defined]
+    assert "grpc-status-details-bin" not in dict(refused.value.trailing_metadata())  # type: ignore[attr-defined]
+
+
+# Counting.
+
+
+def test_metrics_show_what_was_received_and_refused(to: str) -> None:
+    names = ("requests_total", "accepted_records_total", "rejected_records_total")
+    before = [metric(to, f"lightning_{name}") for name in names]
+    send(to, trace_request("counted", "counted too").SerializeToString())
+    send(to, trace_request("bad", trace_id=b"").SerializeToString())
+    send(to, b"\xff\xff")
+    after = [metric(to, f"lightning_{name}") for name in names]
+    assert [b - a for a, b in zip(before, after, strict=True)] == [3, 2, 1]
+    assert metric(to, 'lightning_refused_requests_total{status="400",transport="http"}') >= 1
+
+
+def test_metrics_that_are_dropped_are_counted(to: str) -> None:
+    body = (
+        b'{"resourceMetrics":[{"scopeMetrics":[{"metrics":[{"gauge":{"dataPoints":[{},{}]}}]}]}]}'
+    )
+    before = metric(to, "lightning_dropped_metric_points_total")
+    reply = send(to, body, path="/v1/metrics", Content_Type=JSON)
+    assert json.loads(reply.body)["partialSuccess"]["rejectedDataPoints"] == "2"
+    assert metric(to, "lightning_dropped_metric_points_total") == before + 2
+
+
+def test_the_backlog_is_empty_once_all_is_stored(to: str) -> None:
+    send(to, one("last"))
+    eventually(lambda: metric(to, "lightning_spool_backlog_bytes") == 0)
+    assert metric(to, "lightning_loader_lag_seconds") == 0

@@ -1,0 +1,149 @@
+"""Stopping under load: in time, and without losing what was acknowledged."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import grpc
+import pytest
+from support.otlp_client import column, send
+from support.requests_by_hand import trace_request
+from support.running import Ingester, eventually
+
+TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+SPANS = 50
+
+
+class Load:
+    """Senders over HTTP and gRPC that remember which spans were acknowledged."""
+
+    def __init__(self, ingester: Ingester) -> None:
+        self.acknowledged: set[str] = set()
+        self._ingester, self._done = ingester, threading.Event()
+        over = [self._over_http] * 3 + [self._over_grpc] * 3
+        self._threads = [threading.Thread(target=self._send, args=(one,)) for one in over]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _send(self, over: Callable[[bytes], bool]) -> None:
+        while not self._done.is_set():
+            names = [os.urandom(8).hex() for _ in range(SPANS)]
+            try:
+                if over(trace_request(*names).SerializeToString()):
+                    self.acknowledged.update(names)
+            except (OSError, grpc.RpcError):
+                time.sleep(0.01)
+
+    def _over_http(self, body: bytes) -> bool:
+        return send(self._ingester.http, body).status == 200
+
+    def _over_grpc(self, body: bytes) -> bool:
+        with grpc.insecure_channel(self._ingester.grpc) as channel:
+            return channel.unary_unary(TRACES)(body, timeout=3) == b""
+
+
+def names(ingester: Ingester) -> set[str]:
+    return set(column(ingester.store, "SELECT name FROM spans"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_asked_once_it_drains_in_time_and_loses_nothing(
+    number: signal.Signals, ingester: Ingester
+) -> None:
+    load = Load(ingester)
+    time.sleep(1.5)
+    asked = time.monotonic()
+    ingester.process.send_signal(number)
+    status = ingester.process.wait(30)
+    took = time.monotonic() - asked
+    load.stop()
+    assert status == 0
+    assert took < 12
+    assert load.acknowledged
+    assert load.acknowledged <= names(ingester)
+
+
+def test_asked_twice_it_leaves_at_once_and_loses_nothing(
+    starter: Callable[[], Ingester],
+) -> None:
+    ingester = starter()
+    load = Load(ingester)
+    time.sleep(1.5)
+    asked = time.monotonic()
+    ingester.process.send_signal(signal.SIGINT)
+    time.sleep(0.05)
+    ingester.process.send_signal(signal.SIGINT)
+    status = ingester.process.wait(30)
+    took = time.monotonic() - asked
+    load.stop()
+    assert status in (0, 130)
+    assert took < 2
+    again = starter()
+    eventually(lambda: load.acknowledged <= names(again))
+
+
+BREAK = """
+import asyncio, sys, threading
+from otel_lightning.collector.__main__ import main
+from otel_lightning.collector.receive import grpc, listener
+
+async def break_down(server, serve):
+    serving = asyncio.create_task(serve())
+    await asyncio.sleep(2)
+    serving.cancel()
+    raise RuntimeError("it broke")
+
+def breaking_http(*args, make=listener.server):
+    server = make(*args)
+    server.serve = lambda serve=server.serve: break_down(server, serve)
+    return server
+
+def breaking_grpc(*args, make=grpc.server):
+    server = make(*args)
+    threading.Timer(4, server.stop, [0]).start()
+    return server
+
+which, *sys.argv[1:] = sys.argv[1:]
+if which == "HTTP":
+    listener.server = breaking_http
+else:
+    grpc.server = breaking_grpc
+main()
+"""
+
+
+@pytest.mark.parametrize("which", ["HTTP", "gRPC"])
+def test_when_one_of_its_servers_breaks_down_the_process_ends_and_says_so(
+    which: str, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "t.duckdb")
+    command = [sys.executable, "-c", BREAK, which, "--store", store]
+    addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    told = subprocess.run(
+        [*command, *addresses], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert told.returncode == 1
+    assert f"Error: the {which} server ended by itself" in told.stderr
+    assert "everything that was acknowledged is stored" in told.stdout
+
+
+def test_a_connection_that_stands_still_does_not_delay_the_end(ingester: Ingester) -> None:
+    import socket
+
+    host, _, port = ingester.http.rpartition(":")
+    half = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nab"
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(half)
+        asked = time.monotonic()
+        assert ingester.stop() == 0
+        assert time.monotonic() - asked < 12

@@ -1,0 +1,273 @@
+"""The derived tables of a store, whatever the order, the cut and the number of deliveries."""
+
+import json
+import random
+from collections.abc import Iterator, Sequence
+from itertools import chain, permutations
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.refresh.refresh import CROWD, rebuild, refresh
+from otel_lightning.collector.store import Store, open_store
+
+DATA = Path(__file__).parents[2] / "data"
+RECORDED = ("js_otel_openai/tool", "agentlightning/tool", "openinference_openai/tool")
+SPLIT = ("logfire/stream_tool", "traceloop_anthropic/error_gather")
+"""Recordings in which two traces record one call, without an id that they share."""
+CAPTURES = RECORDED + SPLIT
+TABLES = ("llm_calls", "tool_calls", "agent_runs", "rewards", "arms", "rollouts", "unread_spans")
+DAY_NS = 86_400_000_000_000
+
+
+def single_requests(capture: str) -> Iterator[Request]:
+    """Cut what an exporter sent into requests of one span or log record each."""
+    spans = DATA / f"{capture}.otlp.pb"
+    sent = ExportTraceServiceRequest.FromString(spans.read_bytes())
+    for group in sent.resource_spans:
+        for scope in group.scope_spans:
+            for span in scope.spans:
+                one = ExportTraceServiceRequest()
+                inside = one.resource_spans.add(resource=group.resource)
+                inside.scope_spans.add(scope=scope.scope, spans=[span])
+                yield Request("traces", 1, one.SerializeToString())
+    logs = DATA / f"{capture}.logs.pb"
+    if logs.exists():
+        yield from single_logs(ExportLogsServiceRequest.FromString(logs.read_bytes()))
+
+
+def single_logs(sent: ExportLogsServiceRequest) -> Iterator[Request]:
+    for group in sent.resource_logs:
+        for scope in group.scope_logs:
+            for record in scope.log_records:
+                one = ExportLogsServiceRequest()
+                inside = one.resource_logs.add(resource=group.resource)
+                inside.scope_logs.add(scope=scope.scope, log_records=[record])
+                yield Request("logs", 1, one.SerializeToString())
+
+
+def judgement(response_id: str) -> Request:
+    """Return a reward that names a response and comes as a log record without a trace."""
+    sent = ExportLogsServiceRequest()
+    record = sent.resource_logs.add().scope_logs.add().log_records.add()
+    record.event_name, record.time_unix_nano = "gen_ai.evaluation.result", DAY_NS
+    record.attributes.add(key="gen_ai.response.id").value.string_value = response_id
+    record.attributes.add(key="gen_ai.evaluation.name").value.string_value = "solved"
+    record.attributes.add(key="gen_ai.evaluation.score.value").value.double_value = 1.0
+    return Request("logs", DAY_NS, sent.SerializeToString())
+
+
+def deliver(requests: Sequence[Request], store: Store, folder: Path) -> None:
+    load(store, requests, dead_letters=folder)
+    while refresh(store):
+        pass
+
+
+def tables(store: Store) -> dict[str, list[str]]:
+    return {
+        name: sorted(map(str, store.query(f"SELECT * FROM {name}").to_pylist())) for name in TABLES
+    }
+
+
+def derived_from(deliveries: Sequence[Sequence[Request]]) -> dict[str, list[str]]:
+    with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
+        for requests in deliveries:
+            deliver(requests, store, Path(folder))
+        return tables(store)
+
+
+SENT = list(chain.from_iterable(map(single_requests, CAPTURES)))
+WITH_REWARD = [*SENT, judgement("chatcmpl-late")]
+EXPECTED = derived_from([WITH_REWARD])
+
+
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.permutations(range(len(WITH_REWARD))), st.integers(0, len(SENT)), st.integers(0, len(SENT))
+)
+def test_the_order_the_cut_and_the_number_of_deliveries_change_nothing(
+    order: list[int], cut: int, repeated: int
+) -> None:
+    sent = [WITH_REWARD[number] for number in order]
+    assert derived_from([sent[:cut], sent[cut:], sent[repeated:]]) == EXPECTED
+
+
+def test_children_that_come_before_their_parents_wait_for_nothing() -> None:
+    backwards = WITH_REWARD[::-1]
+    assert derived_from([backwards[at : at + 6] for at in range(0, len(backwards), 6)]) == EXPECTED
+
+
+def test_a_rebuild_gives_what_was_there(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        deliver(WITH_REWARD, store, tmp_path)
+        rebuild(store)
+        while refresh(store):
+            pass
+        assert tables(store) == EXPECTED
+
+
+def test_spans_at_once_bounds_a_refresh_and_not_its_result(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, random.Random(1).sample(SENT, len(SENT)), dead_letters=tmp_path)  # noqa: S311
+        dealt = []
+        while done := refresh(store, spans_at_once=1):
+            dealt.append(done)
+        assert len(dealt) > 1
+        assert tables(store) == derived_from([SENT])
+
+
+def test_a_conversation_is_derived_anew_when_another_trace_of_it_arrives(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number in (2, 0, 1):
+            deliver([turn(number)], store, tmp_path)
+        rows = store.query("SELECT step, span_id FROM llm_calls ORDER BY step").to_pylist()
+    assert [(row["step"], int(row["span_id"], 16)) for row in rows] == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_what_is_known_of_a_growing_conversation_counts_into_a_refresh(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        talks = ("first", "second", "third")
+        numbers = {talk: range(50 * at, 50 * at + 20) for at, talk in enumerate(talks)}
+        deliver([turn(n, talk) for talk in talks for n in numbers[talk]], store, tmp_path)
+        more = [turn(numbers[talk][-1] + 1, talk) for talk in talks]
+        load(store, more, dead_letters=tmp_path)
+        dealt = [refresh(store, spans_at_once=30) for _ in range(4)]
+    assert dealt == [21, 21, 21, 0]
+
+
+def test_a_response_id_that_a_server_gives_to_all_ties_a_bounded_number_of_traces(
+    tmp_path: Path,
+) -> None:
+    sent = ExportTraceServiceRequest()
+    spans = sent.resource_spans.add().scope_spans.add().spans
+    for number in range(CROWD + 300):
+        span = spans.add(
+            name="chat", trace_id=(number + 1).to_bytes(16, "big"), span_id=b"\x01" * 8
+        )
+        span.start_time_unix_nano = span.end_time_unix_nano = number + 1
+        span.attributes.add(key="gen_ai.response.id").value.string_value = "chatcmpl-0"
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [Request("traces", 1, sent.SerializeToString())], dead_letters=tmp_path)
+        dealt = [refresh(store, spans_at_once=250) for _ in range(6)]
+        (calls,) = store.query("SELECT count(*) FROM llm_calls").column(0).to_pylist()
+    assert (max(dealt), dealt[-1], calls) == (CROWD, 50, CROWD + 300)
+
+
+def test_a_tool_in_a_trace_of_its_own_finds_its_call_whichever_comes_first(tmp_path: Path) -> None:
+    for order in permutations(one_by_one([ASKS, RAN, ANSWERS])):
+        with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
+            for request in order:
+                deliver([request], store, tmp_path)
+            rows = store.query("SELECT rollout_id, source, llm_span_id FROM tool_calls").to_pylist()
+            (rollout,) = store.query("SELECT DISTINCT rollout_id FROM llm_calls").to_pylist()
+        assert rows == [rollout | {"source": "both", "llm_span_id": f"{1:016x}"}]
+
+
+def test_calls_that_number_their_tool_calls_alike_are_derived_each_for_itself(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        dealt = []
+        for request in one_by_one([ASKS, ASKS | {"input.messages": DONE}, RAN]):
+            load(store, [request], dead_letters=tmp_path)
+            dealt.append(refresh(store))
+    assert dealt == [1, 1, 3]
+
+
+ARGUMENTS = {"city": "Paris"}
+ASKED = {"type": "tool_call", "id": "call_1", "name": "weather", "arguments": ARGUMENTS}
+ANSWERED = {"type": "tool_call_response", "id": "call_1", "response": "sun"}
+QUESTION = [{"role": "user", "parts": [{"type": "text", "content": "And in Paris?"}]}]
+REQUEST = [{"role": "assistant", "parts": [ASKED]}]
+RESPONSE = [{"role": "tool", "parts": [ANSWERED]}]
+DONE = [{"role": "assistant", "parts": [{"type": "text", "content": "Sun."}]}]
+ASKS = {"operation.name": "chat", "input.messages": QUESTION, "output.messages": REQUEST}
+RAN = {"operation.name": "execute_tool", "tool.name": "weather", "tool.call.id": "call_1"}
+HISTORY = [*QUESTION, *REQUEST, *RESPONSE]
+ANSWERS = {"operation.name": "chat", "input.messages": HISTORY, "output.messages": DONE}
+
+
+def one_by_one(spans: Sequence[dict[str, Any]]) -> list[Request]:
+    """Return spans with these GenAI attributes, one after the other, each a trace of its own."""
+    requests = []
+    for number, attributes in enumerate(spans, 1):
+        sent = ExportTraceServiceRequest()
+        span = sent.resource_spans.add().scope_spans.add().spans.add(name="work")
+        span.trace_id, span.span_id = bytes([number]) * 16, number.to_bytes(8, "big")
+        span.start_time_unix_nano, span.end_time_unix_nano = number * 1_000, number * 1_000 + 500
+        for key, value in attributes.items():
+            text = value if isinstance(value, str) else json.dumps(value)
+            span.attributes.add(key=f"gen_ai.{key}").value.string_value = text
+        requests.append(Request("traces", 1, sent.SerializeToString()))
+    return requests
+
+
+def turn(number: int, talk: str = "talk") -> Request:
+    """Return a call in a trace of its own, tied to the others by a conversation alone."""
+    sent = ExportTraceServiceRequest()
+    span = sent.resource_spans.add().scope_spans.add().spans.add(name="chat")
+    span.trace_id, span.span_id = bytes([number + 1]) * 16, (number + 1).to_bytes(8, "big")
+    span.start_time_unix_nano = span.end_time_unix_nano = 1_000 + number
+    for key, value in (("operation.name", "chat"), ("conversation.id", talk)):
+        span.attributes.add(key=f"gen_ai.{key}").value.string_value = value
+    return Request("traces", 1, sent.SerializeToString())
+
+
+def calls_with_rewards(values: Sequence[float | None], last: float | None = None) -> Request:
+    """Return a trace of calls with equal prompts, some judged on their own span, and the whole."""
+    sent = ExportTraceServiceRequest()
+    spans = sent.resource_spans.add().scope_spans.add().spans
+    for number, value in enumerate([last, *values]):
+        span = spans.add(name="chat" if number else "run", trace_id=b"\x01" * 16)
+        span.span_id = (number + 1).to_bytes(8, "big")
+        span.parent_span_id = (1).to_bytes(8, "big") if number else b""
+        span.start_time_unix_nano = span.end_time_unix_nano = 1_000 + number
+        prompt = '[{"role": "user", "parts": [{"type": "text", "content": "Hi"}]}]'
+        said = {"operation.name": "chat", "input.messages": prompt} if number else {}
+        for key, text in said.items():
+            span.attributes.add(key=f"gen_ai.{key}").value.string_value = text
+        if value is not None:
+            event = span.events.add(name="gen_ai.evaluation.result")
+            event.time_unix_nano = 2_000 + number if number else 3_000
+            event.attributes.add(key="gen_ai.evaluation.score.value").value.double_value = value
+    return Request("traces", 1, sent.SerializeToString())
+
+
+def asked_of(request: Request, folder: Path, sql: str) -> list[dict[str, object]]:
+    with open_store(folder / "t.duckdb") as store:
+        deliver([request], store, folder)
+        rows: list[dict[str, object]] = store.query(sql).to_pylist()
+    return rows
+
+
+BY_SPAN = "SELECT span_id, value FROM rewards ORDER BY time"
+
+
+def test_the_last_reward_stays_with_its_own_span(tmp_path: Path) -> None:
+    (row,) = asked_of(calls_with_rewards([None, None, 0.5]), tmp_path, BY_SPAN)
+    assert (row["span_id"], row["value"]) == (f"{4:016x}", 0.5)
+
+
+def test_a_reward_after_each_of_five_calls_and_one_of_the_whole_are_six(tmp_path: Path) -> None:
+    values = [0.1, 0.2, 0.3, 0.4, 0.5]
+    rows = asked_of(calls_with_rewards(values, last=1.0), tmp_path, BY_SPAN)
+    assert [row["value"] for row in rows] == [*values, 1.0]
+    assert len({row["span_id"] for row in rows}) == 6
+
+
+def test_a_missing_reward_is_null_and_not_zero(tmp_path: Path) -> None:
+    (row,) = asked_of(calls_with_rewards([None]), tmp_path, "SELECT final_reward FROM rollouts")
+    assert row["final_reward"] is None
+
+
+def test_calls_that_share_a_prompt_stay_separate_steps(tmp_path: Path) -> None:
+    sql = "SELECT step, span_id FROM llm_calls ORDER BY step"
+    rows = asked_of(calls_with_rewards([None] * 5), tmp_path, sql)
+    assert [row["step"] for row in rows] == list(range(5))
+    assert len({row["span_id"] for row in rows}) == 5

@@ -1,0 +1,1 @@
+"""What tests share: a running ingester, senders, recordings, made-up spans."""

@@ -1,0 +1,85 @@
+"""Write docs/reference/dialects.md from what the conformance test finds in recorded captures.
+
+To write it anew: `PYTHONPATH=tests python -m support.dialects_page`. A test fails until it is.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+
+from otel_lightning.collector.derive.assemble import derive
+from support.captures import load
+from support.facts import facts
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "reference" / "dialects.md"
+DATA = ROOT / "tests" / "data"
+COLUMNS = {
+    "calls": ("call",),
+    "messages": ("input texts", "output texts"),
+    "tool calls": ("input tool calls", "output tool calls"),
+    "tool results": ("input tool results",),
+    "executions": ("execution",),
+    "tools": ("tools",),
+    "response id": ("response_id",),
+    "finish reason": ("finish_reason",),
+    "usage": ("input_tokens", "output_tokens"),
+    "token ids": ("prompt_token_ids", "completion_token_ids"),
+    "logprobs": ("completion_logprobs",),
+}
+HEAD = """\
+# Dialects
+
+What can be learned from what each instrumentation sends. This page is generated from the \
+conformance test's own result: recordings of real instrumentations, compared fact by fact with \
+what the provider and the tools logged (`tests/support/dialects_page.py` writes it).
+
+**yes**: on the wire in every recording, and read right. **partly**: missing from some recordings \
+(their number, of how many facts, behind it), because the sender left it out. **no**: never on \
+the wire. **-**: nothing that was recorded could have had it. Nothing is guessed: what is not on \
+the wire is NULL.
+
+"""
+TAIL = """
+- Fine-tuning on text (`rft`, `awr`, `dpo`, `kto`) needs messages, and tool calls where there are \
+tools. Where they are missing, `content` says `absent`, `redacted` or `truncated`.
+- Fine-tuning on exact tokens needs token ids, and importance weights need logprobs. Few dialects \
+carry them; the instrumentation that comes with this project adds both to any of them.
+- Arms, rewards and rollout ids do not depend on the dialect: they are events and attributes of \
+their own.
+- A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
+- Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
+`observed`, whatever the prefix.
+"""
+
+
+def page(data: Path = DATA) -> str:
+    """Return the page for a folder of captures."""
+    names = ["recorded with", "read as", *COLUMNS]
+    lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
+    lines += [row(folder) for folder in sorted(data.iterdir()) if folder.is_dir()]
+    return HEAD + "\n".join(lines) + "\n" + TAIL
+
+
+def row(folder: Path) -> str:
+    verdicts: dict[str, Counter[str]] = defaultdict(Counter)
+    families: Counter[str] = Counter()
+    for truth in sorted(folder.glob("*.truth.json")):
+        capture = load(truth)
+        families.update(call.dialect for call in derive(capture.spans, capture.logs).llm_calls)
+        for fact in facts(capture):
+            verdicts[fact.name][fact.verdict] += 1
+    cells = [cell(verdicts[name] for name in of) for of in COLUMNS.values()]
+    return f"| `{folder.name}` | {', '.join(sorted(families)) or '-'} | {' | '.join(cells)} |"
+
+
+def cell(counted: Iterable[Counter[str]]) -> str:
+    total = sum(counted, Counter[str]())
+    right, absent = total["right"], total["not on the wire"] + total["missed"]
+    if not right:
+        return "no" if absent else "-"
+    return f"partly ({absent} of {right + absent})" if absent else "yes"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
