@@ -24,8 +24,8 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
-from otel_lightning.collector.load.loader import Request, load
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store

@@ -28,7 +28,7 @@ from typing import Any
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.export.formats import FORMATS

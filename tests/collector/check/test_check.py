@@ -11,7 +11,7 @@ from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually
 
 from otel_lightning.collector.check.deep import check_deep
-from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.spool import Spool, spool_folder

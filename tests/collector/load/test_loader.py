@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.running import eventually
 
-from otel_lightning.collector.load.loader import Loader, Request, load
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import Keeping
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
@@ -45,7 +46,7 @@ ID_AND_START = st.tuples(st.integers(1, 9), st.integers(0, 3))
 def test_a_span_that_comes_twice_in_one_transaction_is_stored_once(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("otel_lightning.collector.load.loader.DECODE_BYTES", 1)  # each by itself
+    monkeypatch.setattr("otel_lightning.collector.load.batches.DECODE_BYTES", 1)  # each by itself
     bodies = [request((1, 5), (2, 5)), request((2, 5), (3, 5)), b"\xff", request((1, 5), (4, 5))]
     new = load(
         store, [Request("traces", n, b) for n, b in enumerate(bodies)], dead_letters=tmp_path

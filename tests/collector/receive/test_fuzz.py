@@ -20,8 +20,8 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.running import Ingester, eventually
 from support.sending import column, post
 
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.decode import decode
-from otel_lightning.collector.load.loader import Request, load
 from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.store import Store, open_store
 

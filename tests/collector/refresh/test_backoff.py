@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.derive.text.json_text import dumps
-from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.backoff import LARGE, Pace
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store

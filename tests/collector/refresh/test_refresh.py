@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import CROWD, rebuild, refresh
 from otel_lightning.collector.store import Store, open_store
 

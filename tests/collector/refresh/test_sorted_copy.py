@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import sorted_copy
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresh import refresh as refreshing

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.store import Store, attribute_columns, open_store
 
 MODEL = "attributes['gen_ai.request.model']"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from otel_lightning.collector.load.loader import Request, load
+from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.transitions.make import Settings, Summary, make_transitions

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_lightning.collector.load.loader import waiting
+from otel_lightning.collector.load.batches import waiting
 from otel_lightning.collector.store import Store
 
 COUNTED = (

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from google.rpc.status_pb2 import Status
 
-from otel_lightning.collector.load.loader import Request, load, waiting
+from otel_lightning.collector.load.batches import Request, load, waiting
 from otel_lightning.collector.otlp.files import Contents, read_file
 from otel_lightning.collector.receive.accept import PROTOBUF
 from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS

@@ -8,21 +8,16 @@ for more, up to half a second. It says when DuckDB writes a checkpoint, because 
 import logging
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, takewhile
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
-from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.batches import Request, load, spool_position
 from otel_lightning.collector.load.retention import Keeping, forget
-from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import refresh_with_room
-from otel_lightning.collector.spool import Position, Record, Spool, backlog, spool_folder
+from otel_lightning.collector.spool import Record, Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, StoreError
 from otel_lightning.collector.store.seen_ids import Known
 
@@ -31,22 +26,12 @@ logger = logging.getLogger(__name__)
 INTERVAL_SECONDS = 0.5
 GATHER_SECONDS = 0.05
 BATCH_BYTES = 17 * 1024 * 1024
-DECODE_BYTES = 4 * 1024 * 1024  # together: in the memory that the last ones left
 RETRY_SECONDS = 1.0
 IDLE_SECONDS = 5.0
 CHECKPOINT_BYTES = 32 * 1024 * 1024  # received; what came in small pieces is written again
 FORGET_SECONDS = 300.0
 SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
 KEEP_EVERYTHING = Keeping()
-TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
-
-
-class Request(NamedTuple):
-    """One decompressed OTLP request of a signal, and when it came."""
-
-    signal: Signal
-    received_ns: int
-    body: bytes
 
 
 class Loader(threading.Thread):
@@ -185,60 +170,6 @@ class Loader(threading.Thread):
         self._since = now
 
 
-class _Loading(NamedTuple):
-    store: Store
-    known: Known
-    limits: Limits
-    dead_letters: Path
-
-
-def load(  # noqa: PLR0913  what to store, where to, and how far
-    store: Store,
-    requests: Iterable[Request],
-    known: Known | None = None,
-    *,
-    limits: Limits = NO_LIMITS,
-    end: Position | None = None,
-    dead_letters: Path,
-) -> int:
-    """Store requests in one transaction and mark what they touch as stale.
-
-    Args:
-        store: A direct store.
-        requests: What to store.
-        known: What the store has; whoever loads more than once keeps it.
-        limits: How much of their attributes to keep.
-        end: The spool position behind them, written in the same transaction.
-        dead_letters: Folder for bodies that cannot be decoded.
-
-    Returns:
-        How many spans and log records were new.
-    """
-    by_signal: dict[Signal, list[Request]] = {"traces": [], "logs": []}
-    for request in requests:
-        by_signal[request.signal].append(request)
-    with store.transaction():
-        loading = _Loading(store, known or Known(store), limits, dead_letters)
-        new = sum(_store(loading, signal, some) for signal, some in by_signal.items())
-        if end:
-            store.execute(
-                "DELETE FROM spool_position;"
-                f"INSERT INTO spool_position VALUES ({end.segment}, {end.offset})"
-            )
-    return new
-
-
-def spool_position(store: Store) -> Position:
-    """Up to where the spool was stored."""
-    rows = store.query("SELECT segment, byte_offset FROM spool_position").to_pylist()
-    return Position(rows[0]["segment"], rows[0]["byte_offset"]) if rows else Position(1, 0)
-
-
-def waiting(store: Store, path: Path) -> int:
-    """How many bytes lie on the spool of the store at `path` that are not stored yet."""
-    return backlog(spool_folder(path), spool_position(store))
-
-
 def _filling(records: Sequence[Record]) -> int:
     """How many of the first records to store together.
 
@@ -257,66 +188,3 @@ def _size(records: Sequence[Record]) -> int:
 
 def _request(record: Record) -> Request:
     return Request(record.signal, record.received_ns, record.body)
-
-
-def _store(loading: _Loading, signal: Signal, requests: list[Request]) -> int:
-    new = 0
-    while requests:
-        count = _portion(requests)
-        some, requests[:count] = requests[:count], []
-        new += _store_together(loading, signal, some)
-    return new
-
-
-def _portion(requests: Sequence[Request]) -> int:
-    """How many of the first requests to decode at once: few enough to work in the same memory."""
-    sizes = accumulate(len(request.body) for request in requests)
-    return max(sum(1 for _ in takewhile(DECODE_BYTES.__ge__, sizes)), 1)
-
-
-def _store_together(loading: _Loading, signal: Signal, requests: Sequence[Request]) -> int:
-    bodies, received_ns = [r.body for r in requests], [r.received_ns for r in requests]
-    try:
-        rows, rejected = decode(signal, bodies, received_ns, loading.limits)
-    except (ValueError, pa.ArrowException) as error:
-        if len(requests) == 1:
-            _set_aside(loading, requests[0], str(error))
-            return 0
-        half = len(requests) // 2  # find the one that breaks the others
-        parts = requests[:half], requests[half:]
-        return sum(_store_together(loading, signal, part) for part in parts)
-    for reason in rejected:
-        _reject(loading.store, signal, reason, file="")
-    return _insert(loading, TABLES[signal], rows)
-
-
-def _insert(loading: _Loading, table: str, rows: pa.Table) -> int:
-    store, new = loading.store, loading.known.unknown(table, rows)
-    store.insert(table, new)
-    store.insert("stale", _stale("trace", new["trace_id"].drop_null()))
-    if table == "logs":
-        loose = new.filter(new["trace_id"].is_null())
-        store.insert("stale", _stale("log", loose["log_id"]))
-    return len(new)
-
-
-def _stale(kind: str, ids: pa.ChunkedArray) -> pa.Table:
-    distinct = ids.unique()
-    return pa.table({"kind": pa.repeat(kind, len(distinct)), "id": distinct.cast(pa.string())})
-
-
-def _set_aside(loading: _Loading, request: Request, reason: str) -> None:
-    loading.dead_letters.mkdir(exist_ok=True)
-    file = loading.dead_letters / f"{request.received_ns}.{request.signal}.pb"
-    file.write_bytes(request.body)
-    _reject(loading.store, request.signal, f"cannot be decoded: {reason}", file=str(file))
-
-
-def _reject(store: Store, signal: str, reason: str, *, file: str) -> None:
-    row = {
-        "received_at": pa.array([time.time_ns()], pa.int64()).cast(pa.timestamp("ns")),
-        "signal": [signal],
-        "reason": [reason],
-        "file": [file or None],
-    }
-    store.insert("rejected", pa.table(row))

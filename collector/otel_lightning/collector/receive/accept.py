@@ -29,7 +29,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.otlp.json_encoding import Read, read_json
-from otel_lightning.collector.otlp.salvage import salvaged
+from otel_lightning.collector.otlp.repair import repair
 from otel_lightning.collector.receive.access import Guard
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.receive.metrics import Counts
@@ -124,7 +124,7 @@ def _parse(signal: str, body: bytes, *, as_json: bool) -> tuple[Read[Any], bytes
         try:
             return Read(kind.FromString(body), []), body
         except DecodeError:
-            body = salvaged(kind, body)
+            body = repair(kind, body)
             return Read(kind.FromString(body), []), body
     except (DecodeError, ValueError) as error:
         form = "OTLP/JSON" if as_json else "protobuf"

@@ -18,7 +18,7 @@ from support.requests_by_hand import trace_request
 from support.running import Ingester, eventually
 
 from otel_lightning.collector.load.decode import decode
-from otel_lightning.collector.otlp.salvage import salvaged
+from otel_lightning.collector.otlp.repair import repair
 
 
 def nested(levels: int) -> bytes:
@@ -35,10 +35,10 @@ def _varint(number: int) -> bytes:
     return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
 
 
-def with_deep_value(request: bytes, marker: bytes = b"DEEP") -> bytes:
-    """Put 200 levels in the place of a string value, all lengths around it made right."""
-    plain = AnyValue(string_value=marker.decode()).SerializeToString()
-    return _replace(request, plain, nested(200))
+def with_deep_value(request: bytes, levels: int = 200) -> bytes:
+    """Put a nested value in the place of the text "DEEP", all lengths around it made right."""
+    plain = AnyValue(string_value="DEEP").SerializeToString()
+    return _replace(request, plain, nested(levels))
 
 
 def _replace(message: bytes, old: bytes, new: bytes) -> bytes:
@@ -70,20 +70,20 @@ def _read_varint(data: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def spans_with_a_deep_one() -> bytes:
+def spans_with_a_deep_one(levels: int = 200) -> bytes:
     request = trace_request("before", "deep", "after")
     request.resource_spans[0].resource.attributes.add(key="service.name").value.string_value = "s"
     deep = request.resource_spans[0].scope_spans[0].spans[1]
     deep.attributes.add(key="a").value.string_value = "DEEP"
-    return with_deep_value(request.SerializeToString())
+    return with_deep_value(request.SerializeToString(), levels)
 
 
-def logs_with_a_deep_one() -> bytes:
+def logs_with_a_deep_one(levels: int = 200) -> bytes:
     request = ExportLogsServiceRequest()
     logs = request.resource_logs.add().scope_logs.add().log_records
     for body in ("before", "DEEP", "after"):
         logs.add().body.string_value = body
-    return with_deep_value(request.SerializeToString())
+    return with_deep_value(request.SerializeToString(), levels)
 
 
 def test_a_reader_of_protobuf_gives_up_the_whole_request() -> None:
@@ -96,12 +96,23 @@ def test_a_reader_of_protobuf_gives_up_the_whole_request() -> None:
 
 
 def test_the_neighbours_of_a_deep_value_keep_all_they_have() -> None:
-    body = salvaged(ExportTraceServiceRequest, spans_with_a_deep_one())
+    body = repair(ExportTraceServiceRequest, spans_with_a_deep_one())
     rows, rejected = decode("traces", [body], [1])
     assert rows["name"].to_pylist() == ["before", "after"]
     assert rows["service_name"].to_pylist() == ["s", "s"]
     assert len(rejected) == 1
     assert "'deep': it is nested deeper than 100 levels" in rejected[0]
+
+
+@pytest.mark.parametrize("levels", range(44, 54))
+def test_no_depth_of_a_value_costs_its_neighbours(levels: int) -> None:
+    """A value can be shallow enough for its record alone and too deep for the whole request."""
+    body = repair(ExportTraceServiceRequest, spans_with_a_deep_one(levels))
+    names = decode("traces", [body], [1])[0]["name"].to_pylist()
+    assert set(names) >= {"before", "after"}
+    body = repair(ExportLogsServiceRequest, logs_with_a_deep_one(levels))
+    bodies = decode("logs", [body], [1])[0]["body"].to_pylist()
+    assert set(bodies) >= {"before", "after"}
 
 
 def test_a_deep_value_is_rejected_and_its_neighbours_are_stored(ingester: Ingester) -> None:
