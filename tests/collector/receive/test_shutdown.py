@@ -95,7 +95,7 @@ def test_asked_twice_it_leaves_at_once_and_loses_nothing(
 BREAK = """
 import asyncio, sys, threading
 from otel_lightning.collector.__main__ import main
-from otel_lightning.collector.receive import grpc, listener
+from otel_lightning.collector.receive import grpc, http_server
 
 async def break_down(server, serve):
     serving = asyncio.create_task(serve())
@@ -103,7 +103,7 @@ async def break_down(server, serve):
     serving.cancel()
     raise RuntimeError("it broke")
 
-def breaking_http(*args, make=listener.server):
+def breaking_http(*args, make=http_server.server):
     server = make(*args)
     server.serve = lambda serve=server.serve: break_down(server, serve)
     return server
@@ -115,7 +115,7 @@ def breaking_grpc(*args, make=grpc.server):
 
 which, *sys.argv[1:] = sys.argv[1:]
 if which == "HTTP":
-    listener.server = breaking_http
+    http_server.server = breaking_http
 else:
     grpc.server = breaking_grpc
 main()

@@ -6,9 +6,9 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.refresh import refresh as refreshing
 from otel_lightning.collector.refresh import sorted_copy
 from otel_lightning.collector.refresh.refresh import refresh
-from otel_lightning.collector.refresh.refresh import refresh as refreshing
 from otel_lightning.collector.store import Store, open_store
 
 SPANS, TALKS = 36_000, 200

@@ -33,6 +33,7 @@ def write(rows: pa.Table, form: str, output: Path | None, *, echo: Callable[[str
 def as_table(rows: pa.Table) -> str:
     """Align columns for a terminal: numbers right, long cells cut with an ellipsis."""
     right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in rows.schema]
+    rows = pa.table([_times_as_text(column) for column in rows.columns], rows.column_names)
     body = [[_cell(v) for v in row.values()] for row in rows.to_pylist(maps_as_pydicts="lossy")]
     lines = [list(rows.column_names), *body]
     widths = [max(len(line[i]) for line in lines) for i in range(len(right))]
@@ -44,6 +45,23 @@ def as_table(rows: pa.Table) -> str:
     ]
     aligned.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(line.rstrip() for line in aligned)
+
+
+def _times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Cast times to text at any depth: Python's own have no nanoseconds, and Arrow asks pandas."""
+    return column.cast(_without_times(column.type))
+
+
+def _without_times(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.string()
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _without_times(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(_without_times(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(f.name, _without_times(f.type)) for f in kind.fields])
+    return kind
 
 
 def _cell(value: Any) -> str:

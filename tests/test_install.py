@@ -1,0 +1,187 @@
+"""Each extra installed alone from the wheel, as a user gets it, runs what README says.
+
+Nothing here may lean on what the developers' environment has: an import of a package that only
+another extra brings is an error in these environments and nowhere else.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DATA = ROOT / "tests" / "data"
+RECORDINGS = [DATA / "traceloop_openai" / "tool.otlp.pb", DATA / "agentlightning" / "tool.otlp.pb"]
+TABLES = ("spans", "logs", "llm_calls", "tool_calls", "agent_runs", "rewards", "arms", "rollouts")
+TORCH = "torch==2.13.0"
+"""Without a constraint pip takes a build with several gigabytes of CUDA."""
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that a user would get."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    subprocess.run([*pip, str(folder), str(ROOT)], check=True)
+    return next(folder.glob("otel_lightning-*.whl"))
+
+
+def lowest_versions() -> str:
+    """Constrain each requirement of ours to the lowest version that pyproject.toml allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *extras["collector"], *extras["learner"]]
+    found = (re.match(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)", text) for text in requirements)
+    return "".join(f"{match[1]}=={match[2]}\n" for match in found if match)
+
+
+def constraints(versions: str, folder: Path) -> list[str]:
+    """Pip's options for the tested versions, the newest ones, or the lowest that are allowed."""
+    if versions == "tested":
+        return ["--constraint", str(ROOT / "constraints.txt")]
+    file = folder / "constraints.txt"
+    file.write_text(lowest_versions() if versions == "lowest" else TORCH)
+    return ["--constraint", str(file)]
+
+
+def install(wheel: Path, extra: str, versions: str, python: str, folder: Path) -> Path:
+    """Install the wheel with one extra into an environment of its own; return its bin folder."""
+    interpreter = shutil.which(python)
+    # A version manager's launcher may be there for a Python that it does not have.
+    if not interpreter or subprocess.run([interpreter, "-V"], check=False).returncode:
+        pytest.skip(f"{python} is not on this machine")
+    subprocess.run([interpreter, "-m", "venv", str(folder / "venv")], check=True)
+    target = folder / "venv" / "bin"
+    pip = [str(target / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
+    subprocess.run([*pip, *constraints(versions, folder), f"{wheel}[{extra}]"], check=True)
+    return target
+
+
+class Installed:
+    """Commands of an environment, run where the checkout can't be imported."""
+
+    def __init__(self, bin_folder: Path, folder: Path) -> None:
+        self.bin_folder = bin_folder
+        self.folder = folder
+        self.environment = {
+            "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(folder),
+            "LIGHTNING_HTTP": "127.0.0.1:0",
+            "LIGHTNING_GRPC": "127.0.0.1:0",
+        }
+
+    def run(self, *command: str) -> str:
+        """Run a command to its end; its standard output."""
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def serve(self) -> subprocess.Popen[bytes]:
+        """Start `lightning-ingest` and wait until it is ready."""
+        process = subprocess.Popen(["lightning-ingest"], cwd=self.folder, env=self.environment)
+        deadline = time.monotonic() + 120
+        while not self.server.exists():
+            assert process.poll() is None, "lightning-ingest ended before it was ready"
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        return process
+
+    @property
+    def server(self) -> Path:
+        """Where the running ingester says how to reach it."""
+        return self.folder / "traces.duckdb.server"
+
+
+def readme_commands(program: str) -> list[list[str]]:
+    """What README's console blocks tell a user to type, beside starting the server."""
+    lines = re.findall(rf"^\$ ({program} .+)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+def receive_and_ask(installed: Installed) -> None:
+    """Load, serve, ask and check, with what the collector's extra alone brings."""
+    installed.run("lightning-ingest", "--version")
+    installed.run("lightning-ingest", "load", *map(str, RECORDINGS))
+    process = installed.serve()
+    try:
+        http = json.loads(installed.server.read_text())["http"]
+        reward = {"name": "solved", "value": 1, "trace_id": "a" * 32}
+        request = urllib.request.Request(
+            f"http://{http}/v1/feedback",
+            json.dumps(reward).encode(),
+            {"content-type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 200
+        for command in readme_commands("lightning-ingest"):
+            installed.run(*command)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+    for table in TABLES:
+        for form in ("table", "json", "csv"):
+            installed.run("lightning-ingest", "sql", f"FROM {table} LIMIT 3", "--format", form)
+    assert json.loads(
+        installed.run(
+            "lightning-ingest",
+            "sql",
+            "SELECT count(*) > 0 AS read FROM llm_calls",
+            "--format",
+            "json",
+        )
+    ) == [{"read": True}]
+    installed.run("lightning-ingest", "derive", "--rebuild")
+    installed.run("lightning-ingest", "check", "--deep")
+
+
+def learn(installed: Installed) -> None:
+    """Reward, build and export, with what the learner's extra alone brings."""
+    rule = installed.folder / "rule.sql"
+    rule.write_text("SELECT rollout_id, 1.0 AS value FROM rollouts\n")
+    installed.run("lightning-learn", "transitions", "--reward", str(rule), "--idle", "0")
+    exported = installed.folder / "rows.jsonl"
+    installed.run("lightning-learn", "export", "--form", "trl-grpo", "--output", str(exported))
+    assert exported.read_text().count("\n") > 0
+    for command in readme_commands("lightning-learn"):
+        installed.run(*command)
+
+
+@pytest.mark.parametrize("versions", ["tested", "newest", "lowest"])
+def test_the_collector_installed_alone_receives_and_answers(
+    wheel: Path, versions: str, tmp_path: Path
+) -> None:
+    installed = Installed(install(wheel, "collector", versions, "python3", tmp_path), tmp_path)
+    receive_and_ask(installed)
+
+
+@pytest.mark.parametrize("python", ["python3.12", "python3.13"])
+def test_the_collector_runs_on_newer_pythons(wheel: Path, python: str, tmp_path: Path) -> None:
+    installed = Installed(install(wheel, "collector", "newest", python, tmp_path), tmp_path)
+    receive_and_ask(installed)
+
+
+@pytest.mark.parametrize("versions", ["tested", "newest", "lowest"])
+def test_the_learner_installed_alone_learns(wheel: Path, versions: str, tmp_path: Path) -> None:
+    installed = Installed(install(wheel, "learner", versions, "python3", tmp_path), tmp_path)
+    receive_and_ask(installed)
+    learn(installed)
