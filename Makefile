@@ -37,7 +37,7 @@ bench-ingest: .venv/ready  ## What receiving and storing costs
 bench-ask: .venv/ready  ## What asking costs over 10 million spans
 	$(BIN)/python tests/bench/ask.py
 
-bench-derive: .venv/ready  ## What deriving costs, as a table
+bench-derive: .venv/ready  ## What deriving costs, beside an older version and by size
 	$(BIN)/python tests/bench/derive.py
 
 bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning and up to 20 million spans

@@ -1,15 +1,15 @@
 """What deriving costs: CPU and peak memory, beside ten times less and ten times more spans.
 
 Run it with `make bench-derive`. CPU seconds are the measure that survives a shared machine. Each
-case is stored by one process and derived by another, whose memory is then the deriving's own. The
-aim is 25 ms per 1,000 spans for the agents; a second table shows what `--spans-at-once` bounds, a
-third what a conversation costs whose turns are stored and derived one by one, and a last one what
-deriving a hundred new traces costs in a store that holds ever more.
+case is stored by one process and derived by another, whose memory is then the deriving's own.
+
+The first table compares an older version (`--old`, a git ref) with this one, by turns, dialect by
+dialect. Then, for this version: cost by size, what `--spans-at-once` bounds, a conversation whose
+turns are stored and derived one by one, and a hundred new traces in a store that holds ever more.
 """
 
-import json
+import argparse
 import os
-import random
 import resource
 import subprocess
 import sys
@@ -19,10 +19,26 @@ from collections.abc import Callable, Iterator
 from hashlib import md5
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+
+sys.path.append(str(Path(__file__).parent))
+
+from versions import RELEASED, ROOT, checked_out, run
+from workloads import (
+    AGENTS,
+    DIALECTS,
+    GROWING,
+    START_NS,
+    agents,
+    conversation,
+    deep,
+    flat,
+    lasting,
+)
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
@@ -32,111 +48,9 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.collector.store.allocator import share_memory
 from otel_lightning.collector.store.seen_ids import Known
 
-START_NS, STEP_NS = 1_800_000_000_000_000_000, 1_000_000
 LONG = "calls that repeat the history"
-AGENTS = "agents, traces of 12 spans"
 AIM = 25.0
-"""So many CPU milliseconds should 1,000 spans of the agents cost at most."""
-WORDS = [f"word{number}" for number in range(5_000)]
-RANDOM = random.Random(1)  # noqa: S311 - text, not a secret
-
-
-def words(size: int) -> str:
-    return " ".join(RANDOM.choices(WORDS, k=size // 8))
-
-
-def message(role: str, size: int) -> dict[str, Any]:
-    return {"role": role, "parts": [{"type": "text", "content": words(size)}]}
-
-
-def span(number: int, trace: int, parent: int | None, **attributes: Any) -> Span:
-    made = Span(
-        trace_id=trace.to_bytes(16, "big"),
-        span_id=(number + 1).to_bytes(8, "big"),
-        parent_span_id=b"" if parent is None else (parent + 1).to_bytes(8, "big"),
-        name=attributes.get("operation", "work"),
-        start_time_unix_nano=START_NS + number * STEP_NS,
-        end_time_unix_nano=START_NS + number * STEP_NS + STEP_NS // 2,
-    )
-    for key, value in attributes.items():
-        name = "gen_ai.operation.name" if key == "operation" else f"gen_ai.{key}"
-        text = value if isinstance(value, str) else json.dumps(value)
-        made.attributes.add(key=name.replace("__", ".")).value.string_value = text
-    return made
-
-
-def chat(number: int, trace: int, parent: int | None, history: Any, answer: Any) -> Span:
-    facts = {
-        "operation": "chat",
-        "provider__name": "openai",
-        "request__model": "m",
-        "response__model": "m-1",
-        "response__id": f"r{number}",
-        "request__temperature": 0.7,
-        "response__finish_reasons": ["stop"],
-        "usage__input_tokens": 380,
-        "usage__output_tokens": 110,
-    }
-    said = {"input__messages": history, "output__messages": [answer]}
-    return span(number, trace, parent, **facts, **said)
-
-
-def tool(number: int, trace: int, parent: int | None) -> Span:
-    facts = {"tool__name": "search", "tool__call__id": f"c{number}"}
-    given = {"tool__call__arguments": {"q": words(60)}, "tool__call__result": words(220)}
-    return span(number, trace, parent, operation="execute_tool", **facts, **given)
-
-
-def agents(spans: int, conversations: int = sys.maxsize) -> Iterator[Span]:
-    """Traces of 12: an agent, five calls of 2 KB, four tools, a retrieval, a reward."""
-    for first in range(0, spans, 12):
-        trace = first // 12 + 1
-        talk = f"talk-{trace % conversations}"
-        yield span(first, trace, None, operation="invoke_agent", conversation__id=talk)
-        for one in range(5):
-            asked, answer = [message("user", 1500)], message("assistant", 450)
-            yield chat(first + 1 + one, trace, first, asked, answer)
-        for one in range(4):
-            yield tool(first + 6 + one, trace, first)
-        yield span(first + 10, trace, first, operation="retrieval")
-        judged = span(first + 11, trace, first)
-        event = judged.events.add(name="gen_ai.evaluation.result", time_unix_nano=START_NS)
-        event.attributes.add(key="gen_ai.evaluation.score.value").value.double_value = 0.5
-        yield judged
-
-
-def lasting(spans: int) -> Iterator[Span]:
-    """Return the same agents in 128 conversations that go on as long as they do."""
-    return agents(spans, conversations=128)
-
-
-def flat(spans: int) -> Iterator[Span]:
-    """One trace: a root, and below it calls and tools."""
-    yield span(0, 1, None, operation="invoke_agent")
-    for number in range(1, spans):
-        asked, answer = [message("user", 80)], message("assistant", 80)
-        yield chat(number, 1, 0, asked, answer) if number % 2 else tool(number, 1, 0)
-
-
-def deep(levels: int) -> Iterator[Span]:
-    """One trace, each span below the one before; every tenth is a call."""
-    for number in range(levels):
-        parent = number - 1 if number else None
-        asked, answer = [message("user", 80)], message("assistant", 80)
-        call = chat(number, 1, parent, asked, answer)
-        yield span(number, 1, parent) if number % 10 else call
-
-
-def conversation(calls: int) -> Iterator[Span]:
-    """Calls in a trace each, every one repeating all that was said before."""
-    history: list[dict[str, Any]] = []
-    for number in range(calls):
-        history.append(message("user", 150))
-        answer = message("assistant", 250)
-        yield chat(number, number + 1, None, history, answer)
-        history.append(answer)
-
-
+"""CPU milliseconds that 1,000 spans of the agents should cost at most."""
 CASES: dict[str, tuple[Callable[[int], Iterator[Span]], tuple[int, ...]]] = {
     AGENTS: (agents, (1_200, 12_000, 120_000)),
     "agents, 128 long conversations": (lasting, (1_200, 12_000, 120_000)),
@@ -232,8 +146,51 @@ def measure(path: Path, at_once: int) -> None:
     print(f"{spans:9,} {calls:9,} {seconds:8.2f} {1e6 * seconds / spans:9.1f} {peak:9,.0f}")
 
 
-def main(largest: int) -> None:
-    print(f"{'':31}{'spans':>9} {'calls':>9} {'CPU s':>8} {'ms/1,000':>9} {'peak MB':>9}")
+def by_turns(old: str, spans: int, runs: int) -> None:
+    """Derive the same spans with an older version and with this one, by turns; print medians."""
+    print(f"{spans:,} spans, one process, {runs} runs by turns; CPU-ms a 1,000 spans, peak MB\n")
+    print(f"| work | {old} | now | times | {old} MB | now MB | same rows |")
+    print("|---|---|---|---|---|---|---|")
+    with checked_out(old) as before:
+        for case in (*DIALECTS, GROWING):
+            found = [
+                [once(version, case, spans) for version in (before, ROOT)] for _ in range(runs)
+            ]
+            took = [median(pair[place]["cost"] for pair in found) for place in (0, 1)]
+            peaks = [median(pair[place]["peak"] for pair in found) for place in (0, 1)]
+            same = "yes" if all(old["rows"] == new["rows"] for old, new in found) else "no"
+            cells = f"{took[0]:.1f} | {took[1]:.1f} | {took[1] / took[0]:.2f}"
+            print(f"| {case} | {cells} | {peaks[0]:.0f} | {peaks[1]:.0f} | {same} |", flush=True)
+
+
+def once(version: Path, case: str, spans: int) -> dict[str, Any]:
+    """Store a workload and derive it in two processes of one version; return what that cost."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/t.duckdb"
+        if case == GROWING:
+            answer = run(version, "grow", case, spans, path)
+        else:
+            run(version, "store", case, spans, path)
+            answer = run(version, "derive", path)
+    return answer | {"cost": 1e6 * answer["seconds"] / answer["spans"]}
+
+
+def main() -> None:
+    """Print both parts: old against new, then this version by size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--largest", type=int, default=sys.maxsize, help="Largest size by size.")
+    parser.add_argument("--old", default=RELEASED, help="The git ref to compare with.")
+    parser.add_argument("--spans", type=int, default=24_000, help="Spans of each compared line.")
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only-by-turns", action="store_true")
+    asked = parser.parse_args()
+    by_turns(asked.old, asked.spans, asked.runs)
+    if not asked.only_by_turns:
+        by_size(asked.largest)
+
+
+def by_size(largest: int) -> None:
+    print(f"\n{'':31}{'spans':>9} {'calls':>9} {'CPU s':>8} {'ms/1,000':>9} {'peak MB':>9}")
     for case, (_, sizes) in CASES.items():
         for size in sizes:
             if size <= largest:
@@ -268,4 +225,4 @@ if __name__ == "__main__":
     elif sys.argv[-1] == "measure":
         measure(Path(sys.argv[3]), int(sys.argv[4]))
     else:
-        main(int(sys.argv[1]) if len(sys.argv) > 1 else sys.maxsize)
+        main()
