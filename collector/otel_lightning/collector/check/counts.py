@@ -1,16 +1,20 @@
 """`lightning-ingest check`: is all well?"""
 
+import time
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_lightning.collector.load.batches import waiting
+from otel_lightning.collector.alarms import Alarm, read_alarms
+from otel_lightning.collector.load.batches import oldest_waiting, waiting
 from otel_lightning.collector.store import Store
 
 COUNTED = (
     "spans", "logs", "rejected", "llm_calls", "tool_calls", "agent_runs", "arms", "rewards",
     "rollouts", "transitions", "unread_spans", "stale",
 )  # fmt: skip
+LONGEST_WAIT_SECONDS = 60.0
 
 
 class Finding(NamedTuple):
@@ -24,7 +28,6 @@ class Finding(NamedTuple):
 def check(store: Store, path: Path) -> list[Finding]:
     """Count what is stored and look for what waits or went wrong."""
     counts = {table: _count(store, table) for table in COUNTED}
-    unstored = waiting(store, path)
     schema = store.query("SELECT max(version) AS v FROM schema_migrations")["v"][0].as_py()
     running = f"process {store.server.pid} at {store.server.http}" if store.server else "no"
     return [
@@ -33,8 +36,25 @@ def check(store: Store, path: Path) -> list[Finding]:
         Finding("versions", f"otel-lightning {version('otel-lightning')}, schema {schema}, "
                 f"duckdb {version('duckdb')}"),
         *(Finding(table, f"{counts[table]:,}", _is_well(table, counts)) for table in COUNTED),
-        Finding("spool backlog", f"{unstored:,} bytes", bool(store.server) or unstored == 0),
+        _backlog(store, path),
+        *map(_alarm, read_alarms(path)),
     ]  # fmt: skip
+
+
+def _backlog(store: Store, path: Path) -> Finding:
+    """Tell how much waits to be stored; while a process stores, only what waits too long is bad."""
+    unstored = waiting(store, path)
+    if not store.server or not unstored:
+        return Finding("spool backlog", f"{unstored:,} bytes", unstored == 0)
+    received_ns = oldest_waiting(store, path)
+    seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
+    told = f"{unstored:,} bytes, the oldest received {seconds:.0f} seconds ago"
+    return Finding("spool backlog", told, seconds <= LONGEST_WAIT_SECONDS)
+
+
+def _alarm(alarm: Alarm) -> Finding:
+    since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="seconds")
+    return Finding(f"alarm {alarm.name}", f"since {since}: {alarm.reason}", well=False)
 
 
 def _count(store: Store, table: str) -> int:

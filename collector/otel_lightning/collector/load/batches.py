@@ -5,6 +5,7 @@ No threads here: `loader.py` decides when and how much to store, this module how
 
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,7 @@ import pyarrow as pa
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.otlp.fields import Signal
-from otel_lightning.collector.spool import Position, backlog, spool_folder
+from otel_lightning.collector.spool import Position, backlog, scan, spool_folder
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.seen_ids import Known
 
@@ -82,6 +83,15 @@ def spool_position(store: Store) -> Position:
 def waiting(store: Store, path: Path) -> int:
     """How many bytes lie on the spool of the store at `path` that are not stored yet."""
     return backlog(spool_folder(path), spool_position(store))
+
+
+def oldest_waiting(store: Store, path: Path) -> int | None:
+    """When the oldest request that is not stored yet was received, Unix nanoseconds."""
+    folder, position = spool_folder(path), spool_position(store)
+    with suppress(FileNotFoundError):  # stored and deleted meanwhile, or nothing waits
+        for record in scan(folder, position):
+            return record.received_ns
+    return None
 
 
 def _store(loading: _Loading, signal: Signal, requests: list[Request]) -> int:

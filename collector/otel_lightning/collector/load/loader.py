@@ -8,17 +8,19 @@ for more, up to half a second. It says when DuckDB writes a checkpoint, because 
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 
+from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load, spool_position
 from otel_lightning.collector.load.retention import Keeping, forget
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import refresh_with_room
 from otel_lightning.collector.spool import Record, Spool
-from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, StoreError
+from otel_lightning.collector.store import ROW_GROUP_ROWS, Store
 from otel_lightning.collector.store.seen_ids import Known
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,7 @@ RETRY_SECONDS = 1.0
 IDLE_SECONDS = 5.0
 CHECKPOINT_BYTES = 32 * 1024 * 1024  # received; what came in small pieces is written again
 FORGET_SECONDS = 300.0
+REASON_LENGTH = 300  # characters of an error that an alarm repeats
 SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
 KEEP_EVERYTHING = Keeping()
 
@@ -37,8 +40,15 @@ KEEP_EVERYTHING = Keeping()
 class Loader(threading.Thread):
     """Tails the spool, stores what is durable, and keeps the derived tables current."""
 
-    def __init__(self, store: Store, spool: Spool, keeping: Keeping = KEEP_EVERYTHING) -> None:
+    def __init__(
+        self,
+        store: Store,
+        spool: Spool,
+        keeping: Keeping = KEEP_EVERYTHING,
+        alarms: Alarms | None = None,
+    ) -> None:
         super().__init__(name="loader")
+        self._alarms = alarms or Alarms()
         self._store, self._spool, self._keeping = store, spool, keeping
         self._known, self._pace = Known(store), Pace()
         self._ahead: list[Record] = []  # what was read from the spool and is not stored yet
@@ -76,10 +86,10 @@ class Loader(threading.Thread):
 
     def _attempt(self, *, idle: bool) -> None:
         self._since = time.monotonic()
-        try:
+        least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
+        with self._watching("storing"):
             self._load_some(0)
-            least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
-            while self._load_some(least) or self._derive_some():
+            while self._load_some(least) or self._derive_watched():
                 pass
             if self._spool.backlog():
                 self._spool.arrived.set()  # a rest comes with more, half a second later
@@ -87,12 +97,28 @@ class Loader(threading.Thread):
             if idle:
                 self._checkpoint()
                 self._work_with(self._threads)
-        except StoreError:
-            logger.exception("The store takes nothing; received data stays on the spool")
-            time.sleep(RETRY_SECONDS)
-        except Exception:  # whatever it is, what comes next must still be stored
-            logger.exception("Storing or deriving failed; it is tried again")
-            time.sleep(RETRY_SECONDS)
+
+    def _derive_watched(self) -> bool:
+        """Derive some; if that fails, storing goes on and deriving is tried again later."""
+        with self._watching("deriving"):
+            return self._derive_some()
+        return False
+
+    @contextmanager
+    def _watching(self, alarm: str) -> Iterator[None]:
+        """Raise an alarm if the block fails, whatever the reason; clear it if it ends well.
+
+        The loader goes on: what was acknowledged stays on the spool and is tried again.
+        """
+        try:
+            yield
+        except Exception as error:  # the thread must live, or nothing is stored any more
+            if alarm not in {raised.name for raised in self._alarms.raised()}:
+                logger.exception("%s failed; it is tried again", alarm.capitalize())
+            self._alarms.sound(alarm, _in_one_line(error))
+            self._stopping.wait(RETRY_SECONDS)
+        else:
+            self._alarms.clear(alarm)
 
     def _derive_some(self) -> bool:
         """Derive, half of the time at most, and long conversations that grow less often yet."""
@@ -168,6 +194,11 @@ class Loader(threading.Thread):
             rate, known = size / (now - self._since), self._spool.stored_per_second
             self._spool.stored_per_second = (rate + known) / 2 if known else rate
         self._since = now
+
+
+def _in_one_line(error: Exception) -> str:
+    lines = str(error).splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0]}"[:REASON_LENGTH]
 
 
 def _filling(records: Sequence[Record]) -> int:

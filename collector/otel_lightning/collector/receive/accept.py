@@ -27,6 +27,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.otlp.json_encoding import Read, read_json
 from otel_lightning.collector.otlp.repair import repair
@@ -65,6 +66,16 @@ class Receiver:
     gauges: Callable[[], Mapping[str, float]]
     max_body: int = MAX_BODY_BYTES
     counts: Counts = field(default_factory=Counts)
+    alarms: Alarms = field(default_factory=Alarms)
+
+    def check_alarms(self) -> None:
+        """Take nothing more while what was taken before cannot be stored or derived.
+
+        Raises:
+            RefusedError: With 503, if an alarm has lasted too long.
+        """
+        if reason := self.alarms.refusal():
+            raise unavailable(reason)
 
 
 class Accepted(NamedTuple):

@@ -53,6 +53,7 @@ def _export(receiver: Receiver, signal: str) -> Export:
     def export(body: bytes, context: grpc.ServicerContext) -> bytes:
         try:
             receiver.guard.admit(_authorization(context))
+            receiver.check_alarms()
             accepted = accept(receiver.spool, signal, body)
             accepted.durable.result(DURABLE_SECONDS)
         except Exception as error:  # noqa: BLE001  every failure has its answer

@@ -70,6 +70,7 @@ def application(receiver: Receiver, leaving: Event) -> Application:
             if (scope.method, scope.path) == ("GET", "/metrics"):
                 return _show_metrics(receiver, protocol)
             _check(signal, scope, content_type)
+            receiver.check_alarms()
             with budget.holding() as take:
                 body = await _body(scope, protocol, receiver.max_body, take)
                 encoding = scope.headers.get("content-encoding", "").strip().lower()
@@ -183,5 +184,5 @@ def _respond(
 
 
 def _show_metrics(receiver: Receiver, protocol: Any) -> None:
-    text = exposition(receiver.counts, receiver.gauges())
+    text = exposition(receiver.counts, receiver.gauges(), receiver.alarms.raised())
     protocol.response_str(int(HTTPStatus.OK), [("content-type", TEXT)], text)

@@ -2,8 +2,10 @@
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+
+from otel_lightning.collector.alarms import KINDS, Alarm
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 COUNTERS = {
@@ -51,13 +53,22 @@ class Counts:
             return {labels: n for (one, labels), n in self._counts.items() if one == name}
 
 
-def exposition(counts: Counts, gauges: Mapping[str, float]) -> str:
-    """Write counters and gauges in Prometheus's text format."""
+def exposition(counts: Counts, gauges: Mapping[str, float], alarms: Iterable[Alarm]) -> str:
+    """Write counters, gauges and alarms in Prometheus's text format.
+
+    Args:
+        counts: What was received.
+        gauges: A value for each name in `GAUGES`.
+        alarms: Those that are raised.
+    """
     lines: list[str] = []
     for name, meaning in COUNTERS.items():
         lines += _metric(f"lightning_{name}_total", "counter", meaning, counts[name])
     for name, meaning in GAUGES.items():
         lines += _metric(f"lightning_{name}", "gauge", meaning, {(): gauges[name]})
+    raised = {alarm.name for alarm in alarms}
+    states = {_labels(alarm=name): int(name in raised) for name in KINDS}
+    lines += _metric("lightning_alarm", "gauge", "1 while the alarm is raised, else 0.", states)
     return "\n".join(lines) + "\n"
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
 
+from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
@@ -77,9 +78,10 @@ def _serve(
     gc.freeze()  # what was imported is never garbage: do not walk it again and again
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
-    loader = Loader(store.cursor(), spool, settings.keeping)
+    alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
+    loader = Loader(store.cursor(), spool, settings.keeping, alarms)
     loader.start()
-    receiver = _receiver(settings, spool, loader, server)
+    receiver = replace(_receiver(settings, spool, loader, server), alarms=alarms)
     try:
         ready = partial(_ready, settings, server, say)
         asyncio.run(_receive(receiver, settings, bound, stopping, ready))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
 from otel_lightning.collector.load.attribute_limits import Limits
 from otel_lightning.collector.load.retention import Keeping, parse_age, parse_size
 from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
@@ -77,6 +78,7 @@ class Settings:
     memory_bytes: int = MEMORY_BYTES
     readers: ReaderLimits = NO_READER_LIMITS
     keeping: Keeping = field(default_factory=Keeping)
+    refuse_after: float = REFUSE_AFTER_SECONDS
 
     def check(self) -> None:
         """Refuse what would let anybody in, or cannot be started.
@@ -118,6 +120,7 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         memory_bytes=options["memory"],
         readers=ReaderLimits(options["reader_seconds"], options["reader_rows"]),
         keeping=_keeping(options),
+        refuse_after=parse_age(options["refuse_after"]),
     )
     chosen.check()
     return chosen

@@ -1,0 +1,124 @@
+"""What is wrong at present with the process that receives: alarms.
+
+An alarm is raised where something fails that must not go unnoticed, above all when what was
+acknowledged cannot be stored or derived. It is cleared where the same thing works again. While it
+is raised, `/metrics` shows it, `lightning-ingest check` names it and exits with 1, and if it lasts,
+new requests are refused with 503. The log has a line when it is raised and one when it is cleared.
+
+`check` runs in another process, and the store may be what is broken. So the alarms are also written
+to a file beside the store; it stays there if the process dies.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from otel_lightning.collector.atomic_file import PRIVATE, replaced
+
+logger = logging.getLogger(__name__)
+
+KINDS = {
+    "storing": "What was acknowledged cannot be stored.",
+    "deriving": "What was stored cannot be derived.",
+}
+"""Every alarm by name, and its meaning. Add a line here to add an alarm."""
+REFUSE_AFTER_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One thing that is wrong: a name from `KINDS`, why, and since when (Unix seconds)."""
+
+    name: str
+    reason: str
+    since: float
+
+
+class Alarms:
+    """The alarms of one process; any thread may raise and clear them."""
+
+    def __init__(
+        self,
+        file: Path | None = None,
+        refuse_after: float = REFUSE_AFTER_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Begin without alarms.
+
+        Args:
+            file: Where other processes read them; None writes no file.
+            refuse_after: How many seconds an alarm lasts before new requests are refused.
+            clock: Unix seconds.
+        """
+        self._file, self._refuse_after, self._clock = file, refuse_after, clock
+        self._lock = threading.Lock()
+        self._raised: dict[str, Alarm] = {}
+        if file:
+            file.unlink(missing_ok=True)
+
+    def sound(self, name: str, reason: str) -> None:
+        """Raise an alarm, or give the reason of a raised one anew; its start stays."""
+        with self._lock:
+            former = self._raised.get(name)
+            since = former.since if former else self._clock()
+            self._raised[name] = Alarm(name, reason, since)
+            if not former:
+                logger.error("Alarm '%s': %s (%s)", name, KINDS[name], reason)
+            if not former or former.reason != reason:
+                self._write()
+
+    def clear(self, name: str) -> None:
+        """End an alarm, if it is raised."""
+        if name not in self._raised:  # asked after each batch: without the lock
+            return
+        with self._lock:
+            ended = self._raised.pop(name)
+            lasted = self._clock() - ended.since
+            logger.warning("Alarm '%s' is over after %.0f seconds.", name, lasted)
+            self._write()
+
+    def raised(self) -> list[Alarm]:
+        """Every alarm that is raised, the oldest first."""
+        with self._lock:
+            return sorted(self._raised.values(), key=lambda alarm: alarm.since)
+
+    def refusal(self) -> str | None:
+        """Why new requests must be refused; None while they may be taken."""
+        if not self._raised:  # asked with each request
+            return None
+        for alarm in self.raised():
+            lasted = self._clock() - alarm.since
+            if lasted >= self._refuse_after:
+                return f"{KINDS[alarm.name]} For {lasted:.0f} seconds: {alarm.reason}"
+        return None
+
+    def _write(self) -> None:
+        if self._file is None:
+            return
+        try:
+            if not self._raised:
+                self._file.unlink(missing_ok=True)
+                return
+            with replaced(self._file, PRIVATE) as temporary:
+                temporary.write_text(json.dumps([asdict(one) for one in self._raised.values()]))
+        except OSError as error:  # a full disk; /metrics and the answers to requests have it too
+            logger.warning("The alarms cannot be written to '%s': %s", self._file, error)
+
+
+def alarms_file(store_path: Path) -> Path:
+    """Where the alarms of the process that serves a store are written: beside the store."""
+    return store_path.with_name(store_path.name + ".alarms")
+
+
+def read_alarms(store_path: Path) -> list[Alarm]:
+    """Read the alarms of the process that serves a store, or that died serving it."""
+    try:
+        return [Alarm(**one) for one in json.loads(alarms_file(store_path).read_text())]
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError, TypeError) as error:
+        return [Alarm("storing", f"the alarms cannot be read ({error})", time.time())]

@@ -1,0 +1,83 @@
+"""Write a file, or a folder, in one step: readers see the old content or the new, never a part."""
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import mkdtemp, mkstemp
+
+PRIVATE = 0o600
+"""Mode of a file that only its user may read."""
+
+
+@contextmanager
+def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """Give a temporary file to write to; it takes the place of `path` once the block ends well.
+
+    If the block raises, `path` stays as it was and the temporary file is removed. The content is on
+    disk before it is renamed, so a crash leaves one whole version.
+
+    Args:
+        path: The file to replace, or to make.
+        mode: Permissions of the file. Default: those of the file that it replaces, or for a new
+            file what the process's umask allows.
+
+    Raises:
+        OSError: If the folder cannot be written, or the disk is full.
+
+    Example:
+        >>> import tempfile
+        >>> target = Path(tempfile.mkdtemp()) / "settings.json"
+        >>> with replaced(target) as temporary:
+        ...     _ = temporary.write_text("{}")
+        >>> target.read_text()
+        '{}'
+    """
+    path = path.resolve()  # a symbolic link stays one
+    descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)
+    os.close(descriptor)
+    temporary = Path(name)
+    try:
+        temporary.chmod(_mode(path) if mode is None else mode)
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+        _sync(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Give a temporary folder to fill; it gets the name `path` once the block ends well.
+
+    Raises:
+        OSError: If `path` is a folder that is not empty, or its parent cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o755)
+        temporary.rename(path)
+        _sync(path.parent)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _mode(path: Path) -> int:
+    if path.exists():
+        return stat.S_IMODE(path.stat().st_mode)
+    umask = os.umask(0)
+    os.umask(umask)
+    return 0o666 & ~umask
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
