@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from otel_lightning.collector.command_line import CommandGroup
+
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 STORE = click.option(
     "--store",
@@ -52,11 +54,13 @@ MEMORY = click.option(
 )
 
 
-class _ServeByDefault(click.Group):
+class _ServeByDefault(CommandGroup):
     """`lightning-ingest --http …` means `lightning-ingest serve --http …`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args or (args[0] not in self.commands and args[0] not in ("--help", "--version")):
+        own = {*ctx.help_option_names, "--version"}
+        is_completing = ctx.resilient_parsing  # a shell asks for the commands' names
+        if args[0].startswith("-") and args[0] not in own if args else not is_completing:
             args = ["serve", *args]
         return super().parse_args(ctx, args)
 
@@ -66,7 +70,7 @@ class _ServeByDefault(click.Group):
 def main() -> None:
     """Receive OpenTelemetry traces of LLM agents, keep them in DuckDB, answer SQL.
 
-    Without a command it serves.
+    Without a command it serves. OTLP over gRPC goes to port 4317, OTLP over HTTP to port 4318.
     """
 
 
@@ -200,7 +204,7 @@ def sql(query: str, form: str, output: Path | None, store: Path) -> None:
 @click.option(
     "--rebuild",
     is_flag=True,
-    envvar="LIGHTNING_REBUILD",
+    envvar="LIGHTNING_DERIVE_REBUILD",
     help="Derive everything anew from what was received.",
 )
 @SPANS_AT_ONCE

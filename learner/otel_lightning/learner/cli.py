@@ -2,6 +2,7 @@
 
 import click
 
+from otel_lightning.collector.command_line import CommandGroup
 from otel_lightning.learner.commands.agreement import agreement
 from otel_lightning.learner.commands.export import export
 from otel_lightning.learner.commands.judge import judge
@@ -10,7 +11,8 @@ from otel_lightning.learner.commands.transitions import transitions
 from otel_lightning.learner.commands.weights import weights
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup)
+@click.version_option(package_name="otel-lightning")
 def cli() -> None:
     """Learn better agents from stored traces, offline, behind a held-out gate.
 

@@ -1,11 +1,13 @@
 """What the commands share: options, and errors that a user can mend."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
+
+from otel_lightning.collector import command_line
 
 if TYPE_CHECKING:
     from otel_lightning.learner.evaluate.gate import Verdict
@@ -15,16 +17,10 @@ REFUSED = 3
 SHARE = click.FloatRange(0, 1)
 FILE = click.Path(path_type=Path, dir_okay=False)
 
-Command = Callable[..., Any]
+Command = command_line.Command
+option = command_line.option
 
-
-def option(name: str, **attributes: Any) -> Callable[[Command], Command]:
-    """Declare an option that also has an environment variable, `LIGHTNING_…`."""
-    variable = "LIGHTNING_" + name.removeprefix("--").replace("-", "_").upper()
-    return click.option(name, envvar=variable, show_envvar=True, show_default=True, **attributes)
-
-
-store_option = option("--store", default="traces.duckdb", help="The store to learn from.")
+store_option = option("--store", default="traces.duckdb", help="The DuckDB file.")
 reward_option = option(
     "--reward", metavar="NAME|RULE", help="Learn from these rewards only: a name, or a rule's file."
 )

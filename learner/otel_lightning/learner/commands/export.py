@@ -13,9 +13,21 @@ FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "opena
 @click.command()
 @store_option
 @option("--form", type=FORM, required=True, help="Which trainer reads it.")
-@option("--output", type=FILE, required=True, help="File to write: .parquet or .jsonl.")
+@option(
+    "--output",
+    command="export",
+    type=FILE,
+    required=True,
+    help="File to write: .parquet or .jsonl.",
+)
 @option("--split", type=click.Choice(["train", "heldout", "all"]), default="train", help="Tasks.")
-@option("--threshold", type=float, default=0.0, help="Least advantage, or margin of a pair.")
+@option(
+    "--threshold",
+    command="export",
+    type=float,
+    default=0.0,
+    help="Least advantage, or margin of a pair.",
+)
 def export(store: str, form: str, output: Path, **settings: Any) -> None:
     """Write transitions in the shape that a trainer reads."""
     with expected_errors():

@@ -1,16 +1,16 @@
 """`lightning-learn judge`."""
 
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.learner.commands.common import FILE, Command, expected_errors, store_option
+from otel_lightning.learner.commands.common import FILE, expected_errors, store_option
+from otel_lightning.learner.commands.common import option as shared_option
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from otel_lightning.learner.score.judges.endpoint import Endpoint, Judge
     from otel_lightning.learner.score.judges.judging import Report
     from otel_lightning.learner.score.judges.rubric import Rubric
@@ -19,10 +19,7 @@ MEASURE = click.Choice(["intent_resolution", "task_adherence", "task_completion"
 PRICE = click.FloatRange(0)
 
 
-def option(name: str, **attributes: Any) -> "Callable[[Command], Command]":
-    """Declare an option with a variable of its own: others have a model and an output too."""
-    variable = "LIGHTNING_JUDGE_" + name.removeprefix("--").replace("-", "_").upper()
-    return click.option(name, envvar=variable, show_envvar=True, show_default=True, **attributes)
+option = partial(shared_option, command="judge")
 
 
 @click.command()

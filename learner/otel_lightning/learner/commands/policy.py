@@ -24,7 +24,12 @@ ESTIMATOR = click.Choice(list(off_policy.METHODS))
 @store_option
 @option("--key", required=True, help="Key of the flag whose variants are the arms.")
 @option("--flags", type=FILE, required=True, help="The flagd flag file that serves the arms.")
-@option("--output", type=FILE, help="Flag file to write.  [default: the one in --flags]")
+@option(
+    "--output",
+    command="policy",
+    type=FILE,
+    help="Flag file to write.  [default: the one in --flags]",
+)
 @option("--estimator", type=ESTIMATOR, default="snips", help="Value of a policy.")
 @option("--floor", type=click.FloatRange(0, 1), default=0.05, help="Least probability of an arm.")
 @option("--kl-weight", type=click.FloatRange(0), default=0.05, help="Pull to what was served.")

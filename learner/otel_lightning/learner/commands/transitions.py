@@ -70,7 +70,12 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
 @choice("length", "none", "Weigh each call as one, or the calls of a rollout together.")
 @held_out_option
 @shuffle_option
-@option("--rebuild", is_flag=True, help="Build all again, not only tasks with news.")
+@option(
+    "--rebuild",
+    command="transitions",
+    is_flag=True,
+    help="Build all again, not only tasks with news.",
+)
 def transitions(store: str, *, agent: tuple[str, ...], rebuild: bool, **settings: Any) -> None:
     """Turn stored rollouts into rewarded transitions."""
     with expected_errors():

@@ -31,16 +31,29 @@ from otel_lightning.learner.weights.algorithms import Settings as WeightSettings
 )
 @option(
     "--output",
+    command="weights",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
     help="Folder to make for the fine-tuned model.",
 )
-@option("--threshold", type=float, default=0.0, help="Learn from advantages above this.")
+@option(
+    "--threshold",
+    command="weights",
+    type=float,
+    default=0.0,
+    help="Learn from advantages above this.",
+)
 @option("--learning-rate", type=click.FloatRange(0, min_open=True), default=1e-5, help="Peak.")
 @option("--steps", type=click.IntRange(1), default=60, help="Optimizer steps.")
 @option("--batch-size", type=click.IntRange(1), default=16, help="Transitions a step.")
 @option("--clip", type=click.FloatRange(1), default=10.0, help="Largest importance weight.")
-@option("--seed", type=int, default=0, help="Of the order of training and of the bootstrap.")
+@option(
+    "--seed",
+    command="weights",
+    type=int,
+    default=0,
+    help="Of the order of training and of the bootstrap.",
+)
 def weights(store: str, algorithm: str, output: Path, **settings: Any) -> None:
     """Fine-tune a model's weights on what earned a reward."""
     with expected_errors():

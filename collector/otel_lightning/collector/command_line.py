@@ -1,0 +1,45 @@
+"""What `lightning-ingest` and `lightning-learn` share: groups of commands, options, variables.
+
+Each option has an environment variable, and each variable has one meaning. An option that means the
+same in every command, such as `--store`, has one variable for all of them. An option whose meaning
+depends on its command, such as `--output`, gets the command's name into its variable.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+PREFIX = "LIGHTNING_"
+SUMMARY_CHARACTERS = 200  # click's default of 45 cuts summaries off; the formatter wraps them
+
+Command = Callable[..., Any]
+
+
+class CommandGroup(click.Group):
+    """Commands that all answer `-h`, show their variables in help, and keep summaries whole."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
+        super().__init__(*args, **kwargs)
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command; its options show their variables and its summary is not cut."""
+        for parameter in cmd.params:
+            if isinstance(parameter, click.Option):
+                parameter.show_envvar = True
+        cmd.short_help = cmd.short_help or cmd.get_short_help_str(SUMMARY_CHARACTERS)
+        super().add_command(cmd, name)
+
+
+def option(name: str, *, command: str = "", **attributes: Any) -> Callable[[Command], Command]:
+    """Declare an option with an environment variable, `LIGHTNING_…`.
+
+    Args:
+        name: Its name, such as `--output`; further names may follow in `attributes`.
+        command: The command, if the option means something else in another command.
+        attributes: For `click.option`.
+    """
+    words = f"{command} {name.removeprefix('--')}".strip()
+    variable = PREFIX + words.replace(" ", "_").replace("-", "_").upper()
+    return click.option(name, envvar=variable, show_envvar=True, show_default=True, **attributes)

@@ -1,0 +1,55 @@
+"""The tables of docs/reference/environment.md: every variable that a command reads.
+
+`python tests/support/environment_page.py` writes them into the page.
+"""
+
+import re
+from pathlib import Path
+
+import click
+
+from otel_lightning.collector.cli import main as ingest
+from otel_lightning.learner.cli import cli as learn
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"
+BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
+GROUPS = {"lightning-ingest": ingest, "lightning-learn": learn}
+
+Use = tuple[str, str, click.Option]
+"""A program, one of its commands, and an option of that."""
+
+
+def uses() -> dict[str, list[Use]]:
+    """List the options that read each variable."""
+    found: dict[str, list[Use]] = {}
+    for program, group in GROUPS.items():
+        for name, command in group.commands.items():
+            for parameter in command.params:
+                if isinstance(parameter, click.Option) and parameter.envvar:
+                    assert isinstance(parameter.envvar, str)
+                    found.setdefault(parameter.envvar, []).append((program, name, parameter))
+    return found
+
+
+def table() -> str:
+    """Write the table of options."""
+    lines = ["| variable | option | of | what |", "|---|---|---|---|"]
+    for variable, used in sorted(uses().items()):
+        commands = ", ".join(f"`{name}`" for _, name, _ in used)
+        option = used[0][2]
+        spelled = next(text for text in option.opts if text.startswith("--"))
+        text = re.sub(r"\s*\[default:.*?\]", "", " ".join((option.help or "").split()))
+        text = text.replace("|", "\\|").replace("*", "\\*")
+        lines.append(f"| `{variable}` | `{spelled}` | {commands} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def written() -> str:
+    """Return the page with its table as it should be."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    return f"{before}{BEGIN}\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written())

@@ -1,0 +1,91 @@
+"""Both commands are used alike, and each environment variable has one meaning and is documented."""
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+from support.environment_page import GROUPS, PAGE, uses, written
+
+ROOT = Path(__file__).parent.parent
+SOURCES = ("instrumentation", "collector", "learner")
+programs = pytest.mark.parametrize("program", GROUPS)
+
+
+@pytest.mark.parametrize("variable", uses())
+def test_a_variable_means_the_same_in_every_command(variable: str) -> None:
+    meanings = {
+        (option.opts[-1], option.help, str(option.default), option.multiple)
+        for _, _, option in uses()[variable]
+    }
+    assert len(meanings) == 1, f"pass command=… to option(): {meanings}"
+
+
+def test_every_option_has_a_variable() -> None:
+    for program, group in GROUPS.items():
+        for name, command in group.commands.items():
+            options = [p for p in command.params if isinstance(p, click.Option)]
+            without = [o.opts for o in options if not o.envvar]
+            assert not without, f"{program} {name}"
+
+
+def test_the_page_of_variables_is_up_to_date() -> None:
+    assert PAGE.read_text() == written(), "run: python tests/support/environment_page.py"
+
+
+def test_every_variable_in_the_source_is_documented() -> None:
+    text = "".join(f.read_text() for root in SOURCES for f in (ROOT / root).rglob("*.py"))
+    read = set(re.findall(r'"(LIGHTNING(?:_[A-Z]+)+)"', text))
+    documented = set(re.findall(r"^\| `(LIGHTNING_[A-Z_]+)`", PAGE.read_text(), re.MULTILINE))
+    assert read | uses().keys() == documented
+
+
+@programs
+def test_short_and_long_help_and_the_version_are_there(program: str) -> None:
+    answers = {ask: CliRunner().invoke(GROUPS[program], [ask]) for ask in ("-h", "--help")}
+    assert answers["-h"].output == answers["--help"].output
+    assert "Commands:" in answers["-h"].output
+    version = CliRunner().invoke(GROUPS[program], ["--version"])
+    assert version.exit_code == 0
+    assert re.search(r"version \d+\.\d+", version.output)
+
+
+@programs
+def test_every_command_has_short_help_that_shows_its_variables(program: str) -> None:
+    for name, command in GROUPS[program].commands.items():
+        told = CliRunner().invoke(GROUPS[program], [name, "-h"], terminal_width=200)
+        assert told.exit_code == 0, told.output
+        shown = set(re.findall(r"env var: (\w+)", " ".join(told.output.split())))
+        options = [p for p in command.params if isinstance(p, click.Option)]
+        assert shown == {o.envvar for o in options if o.envvar and not o.hidden}, name
+
+
+@programs
+def test_no_summary_is_cut_off(program: str) -> None:
+    group = GROUPS[program]
+    told = " ".join(CliRunner().invoke(group, ["-h"]).output.split())
+    for name, command in group.commands.items():
+        summary = " ".join((command.help or "").split("\n\n")[0].split())
+        assert f"{name} {summary.split('. ')[0].removesuffix('.')}" in told
+
+
+@programs
+@pytest.mark.parametrize("cut", [-1, 1])
+def test_a_mistyped_command_names_the_nearest(program: str, cut: int) -> None:
+    for name in GROUPS[program].commands:
+        wrong = name + name[-1] if cut > 0 else name[:cut]
+        told = CliRunner().invoke(GROUPS[program], [wrong])
+        assert told.exit_code == 2
+        assert f"No such command '{wrong}'" in told.output
+        assert f"'{name}'" in told.output
+
+
+@programs
+def test_shells_can_complete_commands_as_documented(program: str) -> None:
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    variable = f"_{program.upper().replace('-', '_')}_COMPLETE"
+    assert f"{variable}=bash_source" in page
+    environment = {variable: "bash_complete", "COMP_WORDS": f"{program} ", "COMP_CWORD": "1"}
+    told = CliRunner().invoke(GROUPS[program], prog_name=program, env=environment)
+    assert set(GROUPS[program].commands) <= set(re.findall(r"plain,([\w-]+)", told.output))
