@@ -1,13 +1,12 @@
--- Tasks of which a rollout came, went or changed since their transitions were built.
--- Hashed once more: `hash` only xors its last argument in, so what changes alike in two rows would cancel.
+-- Tasks with a rollout that was added, removed or changed since their transitions were built.
 CREATE OR REPLACE TEMP TABLE changed_tasks AS
 WITH now AS (
-    SELECT task_hash, bit_xor(hash(fingerprint)) AS fingerprint, count(*) AS rollouts
+    SELECT task_hash, sum(hash(fingerprint)) AS fingerprint, count(*) AS rollouts
     FROM staged_rollouts
     GROUP BY task_hash
 ),
 before AS (
-    SELECT task_hash, bit_xor(hash(fingerprint)) AS fingerprint, count(*) AS rollouts
+    SELECT task_hash, sum(hash(fingerprint)) AS fingerprint, count(*) AS rollouts
     FROM transition_rollouts
     GROUP BY task_hash
 )

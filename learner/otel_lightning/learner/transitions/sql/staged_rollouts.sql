@@ -1,5 +1,9 @@
--- One row a rollout: its task, how it ended, why it is left out, and a fingerprint of everything
--- that its transitions are made from. Step by step, so that each has the memory for itself.
+-- One row per rollout: its task, how it ended, why it is excluded, and a fingerprint of everything
+-- that its transitions are made from. In several statements, so that each has all the memory.
+--
+-- A fingerprint of several rows is the sum of hash(hash(columns)), never bit_xor(hash(columns)).
+-- DuckDB's hash(a, b, c) combines its arguments by XOR with the last one unmixed, so when the last
+-- column changes in two rows alike, both changes cancel; and equal rows cancel in any XOR.
 CREATE OR REPLACE TEMP TABLE ended AS
 SELECT
     rollout_id,
@@ -22,15 +26,15 @@ SELECT
     count_if(completed AND selected) AS usable_calls,
     count_if(NOT completed) AS failed_calls,
     count_if(completed AND NOT selected) AS context_calls,
-    bit_xor(hash(
-        span_id, step, completed, selected, list_sum(completion_logprobs),
+    sum(hash(hash(
+        trace_id, span_id, step, completed, selected, list_sum(completion_logprobs),
         if($states_count, state_hash, NULL)
-    )) AS fingerprint
+    ))) AS fingerprint
 FROM seen
 GROUP BY rollout_id;
 
 CREATE OR REPLACE TEMP TABLE rollout_rewards AS
-SELECT rollout_id, bit_xor(hash(reward_id, name, value, "time", emitted, step)) AS fingerprint
+SELECT rollout_id, sum(hash(hash(reward_id, name, value, "time", emitted, step))) AS fingerprint
 FROM staged_rewards
 GROUP BY rollout_id;
 
@@ -53,7 +57,7 @@ HAVING min(w.value) <> max(w.value);
 
 CREATE OR REPLACE TEMP TABLE staged_rollouts AS
 WITH tools AS (
-    SELECT rollout_id, bit_xor(hash(span_id, tool_call_id, llm_span_id, error_type)) AS fingerprint
+    SELECT rollout_id, sum(hash(hash(span_id, tool_call_id, llm_span_id, error_type))) AS fingerprint
     FROM tool_calls
     WHERE $tools_count
     GROUP BY rollout_id
