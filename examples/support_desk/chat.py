@@ -7,9 +7,10 @@ sampled are the ids that a later prompt holds.
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from transformers import PreTrainedTokenizerBase
+if TYPE_CHECKING:  # only its type: importing it takes seconds
+    from transformers import PreTrainedTokenizerBase
 
 END = "<|end|>"
 PAD = "<|pad|>"
@@ -51,7 +52,7 @@ class Reply:
 
 
 def prompt_ids(
-    tokenizer: PreTrainedTokenizerBase,
+    tokenizer: "PreTrainedTokenizerBase",
     messages: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]],
 ) -> list[int]:
@@ -66,7 +67,7 @@ def prompt_ids(
 
 
 def decode(
-    tokenizer: PreTrainedTokenizerBase, ids: Sequence[int], *, show_special: bool = False
+    tokenizer: "PreTrainedTokenizerBase", ids: Sequence[int], *, show_special: bool = False
 ) -> str:
     """Turn tokens into text."""
     return str(tokenizer.decode(list(ids), skip_special_tokens=not show_special))

@@ -7,12 +7,14 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from chat import ToolCall, decode, parse_reply
 from chat_request import ChatRequest
 from sampling import Completion
-from transformers import PreTrainedTokenizerBase
+
+if TYPE_CHECKING:  # only its type: importing it takes seconds
+    from transformers import PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class Choice:
     """The text that each token adds."""
 
 
-def make_choice(index: int, completion: Completion, tokenizer: PreTrainedTokenizerBase) -> Choice:
+def make_choice(index: int, completion: Completion, tokenizer: "PreTrainedTokenizerBase") -> Choice:
     """Read a completion as a message: text, or calls of tools."""
     token_ids = completion.token_ids
     tokens = [decode(tokenizer, [token], show_special=True) for token in token_ids]

@@ -11,7 +11,6 @@ from typing import Any
 
 import agent
 import grade
-import model as desk_model
 import pytest
 from chat import CHAT_TEMPLATE
 from lines import read_lines, write_lines
@@ -20,7 +19,6 @@ from openfeature.evaluation_context import EvaluationContext
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from tasks import RIGHT_ACTIONS, all_tasks, choose_tasks, key_line, task_line
 from tools import ACTIONS, run_tool
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def test_the_same_seed_draws_the_same_tasks() -> None:
@@ -126,6 +124,8 @@ def as_answer(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_model_is_small_and_samples_by_default(beginner: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     model = AutoModelForCausalLM.from_pretrained(beginner)
     assert model.num_parameters() < 1_000_000
     assert model.generation_config.do_sample
@@ -133,6 +133,8 @@ def test_the_model_is_small_and_samples_by_default(beginner: Path) -> None:
 
 
 def test_the_demonstrator_errs_least_when_told_to_be_careful() -> None:
+    import model as desk_model
+
     rng = random.Random(0)  # noqa: S311 - a demonstrator's whims, not cryptography
     tasks, share = choose_tasks(400, seed=0), {}
     for variant in desk_model.system_prompts():
@@ -198,6 +200,8 @@ def test_arguments_that_make_no_sense_are_no_arguments(text: str) -> None:
 
 
 def test_the_flag_file_gives_each_prompt_the_propensity_it_states() -> None:
+    import model as desk_model
+
     flag = json.loads(desk_model.FLAGS.read_text())["flags"]["support-prompt"]
     client = agent.open_flags(desk_model.FLAGS)
     contexts = [EvaluationContext(targeting_key=f"ticket-{n}") for n in range(3000)]
@@ -215,6 +219,8 @@ def test_the_flag_file_gives_each_prompt_the_propensity_it_states() -> None:
 def test_the_trained_model_does_better_the_more_careful_its_prompt(
     desk: Any, tmp_path: Path
 ) -> None:
+    import model as desk_model
+
     desk.run("model.py", "--output", tmp_path / "base")
     tasks = choose_tasks(50, seed=0, split="held-out")
     keys = {task.task_id: key_line(task) for task in tasks}

@@ -6,12 +6,8 @@ from typing import Any
 
 import openai
 import pytest
-import torch
 from chat import Reply, ToolCall, decode, parse_reply, prompt_ids
-from chat_answer import make_choice
-from sampling import Completion, Request, draw, sample
 from tools import TOOLS
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
 def ask(server: Any, **options: Any) -> Any:
@@ -47,6 +43,10 @@ def test_text_before_two_tool_calls_is_kept() -> None:
 
 
 def test_a_served_malformed_tool_call_is_text_content(beginner: Path) -> None:
+    from chat_answer import make_choice
+    from sampling import Completion
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(beginner)
     text = '<tool_call>{"name": "lookup", "argu'
     ids = tuple(tokenizer.encode(text))
@@ -57,6 +57,10 @@ def test_a_served_malformed_tool_call_is_text_content(beginner: Path) -> None:
 
 
 def test_a_streamed_character_of_several_tokens_is_never_cut(beginner: Path) -> None:
+    from chat_answer import make_choice
+    from sampling import Completion
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(beginner)
     ids = tuple(tokenizer.encode("5 €!"))
     choice = make_choice(0, Completion(ids, (0.0,) * len(ids), "length"), tokenizer)
@@ -64,6 +68,9 @@ def test_a_streamed_character_of_several_tokens_is_never_cut(beginner: Path) -> 
 
 
 def test_tokens_are_drawn_by_inverting_the_cumulative_distribution() -> None:
+    import torch
+    from sampling import draw
+
     uniforms = torch.tensor([0.0, 0.49, 0.51, 0.74, 0.76, 0.999], dtype=torch.float64)
     logits = torch.tensor([0.5, 0.25, 0.25]).log().expand(6, 3)
     tokens, logprobs = draw(logits, torch.ones(6), uniforms)
@@ -72,6 +79,9 @@ def test_tokens_are_drawn_by_inverting_the_cumulative_distribution() -> None:
 
 
 def test_temperature_is_part_of_the_logprob_and_zero_is_certain() -> None:
+    import torch
+    from sampling import draw
+
     logits = torch.tensor([0.8, 0.2]).log().expand(2, 2)
     uniforms = torch.tensor([0.95, 0.95], dtype=torch.float64)
     tokens, logprobs = draw(logits, torch.tensor([0.5, 0.0]), uniforms)
@@ -81,6 +91,9 @@ def test_temperature_is_part_of_the_logprob_and_zero_is_certain() -> None:
 
 
 def test_a_seeded_request_is_answered_alike_alone_and_in_a_batch(beginner: Path) -> None:
+    from sampling import Request, sample
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     model = AutoModelForCausalLM.from_pretrained(beginner)
     tokenizer = AutoTokenizer.from_pretrained(beginner)
     texts = ["Where is order A11?", "Hello", "Please refund order B12. " * 4]
@@ -94,6 +107,8 @@ def test_a_seeded_request_is_answered_alike_alone_and_in_a_batch(beginner: Path)
 
 
 def test_a_later_prompt_begins_with_the_ids_of_the_earlier_prompt_and_reply(beginner: Path) -> None:
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(beginner)
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Where is order A11?"}]
     function = {"name": "lookup", "arguments": '{"order": "A11"}'}
@@ -112,6 +127,8 @@ def test_an_openai_client_finds_the_model(server: Any) -> None:
 
 
 def test_token_ids_decode_to_the_text(server: Any, beginner: Path) -> None:
+    from transformers import AutoTokenizer
+
     answer = ask(server, logprobs=True, extra_body={"return_token_ids": True}, tools=[])
     tokenizer = AutoTokenizer.from_pretrained(beginner)
     choice = answer.choices[0]
@@ -137,6 +154,9 @@ def text_of(message: Any) -> str:
 def test_logprobs_are_those_of_a_forward_pass_at_the_temperature(
     server: Any, beginner: Path, temperature: float
 ) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM
+
     answer = ask(
         server, temperature=temperature, logprobs=True, extra_body={"return_token_ids": True}
     )

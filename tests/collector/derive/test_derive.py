@@ -281,7 +281,7 @@ def episode() -> tuple[list[Span], Derived]:
 EPISODE, ROWS = episode()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.permutations(EPISODE), st.integers(0, len(EPISODE) - 1))
 def test_rows_depend_on_neither_the_order_nor_the_count_of_deliveries(
     order: list[Span], repeated: int

@@ -548,7 +548,7 @@ MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(EVIDENCE),
     st.dictionaries(st.sampled_from(KEYS), ODD | MESSAGES | st.sampled_from(CUT), max_size=9),

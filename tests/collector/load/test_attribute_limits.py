@@ -33,7 +33,7 @@ def stored(records: list[dict[str, str]], limits: Limits) -> pa.Table:
     return decode("traces", [request.SerializeToString()], [1], limits).rows
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     records=RECORDS,
     length=st.none() | st.integers(1, 5),

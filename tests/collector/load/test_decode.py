@@ -83,7 +83,7 @@ def nanoseconds(time: Any) -> int:
     return time.value if time is not None else 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(spans(), max_size=5), texts)
 def test_every_span_comes_out_as_it_went_in(sent: list[Span], service: str) -> None:
     request = ExportTraceServiceRequest()
@@ -105,7 +105,7 @@ def test_every_span_comes_out_as_it_went_in(sent: list[Span], service: str) -> N
             assert same(dict(event["attributes"])["k"], sent_event.attributes[0].value)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(values(), min_size=1, max_size=5))
 def test_every_log_body_comes_out_as_it_went_in(sent: list[AnyValue]) -> None:
     request = ExportLogsServiceRequest()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -148,7 +148,7 @@ def known(sent: int) -> int:
     return sent if sent < 2**63 else 0
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120)
 @given(st.lists(spans, max_size=4))
 def test_what_goes_in_comes_out_of_sql(
     store: Store, tmp_path_factory: Any, sent: list[Span]

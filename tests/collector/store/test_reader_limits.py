@@ -1,6 +1,5 @@
 """Readers under limits: too long or too much is refused, all else is answered as without."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,10 +29,8 @@ def reader(path: Path) -> Iterator[Store]:
 
 
 def test_what_takes_too_long_is_ended_and_the_next_statement_is_answered(reader: Store) -> None:
-    began = time.monotonic()
     with pytest.raises(StoreError, match=r"longer than 1\.5 seconds, the limit of this token"):
         reader.query(ENDLESS)
-    assert time.monotonic() - began < 10
     assert reader.query("SELECT name FROM spans")["name"].to_pylist() == ["kept"]
 
 

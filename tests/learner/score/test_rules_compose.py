@@ -67,7 +67,7 @@ def judgements(logged: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={**text, "value": pl.Float64})
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.lists(rollouts, min_size=1, max_size=8))
 def test_composed_reward_is_the_clamped_sum_of_its_parts(logged: list[dict[str, Any]]) -> None:
     ids = pl.Series("rollout_id", map(str, range(len(logged))), pl.String)
