@@ -1,5 +1,7 @@
 """The spool: what it answered for is there, whatever happens to its tail."""
 
+import itertools
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from otel_lightning.collector import spool as spool_module
-from otel_lightning.collector.spool import Position, Spool, SpoolError
+from otel_lightning.collector.spool import SET_ASIDE, Spool, SpoolError
+from otel_lightning.collector.spool_format import HEADER, Position
 
 START = Position(1, 0)
 EVERYTHING = 1 << 30
@@ -30,7 +33,7 @@ def append(spool: Spool, *bodies: bytes) -> None:
 
 
 def bodies(spool: Spool, start: Position = START) -> list[bytes]:
-    return [record.body for record in spool.read(start, EVERYTHING)]
+    return [record.body for record in spool.read(start, EVERYTHING) if not record.damaged]
 
 
 def test_what_was_appended_is_read_after_reopening(tmp_path: Path) -> None:
@@ -79,13 +82,96 @@ def test_a_torn_tail_costs_only_what_it_tore(
         assert bodies(spool) == [*kept, b"after"]
 
 
-def test_a_changed_byte_ends_the_readable_part(tmp_path: Path) -> None:
+def set_aside(folder: Path) -> bytes:
+    """Return all that was kept of damaged parts."""
+    return b"".join(file.read_bytes() for file in sorted((folder / SET_ASIDE).glob("*.damaged")))
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_one_changed_byte_costs_one_record_at_most(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("spool")
+    whole = [bytes([65 + n]) * (n % 4 * 30) + b"\0" * n for n in range(12)]
+    with opened(folder) as spool:
+        append(spool, *whole)
+    file = next(folder.glob("*.spool"))
+    content = bytearray(file.read_bytes())
+    at = data.draw(st.integers(0, len(content) - 1))
+    content[at] ^= data.draw(st.integers(1, 255))
+    file.write_bytes(content)
+    with opened(folder) as spool:
+        append(spool, b"after")
+        read = spool.read(START, EVERYTHING)
+        kept = [record.body for record in read if not record.damaged]
+        assert kept[-1] == b"after"
+        hit = hit_by(at, whole)
+        assert kept[:-1] == whole[:hit] + whole[hit + 1 :]
+        is_torn = hit == len(whole) - 1 and not (folder / SET_ASIDE).exists()
+        assert is_torn or content[at : at + 1] in set_aside(folder)
+
+
+def hit_by(offset: int, whole: list[bytes]) -> int:
+    """Return the number of the record that an offset of the segment belongs to."""
+    ends = itertools.accumulate(HEADER.size + len(body) for body in whole)
+    return next(n for n, end in enumerate(ends) if offset < end)
+
+
+def test_only_a_length_that_reaches_past_the_end_is_taken_for_a_torn_tail(tmp_path: Path) -> None:
     with opened(tmp_path) as spool:
         append(spool, b"first", b"second")
     file = next(tmp_path.glob("*.spool"))
     file.write_bytes(file.read_bytes().replace(b"second", b"sec0nd"))
     with opened(tmp_path) as spool:
         assert bodies(spool) == [b"first"]
+        assert b"sec0nd" in set_aside(tmp_path)
+        append(spool, b"third")
+        assert bodies(spool)[-1] == b"third"
+
+
+def test_a_byte_changed_while_running_is_reported_and_read_past(tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        append(spool, b"first", b"second", b"third")
+        file = next(tmp_path.glob("*.spool"))
+        content = bytearray(file.read_bytes())
+        content[7] ^= 0x40  # the highest byte of a length
+        content[-len(b"third")] ^= 1
+        file.write_bytes(content)
+        read = spool.read(START, EVERYTHING)
+        assert [record.body for record in read] == [b"", b"second", b""]
+        assert [bool(record.damaged) for record in read] == [True, False, True]
+        append(spool, b"fourth")
+        assert [record.body for record in spool.read(read[-1].end, EVERYTHING)] == [b"fourth"]
+        spool.forget(spool.read(START, EVERYTHING)[-1].end)
+        assert spool.backlog() == 0
+
+
+def test_damage_in_a_large_segment_is_read_past_without_the_header(tmp_path: Path) -> None:
+    chance = random.Random(1)  # noqa: S311  noise, not secrets
+    large = [chance.randbytes(4_000_000) + b"\0" * 4_000_000 for _ in range(3)]
+    with opened(tmp_path) as spool:
+        append(spool, *large)
+    file = next(tmp_path.glob("*.spool"))
+    content = bytearray(file.read_bytes())
+    content[0:8] = b"\xff" * 8
+    file.write_bytes(content)
+    with opened(tmp_path) as spool:
+        assert bodies(spool) == [large[1], large[2]]
+        assert len(set_aside(tmp_path)) == HEADER.size + len(large[0])
+
+
+def test_a_disk_is_asked_to_keep_the_data_as_its_system_wants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """macOS has no fdatasync and needs F_FULLFSYNC."""
+    asked: list[int] = []
+    monkeypatch.setattr("fcntl.F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr("fcntl.fcntl", lambda _file, command: asked.append(command))
+    monkeypatch.delattr("os.fdatasync")
+    with opened(tmp_path) as spool:
+        append(spool, b"kept")
+    assert asked == [51]
 
 
 def test_loaded_segments_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,58 +1,50 @@
 """The durable log between receiving and storing: what is in it survives a crash.
 
 Requests wait in a queue; one thread writes all that wait with one write, makes them durable with
-one `fdatasync`, and then answers them all. The loader reads behind. Segments that it has stored are
-deleted. While more waits than the loader stores in half a second, the thread pauses after each
+one sync, and then answers them all. The loader reads behind. Segments that it has stored are
+deleted. While more waits than the loader stores in `BEHIND_SECONDS`, the thread pauses after each
 write, so that requests come no faster than they are stored.
 
-A record is a little-endian header (length of the body, crc32 of what follows, when it came in Unix
-nanoseconds, the signal's number, how many rows it makes) and the request's protobuf body,
-decompressed.
+The format of a segment is in `spool_format.py`.
 """
 
+import fcntl
+import logging
 import os
 import queue
-import struct
 import threading
 import time
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from otel_lightning.collector.otlp.fields import Signal
+from otel_lightning.collector.spool_format import (
+    Damage,
+    Position,
+    Record,
+    contents,
+    encode,
+    read_segment,
+    segment_path,
+    segments_of,
+)
 
-CHECK, CHECKED = struct.Struct("<QI"), struct.Struct("<QBI")
-HEADER = struct.Struct(CHECK.format + CHECKED.format.removeprefix("<"))
-SIGNALS: tuple[Signal, ...] = ("traces", "logs")
+logger = logging.getLogger(__name__)
+
 SEGMENT_BYTES = 256 * 1024 * 1024
 BACKLOG_BYTES = 4 * 1024 * 1024 * 1024
 BATCH = 256
 BEHIND_SECONDS = 0.75  # of storing may wait, as much as fills row groups; then senders wait too
 LONGEST_PAUSE_SECONDS = 1.0
+SET_ASIDE = "dead"
+"""Name of the folder, inside the spool, for bytes that cannot be stored."""
 
 
 class SpoolError(Exception):
     """The spool takes nothing at present; the sender should try again."""
-
-
-class Position(NamedTuple):
-    """A place in the spool: a segment's number and a byte offset in it."""
-
-    segment: int
-    offset: int
-
-
-class Record(NamedTuple):
-    """One request, and where in the spool the next one begins."""
-
-    signal: Signal
-    received_ns: int
-    rows: int
-    body: bytes
-    end: Position
 
 
 class _Waiting(NamedTuple):
@@ -74,6 +66,8 @@ class Spool:
         """How many bytes the loader stores a second, as far as known."""
         self._closing = threading.Event()
         self._failed: str | None = None
+        self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
+        self._full: dict[int, int] = {}  # size in bytes of each segment that is full
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._start()
         self._writer = threading.Thread(target=self._write, name="spool")
@@ -99,33 +93,68 @@ class Spool:
         return done
 
     def read(self, start: Position, limit: int) -> list[Record]:
-        """Read the durable records from a position on, up to about `limit` bytes."""
+        """Read the durable records from a position on, up to about `limit` bytes.
+
+        Damaged bytes are copied to a file; a record without a body names it in their place.
+        """
         records: list[Record] = []
         size = 0
-        for segment in (n for n in _segments(self.folder) if n >= start.segment):
-            durable = self._durable.offset if segment == self._durable.segment else None
-            offset = start.offset if segment == start.segment else 0
-            for record in scan(self.folder, Position(segment, offset), durable):
-                records.append(record)
-                size += len(record.body)
-                if size >= limit:
-                    return records
-            if segment == self._durable.segment:
+        for one in self._read(start):
+            record = self._set_aside(one) if isinstance(one, Damage) else one
+            records.append(record)
+            size += len(record.body)
+            if size >= limit:
                 break
         return records
 
+    def oldest_ns(self, start: Position) -> int | None:
+        """When the first whole record behind a position was received; None if there is none."""
+        with suppress(FileNotFoundError):  # the loader has just stored and deleted it
+            for one in self._read(start):
+                if isinstance(one, Record):
+                    return one.received_ns
+        return None
+
+    def _read(self, start: Position) -> Iterator[Record | Damage]:
+        durable = self._durable  # the writer goes on meanwhile
+        for segment in segments_of(self.folder):
+            if start.segment <= segment <= durable.segment:
+                offset = start.offset if segment == start.segment else 0
+                end = durable.offset if segment == durable.segment else None
+                yield from read_segment(self.folder, Position(segment, offset), end)
+
+    def _set_aside(self, damage: Damage) -> Record:
+        folder = self.folder / SET_ASIDE
+        folder.mkdir(mode=0o700, exist_ok=True)
+        segment, offset = damage.start
+        file = folder / f"{segment:010d}.{offset}.damaged"
+        with segment_path(self.folder, segment).open("rb") as damaged:
+            damaged.seek(offset)
+            content = damaged.read(damage.size)
+        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as copy:
+            copy.write(content)
+        logger.error("The spool is damaged: %s; they are kept in '%s'.", damage.reason, file)
+        return Record("traces", time.time_ns(), 0, b"", damage.end, file)
+
     def forget(self, loaded: Position) -> None:
         """Delete the segments that are stored up to `loaded`."""
-        self._loaded = loaded
-        for segment in _segments(self.folder):
-            if segment < loaded.segment:
-                _path(self.folder, segment).unlink()
+        with self._accounting:
+            self._loaded = loaded
+            stored = [segment for segment in self._full if segment < loaded.segment]
+            for segment in stored:
+                del self._full[segment]
+        for segment in stored:
+            segment_path(self.folder, segment).unlink(missing_ok=True)
 
     def backlog(self) -> int:
         """How many durable bytes the loader has not stored yet."""
-        with suppress(FileNotFoundError):
-            return backlog(self.folder, self._loaded)
-        return 0
+        with self._accounting:
+            sizes = {**self._full, self._durable.segment: self._durable.offset}
+            return _behind(sizes, self._loaded)
+
+    def is_alive(self) -> bool:
+        """Whether requests are still written; if not, a thread has died."""
+        return self._writer.is_alive() or self._closing.is_set()
 
     def close(self) -> None:
         """Make what waits durable, then stop writing."""
@@ -135,15 +164,21 @@ class Spool:
         os.close(self._file)
 
     def _start(self) -> None:
-        segments = _segments(self.folder)
+        segments = segments_of(self.folder)
         first = segments[0] if segments else 1
         last = segments[-1] if segments else 1
-        end = _end_of_records(self.folder, last)
-        self._file = os.open(_path(self.folder, last), os.O_RDWR | os.O_CREAT, 0o600)
-        os.ftruncate(self._file, end)  # a torn tail was never acknowledged
+        found = contents(self.folder, last)
+        end = found.end
+        if found.has_damaged_end:  # it stays where it is until the loader sets it aside
+            last, end = last + 1, 0
+        self._file = os.open(segment_path(self.folder, last), os.O_RDWR | os.O_CREAT, 0o600)
+        if torn := os.fstat(self._file).st_size - end:
+            logger.info("A crash left %d bytes that were never acknowledged; they are cut.", torn)
+        os.ftruncate(self._file, end)
         os.lseek(self._file, end, os.SEEK_SET)
         _sync_folder(self.folder)
         self._durable = Position(last, end)
+        self._full = {n: _size(self.folder, n) for n in segments_of(self.folder) if n != last}
         self._loaded = Position(first, 0)
 
     def _write(self) -> None:
@@ -172,7 +207,7 @@ class Spool:
         try:
             if self._failed:
                 raise SpoolError(self._failed)  # noqa: TRY301  the one place that answers a failure
-            parts = [part for item in batch for part in _encode(item)]
+            parts = [part for i in batch for part in encode(i.signal, i.body, i.rows)]
             self._append(parts)
         except (OSError, SpoolError) as error:
             self._recover(error)
@@ -199,7 +234,7 @@ class Spool:
             self._rotate()
         size = _write_all(self._file, parts)
         try:
-            os.fdatasync(self._file)
+            make_durable(self._file)
         except OSError as error:
             # The kernel may have dropped the pages: what is on disk is unknown from here on.
             self._failed = (
@@ -210,10 +245,14 @@ class Spool:
 
     def _rotate(self) -> None:
         segment = self._durable.segment + 1
-        file = os.open(_path(self.folder, segment), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        file = os.open(
+            segment_path(self.folder, segment), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600
+        )
         _sync_folder(self.folder)
         os.close(self._file)
-        self._file, self._durable = file, Position(segment, 0)
+        with self._accounting:
+            self._full[self._durable.segment] = self._durable.offset
+            self._file, self._durable = file, Position(segment, 0)
 
     def _recover(self, error: Exception) -> None:
         """Cut off a write that failed half-way (a full disk), so that the next one is readable."""
@@ -225,23 +264,15 @@ class Spool:
                 self._failed = f"the spool cannot be written ({second}); restart lightning-ingest"
 
 
-def scan(folder: Path, start: Position, end: int | None = None) -> Iterator[Record]:
-    """Read the whole, undamaged records of one segment from a position on."""
-    path = _path(folder, start.segment)
-    with path.open("rb") as file:
-        file.seek(start.offset)
-        offset = start.offset
-        size = path.stat().st_size if end is None else end
-        while offset + HEADER.size <= size:
-            length, checksum, *told = HEADER.unpack(file.read(HEADER.size))
-            if offset + HEADER.size + length > size:
-                return
-            body = file.read(length)
-            if _checksum(CHECKED.pack(*told), body) != checksum:
-                return
-            offset += HEADER.size + length
-            received_ns, signal, rows = told
-            yield Record(SIGNALS[signal], received_ns, rows, body, Position(start.segment, offset))
+def make_durable(file: int) -> None:
+    """Have the disk keep what was written to a file.
+
+    macOS has no `fdatasync`, and its `fsync` leaves the data in the disk's cache.
+    """
+    if full_sync := getattr(fcntl, "F_FULLFSYNC", None):
+        fcntl.fcntl(file, full_sync)
+    else:
+        os.fdatasync(file)
 
 
 def spool_folder(store_path: Path) -> Path:
@@ -251,8 +282,8 @@ def spool_folder(store_path: Path) -> Path:
 
 def backlog(folder: Path, loaded: Position) -> int:
     """How many bytes of a spool lie behind a position."""
-    sizes = {n: _path(folder, n).stat().st_size for n in _segments(folder) if n >= loaded.segment}
-    return sum(sizes.values()) - (loaded.offset if loaded.segment in sizes else 0)
+    waiting = [n for n in segments_of(folder) if n >= loaded.segment]
+    return _behind({n: _size(folder, n) for n in waiting}, loaded)
 
 
 def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
@@ -263,36 +294,23 @@ def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
         loaded: What lies before it was stored.
         writing: Whether a process appends: then the last segment may end in half a record.
     """
-    segments = [n for n in _segments(folder) if n >= loaded.segment]
+    segments = [n for n in segments_of(folder) if n >= loaded.segment]
     return sum(
-        _path(folder, n).stat().st_size - _end_of_records(folder, n)
-        for n in (segments[:-1] if writing else segments)
+        damage.size
+        for segment in (segments[:-1] if writing else segments)
+        for damage in contents(folder, segment).damages
+        if damage.end > loaded
     )
 
 
-def _encode(item: _Waiting) -> tuple[bytes, bytes]:
-    told = CHECKED.pack(time.time_ns(), SIGNALS.index(item.signal), item.rows)
-    return CHECK.pack(len(item.body), _checksum(told, item.body)) + told, item.body
+def _behind(sizes: Mapping[int, int], loaded: Position) -> int:
+    """Count the bytes behind a position in segments of these sizes."""
+    waiting = sum(size for segment, size in sizes.items() if segment >= loaded.segment)
+    return waiting - (loaded.offset if loaded.segment in sizes else 0)
 
 
-def _checksum(told: bytes, body: bytes) -> int:
-    return zlib.crc32(body, zlib.crc32(told))
-
-
-def _end_of_records(folder: Path, segment: int) -> int:
-    end = 0
-    if _path(folder, segment).exists():
-        for record in scan(folder, Position(segment, 0)):
-            end = record.end.offset
-    return end
-
-
-def _segments(folder: Path) -> list[int]:
-    return sorted(int(path.stem) for path in folder.glob("*.spool"))
-
-
-def _path(folder: Path, segment: int) -> Path:
-    return folder / f"{segment:010d}.spool"
+def _size(folder: Path, segment: int) -> int:
+    return segment_path(folder, segment).stat().st_size
 
 
 def _write_all(file: int, parts: list[bytes]) -> int:

@@ -147,6 +147,30 @@ def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_store
     spool.close()
 
 
+def test_damage_on_the_spool_is_rejected_by_name_and_its_neighbours_are_stored(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "t.duckdb"
+    spool = Spool(spool_folder(path))
+    for number in range(1, 89):
+        spool.append("traces", request((number, number))).result(timeout=10)
+    file = next(spool_folder(path).glob("*.spool"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    with open_store(path) as store:
+        loader = Loader(store.cursor(), spool, Keeping(derive=False))
+        loader.start()
+        loader.stop()
+        assert count(store) == 87
+        rejected = store.query("SELECT signal, reason, file FROM rejected").to_pylist()
+        assert [row["signal"] for row in rejected] == ["spool"]
+        assert "damaged" in rejected[0]["reason"]
+        assert Path(rejected[0]["file"]).stat().st_size == len(content) / 88
+        assert spool.backlog() == 0
+    spool.close()
+
+
 def test_the_filter_knows_what_was_added_and_hardly_anything_else() -> None:
     chance = np.random.default_rng(7)
     added, others = chance.integers(0, 2**64, (2, 500_000), dtype=np.uint64)

@@ -15,11 +15,13 @@ import pyarrow as pa
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.otlp.fields import Signal
-from otel_lightning.collector.spool import Position, backlog, scan, spool_folder
+from otel_lightning.collector.spool import backlog, spool_folder
+from otel_lightning.collector.spool_format import Position, scan
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.seen_ids import Known
 
 DECODE_BYTES = 4 * 1024 * 1024  # decoded together: small enough to reuse the same memory
+DAMAGED = "a part of the spool was damaged on disk; what is left of it is in this file"
 TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
 
 
@@ -29,6 +31,8 @@ class Request(NamedTuple):
     signal: Signal
     received_ns: int
     body: bytes
+    damaged: Path | None = None
+    """Set if this stands for damaged bytes of the spool: the file that keeps them."""
 
 
 class _Loading(NamedTuple):
@@ -61,11 +65,17 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
         How many spans and log records were new.
     """
     by_signal: dict[Signal, list[Request]] = {"traces": [], "logs": []}
+    damaged: list[Path] = []
     for request in requests:
-        by_signal[request.signal].append(request)
+        if request.damaged:
+            damaged.append(request.damaged)
+        else:
+            by_signal[request.signal].append(request)
     with store.transaction():
         loading = _Loading(store, known or Known(store), limits, dead_letters)
         new = sum(_store(loading, signal, some) for signal, some in by_signal.items())
+        for file in damaged:
+            _reject(store, "spool", DAMAGED, file=str(file))
         if end:
             store.execute(
                 "DELETE FROM spool_position;"

@@ -19,7 +19,8 @@ from otel_lightning.collector.load.batches import Request, load, spool_position
 from otel_lightning.collector.load.retention import Keeping, forget
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import refresh_with_room
-from otel_lightning.collector.spool import Record, Spool
+from otel_lightning.collector.spool import SET_ASIDE, Spool
+from otel_lightning.collector.spool_format import Record
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store
 from otel_lightning.collector.store.seen_ids import Known
 
@@ -170,7 +171,7 @@ class Loader(threading.Thread):
         end, size = ahead[count - 1].end, _size(ahead[:count])
         requests = map(_request, ahead[:count])
         del ahead[:count]  # what was decoded is let go while the rest is
-        dead_letters = self._spool.folder / "dead"
+        dead_letters = self._spool.folder / SET_ASIDE
         load(
             self._store,
             requests,
@@ -218,4 +219,4 @@ def _size(records: Sequence[Record]) -> int:
 
 
 def _request(record: Record) -> Request:
-    return Request(record.signal, record.received_ns, record.body)
+    return Request(record.signal, record.received_ns, record.body, record.damaged)

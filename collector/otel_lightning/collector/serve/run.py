@@ -132,10 +132,8 @@ def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) 
 
 
 def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
-    lag = 0.0
-    with suppress(FileNotFoundError):  # the loader just stored and deleted it
-        for oldest in spool.read(loader.position, 1)[:1]:
-            lag = max(time.time_ns() - oldest.received_ns, 0) / 1e9
+    oldest = spool.oldest_ns(loader.position)
+    lag = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
     return {"spool_backlog_bytes": spool.backlog(), "loader_lag_seconds": lag}
 
 
