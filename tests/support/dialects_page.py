@@ -57,7 +57,7 @@ def page(data: Path = DATA) -> str:
     """Return the page for a folder of captures."""
     names = ["recorded with", "read as", *COLUMNS]
     lines = ["| " + " | ".join(names) + " |", "|---" * len(names) + "|"]
-    lines += [row(folder) for folder in sorted(data.iterdir()) if folder.is_dir()]
+    lines += [row(folder) for folder in sorted(data.iterdir()) if any(folder.glob("*.truth.json"))]
     return HEAD + "\n".join(lines) + "\n" + TAIL
 
 

@@ -6,11 +6,12 @@ the spans of a closed set say is put together.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import (
+    conversations,
     dialects,
     duplicates,
     reading,
@@ -175,7 +176,8 @@ def keys(found: Reading) -> Iterable[Tie]:
     for call in found.calls:
         past = found.pasts[place_of(call)]
         tied += [(call.trace_id, f"history:{end}") for end in (*past.begins, *past.ends)]
-        named = (call.response_id, call.request_params.get("previous_response_id"))
+        previous = call.request_params.get("previous_response_id")
+        named = (call.response_id, previous, call.conversation_id)
         tied += [(call.trace_id, f"response:{name}") for name in named if name]
         if not call.parent_span_id:
             tied += [(call.trace_id, key) for key in duplicates.keys(call, past.saw)]
@@ -212,12 +214,13 @@ def _add_requests(found: Reading) -> None:
 
 def put_together(found: Reading) -> Derived:
     """Return the rows of a closed set of traces that were read."""
-    nodes = found.nodes
+    nodes = conversations.read_previous(found.calls, found.nodes)
     merged = _merged_calls(found, nodes)
     pasts = found.pasts
     asking = [call for call in merged.calls if pasts[place_of(call)].tools]
     shown = tools.apart(found.tools, asking, nodes, pasts)
-    assigned = rollouts.assign(nodes, merged.calls, pasts, tools.askers(shown, asking))
+    askers = tools.askers(shown, asking)
+    assigned = rollouts.assign(nodes, merged.calls, pasts, askers, _agents_and_tools(found))
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(merged.calls, assigned)
@@ -241,16 +244,27 @@ def _in_time(row: AgentRun) -> tuple[int, str, str]:
 def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
     _add_requests(found)
     ordered = sorted(found.calls, key=rollouts.order)
-    merged = duplicates.merge_calls(ordered, nodes)
+    merged = duplicates.merge_calls(ordered, nodes, _agents_and_tools(found))
     ordered = sorted(merged.calls, key=rollouts.order)
     for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
         found.pasts[place_of(call)] = history(call)
+    conversations.mark_held(ordered)
     stitch.settle_stops(ordered, found.tools, nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
         if call.finish_reason == "stop" and reading.asks_for_tools(call):
             call.finish_reason = "tool_calls"
     return merged
+
+
+def _agents_and_tools(found: Reading) -> set[Place]:
+    """Return the spans inside which something runs on behalf of a caller.
+
+    A workflow's span may hold several tasks, unless it has a conversation of its own.
+    """
+    agents = (run for run in found.agents if run.kind != "workflow" or run.conversation_id)
+    tool_spans = {(tool.trace_id or "", tool.span_id or "") for tool in found.tools}
+    return tool_spans | {(run.trace_id, run.span_id) for run in agents}
 
 
 def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
@@ -275,10 +289,10 @@ def _inherit(derived: Derived, nodes: Nodes) -> None:
     """Give each call what it does not say itself and the nearest span around it does."""
     agents = [run for run in derived.agent_runs if run.kind == "agent"]
     named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
-    offered = {(run.trace_id, run.span_id): run.tool_definitions for run in agents}
+    offered = {(run.trace_id, run.span_id): run.tool_definitions or [] for run in agents}
     above_calls = {(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls}
     names_around = inherited(nodes, named, above_calls)
-    offered = {place: tools for place, tools in offered.items() if tools}
+    offered = _undisclosed(derived.llm_calls, nodes, offered)
     tools_around = inherited(nodes, offered, above_calls)
     talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
     talks_around = inherited(nodes, talks, above_calls)
@@ -286,8 +300,25 @@ def _inherit(derived: Derived, nodes: Nodes) -> None:
         above = (call.trace_id, call.parent_span_id or "")
         call.agent_name = call.agent_name or names_around.get(above)
         call.conversation_id = call.conversation_id or talks_around.get(above)
-        if call.operation in CONVERSES:
-            call.tool_definitions = call.tool_definitions or tools_around.get(above)
+        if call.operation in CONVERSES and call.tool_definitions is None:
+            call.tool_definitions = tools_around.get(above)
+        call.tool_definitions = call.tool_definitions or None
+
+
+def _undisclosed(
+    calls: Iterable[LlmCall], nodes: Nodes, offered: Mapping[Place, list[Any]]
+) -> dict[Place, list[Any]]:
+    """Return the agents whose own calls say nothing of tools.
+
+    Where some of an agent's calls do, those that do not were offered none.
+    """
+    around = inherited(nodes, {place: place for place in offered})
+    told = {
+        around.get((call.trace_id, call.parent_span_id or ""))
+        for call in calls
+        if call.tool_definitions
+    }
+    return {place: tools for place, tools in offered.items() if tools and place not in told}
 
 
 def _tool_calls(

@@ -1,7 +1,7 @@
 """One model call or tool execution that several layers recorded, made one row."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
@@ -36,18 +36,24 @@ class Merged(NamedTuple):
     aggregates: list[AgentRun]
 
 
-def merge_calls(calls: Iterable[LlmCall], nodes: Nodes) -> Merged:
+def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Place] = ()) -> Merged:
     """Merge the spans that record the same model call.
 
     They are the same call if they share a response id and a trace or the time that it took, or if
     one is the only model call below the other and they give equal output. A span that took no time
     holds the answer of the call before it. A failed call has no id: a record without content beside
     one with it, and inside its time, is the same. A span above several different calls sums them
-    up, and is an agent run. Two calls that merely say the same stay two.
+    up, and is an agent run. Two calls that merely say the same stay two, and so does a call that a
+    tool or an agent inside the other made.
+
+    Args:
+        calls: What each span by itself says of a call.
+        nodes: All spans.
+        between: The spans of tools and agents.
     """
     known = {place_of(call): call for call in calls}
     above = nearest_above(nodes, known)
-    below = _below(known, above)
+    below = _below(known, _directly_above(nodes, known, above, between))
     sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
     groups: dict[Place, Place] = {place: place for place in known if place not in sums}
     _join_by_response(groups, known)
@@ -70,6 +76,19 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes) -> Merged:
     return Merged(merged, [_aggregate(known[place], nodes[place]) for place in sums])
 
 
+def _directly_above(
+    nodes: Nodes,
+    known: Mapping[Place, LlmCall],
+    above: Mapping[Place, Place],
+    between: Collection[Place],
+) -> Mapping[Place, Place]:
+    """Return the nearest call above each call, where no tool and no agent is between the two."""
+    if not above or not between:
+        return above
+    nearest = nearest_above(nodes, {**dict.fromkeys(between), **known})
+    return {place: up for place, up in above.items() if nearest[place] == up}
+
+
 def _below(
     known: Mapping[Place, LlmCall], above: Mapping[Place, Place]
 ) -> dict[Place, list[LlmCall]]:
@@ -87,7 +106,15 @@ def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
     """Tell whether two nested calls answer the same, as far as both say what they answered."""
     if outer.response_id and inner.response_id:
         return outer.response_id == inner.response_id
-    return _agree(outer, inner)
+    return _agree(outer, inner) and not _counted_otherwise(outer, inner)
+
+
+def _counted_otherwise(one: LlmCall, other: LlmCall) -> bool:
+    """Tell whether two records without content to compare counted other tokens on both sides."""
+    if _is_answered(one) and _is_answered(other):
+        return False
+    pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
+    return all(None not in pair and pair[0] != pair[1] for pair in pairs)
 
 
 def _agree(one: LlmCall, other: LlmCall) -> bool:
@@ -241,9 +268,12 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     """Make one call of its layers, innermost first: that one knows identity and time."""
     layers = [unpack(layer) for layer in layers]
     inner, outer = layers[0], layers[-1]
+    home = _home(layers)
     richest = min(layers, key=_richness)
     told = {name: getattr(richest, name) for name in TOLD_TOGETHER}
-    call = replace(inner, parent_span_id=outer.parent_span_id, **told)
+    above = outer if outer.trace_id == home.trace_id else home
+    call = replace(inner, parent_span_id=above.parent_span_id, **told)
+    call.trace_id, call.span_id = home.trace_id, home.span_id
     for name in FROM_OUTSIDE:
         setattr(call, name, _first(layers[::-1], name))
     for name in (each.name for each in fields(LlmCall)):
@@ -251,8 +281,19 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
         if unknown and (name != "error_message" or call.error_type):
             setattr(call, name, _first(layers, name))
     call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}
-    call.merged_span_ids = sorted({layer.span_id for layer in layers[1:]})
+    call.merged_span_ids = sorted({layer.span_id for layer in layers} - {home.span_id})
     return call
+
+
+def _home(layers: Sequence[LlmCall]) -> LlmCall:
+    """Return the layer whose place is the call's: the innermost one in the trace of an agent.
+
+    An SDK that was not called inside the framework's span leaves a trace of its own, without the
+    agent and its tools. So the trace is that of the outermost layer that has a parent.
+    """
+    traces = [layer.trace_id for layer in layers if layer.parent_span_id]
+    home = traces[-1] if traces else layers[0].trace_id
+    return next(layer for layer in layers if layer.trace_id == home)
 
 
 def _richness(call: LlmCall) -> tuple[int, bool]:

@@ -235,7 +235,10 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         call.finish_reason = next(said, None)
     if call.finish_reason == "stop" and asks_for_tools(call):
         call.finish_reason = "tool_calls"
-    call.error_type = call.error_type or ("_OTHER" if call.finish_reason == "error" else None)
+    if call.finish_reason == "error" and not call.error_type:
+        # Some packages write it where a provider gave no reason: an answer shows that it is none.
+        answered = any(message["parts"] for message in outputs)
+        call.finish_reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
     if call.error_type and not outputs:
         call.finish_reason = "error"
     cut = cut or call.content == "truncated"
@@ -303,6 +306,9 @@ def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     inside = (tool.get(key) for key in ("function", "toolSpec"))
     body = next((value for value in inside if isinstance(value, Mapping)), tool)
+    kind = str(tool.get("type") or "function")
+    if body is tool and "name" not in tool and kind != "function":  # the provider's own, as it is
+        return {"type": kind, "name": tool.get("server_label") or kind, **tool}
     flat = {"type": "function", "name": body.get("name"), "description": body.get("description")}
     for key in SCHEMAS:
         if body.get(key):

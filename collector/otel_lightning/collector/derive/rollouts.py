@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import conversations, reading
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, inherited, place_of
 from otel_lightning.collector.derive.text.histories import History
+from otel_lightning.collector.derive.union_find import Groups
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 
 RESOURCE_IDS = (ROLLOUT_ID, "agentlightning.rollout_id")
@@ -171,6 +172,7 @@ def assign(
     calls: Iterable[LlmCall],
     pasts: Mapping[Place, History],
     askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
+    within: Collection[Place] = (),
 ) -> Rollouts:
     """Find the rollout of every span, given the model calls that the spans record.
 
@@ -179,33 +181,34 @@ def assign(
         calls: Their model calls, duplicates merged.
         pasts: The histories of those calls.
         askers: What shows that a tool ran apart from the call that asked, with all that may have.
+        within: The spans of agents and tools: what is inside belongs to the caller's rollout.
 
     Returns:
         The assignment. A rollout found by containment is named by its first call's trace.
     """
-    talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
+    talks = conversations.of_rollouts(nodes, within)
     named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
     found = Rollouts(stated_ids(nodes, named), stated_ids(nodes, talks), {})
     ordered = sorted(calls, key=order)
     groups = _Groups()
-    copies = _traces_of({one for call in ordered for one in call.merged_span_ids}, nodes)
+    copies = _places_of({one for call in ordered for one in call.merged_span_ids}, nodes)
     for call in ordered:
         groups.add(call.trace_id)
-        for trace_id in sorted({t for one in call.merged_span_ids for t in copies[one]}):
-            groups.join(call.trace_id, trace_id)
+        for place in sorted({place for one in call.merged_span_ids for place in copies[one]}):
+            _tie(groups, found, place, place_of(call))
     for later, earlier in continuations(ordered, nodes, pasts):
-        _tie(groups, found, later, earlier)
+        _tie(groups, found, place_of(later), place_of(earlier))
     for shown, asker in _decided(askers, ordered, groups):
-        _tie(groups, found, shown, asker)
+        _tie(groups, found, (shown.trace_id or "", shown.span_id or ""), place_of(asker))
     return replace(found, by_trace=groups.names())
 
 
-def _traces_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[str]]:
-    """Return the traces that hold each of these spans."""
-    found: dict[str, list[str]] = {span_id: [] for span_id in span_ids}
-    for trace_id, span_id in nodes if found else ():
-        if span_id in found:
-            found[span_id].append(trace_id)
+def _places_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[Place]]:
+    """Return the places of each of these spans: ids of spans are unique in a trace only."""
+    found: dict[str, list[Place]] = {span_id: [] for span_id in span_ids}
+    for place in nodes if found else ():
+        if place[1] in found:
+            found[place[1]].append(place)
     return found
 
 
@@ -232,39 +235,22 @@ def _decided(
     return found
 
 
-def _tie(groups: "_Groups", found: Rollouts, later: LlmCall | ToolCall, earlier: LlmCall) -> None:
-    trace_id = later.trace_id or ""
-    ids = found.stated((trace_id, later.span_id or "")), found.stated(place_of(earlier))
+def _tie(groups: "_Groups", found: Rollouts, later: Place, earlier: Place) -> None:
+    ids = found.stated(later), found.stated(earlier)
     if ids == (None, None):
-        groups.join(earlier.trace_id, trace_id)
+        groups.join(earlier[0], later[0])
     elif ids[0] is None:
-        groups.name(trace_id, str(ids[1]))
+        groups.name(later[0], str(ids[1]))
     elif ids[1] is None:
-        groups.name(earlier.trace_id, ids[0])
+        groups.name(earlier[0], ids[0])
 
 
-class _Groups:
-    """Traces tied into rollouts: a union-find whose root is the trace seen first."""
+class _Groups(Groups):
+    """Traces tied into rollouts."""
 
     def __init__(self) -> None:
-        self._up: dict[str, str] = {}
-        self._rank: dict[str, int] = {}
+        super().__init__()
         self._named: dict[str, str] = {}
-
-    def add(self, trace_id: str) -> None:
-        self._rank.setdefault(trace_id, len(self._rank))
-        self._up.setdefault(trace_id, trace_id)
-
-    def root(self, trace_id: str) -> str:
-        self.add(trace_id)
-        while self._up[trace_id] != trace_id:
-            self._up[trace_id] = self._up[self._up[trace_id]]
-            trace_id = self._up[trace_id]
-        return trace_id
-
-    def join(self, one: str, other: str) -> None:
-        first, second = sorted((self.root(one), self.root(other)), key=self._rank.__getitem__)
-        self._up[second] = first
 
     def name(self, trace_id: str, rollout_id: str) -> None:
         """Record that a trace continues, or is continued by, a rollout with a stated id."""
@@ -275,4 +261,4 @@ class _Groups:
         by_root: dict[str, str] = {}
         for trace_id, rollout_id in self._named.items():
             by_root.setdefault(self.root(trace_id), rollout_id)
-        return {trace: by_root.get(self.root(trace), self.root(trace)) for trace in self._up}
+        return {trace: by_root.get(self.root(trace), self.root(trace)) for trace in self}

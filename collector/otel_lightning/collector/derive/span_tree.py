@@ -4,7 +4,7 @@ Everything here walks each span once, without recursion: a trace may be ten thou
 lack its root, or hold a cycle where it is broken.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from otel_lightning.collector.derive.rows import Attributes, LlmCall
@@ -75,6 +75,23 @@ def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, 
     around = inherited(nodes, {place: place for place in members}, parents.values())
     above = ((place, around.get(parent)) for place, parent in parents.items())
     return {place: up for place, up in above if up is not None and up != place}
+
+
+def outermost(nodes: Nodes, members: Collection[Place]) -> dict[Place, Place]:
+    """Return for each span the highest member above it, or the span itself if that is it."""
+    found: dict[Place, Place | None] = {}
+    for start in nodes:
+        path: list[Place] = []
+        place = start
+        while place in nodes and place not in found:
+            found[place] = None  # where a cycle comes back to
+            path.append(place)
+            place = nodes[place].parent
+        top = found.get(place)
+        for place in reversed(path):
+            top = top or (place if place in members else None)
+            found[place] = top
+    return {place: top for place, top in found.items() if top is not None}
 
 
 def depths(above: Mapping[Place, Place], members: Mapping[Place, object]) -> dict[Place, int]:

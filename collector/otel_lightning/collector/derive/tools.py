@@ -16,7 +16,9 @@ from otel_lightning.collector.derive.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
 from otel_lightning.collector.derive.text.histories import History
+from otel_lightning.collector.derive.text.hosted_tools import CALL, RESPONSE
 from otel_lightning.collector.derive.text.json_text import dumps
+from otel_lightning.collector.derive.text.packing import outputs
 
 Part = dict[str, Any]
 RUN_WITHIN_NS = 10_000_000_000
@@ -32,6 +34,8 @@ class Request:
     shown: LlmCall
     part: Part
     response: Part | None = None
+    until: int | None = None
+    """When the call began whose input shows the response."""
     joined: bool = False
 
 
@@ -45,15 +49,39 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
     Returns:
         The executions. A request that was never answered and has no span was not executed.
     """
+    hosted = [tool for call in calls for tool in _hosted(call)]
     requests = read_requests(calls)
     if not requests:
-        return sorted(executions, key=in_time)
+        return [*sorted(executions, key=in_time), *hosted]
     waiting = _Waiting(requests)
     rows = []
     for execution in sorted(executions, key=in_time):
         request = waiting.take(execution)
         rows.append(_filled(execution, request) if request else execution)
-    return [*rows, *(_from_messages(one) for one in requests if one.response and not one.joined)]
+    inferred = (_from_messages(one) for one in requests if one.response and not one.joined)
+    return [*rows, *inferred, *hosted]
+
+
+def _hosted(call: LlmCall) -> Iterator[ToolCall]:
+    """Yield the executions of the tools that the provider ran while it answered a call."""
+    parts = [part for message in call.output_messages or () for part in message["parts"]]
+    told = {part.get("id"): part[RESPONSE] for part in parts if part["type"] == RESPONSE}
+    for part in parts:
+        if part["type"] == CALL:
+            asked, said = part.get(CALL), told.get(part.get("id"))
+            failed = isinstance(said, dict) and said.get("error") is not None
+            yield ToolCall(
+                name=part.get("name"),
+                trace_id=call.trace_id,
+                llm_span_id=call.span_id,
+                tool_call_id=part.get("id"),
+                arguments=asked.get("arguments", asked) if isinstance(asked, dict) else asked,
+                result=said.get("response", said) if isinstance(said, dict) else said,
+                error_type="_OTHER" if failed else None,
+                start_ns=call.start_ns,
+                end_ns=call.end_ns,
+                source="messages",
+            )
 
 
 def asked(call: LlmCall) -> list[str]:
@@ -147,7 +175,7 @@ class _Ledger:
                 waiting = [request for request in replayed if request is not None]
             for response in _responses_in(message):
                 waiting = self._unanswered() if waiting is None else waiting
-                if not self._answer(response, waiting) and not spoken:
+                if not self._answer(response, waiting, call) and not spoken:
                     self._note(response, call)
 
     def read_output(self, call: LlmCall) -> None:
@@ -168,21 +196,34 @@ class _Ledger:
         """
         use = self._next_use(part)
         if use not in self.known and (recent or self.previous is not None):
-            self.known[use] = Request(self.previous, call, part)
+            self.known[use] = Request(self._asker(), call, part)
         return self.known.get(use)
+
+    def _asker(self) -> LlmCall | None:
+        """Return the call before, unless all that it answered is known: then it did not ask this.
+
+        Frameworks write tool calls into a history that no model made, as for a handoff.
+        """
+        before = self.previous
+        if before is None or not (answered := outputs(before)):
+            return before
+        parts = [part for message in answered for part in _calls_in(message)]
+        lost = not parts and before.finish_reason == "tool_calls"
+        return before if lost or not all(part.get("id") for part in parts) else None
 
     def _unanswered(self) -> list[Request]:
         """Return the open requests: a provider that keeps the history gets responses alone."""
         return [request for request in self.known.values() if request.response is None]
 
     @staticmethod
-    def _answer(response: Part, waiting: list[Request]) -> bool:
+    def _answer(response: Part, waiting: list[Request], call: LlmCall) -> bool:
         """Give a response to the request that waits for it; return whether one did."""
         call_id = response.get("id")
         same = [request for request in waiting if request.part.get("id") == call_id]
         free = [request for request in waiting if request.response is None]
         for request in (same or free)[:1]:
-            request.response = request.response or response
+            if request.response is None:
+                request.response, request.until = response, call.start_ns
             waiting.remove(request)
             return True
         return False
@@ -190,7 +231,9 @@ class _Ledger:
     def _note(self, response: Part, call: LlmCall) -> None:
         """Note an execution of which only the response was sent: the provider keeps the rest."""
         part = {"type": "tool_call", "id": response.get("id")}
-        self.known[self._next_use(part)] = Request(self.previous, call, part, response)
+        self.known[self._next_use(part)] = Request(
+            self._asker(), call, part, response, call.start_ns
+        )
 
 
 def _tail(history: Sequence[Message]) -> int:
@@ -295,6 +338,7 @@ def _returned(request: Request) -> Any:
 
 
 def _from_messages(request: Request) -> ToolCall:
+    """Return an execution that only messages tell of: it ran between the calls around it."""
     part = request.part
     return ToolCall(
         name=part.get("name"),
@@ -303,5 +347,7 @@ def _from_messages(request: Request) -> ToolCall:
         tool_call_id=part.get("id"),
         arguments=part.get("arguments"),
         result=(request.response or {}).get("response"),
+        start_ns=request.asker.end_ns if request.asker else None,
+        end_ns=request.until,
         source="messages",
     )

@@ -51,7 +51,8 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     told = _value(span, "mlflow.llm.model")
     call.request_model = call.request_model or told
     tools = _value(span, "mlflow.chat.tools")
-    call.tool_definitions = call.tool_definitions or reading.flat_tools(tools or [])
+    offered = reading.flat_tools(tools or [])
+    call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     payloads.fill_usage(call, _usage(span))
     if isinstance(answer, dict):
         call.response_model = call.response_model or (told if known else None)

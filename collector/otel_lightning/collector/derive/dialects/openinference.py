@@ -92,9 +92,8 @@ def _fill_request(call: LlmCall, span: Span) -> None:
         or call.request_model
         or _model_asked_for(given)
     )
-    call.tool_definitions = (
-        call.tool_definitions or _tools(span) or reading.flat_tools(given.get("tools") or [])
-    )
+    told = _tools(span) or reading.flat_tools(given.get("tools") or [])
+    call.tool_definitions = call.tool_definitions or told or call.tool_definitions
 
 
 def _with_ids(history: list[Message], request: Any) -> list[Message]:

@@ -210,11 +210,15 @@ def _tool_definitions(attributes: Attributes) -> list[Any] | None:
 
 @lru_cache(maxsize=64)
 def _tools(text: str) -> list[Any] | None:
-    """Return the tools that a text defines: every call of an agent repeats the same text."""
+    """Return the tools that a text defines: every call of an agent repeats the same text.
+
+    Returns:
+        An empty list if the text says that there are none, None if it says nothing.
+    """
     definitions = json_text.parse(text)
     if isinstance(definitions, Mapping):
         definitions = definitions.get("function_tools")
-    return reading.flat_tools(definitions) if isinstance(definitions, list) else None
+    return (reading.flat_tools(definitions) or []) if isinstance(definitions, list) else None
 
 
 def _hides_requests(call: LlmCall) -> bool:

@@ -11,6 +11,7 @@ from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text.hosted_tools import is_hosted
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.repeated import Repeated
 
@@ -104,7 +105,7 @@ def _hashed(message: Message) -> _Turn:
             thoughts += _hash(part)
         else:
             said += _hash(part)
-            tools = tools or kind in TOOL_PARTS
+            tools = tools or kind in TOOL_PARTS or is_hosted(kind)
     if not tools:
         return _Turn(said, thoughts, tools)
     named = [(part["type"], part.get("id")) for part in message["parts"]]

@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import repeated
+from otel_lightning.collector.derive.text import hosted_tools, repeated
 from otel_lightning.collector.derive.text.json_text import QUOTED, is_cut, parse, parse_literal
 
 Part = dict[str, Any]
@@ -165,6 +165,8 @@ def read_message(value: Any) -> list[Message]:
     item = _ITEMS.get(str(value.get("type")))
     if item is not None:
         return [item(value)]
+    if "role" not in value and (known := hosted_tools.item_parts(value)) is not None:
+        return [{"role": known[0], "parts": list(map(_told_plainly, known[1]))}]
     return _split(_read_mapping(_unwrapped(value)))
 
 
@@ -282,7 +284,7 @@ def _has_response(body: Any) -> bool:
 def _parts(body: Any) -> list[Part]:
     """Return the parts of a message's content: text, a list of blocks, or nothing."""
     if isinstance(body, list):
-        parts = [part for block in body if (part := _read_part(block)) is not None]
+        parts = [part for block in body for part in _block_parts(block)]
         text = parts[0].get("content") if len(parts) == 1 else None
         written = parse(text) if isinstance(text, str) and text.startswith(BLOCKS) else None
         return _parts(written) if written else parts
@@ -290,12 +292,24 @@ def _parts(body: Any) -> list[Part]:
     return [] if part is None else [part]
 
 
-def _read_part(block: Any) -> Part | None:
+def _block_parts(block: Any) -> list[Part]:
+    """Return the parts of one block of content: one, but for a tool that the provider ran."""
     if not isinstance(block, Mapping):
-        return text_part(block)
+        return _known(text_part(block))
     kind = str(block.get("type") or _untyped(block))
-    read = _PARTS.get(kind)
-    return read(block) if read else {**block, "type": kind}
+    if (read := _PARTS.get(kind)) is not None:
+        return _known(read(block))
+    if (item := hosted_tools.item_parts(block)) is not None:
+        return item[1]
+    return [hosted_tools.block_part(block) or {**block, "type": kind}]
+
+
+def _known(part: Part | None) -> list[Part]:
+    return [] if part is None else [part]
+
+
+def _told_plainly(part: Part) -> Part:
+    return response_part(part["id"], part.get("response")) if "response" in part else part
 
 
 def _untyped(block: Mapping[str, Any]) -> str:

@@ -52,7 +52,7 @@ def fill_from_request(call: LlmCall, request: Any) -> bool:
         return False
     call.input_messages = history
     call.request_model = model
-    call.tool_definitions = request_tools(request)
+    call.tool_definitions = request_tools(request) or []  # the whole request is here: none
     config = _details(request, *CONFIGS)
     call.request_params = {
         key: value
