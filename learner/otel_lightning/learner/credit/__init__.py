@@ -1,54 +1,53 @@
-"""From rewards to advantages: one pure function a file, all with one signature.
+"""Credit: from the rewards of a rollout to one advantage per call.
 
-Each takes `(steps, options)` and returns one advantage a call. A method of rollouts and a method
-of steps can be added up: `group+anchor_state` is the first plus `step_weight` times the second.
+Each method is a pure function in a file of its own, all with one signature: `(steps, options)` to
+one advantage per call. A method per rollout and a method per call can be added: the advantage of
+`group+anchor_state` is that of `group` plus `step_weight` times that of `anchor_state`.
 """
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 import numpy as np
 
-from otel_lightning.learner.credit.anchor_state import anchor_state
-from otel_lightning.learner.credit.gae import gae
-from otel_lightning.learner.credit.group import group
-from otel_lightning.learner.credit.identical import identical
-from otel_lightning.learner.credit.intermediate import intermediate
-from otel_lightning.learner.credit.return_to_go import return_to_go
+from otel_lightning.learner.credit.methods import METHODS
 from otel_lightning.learner.credit.steps import (
     Floats,
     Method,
     Options,
     Steps,
     lengths,
+    sums,
+    tasks_of_rollouts,
     ungrouped,
 )
-from otel_lightning.learner.credit.tool_outcome import tool_outcome
 from otel_lightning.learner.errors import DataError
 
-ROLLOUT_METHODS: dict[str, Method] = {"identical": identical, "group": group}
-"""One advantage for all calls of a rollout."""
+__all__ = [
+    "METHODS",
+    "Method",
+    "Options",
+    "Steps",
+    "advantages",
+    "compares",
+    "ungrouped",
+    "validate",
+]
 
-STEP_METHODS: dict[str, Method] = {
-    "return_to_go": return_to_go,
-    "intermediate": intermediate,
-    "gae": gae,
-    "anchor_state": anchor_state,
-    "tool_outcome": tool_outcome,
-}
-"""An advantage for each call."""
-
-METHODS = ROLLOUT_METHODS | STEP_METHODS
-
-__all__ = ["METHODS", "Options", "Steps", "advantages", "compares", "ungrouped", "validate"]
+ROUNDING = 1e-12
+"""Advantages below this share of the task's rewards are rounding errors. A sum over a thousand
+calls has a relative error of about 1e-13."""
 
 
 def advantages(credit: str, steps: Steps, options: Options) -> Floats:
     """Turn the rewards of calls into advantages.
 
+    An advantage that differs from 0 by rounding only is 0, so a tie never counts as better.
+
     Args:
-        credit: A method, or a method of rollouts + a method of steps.
+        credit: A method, or a method per rollout + a method per call.
         steps: The calls; all rollouts of a task must be there.
-        options: What the methods leave open.
+        options: The settings of the methods.
 
     Returns:
         The advantage of each call, shape [N]. With `length` rollout it is divided by the number
@@ -67,23 +66,43 @@ def advantages(credit: str, steps: Steps, options: Options) -> Floats:
     methods = validate(credit)
     if not len(steps.rewards):
         return np.zeros(0)
-    result = methods[0](steps, options)
+    result = _without_rounding(methods[0], steps, options)
     for method in methods[1:]:
-        result = result + options.step_weight * method(steps, options)
+        added = options.step_weight * _without_rounding(method, steps, options)
+        result = _zeroed(result + added, np.abs(result) + np.abs(added))
     return result if options.length == "none" else result / lengths(steps)[steps.rollouts]
 
 
-def validate(credit: str) -> list[Method]:
+def _without_rounding(method: Method, steps: Steps, options: Options) -> Floats:
+    """Compute a method's advantages; those that differ from 0 by rounding only are 0.
+
+    Their size is compared with the largest sum of absolute rewards that a rollout of the task
+    has. Advantages that were divided by a standard deviation have no unit: for them it is 1.
+    """
+    earned = np.abs(steps.rewards) + np.abs(steps.outcomes)
+    earned = earned + np.abs(options.tool_reward * steps.tools)
+    largest = np.zeros(steps.tasks.max() + 1)  # [K]
+    np.maximum.at(largest, tasks_of_rollouts(steps), sums(earned, steps.rollouts))
+    if method.divides and options.scale == "std":
+        largest = np.minimum(largest, 1.0)
+    return _zeroed(method(steps, options), largest[steps.tasks])
+
+
+def _zeroed(advantages: Floats, magnitudes: Floats) -> Floats:
+    return np.where(np.abs(advantages) <= ROUNDING * magnitudes, 0.0, advantages)
+
+
+def validate(credit: str) -> Sequence[Method]:
     """Find the methods that a credit names.
 
     Args:
-        credit: A method, or a method of rollouts + a method of steps.
+        credit: A method, or a method per rollout + a method per call.
 
     Returns:
         One method, or two.
 
     Raises:
-        DataError: If a method is not known, or two of them do not go together.
+        DataError: If a method is not known, or the two cannot be added.
     """
     names = credit.split("+")
     for name in names:
@@ -91,26 +110,26 @@ def validate(credit: str) -> list[Method]:
             close = get_close_matches(name, METHODS, n=1)
             hint = f" Did you mean '{close[0]}'?" if close else ""
             raise DataError(f"Unknown credit method '{name}'. Known: {', '.join(METHODS)}.{hint}")
-    pair = len(names) == 2 and names[0] in ROLLOUT_METHODS and names[1] in STEP_METHODS  # noqa: PLR2004
-    if len(names) > 1 and not pair:
+    methods = [METHODS[name] for name in names]
+    if len(methods) > 1 and [method.per_rollout for method in methods] != [True, False]:
         raise DataError(
-            f"Credit '{credit}' cannot be added up. Name one of {', '.join(ROLLOUT_METHODS)}, "
-            f"then '+', then one of {', '.join(STEP_METHODS)}: for example 'group+anchor_state'."
+            f"Credit '{credit}' cannot be added up. Name one of {_names(per_rollout=True)}, "
+            f"then '+', then one of {_names(per_rollout=False)}: for example 'group+anchor_state'."
         )
-    return [METHODS[name] for name in names]
+    return methods
 
 
 def compares(credit: str, options: Options) -> bool:
-    """Say whether a credit needs other rollouts of the same task.
+    """Say whether a credit compares the rollouts of a task with each other.
 
     Rollouts that `ungrouped` finds then have the advantage 0: they teach nothing.
 
     Args:
-        credit: A method, or a method of rollouts + a method of steps.
-        options: Where `gae` has its value from.
-
-    Returns:
-        Whether it compares rollouts.
+        credit: A method, or a method per rollout + a method per call.
+        options: The settings of the methods.
     """
-    by_value = {"gae"} if options.value == "leave_one_out" else set()
-    return not by_value.union({"group", "anchor_state"}).isdisjoint(credit.split("+"))
+    return any(method.is_comparing(options) for method in validate(credit))
+
+
+def _names(*, per_rollout: bool) -> str:
+    return ", ".join(name for name, method in METHODS.items() if method.per_rollout == per_rollout)

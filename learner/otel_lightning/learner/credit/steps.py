@@ -1,4 +1,4 @@
-"""What credit methods take: the calls of whole rollouts as arrays, and how to weigh them."""
+"""The arrays that credit methods take, their options, and what a method declares about itself."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,24 +28,24 @@ class Steps:
     """Calls in the order of rollout and step, with every rollout of their tasks; arrays [N]."""
 
     rewards: Floats
-    """Everything that was earned at the call, the outcome included."""
+    """Reward of each call, the outcome included."""
     outcomes: Floats
-    """The part of it that judges the whole rollout: 0 except at a rollout's last call."""
+    """The part of the reward that judges the whole rollout: 0 except at a rollout's last call."""
     tools: Floats
-    """Successes minus failures of the tools that the call asked for."""
+    """Successful minus failed executions of the tools that the call requested."""
     rollouts: Integers
-    """Number of its rollout, from 0 without gaps."""
+    """Number of the call's rollout, from 0 without gaps."""
     tasks: Integers
-    """Number of its task, from 0."""
+    """Number of the call's task, from 0."""
     states: Integers
-    """Number of what the call saw: equal observations have equal numbers, from 0."""
+    """Number of the call's observation, from 0: equal observations have equal numbers."""
     truncated: Booleans
-    """Whether the rollout was cut off after this call."""
+    """Whether the rollout was truncated after this call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the methods leave open; each reads what it needs.
+    """Settings of the credit methods; each method reads those that it needs.
 
     Raises:
         DataError: If a value is not among the allowed ones.
@@ -56,17 +56,17 @@ class Options:
     lam: float = 0.95
     """λ of `gae`, in [0, 1]: 0 trusts the value, 1 trusts the return."""
     value: Value = "leave_one_out"
-    """Where `gae` has its value from: the task's other rollouts, or a fit per task."""
+    """How `gae` estimates the value of a step: from the task's other rollouts, or by a fit."""
     baseline: Baseline = "leave_one_out"
-    """What groups are compared with: the mean of the others, or of all."""
+    """What a rollout is compared with: the mean of the others in its group, or of all."""
     scale: Scale = "none"
-    """What groups are divided by: nothing, or their standard deviation."""
+    """Divisor of a group's advantages: none, or the group's standard deviation."""
     step_weight: float = 1.0
-    """ω: how much the second method of a composition counts."""
+    """ω: weight of the second of two added methods."""
     tool_reward: float = 0.1
-    """What `tool_outcome` gives for a tool's success and takes for its failure."""
+    """Reward of `tool_outcome` for a successful tool execution; a failure costs as much."""
     length: Length = "none"
-    """Whether a call counts as one, or the calls of a rollout together."""
+    """Whether each call weighs 1, or the calls of a rollout weigh 1 together."""
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -81,7 +81,30 @@ class Options:
                 raise DataError(f"{name} is {getattr(self, name)}; it must be a finite number.")
 
 
-Method = Callable[[Steps, Options], Floats]
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A credit method: its function, and what has to be there for it."""
+
+    function: Callable[[Steps, Options], Floats]
+    """From calls and settings to one advantage per call, shape [N]."""
+    per_rollout: bool = False
+    """Whether all calls of a rollout get one advantage; else each call gets its own."""
+    compares: bool | Callable[[Options], bool] = False
+    """Whether it compares the rollouts of a task, so a rollout alone in its task gets 0."""
+    divides: bool = False
+    """Whether it divides by a standard deviation under `scale` std: then it has no unit."""
+    needs_tools: bool = False
+    """Whether it reads `Steps.tools`; they are 0 where no method of the credit needs them."""
+    needs_states: bool = False
+    """Whether it reads `Steps.states`; all are equal where no method of the credit needs them."""
+
+    def __call__(self, steps: Steps, options: Options) -> Floats:
+        """Compute the advantage of each call, shape [N]."""
+        return self.function(steps, options)
+
+    def is_comparing(self, options: Options) -> bool:
+        """Say whether it compares rollouts under these settings."""
+        return self.compares(options) if callable(self.compares) else self.compares
 
 
 def first_of(numbers: Integers) -> Integers:

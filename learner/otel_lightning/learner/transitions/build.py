@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.learner.credit import Steps, advantages
-from otel_lightning.learner.credit.return_to_go import return_to_go
+from otel_lightning.learner.credit.methods.return_to_go import return_to_go
 from otel_lightning.learner.transitions.rewards import (
     in_order,
     outcomes,

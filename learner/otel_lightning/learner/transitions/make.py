@@ -91,12 +91,12 @@ def stage_rollouts(store: Store, settings: Settings) -> None:
 
 def choice_of(settings: Settings) -> stage.Choice:
     """Say which rollouts and calls the settings ask for."""
-    methods = settings.credit.split("+")
+    methods = credit.validate(settings.credit)
     return stage.Choice(
         agents=settings.agents,
         idle_before_ns=time.time_ns() - int(settings.idle * NS_A_MINUTE),
-        tools_count="tool_outcome" in methods,
-        states_count="anchor_state" in methods,
+        tools_count=any(method.needs_tools for method in methods),
+        states_count=any(method.needs_states for method in methods),
     )
 
 

@@ -1,6 +1,6 @@
 """The outcome for every call."""
 
-from otel_lightning.learner.credit.steps import Floats, Options, Steps, sums
+from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps, sums
 
 
 def identical(steps: Steps, options: Options) -> Floats:  # noqa: ARG001 - one signature for all
@@ -20,3 +20,6 @@ def identical(steps: Steps, options: Options) -> Floats:  # noqa: ARG001 - one s
         which each call of an episode gets the episode's return.
     """
     return sums(steps.rewards, steps.rollouts)[steps.rollouts]
+
+
+METHOD = Method(identical, per_rollout=True)

@@ -1,7 +1,7 @@
 """Each reward where it was earned, and the outcome discounted back."""
 
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Options, Steps
+from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
 
 
 def intermediate(steps: Steps, options: Options) -> Floats:
@@ -24,3 +24,6 @@ def intermediate(steps: Steps, options: Options) -> Floats:
     """
     earned = steps.rewards - steps.outcomes
     return earned + discounted(steps.outcomes, steps.rollouts, options.gamma)
+
+
+METHOD = Method(intermediate)

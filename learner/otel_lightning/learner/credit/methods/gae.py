@@ -3,7 +3,7 @@
 import numpy as np
 
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Options, Steps, first_of, ungrouped
+from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps, first_of, ungrouped
 from otel_lightning.learner.credit.value import Values, fitted, leave_one_out
 
 
@@ -39,3 +39,11 @@ def _following(values: Values, steps: Steps) -> Floats:
     last = np.append(first_of(steps.rollouts)[1:], len(following)) - 1
     following[last] = np.where(steps.truncated[last], values.after, 0.0)
     return following
+
+
+def _compares(options: Options) -> bool:
+    """Compare with the task's other rollouts only if the value is theirs."""
+    return options.value == "leave_one_out"
+
+
+METHOD = Method(gae, compares=_compares)

@@ -4,7 +4,7 @@ import numpy as np
 
 from otel_lightning.learner.credit.compare import compare
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Options, Steps
+from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
 
 
 def anchor_state(steps: Steps, options: Options) -> Floats:
@@ -30,3 +30,6 @@ def anchor_state(steps: Steps, options: Options) -> Floats:
     in_task = steps.tasks * (steps.states.max() + 1) + steps.states
     _, groups = np.unique(in_task, return_inverse=True)
     return compare(returns, groups, options)
+
+
+METHOD = Method(anchor_state, compares=True, divides=True, needs_states=True)

@@ -1,7 +1,7 @@
 """The discounted reward from here on."""
 
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Options, Steps
+from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
 
 
 def return_to_go(steps: Steps, options: Options) -> Floats:
@@ -20,3 +20,6 @@ def return_to_go(steps: Steps, options: Options) -> Floats:
         Sutton & Barto, Reinforcement Learning (2nd ed.), eq. 3.9.
     """
     return discounted(steps.rewards, steps.rollouts, options.gamma)
+
+
+METHOD = Method(return_to_go)

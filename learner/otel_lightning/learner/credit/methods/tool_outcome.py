@@ -1,7 +1,7 @@
 """Rewards from what came of the tools that a call asked for."""
 
 from otel_lightning.learner.credit.discount import discounted
-from otel_lightning.learner.credit.steps import Floats, Options, Steps
+from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
 
 
 def tool_outcome(steps: Steps, options: Options) -> Floats:
@@ -22,3 +22,6 @@ def tool_outcome(steps: Steps, options: Options) -> Floats:
     """
     earned = steps.rewards + options.tool_reward * steps.tools - steps.outcomes
     return earned + discounted(steps.outcomes, steps.rollouts, options.gamma)
+
+
+METHOD = Method(tool_outcome, needs_tools=True)

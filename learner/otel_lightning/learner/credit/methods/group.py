@@ -3,6 +3,7 @@
 from otel_lightning.learner.credit.compare import compare
 from otel_lightning.learner.credit.steps import (
     Floats,
+    Method,
     Options,
     Steps,
     sums,
@@ -37,3 +38,6 @@ def group(steps: Steps, options: Options) -> Floats:
     """
     returns = sums(steps.rewards, steps.rollouts)
     return compare(returns, tasks_of_rollouts(steps), options)[steps.rollouts]
+
+
+METHOD = Method(group, per_rollout=True, compares=True, divides=True)
