@@ -25,7 +25,13 @@ reward_option = option(
     "--reward", metavar="NAME|RULE", help="Learn from these rewards only: a name, or a rule's file."
 )
 held_out_option = option("--held-out", type=SHARE, default=0.3, help="Share of tasks to judge by.")
-
+task_by_option = option(
+    "--task-by",
+    type=click.Choice(["user", "prompt", "id"]),
+    default="user",
+    help="What names the task of a rollout without a task id: the user's messages in its first "
+    "call, its whole first prompt, or nothing, so that it is a task of its own.",
+)
 shuffle_option = option(
     "--shuffle-rewards", type=int, metavar="SEED", help="Negative control: permute rewards."
 )

@@ -15,6 +15,7 @@ from otel_lightning.learner.commands.common import (
     reward_option,
     shuffle_option,
     store_option,
+    task_by_option,
 )
 from otel_lightning.learner.credit.steps import CHOICES
 from otel_lightning.learner.errors import DataError
@@ -68,6 +69,7 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
 @option("--step-weight", type=float, default=1.0, help="Weight of the second of two methods.")
 @option("--tool-reward", type=float, default=0.1, help="tool_outcome: reward of a tool's success.")
 @choice("length", "none", "Weigh each call as one, or the calls of a rollout together.")
+@task_by_option
 @held_out_option
 @shuffle_option
 @option(
@@ -92,7 +94,8 @@ def report(summary: "Summary") -> None:
     click.echo(
         f"{summary.transitions} transitions from {summary.rewarded} of {summary.rollouts} "
         f"rollouts; {summary.built} built, the others had no news.\n"
-        f"Split by task: {summary.train} rollouts to learn from, {summary.heldout} held out."
+        f"Split by task, of {summary.tasks}: {summary.train} rollouts to learn from, "
+        f"{summary.heldout} held out."
     )
     if summary.mean_reward is not None:
         click.echo(f"Mean reward {summary.mean_reward:.4f}.")

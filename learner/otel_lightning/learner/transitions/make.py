@@ -30,6 +30,8 @@ class Summary:
     rollouts: int
     rewarded: int
     transitions: int
+    tasks: int
+    """Tasks of the rewarded rollouts."""
     train: int
     heldout: int
     mean_reward: float | None
@@ -97,6 +99,7 @@ def choice_of(settings: Settings) -> stage.Choice:
         idle_before_ns=time.time_ns() - int(settings.idle * NS_A_MINUTE),
         tools_count=any(method.needs_tools for method in methods),
         states_count=any(method.needs_states for method in methods),
+        task_by=settings.task_by,
     )
 
 

@@ -1,17 +1,28 @@
-"""How transitions are built: which rewards, which agents, which credit, which split."""
+"""Settings of building transitions: rewards, agents, tasks, credit and split."""
 
 from dataclasses import asdict, dataclass
 
 from otel_lightning.learner.credit import Options
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.runs import to_json
 
-VERSION = 1
-"""Of what is computed: raising it builds every transition again."""
+VERSION = 2
+"""Version of the computation: raising it builds every transition again."""
+TASK_BY = {
+    "user": "the messages of the user in its first call, whatever the system prompt says",
+    "prompt": "everything that its first call saw: system prompt, messages and tools",
+    "id": "nothing: it is a task of its own",
+}
+"""What can name the task of a rollout without a task id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings(Options):
-    """How transitions are built: what the credit methods leave open, and the rest."""
+    """Settings of building transitions, those of the credit methods included.
+
+    Raises:
+        DataError: If a value is not among the allowed ones.
+    """
 
     reward: str | None = None
     """Name of the rewards, or a rule that gives them; None takes all that were received."""
@@ -21,9 +32,18 @@ class Settings(Options):
     """Minutes without a call after which an open rollout counts as cut off."""
     credit: str = "identical"
     held_out: float = 0.3
+    """Share of the tasks that is held out, in [0, 1]."""
     shuffle_rewards: int | None = None
+    """Seed of the negative control that permutes rewards; None leaves them as they are."""
+    task_by: str = "user"
+    """What names the task of a rollout without a task id, one of `TASK_BY`."""
+
+    def __post_init__(self) -> None:
+        Options.__post_init__(self)
+        if self.task_by not in TASK_BY:
+            raise DataError(f"Unknown task name '{self.task_by}'. Known: {', '.join(TASK_BY)}.")
 
     @property
     def identity(self) -> str:
-        """All that changes a transition whose inputs stay as they are."""
+        """Fingerprint of the settings: transitions are rebuilt when it changes."""
         return to_json(asdict(self) | {"idle": None, "version": VERSION})

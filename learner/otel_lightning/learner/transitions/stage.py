@@ -48,6 +48,8 @@ class Choice:
     """Whether it matters what came of tools."""
     states_count: bool = False
     """Whether it matters which calls saw the same."""
+    task_by: str = "user"
+    """What names the task of a rollout without a task id, one of `settings.TASK_BY`."""
 
     @property
     def clauses(self) -> dict[str, Value]:
@@ -58,6 +60,8 @@ class Choice:
             "idle_before_ns": self.idle_before_ns,
             "tools_count": self.tools_count,
             "states_count": self.states_count,
+            "by_user": self.task_by == "user",
+            "by_prompt": self.task_by == "prompt",
         }
 
 

@@ -17,6 +17,7 @@ FORMAT = Format(
         "span_id": TEXT,
         "agent_name": TEXT,
         "task_id": TEXT,
+        "task_hash": TEXT,
         "split": TEXT,
         "state_hash": TEXT,
         "messages": TEXT,

@@ -1,6 +1,6 @@
 -- One row a transition, with its text; of the calls between $first and $last.
 SELECT
-    t.rollout_id, t.step, t.trace_id, t.span_id, c.agent_name, t.task_id, t.split, c.state_hash,
+    t.rollout_id, t.step, t.trace_id, t.span_id, c.agent_name, t.task_id, printf('%016x', t.task_hash) AS task_hash, t.split, c.state_hash,
     c.input_messages::VARCHAR AS messages,
     c.tool_definitions::VARCHAR AS tools,
     c.output_messages::VARCHAR AS completion,

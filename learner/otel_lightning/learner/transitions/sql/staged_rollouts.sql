@@ -33,6 +33,29 @@ SELECT
 FROM seen
 GROUP BY rollout_id;
 
+-- Hash the user's messages of the first calls whose state was not seen by an earlier build.
+INSERT INTO task_messages
+WITH first_states AS MATERIALIZED (
+    SELECT DISTINCT c.first_state AS state_hash
+    FROM rollout_calls c
+    JOIN ended e USING (rollout_id)
+    WHERE $by_user AND e.task_id IS NULL AND c.first_state IS NOT NULL
+        AND c.first_state NOT IN (SELECT state_hash FROM task_messages)
+),
+users AS (
+    SELECT
+        state_hash,
+        list_transform(
+            list_filter(json_extract(input_messages, '$[*]'), lambda message: message ->> '$.role' = 'user'),
+            lambda message: message -> '$.parts'
+        ) AS messages
+    FROM llm_calls
+    WHERE state_hash IN (SELECT state_hash FROM first_states)
+)
+SELECT state_hash, min(if(len(messages) > 0, sha256(messages::VARCHAR), NULL)) AS user_hash
+FROM users
+GROUP BY state_hash;
+
 CREATE OR REPLACE TEMP TABLE rollout_rewards AS
 SELECT rollout_id, sum(hash(hash(reward_id, name, value, "time", emitted, step))) AS fingerprint
 FROM staged_rewards
@@ -76,7 +99,16 @@ joined AS (
         r.rollout_id,
         r.task_id,
         r.outcome,
-        ('0x' || left(sha256(coalesce(r.task_id, c.first_state, r.rollout_id)), 16))::UBIGINT AS task_hash,
+        CASE
+            WHEN r.task_id IS NOT NULL THEN 'id'
+            WHEN $by_user AND u.user_hash IS NOT NULL THEN 'user'
+            WHEN ($by_user OR $by_prompt) AND c.first_state IS NOT NULL THEN 'prompt'
+            ELSE 'rollout'
+        END AS named_by,
+        ('0x' || left(sha256(CASE named_by
+            WHEN 'id' THEN r.task_id WHEN 'user' THEN u.user_hash WHEN 'prompt' THEN c.first_state
+            ELSE r.rollout_id
+        END), 16))::UBIGINT AS task_hash,
         c.usable_calls, c.failed_calls, c.context_calls,
         a.chosen AS arm,
         j.rollout_id IS NOT NULL AS judged,
@@ -84,6 +116,7 @@ joined AS (
         hash(c.fingerprint, t.fingerprint, j.fingerprint) AS fingerprint
     FROM ended r
     JOIN rollout_calls c USING (rollout_id)
+    LEFT JOIN task_messages u ON u.state_hash = c.first_state
     LEFT JOIN tools t USING (rollout_id)
     LEFT JOIN rollout_rewards j USING (rollout_id)
     LEFT JOIN contradicted x USING (rollout_id)

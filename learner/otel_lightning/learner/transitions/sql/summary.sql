@@ -14,6 +14,7 @@ SELECT
     (SELECT count(*) FROM transition_rollouts) AS rollouts,
     e.rollouts AS rewarded,
     e.transitions,
+    (SELECT count(*) FROM tasks) AS tasks,
     e.train,
     e.rollouts - e.train AS heldout,
     e.reward / nullif(e.rollouts, 0) AS mean_reward,
