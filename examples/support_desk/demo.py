@@ -146,9 +146,9 @@ class Demo:
             "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "httpx,urllib3,requests",
         }
 
-    def learn(self, command: str, **options: object) -> bool:
+    def learn(self, command: str, *flags: str, **options: object) -> bool:
         """Run one `lightning-learn` command; False if its gate said no."""
-        learn = [str(BIN / "lightning-learn"), command]
+        learn = [str(BIN / "lightning-learn"), command, *flags]
         options |= {"store": self.store}
         return run(*learn, *flagged(options), allowed=(0, REFUSED)) == 0
 
@@ -205,6 +205,8 @@ def log_and_learn(demo: Demo, *, shuffle: bool) -> dict[str, bool]:
         "key": "support-prompt",
         "flags": flags,
         "output": folder / "learned-flags.json",
+        "reward-range": "0,1",
+        "held-out": 0.5,
     }
     fine_tuning = {
         "algorithm": "rft",
@@ -214,7 +216,7 @@ def log_and_learn(demo: Demo, *, shuffle: bool) -> dict[str, bool]:
         "batch-size": 64,
     }
     return {
-        "policy": demo.learn("policy", **flag_file, **control),
+        "policy": demo.learn("policy", "--promote", **flag_file, **control),
         "weights": demo.learn("weights", **fine_tuning),
     }
 

@@ -1,8 +1,17 @@
 import numpy as np
 import pytest
 
-from otel_lightning.learner.evaluate.gate import effective_sample_size, importance_weights, judge
+from otel_lightning.learner.evaluate.gains import Compared, per_task
+from otel_lightning.learner.evaluate.gate import (
+    Demands,
+    Verdict,
+    effective_sample_size,
+    held_out_verdict,
+    importance_weights,
+)
 from otel_lightning.learner.evaluate.off_policy import Logged
+
+SUCCESS = Demands((0.0, 1.0))
 
 
 def logged_bandit(rng: np.random.Generator, means: list[float], count: int) -> Logged:
@@ -12,59 +21,176 @@ def logged_bandit(rng: np.random.Generator, means: list[float], count: int) -> L
     return Logged.without_model(rewards, np.array([0.2, 1.8])[arm])
 
 
+def verdict_of(logged: Logged, tasks: np.ndarray, demands: Demands = SUCCESS) -> Verdict:
+    return held_out_verdict(Compared.with_behavior(logged, tasks), demands)
+
+
 def test_clear_gain_passes() -> None:
     logged = logged_bandit(np.random.default_rng(0), [0.3, 0.7], 200)
-    verdict = judge(logged, np.arange(200), "snips")
+    verdict = verdict_of(logged, np.arange(200))
     assert verdict.passed
     assert 0 < verdict.lower < verdict.gain < verdict.upper
     # The new policy is worth 0.1 * 0.3 + 0.9 * 0.7 = 0.66, the behavior policy 0.5.
     assert verdict.lower < 0.16 < verdict.upper
 
 
+def test_gain_below_the_least_gain_is_refused() -> None:
+    logged = logged_bandit(np.random.default_rng(0), [0.3, 0.7], 200)
+    verdict = verdict_of(logged, np.arange(200), Demands((0.0, 1.0), least_gain=0.15))
+    (refusal,) = verdict.refusals
+    assert "which is not above the least gain of 0.15" in refusal
+
+
 def test_noise_is_refused_as_often_as_its_confidence_says() -> None:
     rng, passed = np.random.default_rng(1), 0
-    for seed in range(100):
-        verdict = judge(logged_bandit(rng, [0.5, 0.5], 120), np.arange(120), "snips", seed)
-        passed += verdict.passed
-    # Chance lets 5 of 100 through; three binomial standard deviations are 6.5.
-    assert passed <= 11
+    for _ in range(200):
+        passed += verdict_of(logged_bandit(rng, [0.5, 0.5], 120), np.arange(120)).passed
+    assert passed <= 10
+
+
+def test_bounds_hold_at_95_per_cent_and_not_at_90() -> None:
+    # A gain is claimed only where the wealth is 20 times what it was: 1 / 0.05.
+    gains = np.concatenate([np.full(3, 1.0), np.full(57, 0.0)])
+    logged = Logged.without_model(np.ones(60), 1 + gains)
+    verdict = verdict_of(logged, np.arange(60))
+    assert not verdict.passed
+    assert verdict.lower < 0
 
 
 def test_worse_policy_is_refused() -> None:
     logged = logged_bandit(np.random.default_rng(2), [0.7, 0.3], 200)
-    verdict = judge(logged, np.arange(200), "snips")
+    verdict = verdict_of(logged, np.arange(200))
     assert not verdict.passed
     assert "the gain may be chance" in verdict.refusals[0]
 
 
+def test_policy_is_compared_with_the_live_one_and_not_with_the_logged_mean() -> None:
+    # Arms 0, 1, 2 are worth .3, .9, .6; logged evenly, live serves arm 1, the new policy arm 2.
+    rng = np.random.default_rng(3)
+    arm = rng.integers(3, size=600)
+    rewards = (rng.random(600) < np.array([0.3, 0.9, 0.6])[arm]).astype(float)
+    new, live = (
+        Logged.without_model(rewards, np.array(weights)[arm])
+        for weights in ([0.0, 0.0, 3.0], [0.0, 3.0, 0.0])
+    )
+    tasks = np.arange(600)
+    against_log = held_out_verdict(Compared.with_behavior(new, tasks), SUCCESS)
+    against_live = held_out_verdict(Compared(new, live, tasks), SUCCESS)
+    assert against_log.gain > against_live.gain + 0.2
+    assert not against_live.passed
+    assert against_live.behavior_value == pytest.approx(0.9, abs=0.1)
+    assert against_live.upper < 0
+
+
 def test_rollouts_of_one_task_count_as_one() -> None:
     logged = logged_bandit(np.random.default_rng(3), [0.1, 0.9], 90)
-    verdict = judge(logged, np.arange(90) % 9, "snips")
-    (refusal,) = verdict.refusals
-    assert refusal.startswith("9 held-out tasks are too few to judge by (10 needed")
+    verdict = verdict_of(logged, np.arange(90) % 9)
+    assert any(
+        reason.startswith("9 held-out tasks are too few to judge by (10 needed")
+        for reason in verdict.refusals
+    )
 
 
-def test_interval_is_wider_when_rollouts_of_a_task_are_copies() -> None:
+def test_copies_of_a_rollout_within_its_task_add_nothing() -> None:
     once = logged_bandit(np.random.default_rng(4), [0.4, 0.6], 50)
     rows = np.repeat(np.arange(50), 8)
+    model = np.full(50, 0.5)
+    once = Logged(once.rewards, once.weights, model, model)
     copies = once.take(rows)
-    as_copies = judge(copies, rows, "snips")
-    as_if_independent = judge(copies, np.arange(400), "snips")
-    assert as_copies.lower < as_if_independent.lower
+    assert verdict_of(copies, rows).lower == pytest.approx(verdict_of(once, np.arange(50)).lower)
+    assert verdict_of(copies, rows).lower < verdict_of(copies, np.arange(400)).lower
+
+
+def test_weights_that_only_prefer_some_tasks_gain_nothing() -> None:
+    # Each task has one outcome whatever is done; easy tasks drew more weight than hard ones.
+    tasks = np.repeat(np.arange(60), 4)
+    rewards = (tasks % 2).astype(float)
+    logged = Logged.without_model(rewards, np.where(rewards == 1, 1.2, 0.8))
+    verdict = verdict_of(logged, tasks)
+    assert verdict.gain == 0
+    assert not verdict.passed
 
 
 def test_few_heavy_weights_are_refused() -> None:
     weights = np.full(100, 0.01)
-    weights[0] = 50.0
+    weights[0] = 99.0
     rewards = (np.arange(100) == 0).astype(float)
-    verdict = judge(Logged.without_model(rewards, weights), np.arange(100), "snips")
+    verdict = verdict_of(Logged.without_model(rewards, weights), np.arange(100))
     assert any("effective sample of 1.0 rollouts" in reason for reason in verdict.refusals)
+
+
+def test_effective_sample_below_ten_is_refused() -> None:
+    weights = np.zeros(100)
+    weights[:9] = 100 / 9
+    verdict = verdict_of(Logged.without_model(np.ones(100), weights), np.arange(100))
+    assert verdict.effective_sample_size == pytest.approx(9)
+    assert any("effective sample of 9.0 rollouts (10 needed" in r for r in verdict.refusals)
+
+
+def test_weights_that_were_clipped_away_are_refused() -> None:
+    weights = np.where(np.arange(100) % 2 == 0, 1e6, 1e-6)
+    new = Logged.without_model((np.arange(100) % 2 == 0).astype(float), weights)
+    verdict = held_out_verdict(Compared.with_behavior(new, np.arange(100), clip=1.5), SUCCESS)
+    assert any(
+        "--clip cut away 100% of the importance weights" in reason for reason in verdict.refusals
+    )
+
+
+def test_clipping_never_turns_a_loss_into_a_gain() -> None:
+    # The new policy moves to failures with weights far above the clip.
+    rng = np.random.default_rng(5)
+    rewards = (rng.random(400) < 0.5).astype(float)
+    weights = np.where(rewards == 1, 0.9, 12.0)
+    new = Logged.without_model(rewards, weights)
+    verdict = held_out_verdict(Compared.with_behavior(new, np.arange(400), clip=10.0), SUCCESS)
+    assert not verdict.passed
+    assert verdict.gain < 0
+
+
+def test_propensities_that_are_too_small_are_refused() -> None:
+    logged = Logged.without_model(np.tile([0.0, 1.0], 100), np.full(200, 2.0))
+    verdict = verdict_of(logged, np.arange(200))
+    assert any("the propensities do not say how often" in reason for reason in verdict.refusals)
 
 
 @pytest.mark.parametrize("count", [0, 20])
 def test_what_cannot_be_measured_is_refused(count: int) -> None:
     nothing = Logged.without_model(np.zeros(count), np.zeros(count))
-    assert not judge(nothing, np.arange(count), "snips").passed
+    assert not verdict_of(nothing, np.arange(count)).passed
+
+
+def test_rare_large_losses_that_were_not_drawn_are_thinkable() -> None:
+    # Arm 0 is worth .5 always; arm 1 gives .7 and -10 in 3 %: .379. It was drawn 5 % of the time.
+    propensity, policy = np.array([0.95, 0.05]), np.array([0.05, 0.95])
+    rng, passed = np.random.default_rng(6), 0
+    for _ in range(200):
+        arm = (rng.random(600) < 0.05).astype(int)
+        loss = rng.random(600) < 0.03
+        rewards = np.where(arm == 0, 0.5, np.where(loss, -10.0, 0.7))
+        logged = Logged.without_model(rewards, (policy / propensity)[arm])
+        passed += verdict_of(logged, np.arange(600), Demands((-10.0, 1.0))).passed
+    assert passed <= 10
+
+
+def test_daily_looks_at_growing_data_do_not_add_up_to_an_error() -> None:
+    rng, ever = np.random.default_rng(7), 0
+    for _ in range(60):
+        logged = logged_bandit(rng, [0.5, 0.5], 600)
+        looks = [logged.take(np.arange(30 * day)) for day in range(1, 21)]
+        ever += any(verdict_of(look, np.arange(len(look.rewards))).passed for look in looks)
+    assert ever <= 3
+
+
+def test_verdict_says_how_many_tasks_would_be_needed() -> None:
+    logged = logged_bandit(np.random.default_rng(0), [0.4, 0.6], 40)
+    verdict = verdict_of(logged, np.arange(40))
+    assert not verdict.passed
+    assert verdict.tasks_needed is not None
+    assert 40 < verdict.tasks_needed < 2000
+
+
+def test_mean_within_tasks_weighs_each_task_once() -> None:
+    assert per_task(np.array([1.0, 3.0, 5.0]), np.array([7, 7, 9])).tolist() == [2.0, 5.0]
 
 
 def test_effective_sample_size_of_equal_weights_is_their_number() -> None:

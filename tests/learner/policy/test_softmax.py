@@ -26,7 +26,7 @@ def bandit(seed: int, behavior: np.ndarray, count: int = 400) -> Choices:
 
 @pytest.mark.parametrize("estimator", sorted(GRADIENTS))
 def test_it_learns_the_best_arm_of_a_bandit(estimator: str) -> None:
-    settings = Settings(estimator=estimator, floor=0.02)
+    settings = Settings(estimator=estimator, exploration=0.08)
     learned = np.array([learn(bandit(seed, UNIFORM), settings) for seed in range(20)])
     best_possible = 0.94 * MEANS[BEST] + 0.02 * (MEANS.sum() - MEANS[BEST])
     regret = best_possible - learned @ MEANS
@@ -39,8 +39,8 @@ def test_skewed_logging_does_not_hide_the_best_arm() -> None:
     assert probabilities.argmax() == BEST
 
 
-def test_no_arm_falls_below_the_floor() -> None:
-    probabilities = learn(bandit(0, UNIFORM), Settings(floor=0.1))
+def test_no_arm_falls_below_its_part_of_the_exploration() -> None:
+    probabilities = learn(bandit(0, UNIFORM), Settings(exploration=0.4))
     assert probabilities.min() >= 0.1
     assert probabilities.sum() == pytest.approx(1)
 
@@ -52,7 +52,7 @@ def test_learning_is_deterministic() -> None:
 
 def test_strong_pull_keeps_what_was_served() -> None:
     behavior = np.array([0.4, 0.3, 0.2, 0.1])
-    probabilities = learn(bandit(0, behavior, 4000), Settings(kl_weight=50, floor=0.01))
+    probabilities = learn(bandit(0, behavior, 4000), Settings(kl_weight=50, exploration=0.04))
     assert probabilities == pytest.approx(behavior, abs=0.03)
 
 
@@ -75,10 +75,35 @@ def test_gradient_is_the_derivative_of_the_estimate(estimator: str) -> None:
     assert GRADIENTS[estimator](choices)(pi) == pytest.approx(numeric, abs=1e-6)
 
 
-def test_every_estimator_can_be_maximised() -> None:
-    assert GRADIENTS.keys() == METHODS.keys()
+def test_untried_arm_is_modelled_as_the_worst_one() -> None:
+    choices = bandit(0, np.array([0.4, 0.3, 0.3, 0.0]))
+    model = reward_model(choices)
+    assert model[3] == model[:3].min()
 
 
-def test_floor_that_leaves_nothing_to_learn_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"A floor of 0\.3 for 4 arms .* below 0\.25"):
-        learn(bandit(0, UNIFORM), Settings(floor=0.3))
+def test_exploration_is_a_share_of_all_traffic_however_many_arms() -> None:
+    rng = np.random.default_rng(0)
+    taken = rng.integers(30, size=6000)
+    rewards = (rng.random(6000) < np.where(taken == 7, 0.9, 0.3)).astype(float)
+    arms = tuple(map(str, range(30)))
+    choices = Choices(arms, taken, np.full(6000, 1 / 30), rewards, np.arange(6000))
+    probabilities = learn(choices, Settings(exploration=0.1))
+    assert probabilities.min() >= 0.1 / 30
+    assert probabilities[7] > 0.85
+
+
+def test_retired_arm_gets_nothing_and_its_rollouts_still_count() -> None:
+    choices = bandit(0, UNIFORM)
+    served = np.array([True, True, False, True])
+    retired = Choices(
+        choices.arms, choices.taken, choices.propensities, choices.rewards, choices.tasks, served
+    )
+    probabilities = learn(retired, Settings())
+    assert probabilities[2] == 0
+    assert probabilities.sum() == pytest.approx(1)
+    assert probabilities.argmax() == 1
+
+
+def test_exploration_of_everything_is_an_error() -> None:
+    with pytest.raises(DataError, match="An exploration of 1 leaves nothing to learn"):
+        learn(bandit(0, UNIFORM), Settings(exploration=1.0))

@@ -33,7 +33,7 @@ def example(rollout: str, reward: float, **columns: object) -> Example:
 
 def judge(examples: list[Example], before: list[float], after: list[float]) -> Verdict:
     likelihoods = Likelihoods(np.array(before), np.array(after))
-    return judge_weights(examples, likelihoods, threshold=0.0, clip=10.0, seed=0)
+    return judge_weights(examples, likelihoods, threshold=0.0, clip=10.0)
 
 
 def coin(rollouts: int = 40, **columns: object) -> list[Example]:
@@ -62,7 +62,8 @@ def test_weight_of_a_rollout_is_the_product_over_its_calls() -> None:
     after = [math.log(0.6 if e.advantage else 0.4) for e in examples]
     verdict = judge(examples, [HALF] * 80, after)
     assert verdict.rollouts == 40
-    assert verdict.value == pytest.approx(0.36 / (0.36 + 0.16))
+    # 0.5 plus the mean of (w - 1) * (r - 0.5), with weights 1.44 and 0.64.
+    assert verdict.value == pytest.approx(0.5 + (0.44 * 0.5 + 0.36 * 0.5) / 2)
 
 
 @pytest.mark.parametrize("columns", [{"logprob": None}, {"logprob": -9.0, "temperature": 0.7}])
@@ -79,10 +80,11 @@ def test_weights_that_forget_the_form_are_refused() -> None:
     examples = coin()
     after = [HALF - 2 if e.reward else HALF - 6 for e in examples]
     verdict = judge(examples, [HALF] * 40, after)
-    assert verdict.gain > 0.4
-    assert verdict.refusals == (
-        "good held-out completions became less likely: -0.6931 to -2.6931 a token",
+    assert (
+        "good held-out completions became less likely: -0.6931 to -2.6931 a token"
+        in verdict.refusals
     )
+    assert any(r.startswith("the importance weights average 0.07") for r in verdict.refusals)
 
 
 def test_nothing_held_out_is_refused() -> None:

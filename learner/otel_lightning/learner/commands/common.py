@@ -1,5 +1,6 @@
 """What the commands share: options, and errors that a user can mend."""
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,15 +51,37 @@ def expected_errors() -> Iterator[None]:
 
 
 def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
-    """Say what the gate saw and said; a refusal ends with its own exit code."""
+    """Print the gate's measurements and its answer; a refusal ends with its own exit code."""
     click.echo(
-        f"Held out: {verdict.rollouts} rollouts of {verdict.tasks} tasks, worth "
-        f"{verdict.effective_sample_size:.1f}. Mean reward {verdict.behavior_value:.4f} as logged, "
-        f"{verdict.value:.4f} as learned ({verdict.estimator}); gain {verdict.gain:+.4f}, "
-        f"95 % bounds {verdict.lower:+.4f} and {verdict.upper:+.4f}."
+        f"Held out: {verdict.rollouts} rollouts of {verdict.tasks} tasks. Value "
+        f"{verdict.behavior_value:.4f} live, {verdict.value:.4f} learned ({verdict.estimator}): "
+        f"gain {verdict.gain:+.4f}; with 95 % confidence each (one-sided) at least "
+        f"{verdict.lower:+.4f}, at most {verdict.upper:+.4f}."
+    )
+    click.echo(
+        "To the new policy these rollouts are worth "
+        f"{verdict.effective_sample_size:.1f} of its own (effective sample size); its mean "
+        f"importance weight is {verdict.mean_weight:.2f}."
     )
     if verdict.passed:
         click.echo(f"The gate passed. {passed}")
         return
     click.echo(f"The gate refused: {'; '.join(verdict.refusals)}. {refused}", err=True)
+    click.echo(f"To pass: {what_would_pass(verdict)}", err=True)
     raise click.exceptions.Exit(REFUSED)
+
+
+def what_would_pass(verdict: "Verdict") -> str:
+    """Say how many more tasks the gate would be expected to need."""
+    if verdict.tasks_needed is None or not verdict.gain > verdict.least_gain:
+        return (
+            "the held-out rollouts show no gain to confirm, so more of the same would not do it; "
+            "try other arms, or learn again when there is more data."
+        )
+    more = max(0, math.ceil(verdict.tasks_needed) - verdict.tasks)
+    if more == 0:
+        return "mend what the reasons name; the number of held-out tasks would do."
+    return (
+        f"about {more} more held-out tasks like these, if the gain is what it looks like "
+        f"({verdict.gain:+.4f})."
+    )

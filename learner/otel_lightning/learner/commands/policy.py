@@ -1,7 +1,8 @@
 """`lightning-learn policy`."""
 
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,10 +15,15 @@ from otel_lightning.learner.commands.common import (
     reward_option,
     shuffle_option,
     store_option,
+    task_by_option,
 )
-from otel_lightning.learner.evaluate import off_policy
+from otel_lightning.learner.commands.values import RangeOfRewards, Since
 
-ESTIMATOR = click.Choice(list(off_policy.METHODS))
+if TYPE_CHECKING:
+    from otel_lightning.learner.policy.learn import Learned
+
+OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips"])
+SOURCE = click.Choice(["auto", "trace", "version", "frequencies"])
 
 
 @click.command()
@@ -28,13 +34,26 @@ ESTIMATOR = click.Choice(list(off_policy.METHODS))
     "--output",
     command="policy",
     type=FILE,
-    help="Flag file to write.  [default: the one in --flags]",
+    help="Flag file to write when promoting.  [default: the one in --flags]",
 )
-@option("--estimator", type=ESTIMATOR, default="snips", help="Value of a policy.")
-@option("--floor", type=click.FloatRange(0, 1), default=0.05, help="Least probability of an arm.")
+@option("--promote", is_flag=True, help="Put the policy into the flag file if the gate passes.")
+@option("--estimator", type=OBJECTIVE, default="doubly_robust", help="Value to maximise.")
+@option(
+    "--exploration",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.1,
+    help="Share of all traffic that is divided evenly between the arms.",
+)
 @option("--kl-weight", type=click.FloatRange(0), default=0.05, help="Pull to what was served.")
 @reward_option
+@option("--reward-range", type=RangeOfRewards(), help="Least and greatest possible reward.")
+@option("--least-gain", type=click.FloatRange(0), default=0.0, help="Gain to be shown at least.")
+@option("--missing", metavar="worst|drop|VALUE", help="Treatment of rollouts without a reward.")
+@option("--propensities", type=SOURCE, default="auto", help="Where propensities come from.")
+@option("--since", type=Since(), help="Leave out choices before this time.")
+@option("--until", type=Since(), help="Leave out choices from this time on.")
 @held_out_option
+@task_by_option
 @shuffle_option
 def policy(  # noqa: PLR0913 - one parameter an option
     store: str,
@@ -42,29 +61,55 @@ def policy(  # noqa: PLR0913 - one parameter an option
     key: str,
     flags: Path,
     output: Path | None,
-    reward: str | None,
-    held_out: float,
-    shuffle_rewards: int | None,
-    **settings: Any,
+    estimator: str,
+    exploration: float,
+    kl_weight: float,
+    since: datetime | None,
+    until: datetime | None,
+    **chosen: Any,
 ) -> None:
-    """Learn which variant of a flag to serve how often, and put it into the flag file."""
+    """Learn how often to serve each variant of a flag, and judge it against the live policy."""
     with expected_errors():
         from otel_lightning.learner.policy.learn import Request, learn_policy
         from otel_lightning.learner.policy.softmax import Settings
 
-        softmax = Settings(**settings)
+        settings = Settings(estimator, exploration, kl_weight)
         request = Request(
-            key, flags, output or flags, reward, held_out, shuffle_rewards, settings=softmax
+            key, flags, output or flags, since=since, until=until, settings=settings, **chosen
         )
         learned = learn_policy(store, request)
-    if learned.rule:
-        click.echo(learned.rule)
-    if learned.without_propensity:
-        click.echo(f"{learned.without_propensity} choices without a propensity left out.")
-    shares = ", ".join(f"{arm} {n / 100:.2f} %" for arm, n in learned.weights.items())
-    click.echo(f"Learned from {learned.learned_from} rollouts: {shares}.")
-    report_verdict(
-        learned.verdict,
-        passed=f"Policy {learned.version} is live in {request.output}.",
-        refused=f"{request.output} is as it was; policy {learned.version} is kept as a candidate.",
+    report(learned)
+    candidate = f"Policy {learned.version} is kept as a candidate; {request.output} is as it was."
+    passed = (
+        f"Policy {learned.version} is live in {request.output}."
+        if learned.promoted
+        else f"{candidate} Pass --promote to put it into the flag file."
     )
+    report_verdict(learned.verdict, passed=passed, refused=candidate)
+
+
+def report(learned: "Learned") -> None:
+    """Print a table of the arms, and the sentences about the data."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"Learned from {learned.learned_from} rollouts")
+    table.add_column("arm")
+    for column in ("tried", "mean reward", "95 % interval", "share before", "after"):
+        table.add_column(column, justify="right")
+    for arm in learned.arms:
+        table.add_row(
+            arm.name, f"{arm.tried:,}", _number(arm.mean), _interval(arm.low, arm.high),
+            f"{arm.before:.2%}", f"{arm.after:.2%}",
+        )  # fmt: skip
+    Console().print(table)
+    for note in (*learned.notes, str(learned.rewards)):
+        click.echo(note)
+
+
+def _number(value: float) -> str:
+    return "" if value != value else f"{value:.4f}"  # noqa: PLR0124 - NaN is not itself
+
+
+def _interval(low: float, high: float) -> str:
+    return "" if low != low else f"{low:.4f} to {high:.4f}"  # noqa: PLR0124 - likewise

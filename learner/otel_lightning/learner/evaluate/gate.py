@@ -1,74 +1,126 @@
-"""The held-out gate: is what was learned better than what was logged, beyond chance?"""
+"""The held-out gate: is the new policy better than the live one, beyond chance?"""
 
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.learner.evaluate.off_policy import METHODS, Logged, Method
+from otel_lightning.learner.evaluate.betting import (
+    FRACTIONS,
+    PORTFOLIO,
+    Scores,
+    lower_bound,
+)
+from otel_lightning.learner.evaluate.gains import Compared, centred, from_least, per_task
 
 MINIMUM_TASKS = 10
 MINIMUM_EFFECTIVE = 10.0
-RESAMPLES = 1000
+ALPHA = 0.05
+"""Each bound is one-sided: the true gain is beyond it with at most this probability."""
+LEAST_MEAN_WEIGHT = 0.9
+"""Importance weights average 1; below this, too much of the new policy is unseen."""
+LEAST_KEPT = 0.9
+"""Share of the importance weights that `clip` must leave."""
+NORMAL_99 = 2.326
+"""99 % quantile of the standard normal distribution."""
+
+Floats = NDArray[np.float64]
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a new policy must show."""
+
+    reward_range: Range
+    """The least and the greatest possible reward: what was not drawn must be thinkable."""
+    least_gain: float = 0.0
+    """Gain that the lower bound must exceed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the gate saw and said; `lower` and `upper` each bound the gain with 95 % confidence."""
+    """The measurements of the gate, and its reasons to refuse.
+
+    `lower` and `upper` each bound the gain with 95 % confidence, one-sided.
+    """
 
     estimator: str
     rollouts: int
     tasks: int
     effective_sample_size: float
     behavior_value: float
+    """Value of the live policy, on the same held-out rollouts."""
     value: float
     gain: float
     lower: float
     upper: float
     refusals: tuple[str, ...]
+    mean_weight: float = 1.0
+    """Mean importance weight after clipping; near 1 if all of the new policy is seen."""
+    least_gain: float = 0.0
+    reward_range: Range = (0.0, 1.0)
+    tasks_needed: float | None = None
+    """Held-out tasks at which the gate would be expected to pass; None: no number would do."""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against promoting what was learned."""
+        """Whether nothing speaks against promoting the new policy."""
         return not self.refusals
 
 
-def judge(logged: Logged, tasks: NDArray[np.int64], estimator: str, seed: int = 0) -> Verdict:
-    """Compare a new policy with the behavior policy on held-out rollouts.
+def held_out_verdict(
+    compared: Compared, demands: Demands, logged: Compared | None = None
+) -> Verdict:
+    """Compare a new policy with the live one on held-out rollouts.
 
-    The gain is the estimated value less the mean logged reward. Its bounds come from a paired
-    bootstrap that draws whole tasks, since rollouts of one task resemble each other.
+    The gain is the mean over tasks of `gains.centred`. Its bounds come from betting, which knows
+    the range of the rewards, so that rare losses that were not drawn cannot be forgotten.
 
     Args:
-        logged: The held-out rollouts as the new policy sees them, shape [N].
-        tasks: Number of each rollout's task, shape [N].
-        estimator: A name in `off_policy.METHODS`.
-        seed: Of the bootstrap.
+        compared: Held-out rollouts, none of which was learned from.
+        demands: Range of the rewards, and the least gain.
+        logged: All logged rollouts, whose weights limit the scores; None takes the held-out ones.
 
     Returns:
         The verdict; it refuses what it cannot measure.
     """
-    estimate = METHODS[estimator]
-    count, effective = len(np.unique(tasks)), effective_sample_size(logged.weights)
-    value, behavior = (np.nan, np.nan) if count == 0 else _values(logged, estimate)
-    lower, upper = (np.nan, np.nan)
-    if count > 0 and logged.weights.any():
-        lower, upper = paired_bootstrap(logged, tasks, estimate, seed)
+    logged = logged or compared
+    weights = compared.weights
+    tasks = len(np.unique(compared.tasks))
+    if tasks == 0:
+        return _nothing(demands)
+    scores = _scores(compared, logged, demands.reward_range)
+    gains = scores[0].values
+    lower, upper = _bounds(compared, logged, demands.reward_range, scores)
+    live = _live_value(compared)
+    mean_weight = float(per_task(weights, compared.tasks).mean())
+    effective = effective_sample_size(weights)
+    refusals = [
+        *_too_few(tasks, effective),
+        *_clipped_away(compared),
+        *_unseen(per_task(weights, compared.tasks)),
+        *_chance(lower, demands.least_gain),
+    ]
     return Verdict(
-        estimator=estimator,
-        rollouts=len(logged.rewards),
-        tasks=count,
+        estimator="doubly_robust" if compared.modelled else "within_tasks",
+        rollouts=len(weights),
+        tasks=tasks,
         effective_sample_size=effective,
-        behavior_value=behavior,
-        value=value,
-        gain=value - behavior,
+        behavior_value=live,
+        value=live + float(gains.mean()),
+        gain=float(gains.mean()),
         lower=lower,
         upper=upper,
-        refusals=tuple(_refusals(count, effective, lower)),
+        refusals=tuple(refusals),
+        mean_weight=mean_weight,
+        least_gain=demands.least_gain,
+        reward_range=demands.reward_range,
+        tasks_needed=_tasks_needed(scores, demands.least_gain),
     )
 
 
-def effective_sample_size(weights: NDArray[np.float64]) -> float:
+def effective_sample_size(weights: Floats) -> float:
     """Count the rollouts that the weights are worth.
 
     ESS = (sum of w)^2 / sum of w^2.
@@ -84,35 +136,9 @@ def effective_sample_size(weights: NDArray[np.float64]) -> float:
     return float(weights.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
-def paired_bootstrap(
-    logged: Logged, tasks: NDArray[np.int64], estimate: Method, seed: int
-) -> tuple[float, float]:
-    """Bound the gain by resampling tasks: both values come from the same draw.
-
-    Returns:
-        The lower and the upper 95 % confidence bound: the 5 % and 95 % quantiles of the gain.
-
-    Source:
-        Efron & Tibshirani, An introduction to the bootstrap (1993), chapter 13.
-    """
-    rng = np.random.default_rng(seed)
-    members = [np.flatnonzero(tasks == task) for task in np.unique(tasks)]
-    gains = np.empty(RESAMPLES)
-    for i in range(RESAMPLES):
-        drawn = rng.integers(len(members), size=len(members))
-        value, behavior = _values(
-            logged.take(np.concatenate([members[j] for j in drawn])), estimate
-        )
-        gains[i] = value - behavior
-    # A draw without any weight says nothing; counting it as a loss keeps the bound honest.
-    gains[np.isnan(gains)] = -np.inf
-    lower, upper = np.quantile(gains, [0.05, 0.95], method="inverted_cdf")
-    return float(lower), float(upper)
-
-
 def importance_weights(
-    logprobs: NDArray[np.float64], behavior_logprobs: NDArray[np.float64], clip: float
-) -> NDArray[np.float64]:
+    logprobs: Floats, behavior_logprobs: Floats, clip: float | None = None
+) -> Floats:
     """Compute rho = exp(logprob - behavior_logprob), at most `clip`.
 
     Args:
@@ -126,14 +152,71 @@ def importance_weights(
     Source:
         Ionides, Truncated importance sampling (2008).
     """
-    return np.exp(np.minimum(logprobs - behavior_logprobs, np.log(clip)))
+    # exp(700) is the largest power that is a float.
+    most = 700.0 if clip is None else float(np.log(clip))
+    return np.exp(np.minimum(logprobs - behavior_logprobs, most))
 
 
-def _values(logged: Logged, estimate: Method) -> tuple[float, float]:
-    return estimate(logged).value, float(logged.rewards.mean())
+def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[Scores]:
+    """Score each task's gain in every way whose mean is the gain; the first one is reported.
+
+    `from_least` lets tasks gain weight from each other, so it is right only where the weights of
+    each task average 1: where propensities are exact, as those of arms are.
+    """
+    scores = [centred(compared, logged, reward_range)]
+    if compared.modelled:
+        scores.append(from_least(compared, logged, reward_range))
+    return scores
 
 
-def _refusals(tasks: int, effective: float, lower: float) -> list[str]:
+def _bounds(
+    compared: Compared, logged: Compared, reward_range: Range, scores: list[Scores]
+) -> tuple[float, float]:
+    """Bound the gain from below, and the loss of going back from below, which is the other side."""
+    low, high = reward_range
+    back, back_logged = compared.swapped(), logged.swapped()
+    upper = -lower_bound(_scores(back, back_logged, reward_range), ALPHA)
+    return max(lower_bound(scores, ALPHA), low - high), min(upper, high - low)
+
+
+def _live_value(compared: Compared) -> float:
+    live = compared.live
+    scores = live.modelled_policy + live.weights * (live.rewards - live.modelled_taken)
+    return float(per_task(scores, compared.tasks).mean())
+
+
+def _tasks_needed(scores: list[Scores], least_gain: float) -> float | None:
+    """Extrapolate the growth of the wealth to the number of tasks at which it would suffice."""
+    best: float | None = None
+    for values, lowest in scores:
+        gains = (values - least_gain) / (least_gain - lowest)
+        growth: Floats = np.log1p(np.multiply.outer(FRACTIONS, gains)).mean(axis=1)
+        wanted = -np.log(ALPHA) - np.log(PORTFOLIO / len(scores))
+        needed = wanted[growth > 0] / growth[growth > 0]
+        if needed.size and (best is None or needed.min() < best):
+            best = float(needed.min())
+    return best
+
+
+def _nothing(demands: Demands) -> Verdict:
+    nan = float("nan")
+    return Verdict(
+        estimator="none",
+        rollouts=0,
+        tasks=0,
+        effective_sample_size=0.0,
+        behavior_value=nan,
+        value=nan,
+        gain=nan,
+        lower=nan,
+        upper=nan,
+        refusals=tuple(_too_few(0, 0.0)),
+        least_gain=demands.least_gain,
+        reward_range=demands.reward_range,
+    )
+
+
+def _too_few(tasks: int, effective: float) -> list[str]:
     refusals = []
     if tasks < MINIMUM_TASKS:
         refusals.append(
@@ -145,6 +228,34 @@ def _refusals(tasks: int, effective: float, lower: float) -> list[str]:
             f"the importance weights leave an effective sample of {effective:.1f} rollouts "
             f"({MINIMUM_EFFECTIVE:.0f} needed: collect more, or learn less at once)"
         )
-    if not lower > 0:
-        refusals.append(f"the gain may be chance: its lower 95 % bound is {lower:.4g}, not above 0")
     return refusals
+
+
+def _clipped_away(compared: Compared) -> list[str]:
+    """Refuse where `clip` hides a good part of the new policy, and with it perhaps a loss."""
+    kept = float(compared.weights.sum()) / max(float(compared.new.weights.sum()), 1e-300)
+    if not compared.clipped or kept >= LEAST_KEPT:
+        return []
+    cut = f"--clip cut away {1 - kept:.0%} of the importance weights"
+    return [f"{cut}, so that part was not judged: learn less at once, or raise --clip"]
+
+
+def _unseen(weights: Floats) -> list[str]:
+    """Refuse weights whose mean is not 1: much is unseen, or the propensities are wrong."""
+    mean = float(weights.mean())
+    error = float(weights.std(ddof=1)) / len(weights) ** 0.5 if len(weights) > 1 else 0.0
+    if mean + NORMAL_99 * error < LEAST_MEAN_WEIGHT:
+        reason = "the new policy does what was hardly logged, or the propensities are wrong"
+        return [f"the importance weights average {mean:.2f} and not 1: {reason}"]
+    if mean - NORMAL_99 * error > 1 / LEAST_MEAN_WEIGHT:
+        reason = "the propensities do not say how often each choice was made"
+        return [f"the importance weights average {mean:.2f} and not 1: {reason}"]
+    return []
+
+
+def _chance(lower: float, least_gain: float) -> list[str]:
+    if lower > least_gain:
+        return []
+    above = "0" if least_gain == 0 else f"the least gain of {least_gain:g}"
+    bound = f"with 95 % confidence (one-sided) it is at least {lower:+.4g}"
+    return [f"the gain may be chance: {bound}, which is not above {above}"]

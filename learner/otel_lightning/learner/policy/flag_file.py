@@ -10,13 +10,11 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 
 WHOLE = 10_000
-"""The weights of a flag add up to this, so a weight reads as hundredths of a per cent."""
-
-PROPENSITY = "lightning.propensity."
-POLICY_VERSION = "lightning.policy.version"
+"""Sum of a flag's weights: a weight is in hundredths of a per cent."""
 
 
 def read_flag_file(path: Path, key: str) -> dict[str, Any]:
@@ -52,9 +50,24 @@ def variants(document: Mapping[str, Any], key: str) -> list[str]:
     return list(document["flags"][key].get("variants") or {})
 
 
-def served(document: Mapping[str, Any], key: str) -> set[str]:
-    """Name the variants that the flag's targeting serves now."""
-    return {name for name, weight in _shares(document["flags"][key]) if weight > 0}
+def live_shares(document: Mapping[str, Any], key: str) -> dict[str, float]:
+    """Read the share of traffic that each variant gets now, by the flag's own rules.
+
+    Returns:
+        Shares that add up to 1: of the fractional targeting, else all of the default variant.
+    """
+    flag = document["flags"][key]
+    weights = _weights(flag)
+    total = sum(weights.values())
+    if total > 0 and flag.get("state", "ENABLED") == "ENABLED":
+        return {arm: weight / total for arm, weight in weights.items() if weight > 0}
+    default = flag.get("defaultVariant")
+    return {str(default): 1.0} if default is not None else {}
+
+
+def retired(document: Mapping[str, Any], key: str) -> set[str]:
+    """Name the variants that the targeting lists with weight 0: their text stays, unserved."""
+    return {arm for arm, weight in _weights(document["flags"][key]).items() if weight == 0}
 
 
 def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
@@ -91,9 +104,9 @@ def with_policy(
     bucketing = [part for part in fractional if not isinstance(part, list)]
     flag["targeting"] = {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]}
     metadata = flag.setdefault("metadata", {})
-    for name in [name for name in metadata if name.startswith(PROPENSITY)]:
+    for name in [name for name in metadata if name.startswith(f"{PROPENSITY}.")]:
         del metadata[name]
-    metadata |= {PROPENSITY + arm: n / WHOLE for arm, n in weights.items()}
+    metadata |= {f"{PROPENSITY}.{arm}": n / WHOLE for arm, n in weights.items()}
     metadata[POLICY_VERSION] = version
     return changed
 
@@ -120,7 +133,7 @@ def staged(path: Path, document: Mapping[str, Any]) -> Iterator[None]:
         staging.unlink(missing_ok=True)
 
 
-def _shares(flag: Mapping[str, Any]) -> list[tuple[str, int]]:
+def _weights(flag: Mapping[str, Any]) -> dict[str, int]:
     parts = (flag.get("targeting") or {}).get("fractional") or []
     pairs = [part for part in parts if isinstance(part, list)]
-    return [(str(name), int(rest[0]) if rest else 1) for name, *rest in pairs]
+    return {str(name): int(rest[0]) if rest else 1 for name, *rest in pairs}

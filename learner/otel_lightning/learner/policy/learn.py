@@ -1,7 +1,8 @@
-"""`lightning-learn policy`: choices from the store, a learned policy to the flag file."""
+"""`lightning-learn policy`: from logged choices to a policy, judged on held-out tasks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,23 +10,28 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import Store, open_store, quote_literal
+from otel_lightning.collector.store import open_store, quote_literal
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.gate import Verdict, judge
+from otel_lightning.learner.evaluate.gains import Compared
+from otel_lightning.learner.evaluate.gate import Demands, Verdict, held_out_verdict
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.arms import Arm, describe
+from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
+from otel_lightning.learner.policy.drift import drift
+from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.policy.softmax import Choices, Settings, learn, reward_model, seen_by
+from otel_lightning.learner.policy.versions import known_versions
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, with_status
 from otel_lightning.learner.score import rules
-from otel_lightning.learner.transitions.make import stage_rollouts
-from otel_lightning.learner.transitions.rewards import outcomes, shuffle
-from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
-from otel_lightning.learner.transitions.splits import TRAIN, split
+from otel_lightning.learner.transitions.splits import TRAIN
+
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which policy to learn, from what, and where to put it."""
+    """Which policy to learn, from which data, and where to put it."""
 
     key: str
     flags: Path
@@ -33,32 +39,60 @@ class Request:
     reward: str | None = None
     held_out: float = 0.3
     shuffle_rewards: int | None = None
+    task_by: str = "user"
+    since: datetime | None = None
+    until: datetime | None = None
+    missing: str | None = None
+    propensities: str = "auto"
+    reward_range: Range | None = None
+    least_gain: float = 0.0
+    promote: bool = False
     settings: Settings = field(default_factory=Settings)
+
+    @property
+    def window(self) -> Window:
+        """Which logged choices to read."""
+        worst = self.reward_range[0] if self.reward_range else None
+        return Window(
+            key=self.key,
+            reward=self.reward,
+            held_out=self.held_out,
+            since=self.since,
+            until=self.until,
+            missing=self.missing,
+            worst=worst,
+            propensities=self.propensities,
+            shuffle_rewards=self.shuffle_rewards,
+            task_by=self.task_by,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A learned policy and what the gate said."""
+    """A learned policy and the gate's verdict."""
 
     version: str
     weights: dict[str, int]
     verdict: Verdict
     learned_from: int
-    without_propensity: int
-    rule: str | None = None
-    """What came of the rule that gave the rewards, if one did."""
+    logged: LoggedChoices
+    rewards: Rewards
+    arms: tuple[Arm, ...]
+    promoted: bool
+    notes: tuple[str, ...] = ()
+    """Sentences about the data: the rule that gave rewards, drift, retired arms."""
 
 
 def learn_policy(store: str, request: Request) -> Learned:
-    """Learn a policy over the arms of a flag, and serve it if the gate lets it pass.
+    """Learn a policy over the arms of a flag, and judge it against the live one.
 
     Args:
         store: Location of the store.
         request: Which flag, which reward, which files.
 
     Returns:
-        The policy and the verdict. Refused, the flag file is as it was. What fails leaves a row
-        in `runs` that says why.
+        The policy and the verdict. The flag file changes only if the gate passed and
+        `request.promote` is set. A failure leaves a row in `runs` that says why.
 
     Raises:
         DataError: If there is nothing to learn from, or the flag file does not fit.
@@ -73,123 +107,82 @@ def _learn_policy(store: str, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
     with open_store(store, create=False) as opened:
         name, rule = rules.chosen(opened, request.reward)
-        logged = logged_choices(opened, replace(request, reward=name))
-    usable = logged.filter(pl.col("propensity").is_not_null())
-    names = _arms(usable, document, request)
-    probabilities, verdict = _learn(_choices(usable, names), usable, request)
-    weights = flag_file.integer_weights(dict(zip(names, probabilities.tolist(), strict=True)))
+        window = replace(request.window, reward=name)
+        logged = read_choices(opened, window, known_versions(opened, request.key))
+    choices = _choices(logged.rows, document, request)
+    probabilities, verdict, rewards = _learn(choices, logged.rows, document, request)
+    served = {
+        arm: share
+        for arm, share, may in zip(
+            choices.arms, probabilities.tolist(), choices.may_serve, strict=True
+        )
+        if may
+    }
     learned = Learned(
         version=run.run_id,
-        weights=weights,
+        weights=flag_file.integer_weights(served),
         verdict=verdict,
-        learned_from=usable.filter(split=TRAIN).height,
-        without_propensity=logged.height - usable.height,
-        rule=str(rule) if rule else None,
+        learned_from=logged.rows.filter(split=TRAIN).height,
+        logged=logged,
+        rewards=rewards,
+        arms=describe(choices, flag_file.live_shares(document, request.key), probabilities),
+        promoted=verdict.passed and request.promote,
+        notes=_notes(str(rule) if rule else None, logged, choices),
     )
-    if verdict.passed:
-        changed = flag_file.with_policy(document, request.key, weights, run.run_id)
-        with flag_file.staged(request.output, changed):
-            _record(store, run, learned, request, fingerprint(logged))
-    else:
-        _record(store, run, learned, request, fingerprint(logged))
+    _ship(store, run, learned, request, document)
     return learned
 
 
-def logged_choices(store: Store, request: Request) -> pl.DataFrame:
-    """Read the first choice of each rollout for the flag, with the rollout's outcome.
-
-    Returns:
-        Columns rollout_id, task, split, arm, propensity, outcome, in the order of rollout_id.
-
-    Raises:
-        DataError: If no rollout has a reward, or nothing was chosen for the flag.
-    """
-    arms = read(store, __package__, "arms")
-    chosen = arms.filter(key=request.key)
-    if chosen.is_empty():
-        known = ", ".join(sorted(set(arms["key"]))) or "none"
-        raise DataError(f"The store has no choices for flag '{request.key}'. It has: {known}.")
-    stage_rollouts(store, TransitionSettings(reward=request.reward))
-    rewarded = outcomes(read(store, __package__, "rollout_outcomes").lazy())
-    if request.shuffle_rewards is not None:
-        rewarded = shuffle(rewarded, request.shuffle_rewards)
-    logged = (
-        chosen.lazy()
-        .sort("time", "arm", nulls_last=True)
-        .unique("rollout_id", keep="first", maintain_order=True)
-        .join(read(store, __package__, "tasks").lazy(), on="rollout_id")
-        .join(rewarded, on="rollout")
-        .with_columns(split(request.held_out))
-        .select("rollout_id", "split", "arm", "propensity", "outcome", task="task_hash")
-        .sort("rollout_id")
-        .collect()
-    )
-    if logged.is_empty():
-        raise DataError(
-            f"No rollout with a choice for flag '{request.key}' has a reward. Send "
-            "'gen_ai.evaluation.result' events for these rollouts, then run this again."
-        )
-    _check_propensities(logged, request.key)
-    return logged
+def _ship(
+    store: str, run: Run, learned: Learned, request: Request, document: dict[str, Any]
+) -> None:
+    data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
+    if not learned.promoted:
+        _record(store, run, learned, request, data)
+        return
+    weights = dict.fromkeys(flag_file.retired(document, request.key), 0) | learned.weights
+    changed = flag_file.with_policy(document, request.key, weights, run.run_id)
+    with flag_file.staged(request.output, changed):
+        _record(store, run, learned, request, data)
 
 
-def _check_propensities(logged: pl.DataFrame, key: str) -> None:
-    """Refuse an arm whose propensity is never known: leaving it out would hide an arm.
-
-    A single choice without one is left out: a provider that was not ready answers its default.
-    """
-    per_arm = logged.group_by("arm", maintain_order=True).agg(
-        pl.len(), known=pl.count("propensity")
-    )
-    unknown = per_arm.filter(known=0)
-    if unknown.height:
-        arm, count, _ = unknown.row(0)
-        raise DataError(
-            f"None of the {count} choices of arm '{arm}' for flag '{key}' has a propensity, "
-            f"so importance weights are undefined. Put '{flag_file.PROPENSITY}{arm}' into the "
-            "flag's metadata, or set the attribute 'lightning.propensity'."
-        )
-    impossible = logged.filter(~pl.col("propensity").is_between(0, 1, closed="right"))
-    if impossible.height:
-        row = impossible.row(0, named=True)
-        raise DataError(
-            f"Rollout '{row['rollout_id']}' has a propensity of {row['propensity']:g} for flag "
-            f"'{key}'. A propensity is a probability above 0; correct the flag's metadata."
-        )
-
-
-def _arms(usable: pl.DataFrame, document: dict[str, Any], request: Request) -> list[str]:
-    """List the arms to learn: those tried or served, in the order of the file."""
-    key, tried = request.key, set(usable["arm"])
-    known = flag_file.variants(document, key)
-    if strangers := sorted(tried - set(known)):
-        raise DataError(
-            f"Arm '{strangers[0]}' of flag '{key}' was tried, but '{request.flags}' has no such "
-            f"variant. Its variants: {', '.join(known)}."
-        )
+def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
+    """Number the arms: the variants of the file in its order, then those that it lacks."""
+    tried = set(rows["arm"])
+    variants = flag_file.variants(document, request.key)
+    retired = flag_file.retired(document, request.key)
+    arms = variants + sorted(tried - set(variants))
+    served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
     if len(tried) == 1:
         raise DataError(
-            f"Only arm '{min(tried)}' of flag '{key}' was tried, so there is nothing to compare. "
-            "Serve at least two variants, collect rollouts, then run this again."
+            f"Only arm '{min(tried)}' of flag '{request.key}' was tried, so there is nothing to "
+            "compare. Serve at least two variants, collect rollouts, then run this again."
         )
-    return [arm for arm in known if arm in tried | flag_file.served(document, key)]
-
-
-def _choices(usable: pl.DataFrame, arms: Sequence[str]) -> Choices:
+    if served.sum() < 2:  # noqa: PLR2004 - a choice needs two
+        raise DataError(
+            f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
+            "there is nothing to choose. Add a variant, or raise a weight of 0."
+        )
+    if float(rows["outcome"].n_unique()) == 1:
+        raise DataError(
+            f"All {rows.height} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "
+            "they say nothing about the arms. Choose another reward with --reward."
+        )
     number = {arm: i for i, arm in enumerate(arms)}
     return Choices(
         arms=tuple(arms),
-        taken=np.array([number[arm] for arm in usable["arm"]], dtype=np.int64),
-        propensities=usable["propensity"].to_numpy(),
-        rewards=usable["outcome"].to_numpy(),
-        tasks=(usable["task"].rank("dense").to_numpy() - 1).astype(np.int64),
+        taken=rows["arm"].replace_strict(number, return_dtype=pl.Int64).to_numpy(),
+        propensities=rows["propensity"].to_numpy(),
+        rewards=rows["outcome"].to_numpy(),
+        tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
+        served=served,
     )
 
 
 def _learn(
-    choices: Choices, usable: pl.DataFrame, request: Request
-) -> tuple[NDArray[np.float64], Verdict]:
-    in_train = (usable["split"] == TRAIN).to_numpy()
+    choices: Choices, rows: pl.DataFrame, document: Mapping[str, Any], request: Request
+) -> tuple[Floats, Verdict, Rewards]:
+    in_train = (rows["split"] == TRAIN).to_numpy()
     if not in_train.any():
         raise DataError(
             f"All {len(in_train)} rollouts are held out, so there is nothing to learn from. "
@@ -197,32 +190,68 @@ def _learn(
         )
     train, held_out = choices.where(in_train), choices.where(~in_train)
     probabilities = learn(train, request.settings)
-    seen = seen_by(held_out, probabilities, reward_model(train))
-    return probabilities, judge(seen, held_out.tasks, request.settings.estimator)
+    shares = flag_file.live_shares(document, request.key)
+    live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
+    tried = choices.per_arm(np.ones_like(choices.rewards))
+    gaining = {
+        arm: int(tried[i]) for i, arm in enumerate(choices.arms) if probabilities[i] > live[i]
+    }
+    rewards = reward_range(choices.rewards, request.reward_range, gaining)
+    # An arm that nobody tried has no reward to correct its model: it is taken for the worst where
+    # the new policy serves it and for the best where the live one does.
+    model = reward_model(train)
+    policies = [
+        (shares_of_arms, np.where(tried > 0, model, limit))
+        for shares_of_arms, limit in zip((probabilities, live), rewards.range, strict=True)
+    ]
+    (new, served), parts = policies, (held_out, choices)
+    compared, logged = (
+        Compared(seen_by(part, *new), seen_by(part, *served), part.tasks) for part in parts
+    )
+    verdict = held_out_verdict(compared, Demands(rewards.range, request.least_gain), logged)
+    return probabilities, replace(verdict, refusals=verdict.refusals + rewards.refusals), rewards
+
+
+def _notes(rule: str | None, logged: LoggedChoices, choices: Choices) -> tuple[str, ...]:
+    notes = [rule] if rule else []
+    if logged.without_propensity:
+        notes.append(f"{logged.without_propensity} choices without a propensity left out.")
+    origin = ", ".join(f"{count} from {source}" for source, count in logged.sources.items())
+    notes.append(f"Propensities: {origin}.")
+    if logged.missing.count:
+        notes.append(str(logged.missing))
+    unserved = [a for a, may in zip(choices.arms, choices.may_serve, strict=True) if not may]
+    if unserved:
+        notes.append(f"Not served (retired, or gone from the file): {', '.join(unserved)}.")
+    return (*notes, *drift(logged.rows))
 
 
 def _record(store: str, run: Run, learned: Learned, request: Request, data: str) -> None:
     passed = learned.verdict.passed
     probabilities = {arm: weight / flag_file.WHOLE for arm, weight in learned.weights.items()}
     policy = run.policy(request.key, probabilities, asdict(request.settings))
+    outcome = "promoted" if learned.promoted else "passed" if passed else "refused"
     row = run.ended(
-        outcome="promoted" if passed else "refused",
+        outcome=outcome,
         fingerprint=data,
         metrics={
             "learned_from": learned.learned_from,
-            "without_propensity": learned.without_propensity,
+            "without_propensity": learned.logged.without_propensity,
+            "without_reward": learned.logged.missing.count,
+            "notes": list(learned.notes),
         },
-        gate=asdict(learned.verdict),
-        artifact=str(request.output) if passed else None,
+        gate=asdict(learned.verdict) | {"passed": passed},
+        artifact=str(request.output) if learned.promoted else None,
     )
     with open_store(store, create=False) as opened:
-        policies = with_status(
-            read(opened, __package__, "policies"), policy, "live" if passed else "candidate"
-        )
+        status = "live" if learned.promoted else "candidate"
+        policies = with_status(read(opened, __package__, "policies"), policy, status)
         where = f"key = {quote_literal(request.key)}"
         opened.insert("runs", arrow(row))
         opened.replace("policies", arrow(policies), where)
 
 
 def _config(request: Request) -> dict[str, Any]:
-    return asdict(request) | {"flags": str(request.flags), "output": str(request.output)}
+    times = {name: str(getattr(request, name) or "") or None for name in ("since", "until")}
+    files = {"flags": str(request.flags), "output": str(request.output)}
+    return asdict(request) | files | times

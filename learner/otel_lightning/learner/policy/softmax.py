@@ -1,7 +1,7 @@
 """A softmax policy over arms, learned from logged choices; pure numpy, deterministic."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ class Choices:
     propensities: Floats
     rewards: Floats
     tasks: NDArray[np.int64]
+    served: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    """Which arms may be served, shape [K]; empty: all. The others were tried and are retired."""
 
     def where(self, kept: NDArray[np.bool_]) -> "Choices":
         """Pick the rollouts that a mask of shape [N] keeps."""
@@ -32,19 +34,25 @@ class Choices:
             self.propensities[kept],
             self.rewards[kept],
             self.tasks[kept],
+            self.served,
         )
 
     def per_arm(self, values: Floats) -> Floats:
         """Add up values of shape [N] to one an arm, shape [K]."""
         return np.bincount(self.taken, values, minlength=len(self.arms)).astype(np.float64)
 
+    @property
+    def may_serve(self) -> NDArray[np.bool_]:
+        """Which arms may be served, shape [K]."""
+        return self.served if len(self.served) else np.ones(len(self.arms), bool)
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How a softmax policy is learned."""
 
-    estimator: str = "snips"
-    floor: float = 0.05
+    estimator: str = "doubly_robust"
+    exploration: float = 0.1
     kl_weight: float = 0.05
     steps: int = 3000
     learning_rate: float = 1.0
@@ -54,43 +62,49 @@ def learn(choices: Choices, settings: Settings) -> Floats:
     """Learn the probability of each arm by gradient ascent on the logits.
 
     Maximises V(pi) / sd(r) - kl_weight * KL(pi || mu), where V is the off-policy estimate, mu
-    the logged frequencies and pi = floor + (1 - K * floor) * softmax(logits): no arm falls below
-    the floor, so the next round of learning still has something to compare.
+    the logged frequencies and pi = exploration / K + (1 - exploration) * softmax(logits): no arm
+    falls below its part of the exploration, so the next round of learning still has something to
+    compare.
 
     Args:
         choices: The choices to learn from.
-        settings: Estimator, floor and step sizes.
+        settings: Estimator, exploration and step sizes.
 
     Returns:
-        The probability of each arm, shape [K].
+        The probability of each arm, shape [K]; 0 for an arm that may not be served.
 
     Raises:
-        DataError: If the floor leaves nothing to learn.
+        DataError: If exploration leaves nothing to learn.
 
     Source:
         Swaminathan & Joachims, The self-normalized estimator (2015), with a KL penalty in
         the place of the variance penalty.
     """
-    count = len(choices.arms)
-    share = 1 - count * settings.floor
-    if share <= 0:
+    if not 0 <= settings.exploration < 1:
         raise DataError(
-            f"A floor of {settings.floor:g} for {count} arms leaves nothing to learn. "
-            f"Choose --floor below {1 / count:.4g}."
+            f"An exploration of {settings.exploration:g} leaves nothing to learn. Choose "
+            "--exploration below 1: it is the share of all traffic that is divided evenly."
         )
+    allowed = choices.may_serve
+    count = int(allowed.sum())
+    floor, share = settings.exploration / count, 1 - settings.exploration
     # One imagined choice of each arm keeps the divergence finite where an arm was never tried.
-    behavior = (choices.per_arm(np.ones_like(choices.rewards)) + 1) / (len(choices.taken) + count)
+    frequencies = choices.per_arm(np.ones_like(choices.rewards))[allowed] + 1
+    behavior = frequencies / frequencies.sum()
     gradient = GRADIENTS[settings.estimator](choices)
     scale = choices.rewards.std() or 1.0
     logits = np.log(behavior)
-    # The pull is the steeper the heavier it weighs: without this, ascent would overshoot.
+    probabilities = np.zeros(len(allowed))
+    # A heavier pull is a steeper one: without this, ascent would overshoot.
     step = settings.learning_rate / (1 + settings.kl_weight)
     for _ in range(settings.steps):
         soft = _softmax(logits)
-        pi = settings.floor + share * soft
-        slope = gradient(pi) / scale - settings.kl_weight * (np.log(pi / behavior) + 1)
+        probabilities[allowed] = pi = floor + share * soft
+        slope = gradient(probabilities)[allowed] / scale
+        slope -= settings.kl_weight * (np.log(np.maximum(pi, 1e-12) / behavior) + 1)
         logits = logits + step * share * soft * (slope - soft @ slope)
-    return settings.floor + share * _softmax(logits)
+    probabilities[allowed] = floor + share * _softmax(logits)
+    return probabilities
 
 
 def reward_model(choices: Choices) -> Floats:
@@ -101,10 +115,10 @@ def reward_model(choices: Choices) -> Floats:
 
 
 def seen_by(choices: Choices, probabilities: Floats, model: Floats) -> Logged:
-    """See logged choices through the eyes of a policy.
+    """Weigh logged choices by a policy.
 
     Args:
-        choices: What the behavior policy did.
+        choices: The choices of the behavior policy.
         probabilities: Of each arm under the policy to be evaluated, shape [K].
         model: Modelled reward of each arm, fitted on other choices, shape [K].
     """

@@ -6,7 +6,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.learner.evaluate.gate import Verdict, importance_weights, judge
+from otel_lightning.learner.evaluate.gains import Compared
+from otel_lightning.learner.evaluate.gate import (
+    Demands,
+    Verdict,
+    held_out_verdict,
+    importance_weights,
+)
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.weights.examples import Example
 
@@ -34,7 +40,6 @@ def judge_weights(
     *,
     threshold: float,
     clip: float,
-    seed: int,
 ) -> Verdict:
     """Judge new weights by held-out rollouts.
 
@@ -48,7 +53,6 @@ def judge_weights(
         likelihoods: Of these completions, before and after.
         threshold: Advantage above which a completion is one to learn from.
         clip: Largest importance weight of a rollout.
-        seed: Of the bootstrap.
 
     Returns:
         The verdict. It also refuses weights that find good completions less likely than before:
@@ -67,8 +71,10 @@ def judge_weights(
         return np.bincount(rollout, values, minlength=len(names)).astype(np.float64)
 
     rewards = per_rollout(np.array([e.reward for e in examples]))
-    weights = importance_weights(per_rollout(likelihoods.after), per_rollout(logged), clip)
-    verdict = judge(Logged.without_model(rewards, weights), task[first], "snips", seed)
+    weights = importance_weights(per_rollout(likelihoods.after), per_rollout(logged))
+    new = Logged.without_model(rewards, weights)
+    demands = Demands((float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0))))
+    verdict = held_out_verdict(Compared.with_behavior(new, task[first], clip), demands)
     refusals = verdict.refusals + tuple(_format_refusals(examples, likelihoods, threshold))
     return replace(verdict, refusals=refusals)
 

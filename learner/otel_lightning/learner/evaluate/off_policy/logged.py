@@ -1,7 +1,7 @@
-"""What every estimator takes and gives."""
+"""The input and the result of every estimator."""
 
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,28 +9,31 @@ from numpy.typing import NDArray
 NORMAL_97_5 = 1.959963984540054
 """97.5 % quantile of the standard normal distribution."""
 
+Floats = NDArray[np.float64]
+Rows = NDArray[np.int64] | NDArray[np.bool_]
+
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """What the behavior policy did, seen by the policy to be evaluated; arrays of shape [N].
+    """Logged rollouts as the policy to be evaluated weighs them; arrays of shape [N].
 
     `modelled_taken` and `modelled_policy` come from a model of the reward: its prediction for
     the logged action, and its mean under the policy to be evaluated. Zeros mean no model.
     """
 
-    rewards: NDArray[np.float64]
-    weights: NDArray[np.float64]
+    rewards: Floats
+    weights: Floats
     """Importance weights: the policy's probability of the logged action over its propensity."""
-    modelled_taken: NDArray[np.float64]
-    modelled_policy: NDArray[np.float64]
+    modelled_taken: Floats
+    modelled_policy: Floats
 
     @classmethod
-    def without_model(cls, rewards: NDArray[np.float64], weights: NDArray[np.float64]) -> Self:
-        """Say what was logged where nothing models the reward."""
+    def without_model(cls, rewards: Floats, weights: Floats) -> Self:
+        """Take rewards and weights where nothing models the reward."""
         return cls(rewards, weights, np.zeros_like(rewards), np.zeros_like(rewards))
 
-    def take(self, rows: NDArray[np.int64]) -> "Logged":
-        """Pick rows, with repetition as the bootstrap does."""
+    def take(self, rows: Rows) -> "Logged":
+        """Pick rows by number, repeated as the bootstrap does, or by a mask."""
         return Logged(
             self.rewards[rows],
             self.weights[rows],
@@ -39,11 +42,30 @@ class Logged:
         )
 
 
-class Estimate(NamedTuple):
-    """An estimated value and its standard error."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimate:
+    """A value as a ratio of sums over rollouts; arrays of shape [N]."""
 
-    value: float
-    standard_error: float
+    numerators: Floats
+    denominators: Floats = field(repr=False)
+    small_sample: bool = True
+    """Whether the standard error divides by N - 1, as for a mean, or by N, as for a ratio."""
+
+    @property
+    def value(self) -> float:
+        """The estimated value; NaN where all weights are 0."""
+        total = float(self.denominators.sum())
+        return float(self.numerators.sum()) / total if total > 0 else float("nan")
+
+    @property
+    def standard_error(self) -> float:
+        """The standard error by the delta method; NaN for a mean of one rollout."""
+        total, count = float(self.denominators.sum()), len(self.numerators)
+        if total <= 0 or (self.small_sample and count < 2):  # noqa: PLR2004 - N - 1
+            return float("nan")
+        squares = float(((self.numerators - self.value * self.denominators) ** 2).sum())
+        correction = count / (count - 1) if self.small_sample else 1.0
+        return float((squares * correction) ** 0.5 / total)
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -52,8 +74,6 @@ class Estimate(NamedTuple):
         return self.value - reach, self.value + reach
 
 
-def mean_estimate(scores: NDArray[np.float64]) -> Estimate:
-    """Estimate a mean from independent scores, shape [N]; one score has no standard error."""
-    count = len(scores)
-    error = float(scores.std(ddof=1)) / count**0.5 if count > 1 else float("nan")
-    return Estimate(float(scores.mean()), error)
+def mean_estimate(scores: Floats) -> Estimate:
+    """Estimate a mean from independent scores, shape [N]."""
+    return Estimate(scores, np.ones_like(scores))

@@ -1,7 +1,5 @@
 """Self-normalized inverse propensity scoring."""
 
-import numpy as np
-
 from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged
 
 
@@ -20,9 +18,4 @@ def snips(logged: Logged) -> Estimate:
         Swaminathan & Joachims, The self-normalized estimator (2015); Owen, Monte Carlo theory,
         methods and examples, section 9.2, for the standard error.
     """
-    total = logged.weights.sum()
-    if total == 0:
-        return Estimate(float("nan"), float("nan"))
-    value = float((logged.weights * logged.rewards).sum() / total)
-    residuals = logged.weights * (logged.rewards - value)
-    return Estimate(value, float(np.sqrt((residuals**2).sum()) / total))
+    return Estimate(logged.weights * logged.rewards, logged.weights, small_sample=False)

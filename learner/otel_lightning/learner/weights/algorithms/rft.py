@@ -86,7 +86,6 @@ def learn(rows: pl.DataFrame, settings: Settings, output: Path) -> Learned:
         likelihoods,
         threshold=settings.threshold,
         clip=settings.clip,
-        seed=settings.seed,
     )
     token_before, token_after = mean_token_logprobs(held_out, likelihoods, settings.threshold)
     metrics = {

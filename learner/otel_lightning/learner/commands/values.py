@@ -1,0 +1,43 @@
+"""Values of options that click does not know."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class RangeOfRewards(click.ParamType[tuple[float, float]]):
+    """Two numbers with a comma between: the least and the greatest possible reward."""
+
+    name = "LOW,HIGH"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[float, float]:
+        """Read `0,1` as (0.0, 1.0)."""
+        try:
+            low, high = map(float, str(value).split(","))
+        except ValueError:
+            self.fail(f"'{value}' is not two numbers such as 0,1.", param, ctx)
+        if not low < high:
+            self.fail(f"'{value}' is not a range: the first must be less.", param, ctx)
+        return low, high
+
+
+class Since(click.ParamType[datetime]):
+    """A time in UTC, or how long ago."""
+
+    name = "TIME|AGO"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
+        """Read `2026-11-01`, `2026-11-01T12:00` or `7d` as a time in UTC, without a zone."""
+        ago = re.fullmatch(r"(\d+)([mhdw])", str(value))
+        if ago:
+            then = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+            return then.replace(tzinfo=None)
+        try:
+            time = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"'{value}' is no time such as 2026-11-01 or 7d (ago).", param, ctx)
+        return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time

@@ -1,0 +1,172 @@
+"""Logged choices for a flag: one a rollout, with its task, propensity and outcome."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import polars as pl
+
+from otel_lightning.collector.store import Sql, Store
+from otel_lightning.instrumentation.attributes import PROPENSITY
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.policy.missing import Missing, check_missing
+from otel_lightning.learner.transitions.make import stage_rollouts
+from otel_lightning.learner.transitions.rewards import outcomes, shuffle
+from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
+from otel_lightning.learner.transitions.splits import split
+
+SOURCES = ("auto", "trace", "version", "frequencies")
+"""Where a propensity may come from; `auto` takes the trace, and the policy version where the
+trace has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which logged choices to read."""
+
+    key: str
+    reward: str | None = None
+    held_out: float = 0.3
+    since: datetime | None = None
+    until: datetime | None = None
+    missing: str | None = None
+    worst: float | None = None
+    """The least possible reward, for `--missing worst`; None takes the least that was logged."""
+    propensities: str = "auto"
+    shuffle_rewards: int | None = None
+    task_by: str = "user"
+    """What names the task of a rollout without a task id, one of `TASK_BY`."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedChoices:
+    """Choices with a reward and a propensity, and what was left out."""
+
+    rows: pl.DataFrame
+    """Columns rollout_id, split, arm, propensity, outcome, task, policy_version, time; in the
+    order of rollout_id."""
+    without_propensity: int
+    missing: Missing
+    sources: dict[str, int]
+    """How many propensities came from where."""
+
+
+def read_choices(
+    store: Store, window: Window, versions: Mapping[str, Mapping[str, float]]
+) -> LoggedChoices:
+    """Read the first choice of each rollout for a flag, with the rollout's outcome.
+
+    Args:
+        store: An open store.
+        window: Which choices, and how to treat what is missing.
+        versions: Probability of each arm by policy version, where a trace has no propensity.
+
+    Raises:
+        DataError: If no rollout has a reward, nothing was chosen for the flag, a propensity is
+            impossible, or rewards are missing more often for one arm than for another.
+    """
+    stage_rollouts(store, TransitionSettings(reward=window.reward, task_by=window.task_by))
+    chosen = _chosen(store, window)
+    rewarded = outcomes(read(store, __package__, "rollout_outcomes").lazy())
+    if window.shuffle_rewards is not None:
+        rewarded = shuffle(rewarded, window.shuffle_rewards)
+    joined = (
+        chosen.lazy()
+        .join(rewarded, on="rollout", how="left")
+        .filter(~(pl.col("outcome").is_null() & pl.col("open")))  # its reward may still come
+        .with_columns(split(window.held_out), task="task_hash")
+        .collect()
+    )
+    if joined["outcome"].null_count() == joined.height:
+        raise DataError(
+            f"No rollout with a choice for flag '{window.key}' has a reward. Send "
+            "'gen_ai.evaluation.result' events for these rollouts, then run this again."
+        )
+    joined, missing = check_missing(joined, window.missing, window.worst)
+    known = _with_propensities(joined, window, versions)
+    _check_propensities(known, window.key)
+    usable = known.filter(pl.col("propensity").is_not_null())
+    columns = ("split", "arm", "propensity", "outcome", "task", "policy_version", "time")
+    return LoggedChoices(
+        rows=usable.select("rollout_id", *columns).sort("rollout_id"),
+        without_propensity=known.height - usable.height,
+        missing=missing,
+        sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
+    )
+
+
+def _chosen(store: Store, window: Window) -> pl.DataFrame:
+    chosen = read(
+        store,
+        __package__,
+        "choices",
+        key=window.key,
+        since=_literal(window.since),
+        until=_literal(window.until),
+    )
+    if chosen.is_empty():
+        keys = read(store, __package__, "keys")["key"]
+        known = ", ".join(keys) or "none"
+        if window.key in keys:
+            raise DataError(
+                f"Flag '{window.key}' has no choices between --since and --until. Widen them."
+            )
+        raise DataError(f"The store has no choices for flag '{window.key}'. It has: {known}.")
+    return chosen
+
+
+def _literal(time: datetime | None) -> Sql | str:
+    return Sql("NULL") if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"
+
+
+def _with_propensities(
+    joined: pl.DataFrame, window: Window, versions: Mapping[str, Mapping[str, float]]
+) -> pl.DataFrame:
+    """Take each propensity from the trace, the policy version or the frequencies; name which."""
+    shares = [
+        {"policy_version": version, "arm": arm, "of_version": share}
+        for version, arms in versions.items()
+        for arm, share in arms.items()
+    ]
+    schema = {"policy_version": pl.String, "arm": pl.String, "of_version": pl.Float64}
+    both = joined.join(pl.DataFrame(shares, schema), on=["policy_version", "arm"], how="left")
+    by_version = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
+    trace = pl.when(pl.col("propensity").is_not_null())
+    known = {
+        "trace": pl.col("propensity"),
+        "version": pl.col("of_version"),
+        "frequencies": by_version,
+        "auto": pl.coalesce("propensity", "of_version"),
+    }
+    source = {
+        "auto": trace.then(pl.lit("trace")).otherwise(pl.lit("version")),
+    }.get(window.propensities, pl.lit(window.propensities))
+    return both.with_columns(propensity=known[window.propensities], source=source)
+
+
+def _check_propensities(logged: pl.DataFrame, key: str) -> None:
+    """Refuse an arm whose propensity is never known: leaving it out would hide an arm.
+
+    A single choice without one is left out: a provider that was not ready answers its default.
+    """
+    per_arm = logged.group_by("arm", maintain_order=True).agg(
+        pl.len(), known=pl.count("propensity")
+    )
+    unknown = per_arm.filter(known=0)
+    if unknown.height:
+        arm, count, _ = unknown.row(0)
+        raise DataError(
+            f"None of the {count} choices of arm '{arm}' for flag '{key}' has a propensity, "
+            f"so importance weights are undefined. Put '{PROPENSITY}.{arm}' into the "
+            f"flag's metadata, set the attribute '{PROPENSITY}', or estimate them with "
+            "--propensities frequencies."
+        )
+    impossible = logged.filter(~pl.col("propensity").is_between(0, 1, closed="right"))
+    if impossible.height:
+        row = impossible.row(0, named=True)
+        raise DataError(
+            f"Rollout '{row['rollout_id']}' has a propensity of {row['propensity']:g} for flag "
+            f"'{key}'. A propensity is a probability above 0 and at most 1; correct the flag's "
+            "metadata."
+        )

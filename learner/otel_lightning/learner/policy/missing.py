@@ -1,0 +1,100 @@
+"""Rollouts without a reward: whether they are missing at random, and how to treat them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from otel_lightning.learner.errors import DataError
+
+PERMUTATIONS = 2000
+CHANCE = 0.05
+"""Missing shares that differ more than in this share of the permutations are no chance."""
+WORST, DROP = "worst", "drop"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Rollouts that ended without a reward, by arm."""
+
+    per_arm: dict[str, tuple[int, int]]
+    """Of each arm: rollouts without a reward, and rollouts."""
+    treatment: str
+    """`worst`, `drop` or the value that stands for a missing reward."""
+
+    @property
+    def count(self) -> int:
+        """How many rollouts have no reward."""
+        return sum(missing for missing, _ in self.per_arm.values())
+
+    def __str__(self) -> str:
+        """Say how many rewards are missing for which arm, and what became of them."""
+        shares = ", ".join(
+            f"{arm} {missing / count:.1%} of {count}"
+            for arm, (missing, count) in self.per_arm.items()
+        )
+        done = {DROP: "left out", WORST: "counted as the worst reward"}
+        became = done.get(self.treatment, f"counted as {self.treatment}")
+        return f"Rollouts without a reward: {shares}; {became}."
+
+
+def check_missing(
+    joined: pl.DataFrame, treatment: str | None, worst: float | None = None
+) -> tuple[pl.DataFrame, Missing]:
+    """Count missing rewards by arm, and drop or replace them.
+
+    Args:
+        joined: Columns arm and outcome, which is null where the rollout has no reward.
+        treatment: `worst`, `drop`, a number, or None to drop them only if all arms miss rewards
+            equally often.
+        worst: The least possible reward; None takes the least that was logged.
+
+    Raises:
+        DataError: If the shares differ between arms beyond chance and no treatment is given, or
+            the treatment is not known.
+    """
+    counted = joined.group_by("arm").agg(pl.col("outcome").null_count(), pl.len()).sort("arm")
+    per_arm = {arm: (missing, count) for arm, missing, count in counted.iter_rows()}
+    result = Missing(per_arm, treatment or DROP)
+    if treatment is None and result.count and _differs(per_arm):
+        shares = ", ".join(f"'{arm}' {m / n:.1%} of {n}" for arm, (m, n) in per_arm.items())
+        raise DataError(
+            f"Rewards are missing more often for one arm than for another: {shares}. If failures "
+            "leave no reward, an arm looks better the more it fails. Send the missing rewards, or "
+            "choose with --missing: worst (a missing reward is the worst one), drop (it says "
+            "nothing about the outcome), or a number."
+        )
+    if result.treatment == DROP:
+        return joined.filter(pl.col("outcome").is_not_null()), result
+    return joined.with_columns(pl.col("outcome").fill_null(_value(joined, result, worst))), result
+
+
+def _value(joined: pl.DataFrame, missing: Missing, worst: float | None) -> float:
+    if missing.treatment == WORST and worst is not None:
+        return worst
+    if missing.treatment == WORST:
+        return float(joined["outcome"].min())  # type: ignore[arg-type]
+    try:
+        return float(missing.treatment)
+    except ValueError as error:
+        raise DataError(
+            f"Unknown treatment '{missing.treatment}' of missing rewards. Choose --missing worst, "
+            "drop or a number."
+        ) from error
+
+
+def _differs(per_arm: dict[str, tuple[int, int]]) -> bool:
+    """Test by permutation whether the shares of missing rewards differ beyond chance.
+
+    The statistic is Pearson's chi-square; permuting which rollouts miss their reward draws each
+    arm's number from the multivariate hypergeometric distribution.
+    """
+    missing, counts = np.array(list(per_arm.values())).T
+    total = int(missing.sum())
+    expected = counts * total / counts.sum()
+    rng = np.random.default_rng(0)
+    drawn = rng.multivariate_hypergeometric(counts, total, size=PERMUTATIONS)
+    # The variance is the same for each arm but for its size, so the missing ones are enough.
+    statistics = ((drawn - expected) ** 2 / expected).sum(axis=1)
+    observed = float(((missing - expected) ** 2 / expected).sum())
+    return bool((statistics >= observed - 1e-9).mean() < CHANCE)

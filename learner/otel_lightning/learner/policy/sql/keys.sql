@@ -1,0 +1,1 @@
+SELECT DISTINCT key FROM arms ORDER BY key

@@ -1,1 +1,0 @@
-SELECT rollout_id, rollout, task_hash FROM staged_rollouts
