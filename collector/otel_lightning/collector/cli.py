@@ -119,7 +119,9 @@ def serve(store: Path, **options: Any) -> None:
     """Receive OTLP until stopped."""
     from otel_lightning.collector.serve.run import serve as receive
     from otel_lightning.collector.serve.settings import settings
+    from otel_lightning.collector.store import keep_files_private
 
+    keep_files_private()
     try:
         chosen = settings(store, options)
     except ValueError as error:
@@ -148,7 +150,7 @@ def load(
     Loading a file again changes nothing.
     """
     from otel_lightning.collector.load.from_files import Client, derive_all, expand, load_file
-    from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.allocator import share_memory
     from otel_lightning.collector.store.seen_ids import Known
 
@@ -159,6 +161,7 @@ def load(
     records = new = 0
     paths = expand(files)
     share_memory()
+    keep_files_private()
     with _expected_errors(), open_store(store) as opened:
         opened.limit(memory)
         known = Known(opened)
@@ -214,16 +217,43 @@ def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:
     """Bring llm_calls, tool_calls and the other derived tables up to date."""
     from otel_lightning.collector.load.from_files import derive_all
     from otel_lightning.collector.refresh.refresh import rebuild as start_anew
-    from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.allocator import share_memory
 
     share_memory()
+    keep_files_private()
     with _expected_errors(), open_store(store, create=False) as opened:
         opened.limit(memory)
         if rebuild:
             start_anew(opened)
         derive_all(opened, store, spans_at_once)
     click.echo("The derived tables are up to date.")
+
+
+@main.command()
+@click.argument("old", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@SPANS_AT_ONCE
+@MEMORY
+def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
+    """Copy what the store OLD received into a NEW one, and derive it there.
+
+    OLD may have any schema, also one that was never released. Scores, runs, policies and judges'
+    answers are copied too; run `lightning-learn transitions` for transitions.
+    """
+    from otel_lightning.collector.load.from_files import derive_all
+    from otel_lightning.collector.maintain.copy_store import copy_store
+    from otel_lightning.collector.store import keep_files_private, open_store
+    from otel_lightning.collector.store.allocator import share_memory
+
+    share_memory()
+    keep_files_private()
+    with _expected_errors():
+        copy_store(old, new, click.echo)
+        with open_store(new, create=False) as opened:
+            opened.limit(memory)
+            derive_all(opened, new, spans_at_once)
+    click.echo(f"'{new}' has what '{old}' received, derived again.")
 
 
 @main.command()

@@ -291,7 +291,8 @@ def test_the_printed_line_attaches_a_plain_duckdb(tmp_path: Path) -> None:
             line = next(line for line in lines if "ATTACH" in line).partition("read-only: ")[2]
             server = read_server(tmp_path / "it's.duckdb")
             script = (
-                f"import duckdb\nduckdb.sql({line!r})\n"
+                "import duckdb\nduckdb.sql('SET enable_progress_bar = false')\n"
+                f"duckdb.sql({line!r})\n"
                 "print(duckdb.sql('SELECT count(*) FROM traces.spans').fetchone())\n"
                 "duckdb.sql('INSERT INTO traces.runs (run_id) VALUES (1)')\n"
             )

@@ -1,5 +1,6 @@
 """Opening a store, directly and through the process that holds it."""
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from otel_lightning.collector.store import (
     StoreError,
+    connection,
     is_select,
     open_store,
     server_file,
@@ -54,7 +56,7 @@ def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
 def test_a_store_of_a_newer_schema_is_refused_with_the_way_out(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with open_store(path) as store:
-        store.execute("INSERT INTO schema_migrations VALUES (99, now()::TIMESTAMP)")
+        store.execute("INSERT INTO schema_migrations VALUES (99, now()::TIMESTAMP, '')")
     with pytest.raises(StoreError, match=r"has schema 99.*pip install -U otel-lightning"):
         open_store(path)
 
@@ -62,7 +64,7 @@ def test_a_store_of_a_newer_schema_is_refused_with_the_way_out(tmp_path: Path) -
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     path.write_text("hello")
-    with pytest.raises(StoreError, match="cannot be opened as a DuckDB store"):
+    with pytest.raises(StoreError, match="is not a DuckDB file"):
         open_store(path)
     assert path.read_text() == "hello"
 
@@ -138,3 +140,54 @@ with open_store({str(path)!r}) as store:
 )
 def test_only_a_single_reading_statement_is_a_select(sql: str, reads: bool) -> None:  # noqa: FBT001
     assert is_select(sql) is reads
+
+
+def test_a_damaged_file_is_called_damaged_and_not_held_by_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    with open_store(path) as store:
+        store.execute("INSERT INTO runs (run_id) SELECT md5(range::VARCHAR) FROM range(10_000)")
+    content = bytearray(path.read_bytes())
+    for place in range(12_288, len(content), 1_000):  # behind the headers: in blocks
+        content[place] ^= 0xFF
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="is damaged or not a store") as refused, open_store(path):
+        pass
+    assert "held by" not in str(refused.value)
+
+
+def test_a_new_store_and_its_log_can_be_read_by_their_user_only(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    code = f"""
+from otel_lightning.collector.store import keep_files_private, open_store
+keep_files_private()
+store = open_store({str(path)!r})
+store.insert("runs", __import__("pyarrow").table({{"run_id": ["a"]}}))
+import os, pathlib
+print([oct(os.stat(f).st_mode & 0o777) for f in sorted(pathlib.Path({str(tmp_path)!r}).iterdir())])
+"""
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout == "['0o600', '0o600']\n"
+
+
+def test_a_statement_that_fails_for_another_reason_than_a_name_runs_once(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.execute("INSERT INTO spans (trace_id, span_id) VALUES ('t', 's')")
+        store.execute("CREATE SEQUENCE runs_of_it")
+        with pytest.raises(StoreError, match="stop"):
+            store.query(
+                "SELECT attributes['error.type'], nextval('runs_of_it'), error('stop') FROM spans"
+            )
+        assert store.query("SELECT nextval('runs_of_it') AS n")["n"].to_pylist() == [2]
+
+
+def test_a_port_that_is_taken_meanwhile_is_not_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        real, offered = connection._free_port, [taken.getsockname()[1]]
+        monkeypatch.setattr(connection, "_free_port", lambda: offered.pop() if offered else real())
+        with open_store(tmp_path / "t.duckdb") as store:
+            assert store.serve("127.0.0.1:1").sql.startswith("quack:localhost:")
+        assert not offered

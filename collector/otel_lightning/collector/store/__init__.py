@@ -5,24 +5,25 @@ from otel_lightning.collector.store.connection import (
     MEMORY_BYTES,
     ROW_GROUP_ROWS,
     SKIPPED_TO,
-    OutOfMemoryError,
-    Server,
     Store,
-    StoreError,
-    copy_to,
-    is_select,
-    open_store,
+)
+from otel_lightning.collector.store.errors import BrokenStoreError, OutOfMemoryError, StoreError
+from otel_lightning.collector.store.opening import keep_files_private, open_file, open_store
+from otel_lightning.collector.store.print_rows import copy_to
+from otel_lightning.collector.store.server_file import (
+    Server,
     read_server,
     server_file,
     write_server,
 )
-from otel_lightning.collector.store.sql_text import Sql, quote_literal, statement
+from otel_lightning.collector.store.sql_text import Sql, is_select, quote_literal, statement
 
 __all__ = [
     "LEAST_MEMORY_BYTES",
     "MEMORY_BYTES",
     "ROW_GROUP_ROWS",
     "SKIPPED_TO",
+    "BrokenStoreError",
     "OutOfMemoryError",
     "Server",
     "Sql",
@@ -30,6 +31,8 @@ __all__ = [
     "StoreError",
     "copy_to",
     "is_select",
+    "keep_files_private",
+    "open_file",
     "open_store",
     "quote_literal",
     "read_server",

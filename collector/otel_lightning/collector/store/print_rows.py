@@ -5,9 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 
-from otel_lightning.collector.store.connection import copy_to
+from otel_lightning.collector.store.errors import as_store_error
+from otel_lightning.collector.store.sql_text import quote_literal
 
 CELL = 60
 
@@ -45,6 +47,14 @@ def as_table(rows: pa.Table) -> str:
     ]
     aligned.insert(1, "  ".join("-" * width for width in widths))
     return "\n".join(line.rstrip() for line in aligned)
+
+
+def copy_to(rows: pa.Table, form: str, file: Path) -> None:
+    """Write rows as csv, json or parquet, by DuckDB's own writers."""
+    options = "FORMAT json, ARRAY true" if form == "json" else f"FORMAT {form}"
+    with as_store_error(), duckdb.connect() as connection:
+        connection.register("answer", rows)
+        connection.execute(f"COPY answer TO {quote_literal(str(file))} ({options})")
 
 
 def _times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -148,8 +148,8 @@ class Guard:
         return str((found.fetchone() or ["{}"])[0])
 
 
-def start(connection: duckdb.DuckDBPyConnection, uri: str, guard: Guard, writer: str) -> None:
-    """Serve the database of a connection, whose extensions are loaded, under a guard.
+def prepare(connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
+    """Put the database of a connection, whose extensions are loaded, under a guard.
 
     From here on it reaches no file but its own, no network and no extension, and nobody changes a
     setting.
@@ -173,7 +173,6 @@ def start(connection: duckdb.DuckDBPyConnection, uri: str, guard: Guard, writer:
     connection.execute("SET GLOBAL quack_authorization_function = 'lightning_authorize'")
     connection.execute("SET GLOBAL enable_external_access = false")
     connection.execute("SET GLOBAL lock_configuration = true")
-    connection.execute(f"CALL quack_serve('{uri}', token = '{writer}')").fetchall()
 
 
 def attach_line(uri: str, server_file: Path) -> str:

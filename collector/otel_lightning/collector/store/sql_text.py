@@ -6,6 +6,10 @@ from functools import cache
 from importlib import resources
 from typing import TypeAlias
 
+import duckdb
+
+from otel_lightning.collector.store.errors import as_store_error
+
 PLACEHOLDER = re.compile(r"\$([a-z_]+)\b")
 """A name to fill in; `'$.key'` and `'$[0]'`, which are JSON paths, are none."""
 
@@ -46,6 +50,18 @@ def literal(value: Value) -> str:
         return repr(value)
     # `IN ()` is no SQL; nothing equals NULL.
     return "(" + (", ".join(map(quote_literal, value)) or "NULL") + ")"
+
+
+def is_select(sql: str) -> bool:
+    """Whether a text holds exactly one statement and that one only reads.
+
+    Raises:
+        StoreError: If it is not SQL.
+    """
+    with as_store_error():
+        statements = duckdb.extract_statements(sql)
+    readers = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+    return len(statements) == 1 and statements[0].type in readers
 
 
 def statement(package: str, name: str, **values: Value) -> str:

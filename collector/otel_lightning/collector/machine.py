@@ -1,0 +1,47 @@
+"""How much memory this process may use: the machine's, or less where a cgroup limits it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+
+
+def memory_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
+    """Bytes of memory that this process may use, as containers and systemd limit it.
+
+    Args:
+        mounted: Where cgroups are mounted.
+        own: The file that names the cgroups of this process.
+    """
+    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([physical, *_limits(mounted, own)])
+
+
+def _limits(mounted: Path, own: Path) -> Iterator[int]:
+    """Yield the limit of each group that this process is in; a group is bound by its parents."""
+    for folder, name in _groups(mounted, own):
+        for group in (folder, *folder.parents):
+            if mounted not in (group, *group.parents):
+                break
+            try:
+                text = (group / name).read_text().strip()
+            except OSError:  # the root group has no limit; in a container the path is not mounted
+                continue
+            if text.isdecimal():  # not "max"
+                yield int(text)
+
+
+def _groups(mounted: Path, own: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the folder of each memory group and the name of the file with its limit."""
+    try:
+        lines = own.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2
+            yield mounted / path.lstrip("/"), "memory.max"
+        elif "memory" in controllers.split(","):
+            yield mounted / "memory" / path.lstrip("/"), "memory.limit_in_bytes"
