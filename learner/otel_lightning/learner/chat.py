@@ -1,24 +1,39 @@
-"""Stored messages as the chat messages that templates, trainers and servers read."""
+"""Turn stored messages into the chat messages that templates, trainers and servers read.
+
+Chat messages carry text, reasoning, tool calls and tool results. What they cannot carry (images
+and other parts, arguments that are not a JSON object, tools that are not functions) is listed by
+`uncarried_parts` and `uncarried_tools`, so that a caller can leave the row out and count it.
+"""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 Message = Mapping[str, Any]
+Part = Mapping[str, Any]
+
+CARRIED = {"text", "reasoning", "tool_call", "tool_call_response"}
+"""Types of the parts that a chat message can carry."""
+NOT_JSON = "arguments that are not a JSON object"
+NO_ARGUMENTS = (None, "", "null")
+"""Spellings of a tool call without arguments."""
 
 
 def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Turn stored messages into those that chat templates read.
+    """Turn stored messages into chat messages.
+
+    Arguments that are not JSON stay the text that the model wrote. Parts that `uncarried_parts`
+    lists by their type have no place in a chat message and are not in the result.
 
     Example:
         >>> chat_messages([{"role": "user", "parts": [{"type": "text", "content": "Hello"}]}])
         [{'role': 'user', 'content': 'Hello'}]
     """
-    return [chat for message in messages for chat in _chat(message)]
+    return [chat for message in messages for chat in _chats(message)]
 
 
 def chat_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Turn tool definitions into those that chat templates read.
+    """Turn tool definitions into those that chat templates read; other tools stay as they are.
 
     Example:
         >>> chat_tools([{"type": "function", "name": "lookup"}])
@@ -27,34 +42,103 @@ def chat_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [tool if "function" in tool else _function(tool) for tool in tools]
 
 
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
+def uncarried_parts(messages: Iterable[Message], *, text_arguments: bool = False) -> list[str]:
+    """List what chat messages cannot carry of these messages.
+
+    Args:
+        messages: Stored messages.
+        text_arguments: Whether the reader takes arguments as the text that the model wrote, as
+            OpenAI's API does; then arguments that are not JSON are carried.
+
+    Returns:
+        The kind of each part that is lost: its modality or type, or `NOT_JSON`.
+
+    Example:
+        >>> image = {"type": "uri", "modality": "image", "uri": "https://example.org/1.png"}
+        >>> call = {"type": "tool_call", "name": "add", "arguments": None, "arguments_raw": "2, 3"}
+        >>> uncarried_parts([{"role": "user", "parts": [image, call]}])
+        ['image', 'arguments that are not a JSON object']
+    """
+    parts = [part for message in messages for part in message.get("parts") or []]
+    lost = [
+        str(part.get("modality") or part.get("type"))
+        for part in parts
+        if part.get("type") not in CARRIED
+    ]
+    calls = (part for part in parts if part.get("type") == "tool_call")
+    broken = [] if text_arguments else [c for c in calls if not isinstance(arguments_of(c), dict)]
+    return lost + [NOT_JSON] * len(broken)
+
+
+def uncarried_tools(tools: Iterable[Mapping[str, Any]]) -> list[str]:
+    """List the types of tools that are not functions, such as a provider's own web search.
+
+    Example:
+        >>> uncarried_tools([{"type": "web_search"}, {"name": "lookup"}])
+        ['web_search']
+    """
+    return [str(tool.get("type")) for tool in tools if not _is_function(tool)]
+
+
+def arguments_of(call: Part) -> Any:
+    """Return the arguments of a tool call: JSON, else the text that the model wrote.
+
+    Example:
+        >>> arguments_of({"type": "tool_call", "arguments": None, "arguments_raw": "{oops"})
+        '{oops'
+    """
+    if call.get("arguments") is not None:
+        return call["arguments"]
+    written = call.get("arguments_raw")
+    return {} if written in NO_ARGUMENTS else written
+
+
+def _is_function(tool: Mapping[str, Any]) -> bool:
+    if "function" in tool:
+        return True
+    schema = tool.get("parameters", tool.get("input_schema"))
+    kind = tool.get("type", "function")
+    return bool(tool.get("name")) and (kind == "function" or isinstance(schema, Mapping))
+
+
+def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not _is_function(tool):
+        return tool
     described = {key: value for key, value in tool.items() if key != "type"}
     return {"type": "function", "function": described}
 
 
-def _chat(message: Message) -> list[dict[str, Any]]:
-    parts = message.get("parts") or []
-    answers = [
-        {"role": "tool", "tool_call_id": part.get("id"), "content": _text(part.get("response"))}
-        for part in parts
-        if part.get("type") == "tool_call_response"
-    ]
-    if answers:
-        return answers
-    chat: dict[str, Any] = {"role": message["role"], "content": _joined(parts, "text")}
+def _chats(message: Message) -> list[dict[str, Any]]:
+    """Write a message; each tool result in it is a message of its own, in the same order."""
+    chats: list[dict[str, Any]] = []
+    said: list[Part] = []
+    for part in message.get("parts") or []:
+        if part.get("type") != "tool_call_response":
+            said.append(part)
+            continue
+        if said:
+            chats.append(_chat(message["role"], said))
+            said = []
+        result = {"tool_call_id": part.get("id"), "content": _text(part.get("response"))}
+        chats.append({"role": "tool", **result})
+    return [*chats, _chat(message["role"], said)] if said or not chats else chats
+
+
+def _chat(role: str, parts: Sequence[Part]) -> dict[str, Any]:
+    chat: dict[str, Any] = {"role": role, "content": _joined(parts, "text")}
     if reasoning := _joined(parts, "reasoning"):
         chat["reasoning_content"] = reasoning
     if calls := [_call(part) for part in parts if part.get("type") == "tool_call"]:
         chat["tool_calls"] = calls
-    return [chat]
+    return chat
 
 
-def _call(part: Mapping[str, Any]) -> dict[str, Any]:
-    function = {"name": part.get("name"), "arguments": part.get("arguments") or {}}
+def _call(part: Part) -> dict[str, Any]:
+    function = {"name": part.get("name"), "arguments": arguments_of(part)}
     return {"type": "function", "id": part.get("id"), "function": function}
 
 
-def _joined(parts: Sequence[Mapping[str, Any]], kind: str) -> str:
+def _joined(parts: Sequence[Part], kind: str) -> str:
     return "".join(_text(part.get("content")) for part in parts if part.get("type") == kind)
 
 

@@ -13,6 +13,7 @@ from otel_lightning.collector.store import open_store, server_file, write_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.commands.export import FORM
 from otel_lightning.learner.export.formats import FORMATS
+from otel_lightning.learner.export.write import export as write
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:
@@ -196,7 +197,7 @@ def test_export_with_nothing_to_write_says_why_and_leaves_no_file(learned: "Trac
     said = ["--store", str(learned.path), "--form", "trl-sft", "--output", str(output)]
     result = CliRunner().invoke(cli, ["export", *said, "--threshold", "99"])
     assert result.exit_code == 1
-    assert "Lower --threshold" in result.output
+    assert "the highest is 0.5. Lower --threshold." in result.output
     assert not list(learned.path.parent.glob("*none*"))
 
 
@@ -253,3 +254,131 @@ def test_running_ingester_is_exported_from_too(learned: "Traces") -> None:
         finally:
             server_file(learned.path).unlink()
     assert sorted(through, key=repr) == sorted(direct, key=repr)
+
+
+def refused(traces: "Traces", form: str, *options: str) -> str:
+    """Export in vain; return what is said."""
+    output = traces.path.with_name("none.jsonl")
+    said = ["export", "--store", str(traces.path), "--form", form, "--output", str(output)]
+    result = CliRunner().invoke(cli, [*said, *options])
+    assert result.exit_code == 1, result.output
+    assert not output.exists()
+    return result.output
+
+
+def test_rollouts_without_a_second_one_of_their_task_are_not_taught_by_a_lower_threshold(
+    traces: "Traces",
+) -> None:
+    for rollout, value in (("a", 1.0), ("b", 0.0)):
+        traces.call(rollout)
+        traces.reward(rollout, value)
+    make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
+    said = refused(traces, "trl-sft")
+    assert "All 2 advantages in split 'train' are 0: credit 'group'" in said
+    assert "none of 2 tasks has two rollouts" in said
+    assert "Collect several rollouts per task" in said
+    assert "Lower --threshold" not in said
+
+
+def test_rollouts_that_all_failed_are_not_taught_by_a_lower_threshold(traces: "Traces") -> None:
+    traces.call("a")
+    traces.reward("a", 0.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    said = refused(traces, "openai")
+    assert "so no answer is known to be good" in said
+    assert "Lower --threshold" not in said
+
+
+def test_answers_that_were_compared_with_nothing_have_no_label_for_kto(traces: "Traces") -> None:
+    for rollout, task, value in (("a", "1", 1.0), ("b", "1", 0.0), ("c", "2", 1.0)):
+        traces.call(rollout)
+        traces.reward(rollout, value)
+        traces.task(rollout, task)
+    make_transitions(traces.store(), Settings(credit="group", held_out=0.0))
+    output = traces.path.with_name("kto.jsonl")
+    done = write(str(traces.path), FORMATS["trl-kto"], output, split="train", threshold=0.0)
+    rows = [json.loads(line) for line in output.read_text().splitlines()]
+    assert {row["rollout_id"]: row["label"] for row in rows} == {"a": True, "b": False}
+    assert done.left_out == {"an advantage of 0 by credit 'group', which is no label": 1}
+
+
+def test_equal_answers_whose_means_differ_by_rounding_are_no_pair(learned: "Traces") -> None:
+    learned.ask("UPDATE transition_rows SET advantage = 0.3 + 5e-17 WHERE rollout_id = 'b'")
+    learned.ask("UPDATE transition_rows SET advantage = 0.1 + 0.2 WHERE rollout_id <> 'b'")
+    assert "No two different answers" in refused(learned, "trl-dpo")
+
+
+BROKEN = {"type": "tool_call", "id": "call-1", "name": "lookup", "arguments": None}
+BROKEN |= {"arguments_raw": '{"order": 7'}
+IMAGE = {"type": "uri", "modality": "image", "uri": "https://example.org/parcel.png"}
+
+
+@pytest.fixture
+def uncarried(traces: "Traces") -> "Traces":
+    """An answer with broken arguments, a prompt with an image, an odd tool, and a plain call."""
+    question = text("user", "Where is order 7?")
+    photo = {"role": "user", "parts": [{"type": "text", "content": "What is this?"}, IMAGE]}
+    broken = {"role": "assistant", "parts": [BROKEN]}
+    answer = text("assistant", "A parcel.")
+    search = json.dumps([{"type": "web_search"}])
+    for rollout, prompt, said, tools in (
+        ("arguments", question, broken, None),
+        ("image", photo, answer, None),
+        ("tool", question, answer, search),
+        ("plain", question, answer, None),
+    ):
+        messages = {"input_messages": json.dumps([prompt]), "output_messages": json.dumps([said])}
+        traces.call(rollout, **messages, tool_definitions=tools)
+        traces.reward(rollout, 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    return traces
+
+
+@pytest.mark.parametrize("form", ["trl-sft", "trl-kto", "verl"])
+def test_what_a_format_cannot_carry_is_left_out_by_its_name(uncarried: "Traces", form: str) -> None:
+    output = uncarried.path.with_name("rows.jsonl")
+    done = write(str(uncarried.path), FORMATS[form], output, split="train", threshold=0.0)
+    assert done.rows == 1
+    assert done.left_out == {
+        "arguments that are not a JSON object": 1,
+        "a part that is not text: image": 1,
+        "a tool that is not a function: web_search": 1,
+    }
+
+
+def test_command_names_and_counts_what_was_left_out(uncarried: "Traces") -> None:
+    output = uncarried.path.with_name("rows.jsonl")
+    said = ["export", "--store", str(uncarried.path), "--form", "trl-sft", "--output", str(output)]
+    result = CliRunner().invoke(cli, said)
+    assert "1 left out: a part that is not text: image." in result.output
+    assert "1 left out: arguments that are not a JSON object." in result.output
+
+
+def test_openai_takes_broken_arguments_as_the_model_wrote_them(uncarried: "Traces") -> None:
+    lines = map(json.loads, export(uncarried, "openai", "rows.jsonl").read_text().splitlines())
+    calls = [call for line in lines for call in line["messages"][-1].get("tool_calls", [])]
+    assert [call["function"]["arguments"] for call in calls] == ['{"order": 7']
+
+
+def test_reasoning_that_openai_cannot_hold_is_counted(traces: "Traces") -> None:
+    parts = [{"type": "reasoning", "content": "Hm."}, {"type": "text", "content": "Sent."}]
+    said = json.dumps([{"role": "assistant", "parts": parts}])
+    traces.call("a", output_messages=said)
+    traces.reward("a", 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    output = traces.path.with_name("rows.jsonl")
+    done = write(str(traces.path), FORMATS["openai"], output, split="train", threshold=0.0)
+    assert (done.rows, done.without) == (1, {"the reasoning of the answer": 1})
+
+
+def test_text_beside_a_tool_result_in_one_message_is_kept(traces: "Traces") -> None:
+    answered = {"role": "user", "parts": [*RESULT["parts"], {"type": "text", "content": "And?"}]}
+    prompt = [text("user", "Where is order 7?"), asks("lookup", order=7), answered]
+    traces.call("a", input_messages=json.dumps(prompt))
+    traces.reward("a", 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    [row] = map(json.loads, export(traces, "trl-sft", "rows.jsonl").read_text().splitlines())
+    assert row["prompt"][-2:] == [
+        {"role": "tool", "tool_call_id": "call-1", "content": "shipped"},
+        {"role": "user", "content": "And?"},
+    ]

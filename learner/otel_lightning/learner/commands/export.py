@@ -36,5 +36,7 @@ def export(store: str, form: str, output: Path, **settings: Any) -> None:
 
         done = write(store, FORMATS[form], output, **settings)
     click.echo(f"{done.rows} rows in {output}: {FORMATS[form].summary}.")
-    if done.left_out:
-        click.echo(f"{done.left_out} left out: no text of the prompt or of the answer.")
+    for reason, count in done.left_out.items():
+        click.echo(f"{count} left out: {reason}.")
+    for what, count in done.without.items():
+        click.echo(f"{count} of them without {what}, which this format cannot hold.")

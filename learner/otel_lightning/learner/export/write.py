@@ -2,9 +2,10 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -13,33 +14,52 @@ import pyarrow.parquet as pq
 
 from otel_lightning.collector.store import Store, open_store, statement
 from otel_lightning.collector.store.sql_text import Value
+from otel_lightning.learner import credit
+from otel_lightning.learner.credit import Options
 from otel_lightning.learner.errors import DataError, no_transitions
-from otel_lightning.learner.export.formats.rows import MESSAGES, Format
-from otel_lightning.learner.named_sql import number
+from otel_lightning.learner.export.formats.rows import MESSAGES, Format, LeftOutError, Row
+from otel_lightning.learner.named_sql import number, read
 from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.transitions.stage import BOUNDS, CALLS_A_BUCKET
 
 ROWS_AT_ONCE = 1_000
-"""So many transitions lie in memory with their text."""
+"""Number of transitions in memory with their text."""
 SPLITS = {"train": (TRAIN,), "heldout": (HELD_OUT,), "all": (TRAIN, HELD_OUT)}
 
 PIECE = 20 * 1024
-"""So many stored calls are joined with their text at once."""
+"""Number of stored calls that are joined with their text at once."""
 EVERYTHING = (0, 2**62)
 
 Rows: TypeAlias = list[dict[str, Any]] | pa.RecordBatch
-"""What a format made, or source rows as they are."""
+"""Rows that a format made, or source rows as they are."""
 Write = Callable[[Rows], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exported:
     """What was written, in numbers."""
 
+    rows: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    """Number of source rows that were not written, by reason."""
+    without: Counter[str] = field(default_factory=Counter)
+    """Number of written rows that lack something of their source, by what they lack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The transitions of the chosen splits, in numbers."""
+
     rows: int
-    left_out: int
-    """Source rows that lack what the format needs: text, or an answer."""
+    tasks: int
+    ties: int
+    """Transitions whose advantage is 0."""
+    best: float | None
+    """The highest advantage."""
+    credit: str
+    compares: bool
+    """Whether the credit compared the rollouts of a task: then an advantage of 0 says nothing."""
 
 
 def export(store: str, form: Format, output: Path, *, split: str, threshold: float) -> Exported:
@@ -68,20 +88,43 @@ def export(store: str, form: Format, output: Path, *, split: str, threshold: flo
         with open_store(store, create=False) as opened, writer(staging, form) as write:
             if not number(opened, "SELECT count(*) FROM transition_rows"):
                 raise no_transitions(store)
-            done = _write_all(_read(opened, form, split, threshold), form, write)
+            seen = overview(opened, split)
+            ties = not (form.is_label and seen.compares)
+            done = _write_all(_read(opened, form, split, threshold, ties=ties), form, write)
+        if not ties and seen.ties:
+            done.left_out[f"an advantage of 0 by credit '{seen.credit}', which is no label"] = (
+                seen.ties
+            )
         if not done.rows:
-            raise DataError(_nothing(form, done, split, threshold))
+            raise DataError(_nothing(form, done, seen, split, threshold))
         staging.replace(output)
     finally:
         staging.unlink(missing_ok=True)
     return done
 
 
-def _read(store: Store, form: Format, split: str, threshold: float) -> Iterator[pa.RecordBatch]:
+def overview(store: Store, split: str) -> Overview:
+    """Count the transitions of a split, and say by which credit they were built."""
+    numbers = read(store, __package__, "overview", splits=SPLITS[split]).row(0, named=True)
+    configs = read(store, __package__, "settings")["config"]
+    config = json.loads(configs[0]) if len(configs) else {}
+    known = {f.name: config[f.name] for f in fields(Options) if f.name in config}
+    method = str(config.get("credit", "identical"))
+    try:
+        compares = credit.compares(method, Options(**known))
+    except DataError:  # the method was removed since
+        compares = False
+    return Overview(**numbers, credit=method, compares=compares)
+
+
+def _read(
+    store: Store, form: Format, split: str, threshold: float, *, ties: bool
+) -> Iterator[pa.RecordBatch]:
     values: dict[str, Value] = {
         "splits": SPLITS[split],
         "threshold": float(threshold),
         "all": not form.above_threshold,
+        "ties": ties,
     }
     progress, total = Progress("Export", 0), 0
     for first, last in _pieces(store, values) if form.by_call else [EVERYTHING]:
@@ -93,40 +136,76 @@ def _read(store: Store, form: Format, split: str, threshold: float) -> Iterator[
 
 
 def _pieces(store: Store, values: Mapping[str, Value]) -> list[tuple[int, int]]:
-    """Stage what is exported, and cut what is much into ranges of stored calls.
+    """Stage the exported rows; return the ranges of stored calls to read them in.
 
-    An ingester may move calls meanwhile: then all is read at once.
+    A small store is one range. So is a store that an ingester writes, because it may move calls.
     """
     if store.server or number(store, "SELECT count(*) FROM transition_rows") <= CALLS_A_BUCKET:
-        store.execute(statement(__package__, "exported_whole", **values))
+        store.execute(statement(__package__, "stage_whole", **values))
         return [EVERYTHING]
     store.execute(BOUNDS)
-    store.execute(statement(__package__, "exported_pieces", **values))
+    store.execute(statement(__package__, "stage_pieces", **values))
     last = number(store, "SELECT coalesce(max(place), 0) FROM exported")
     return [(first, first + PIECE - 1) for first in range(0, last + 1, PIECE)]
 
 
 def _write_all(batches: Iterator[pa.RecordBatch], form: Format, write: Write) -> Exported:
-    rows = left_out = 0
+    done = Exported()
     for batch in batches:
         if form.row is None:
             write(batch.select(list(form.columns)))
-            rows += len(batch)
+            done.rows += len(batch)
             continue
-        made = [form.row(source) for source in batch.to_pylist()]
-        kept = [row for row in made if row is not None]
-        rows, left_out = rows + len(kept), left_out + len(made) - len(kept)
+        kept = list(_made(form, form.row, batch.to_pylist(), done))
+        done.rows += len(kept)
         write(kept)
-    return Exported(rows, left_out)
+    return done
 
 
-def _nothing(form: Format, done: Exported, split: str, threshold: float) -> str:
+def _made(
+    form: Format, row: Callable[[Row], dict[str, Any]], sources: list[Row], done: Exported
+) -> Iterator[dict[str, Any]]:
+    for source in sources:
+        try:
+            made = row(source)
+        except LeftOutError as error:
+            done.left_out[str(error)] += 1
+            continue
+        done.without.update(form.without(source) if form.without else ())
+        yield made
+
+
+def _nothing(form: Format, done: Exported, seen: Overview, split: str, threshold: float) -> str:
     if done.left_out:
+        reasons = "; ".join(f"{n} with {why}" for why, n in done.left_out.items())
         return (
-            f"None of {done.left_out} rows has the text that this format needs. Record message "
-            "content in the agent, or choose a format that takes token ids."
+            f"No row of split '{split}' can be written in this format: {reasons}. Record message "
+            "content in the agent, or choose a format that takes token ids, or `transitions`."
         )
+    if form.above_threshold and seen.best is not None:
+        return _nothing_above(seen, seen.best, split, threshold)
     return form.empty.format(split=split, threshold=threshold)
+
+
+def _nothing_above(seen: Overview, best: float, split: str, threshold: float) -> str:
+    """Say why no advantage is above the threshold; lower it only if good answers are below it."""
+    if best > 0:
+        return (
+            f"No advantage in split '{split}' is above {threshold:g}; the highest is {best:g}. "
+            "Lower --threshold."
+        )
+    if seen.compares and seen.ties == seen.rows:
+        return (
+            f"All {seen.rows} advantages in split '{split}' are 0: credit '{seen.credit}' compares "
+            f"the rollouts of a task, and none of {seen.tasks} tasks has two rollouts with "
+            "different rewards. Collect several rollouts per task, or build the transitions with "
+            "--credit identical. A lower --threshold would teach answers of unknown worth."
+        )
+    return (
+        f"No advantage in split '{split}' is above 0 (the highest is {best:g}), so no answer is "
+        "known to be good. Collect rollouts that succeed. A lower --threshold would teach answers "
+        "that failed."
+    )
 
 
 @contextmanager

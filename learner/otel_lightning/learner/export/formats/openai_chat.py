@@ -5,29 +5,35 @@ Source:
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from otel_lightning.learner.chat import chat_tools
 from otel_lightning.learner.export.formats.rows import (
     MESSAGES,
-    NOTHING_ABOVE,
     Format,
     Row,
     answer_of,
+    functions_of,
     prompt_of,
 )
 
 
-def row(source: Row) -> dict[str, Any] | None:
+def row(source: Row) -> dict[str, Any]:
     """Return the chat; what the assistant said before has weight 0."""
-    prompt, completion = prompt_of(source), answer_of(source["completion"])
-    if not prompt or not completion:
-        return None
+    prompt = prompt_of(source, text_arguments=True)
+    completion = answer_of(source["completion"], text_arguments=True)
     before = [m | {"weight": 0} if m["role"] == "assistant" else m for m in prompt]
     line: dict[str, Any] = {"messages": [_message(m) for m in (*before, *completion)]}
-    if source["tools"]:
-        line["tools"] = chat_tools(json.loads(source["tools"]))
+    if tools := functions_of(source):
+        line["tools"] = tools
     return line
+
+
+def without(source: Row) -> Sequence[str]:
+    """Name the reasoning of the answer, for which OpenAI's files have no place."""
+    parts = json.loads(source["completion"] or "[]")[:1]
+    kinds = {part.get("type") for message in parts for part in message.get("parts") or []}
+    return ["the reasoning of the answer"] if "reasoning" in kinds else []
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
@@ -47,9 +53,9 @@ def _call(call: dict[str, Any]) -> dict[str, Any]:
 
 FORMAT = Format(
     summary="chats of what earned a reward, for OpenAI's fine-tuning",
-    statement="export_transitions",
+    statement="transitions",
     row=row,
     columns={"messages": MESSAGES, "tools": MESSAGES},
     above_threshold=True,
-    empty=NOTHING_ABOVE,
+    without=without,
 )

@@ -8,7 +8,7 @@ TEXT, NUMBER, FLAG = pa.utf8(), pa.float64(), pa.bool_()
 
 FORMAT = Format(
     summary="the view `transitions`, messages as JSON text in OpenTelemetry's form",
-    statement="export_transitions",
+    statement="transitions",
     row=None,
     columns={
         "rollout_id": TEXT,

@@ -14,16 +14,12 @@ from otel_lightning.learner.export.formats.rows import (
 )
 
 
-def row(source: Row) -> dict[str, Any] | None:
-    """Return two answers to the same prompt, the better one and the worse one."""
-    prompt = prompt_of(source)
-    chosen, rejected = answer_of(source["chosen"]), answer_of(source["rejected"])
-    if not prompt or not chosen or not rejected:
-        return None
+def row(source: Row) -> dict[str, Any]:
+    """Return a better and a worse answer to the same prompt."""
     return {
-        "prompt": prompt,
-        "chosen": chosen,
-        "rejected": rejected,
+        "prompt": prompt_of(source),
+        "chosen": answer_of(source["chosen"]),
+        "rejected": answer_of(source["rejected"]),
         "tools": tools_of(source),
         "task_id": source["task_id"],
         "margin": source["margin"],
@@ -32,7 +28,7 @@ def row(source: Row) -> dict[str, Any] | None:
 
 FORMAT = Format(
     summary="a better and a worse answer in the same state, for TRL's DPOTrainer",
-    statement="export_pairs",
+    statement="pairs",
     row=row,
     columns={
         "prompt": MESSAGES,

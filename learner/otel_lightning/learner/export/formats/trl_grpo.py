@@ -7,13 +7,10 @@ import pyarrow as pa
 from otel_lightning.learner.export.formats.rows import MESSAGES, Format, Row, prompt_of, tools_of
 
 
-def row(source: Row) -> dict[str, Any] | None:
-    """Return a state that was reached, once however often it was."""
-    prompt = prompt_of(source)
-    if not prompt:
-        return None
+def row(source: Row) -> dict[str, Any]:
+    """Return a state with its number of visits."""
     return {
-        "prompt": prompt,
+        "prompt": prompt_of(source),
         "tools": tools_of(source),
         "task_id": source["task_id"],
         "state_hash": source["state_hash"],
@@ -23,7 +20,7 @@ def row(source: Row) -> dict[str, Any] | None:
 
 FORMAT = Format(
     summary="each distinct prompt once, for TRL's GRPOTrainer and RLOOTrainer",
-    statement="export_prompts",
+    statement="prompts",
     row=row,
     columns={
         "prompt": MESSAGES,

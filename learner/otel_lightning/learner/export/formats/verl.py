@@ -13,6 +13,7 @@ from otel_lightning.learner.export.formats.rows import (
     MESSAGES,
     ORIGIN,
     Format,
+    LeftOutError,
     Row,
     answer_of,
     origin,
@@ -24,17 +25,24 @@ REWARD_MODEL = pa.struct({"style": pa.utf8(), "ground_truth": pa.utf8()})
 EXTRA = pa.struct({"index": pa.int64(), "split": pa.utf8()} | ORIGIN)
 
 
-def row(source: Row) -> dict[str, Any] | None:
-    """Return a call with its tokens, and its advantage at each token that the model wrote."""
-    prompt, responses = prompt_of(source), answer_of(source["completion"])
+def row(source: Row) -> dict[str, Any]:
+    """Return a call with its tokens, and its advantage at each token that the model wrote.
+
+    A call with token ids needs no text: its tokens say exactly what the model read and wrote.
+    """
     tokens = source["completion_token_ids"]
-    if not (prompt and responses) and not (source["prompt_token_ids"] and tokens):
-        return None
+    try:
+        prompt, responses = prompt_of(source), answer_of(source["completion"])
+        tools = tools_of(source)
+    except LeftOutError as lost:
+        if not (lost.in_tokens and source["prompt_token_ids"] and tokens):
+            raise
+        prompt, responses, tools = [], [], None
     return {
         "data_source": "otel-lightning",
         "prompt": prompt,
         "responses": responses,
-        "tools": tools_of(source),
+        "tools": tools,
         "ability": source["agent_name"],
         "reward_model": {"style": "rule", "ground_truth": None},
         "prompt_token_ids": source["prompt_token_ids"],
@@ -47,7 +55,7 @@ def row(source: Row) -> dict[str, Any] | None:
 
 FORMAT = Format(
     summary="prompt, responses, token ids and advantages, for verl",
-    statement="export_transitions",
+    statement="transitions",
     row=row,
     columns={
         "data_source": pa.utf8(),

@@ -1,4 +1,4 @@
--- Each state once, in the order of its hash, with how often it was visited.
+-- Each state once, in the order of its hash, with its number of visits.
 WITH states AS (
     SELECT
         state_hash,

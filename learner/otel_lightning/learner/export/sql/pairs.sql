@@ -1,6 +1,7 @@
--- Better and worse answers in one state: the best with the worst, the second best with the second
--- worst, while they differ by more than $threshold. An answer given several times is graded by its
--- mean, so none is both chosen and rejected.
+-- Pairs of a better and a worse answer in one state: the best with the worst, the second best with
+-- the second worst, as long as they differ by more than $threshold. An answer that was given several
+-- times is graded by its mean advantage, so none is both chosen and rejected. Means that differ by
+-- rounding only are equal.
 WITH graded AS (
     SELECT
         state_hash,
@@ -29,7 +30,9 @@ SELECT
 FROM ranked better
 JOIN ranked worse
     ON better.state_hash = worse.state_hash AND better.best = worse.worst
-    AND better.advantage - worse.advantage > greatest($threshold, 0)
+    AND better.advantage - worse.advantage > greatest(
+        $threshold, 1e-12 * greatest(abs(better.advantage), abs(worse.advantage))
+    )
 JOIN llm_calls chosen
     ON chosen.trace_id = better.call.trace_id AND chosen.span_id = better.call.span_id
 JOIN llm_calls rejected

@@ -1,0 +1,6 @@
+-- The settings by which transitions were built last.
+SELECT config::VARCHAR AS config
+FROM runs
+WHERE command = 'transitions' AND outcome = 'done'
+ORDER BY ended DESC, run_id DESC
+LIMIT 1
