@@ -15,6 +15,7 @@ import sys
 import time
 import tomllib
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,34 +39,50 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("otel_lightning-*.whl"))
 
 
-def lowest_versions() -> str:
-    """Constrain each requirement of ours to the lowest version that pyproject.toml allows."""
+def lowest_versions(extra: str) -> str:
+    """Constrain each requirement of an extra to the lowest version that pyproject.toml allows."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    requirements = [*project["dependencies"], *extras["collector"], *extras["learner"]]
-    found = (re.match(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)", text) for text in requirements)
-    return "".join(f"{match[1]}=={match[2]}\n" for match in found if match)
+    asked = [*project["dependencies"], *extras["collector"]]
+    asked += extras["learner"] if extra == "learner" else []
+    found = (re.match(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)", text) for text in asked)
+    lowest = {match[1]: match[2] for match in found if match}
+    return "".join(f"{name}=={version}\n" for name, version in lowest.items())
 
 
-def constraints(versions: str, folder: Path) -> list[str]:
+def constraints(extra: str, versions: str, folder: Path) -> list[str]:
     """Pip's options for the tested versions, the newest ones, or the lowest that are allowed."""
     if versions == "tested":
         return ["--constraint", str(ROOT / "constraints.txt")]
     file = folder / "constraints.txt"
-    file.write_text(lowest_versions() if versions == "lowest" else TORCH)
+    file.write_text(lowest_versions(extra) if versions == "lowest" else TORCH)
     return ["--constraint", str(file)]
+
+
+def interpreters(python: str) -> Iterator[str]:
+    """Where a Python may be: on PATH, or kept by pyenv beside the one that is chosen."""
+    yield shutil.which(python) or python
+    versions = Path.home() / ".pyenv" / "versions"
+    yield from map(str, versions.glob(f"{python.removeprefix('python')}.*/bin/{python}"))
+
+
+def runs(interpreter: str) -> bool:
+    """Tell whether it is there: pyenv has launchers for Pythons that it does not have."""
+    try:
+        return subprocess.run([interpreter, "-V"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
 
 
 def install(wheel: Path, extra: str, versions: str, python: str, folder: Path) -> Path:
     """Install the wheel with one extra into an environment of its own; return its bin folder."""
-    interpreter = shutil.which(python)
-    # A version manager's launcher may be there for a Python that it does not have.
-    if not interpreter or subprocess.run([interpreter, "-V"], check=False).returncode:
+    interpreter = next(filter(runs, interpreters(python)), None)
+    if not interpreter:
         pytest.skip(f"{python} is not on this machine")
     subprocess.run([interpreter, "-m", "venv", str(folder / "venv")], check=True)
     target = folder / "venv" / "bin"
     pip = [str(target / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
-    subprocess.run([*pip, *constraints(versions, folder), f"{wheel}[{extra}]"], check=True)
+    subprocess.run([*pip, *constraints(extra, versions, folder), f"{wheel}[{extra}]"], check=True)
     return target
 
 
