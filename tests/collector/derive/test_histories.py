@@ -7,6 +7,7 @@ from support.spans import answered, asked, chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.text.histories import history
 from otel_lightning.collector.derive.text.packing import SHORT, pack, unpack
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
@@ -74,3 +75,36 @@ def test_completion_is_words_or_tokens_and_known_however_messages_are_kept(
     assert given.has_completion == completed
     pack(given)
     assert given.has_completion == completed
+
+
+def dialogue(call_id: str, result: str = "21 C") -> LlmCall:
+    sent = [said("user", "weather?"), asked(call_id, "w", {"city": "Paris"})]
+    return call([*sent, answered(call_id, result)])
+
+
+def test_what_a_model_saw_does_not_depend_on_the_ids_of_tool_calls() -> None:
+    one, other = history(dialogue("call_1")), history(dialogue("call_2"))
+    assert one.saw == other.saw
+    assert set(one.begins).isdisjoint(other.begins)
+    assert history(dialogue("call_1", "3 C")).saw != one.saw
+
+
+def test_what_a_model_saw_tells_which_tool_call_a_response_answers() -> None:
+    def parallel(first: str, second: str) -> str | None:
+        both = asked("a", "w", {"city": "Paris"})
+        both["parts"] += asked("b", "w", {"city": "Rome"})["parts"]
+        results = [answered(first, "21 C"), answered(second, "9 C")]
+        return history(call([said("user", "?"), both, *results])).saw
+
+    assert parallel("a", "b") != parallel("b", "a")
+
+
+def test_a_layer_that_loses_ids_is_continued_all_the_same() -> None:
+    lost = asked("", "w", {"city": "Paris"})
+    lost["parts"][0]["id"] = None
+    first = call([said("user", "weather?")])
+    first.output_messages = [lost]
+    later = dialogue("call_1")
+    assert set(history(first).ends).isdisjoint(history(later).begins)
+    later.lost_ids = True
+    assert not set(history(first).ends).isdisjoint(history(later).begins)

@@ -274,6 +274,7 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     above = outer if outer.trace_id == home.trace_id else home
     call = replace(inner, parent_span_id=above.parent_span_id, **told)
     call.trace_id, call.span_id = home.trace_id, home.span_id
+    call.lost_ids = any(layer.lost_ids for layer in layers)
     for name in FROM_OUTSIDE:
         setattr(call, name, _first(layers[::-1], name))
     for name in (each.name for each in fields(LlmCall)):

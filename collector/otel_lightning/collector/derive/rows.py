@@ -101,6 +101,8 @@ class LlmCall:
     content: str = "absent"
     merged_span_ids: list[str] = field(default_factory=list)
     state_hash: str | None = None
+    lost_ids: bool = False
+    """Whether the layer that wrote it loses the ids of tool calls, or writes others."""
     packed: tuple[bytes | None, bytes | None] | None = None
     """The input and output messages as JSON, in place of the values; see `packing`."""
 

@@ -37,6 +37,7 @@ def _read_request(span: Span) -> LlmCall:
     operation = attributes.get("gen_ai.operation.name", "chat")
     call = semconv.read_call(span, NAME, semconv.OPERATIONS.get(operation, operation))
     call.response_id = _providers_own(call.response_id)
+    call.lost_ids = True  # its outputs have no ids of tool calls, and its inputs do
     functions = next(filter(None, (reading.nested(attributes, key) for key in OFFERED)), ())
     call.tool_definitions = call.tool_definitions or reading.flat_tools(functions)
     requests = [

@@ -134,6 +134,8 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.request_model = _model_asked_for(attributes)
     call.response_model = reading.text(attributes, "gen_ai.response.model", "openai.response.model")
     call.response_id = attributes.get("gen_ai.response.id") or None
+    # Of the two ids that an item of the Responses API has, packages write either.
+    call.lost_ids = (call.response_id or "").startswith("resp_")
     call.request_params = _parameters(attributes)
     call.tool_definitions = _tool_definitions(attributes)
     reasons = finish_reasons(attributes)

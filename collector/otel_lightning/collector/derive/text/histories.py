@@ -3,10 +3,13 @@
 Every part is hashed once; all else is hashed from those hashes. Reasoning is left out of a history,
 because providers do not send it back, and so are the spelling of arguments and how a turn was cut
 into messages.
+
+A tool call's id is made up by the provider, mostly at random. It tells one rollout from another that
+says the same, so a history that is looked for holds it. It says nothing to a model, so what a model
+saw has the number of the tool call in its place.
 """
 
 from collections import deque
-from collections.abc import Sequence
 from hashlib import blake2b, sha256
 from typing import Any, NamedTuple
 
@@ -18,6 +21,8 @@ from otel_lightning.collector.derive.text.repeated import Repeated
 LOOK_BACK = 16
 """How many of its last turns a call's history is looked for by: so many may be unrecorded."""
 TOOL_PARTS = ("tool_call", "tool_call_response")
+NOT_SAID = ("id", "arguments_raw")
+"""What of a tool's part a model does not say: the id, and another spelling of the same."""
 
 
 class History(NamedTuple):
@@ -28,7 +33,8 @@ class History(NamedTuple):
     ends: list[str]
     """Hashes of the input with each choice of the output."""
     saw: str | None
-    """A hash of the whole input, reasoning included, if there is one."""
+    """A hash of the whole input, reasoning included and ids of tool calls left out, if there is
+    one."""
     tools: bool
     """Whether tool calls or their responses are among the messages."""
     unasked: list[str]
@@ -39,34 +45,40 @@ def history(call: LlmCall) -> History:
     """Hash a call's messages so that equal histories have equal hashes, in one pass.
 
     An outline without text says who spoke and not what: it identifies a history only from the first
-    tool call id on.
+    tool call id on. Where a layer loses the ids of tool calls (`lost_ids`), a history is looked for
+    without them too.
     """
     chain = _Chain()
+    bare = chain
+    numbers = _Numbers()
     begins: deque[str] = deque(maxlen=LOOK_BACK)
+    last = None
     thoughts = b""
-    tools = False
-    asked, answered = set[str](), list[str]()
     for message in call.input_messages or ():
         turn = _turn(message)
         if chain.role == "assistant" and message["role"] != "assistant":
             begins.append(chain.digest())
+            last = bare.digest() if call.lost_ids else None
+        if turn.tools and bare is chain:
+            bare = chain.copy()
+        if bare is not chain:
+            bare.add(message["role"], numbers.of(turn))
         chain.add(message["role"], turn)
-        if turn.tools:
-            tools = True
-            asked.update(turn.asked)
-            answered += turn.answered
         if turn.thoughts:
-            thoughts += chain.digest().encode() + turn.thoughts
+            thoughts += bare.digest().encode() + turn.thoughts
     if chain.role == "assistant":
         begins.append(chain.digest())
     choices = [_turn(choice) for choice in call.output_messages or ()]
-    tools = tools or True in [choice.tools for choice in choices]
-    saw = chain.digest(thoughts) if call.input_messages else None
-    unasked = [one for one in answered if one not in asked]
+    tools = bare is not chain or True in [choice.tools for choice in choices]
+    saw = bare.digest(thoughts) if call.input_messages else None
     if saw is None or (call.content == "redacted" and not _names_tools(call)):
-        return History([], [], saw, tools, unasked)
+        return History([], [], saw, tools, numbers.unasked)
     ends = [chain.after(choice) for choice in choices]
-    return History(list(begins), ends, saw, tools, unasked)
+    if call.lost_ids or any(None in choice.asked for choice in choices):
+        ends += [bare.after(numbers.copy().of(choice)) for choice in choices]
+    # The least exact is looked for last, and the first of these is that.
+    found = [last, *begins] if last else [*begins]
+    return History(found, list(dict.fromkeys(ends)), saw, tools, numbers.unasked)
 
 
 def _names_tools(call: LlmCall) -> bool:
@@ -81,10 +93,54 @@ class _Turn(NamedTuple):
     thoughts: bytes
     """The reasoning, apart from what was said."""
     tools: bool
-    asked: tuple[str, ...] = ()
+    asked: tuple[str | None, ...] = ()
     """The ids of its tool calls."""
-    answered: tuple[str, ...] = ()
+    answered: tuple[str | None, ...] = ()
     """The ids of its responses."""
+    bare: bytes = b""
+    """What was said, without these ids."""
+
+
+class _Numbers:
+    """The tool calls of one history by their numbers, which stand for their ids."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self._open: dict[int, None] = {}
+        self._count = 0
+        self.unasked: list[str] = []
+        """The ids of responses that no tool call before them has."""
+
+    def copy(self) -> "_Numbers":
+        """Return what is known so far, to go on from more than once."""
+        twin = _Numbers()
+        twin._known, twin._open = dict(self._known), dict(self._open)  # noqa: SLF001 - a twin's own
+        twin._count = self._count  # noqa: SLF001
+        return twin
+
+    def of(self, turn: _Turn) -> _Turn:
+        """Return a turn that has numbers in place of the ids of its tool calls."""
+        if not turn.tools:
+            return turn
+        numbers = [self._ask(one) for one in turn.asked]
+        numbers += [self._answer(one) for one in turn.answered]
+        return turn._replace(said=turn.bare + ",".join(map(str, numbers)).encode())
+
+    def _ask(self, call_id: str | None) -> int:
+        self._count += 1
+        self._open[self._count] = None
+        if call_id:
+            self._known[call_id] = self._count
+        return self._count
+
+    def _answer(self, call_id: str | None) -> int:
+        """Return the number of the call that is answered: by its id, else the first still open."""
+        number = self._known.get(call_id or "")
+        if number is None:
+            self.unasked += [call_id] if call_id else []
+            number = next(iter(self._open), 0)
+        self._open.pop(number, None)
+        return number
 
 
 def _turn(message: Message) -> _Turn:
@@ -97,23 +153,29 @@ def _turn(message: Message) -> _Turn:
 
 
 def _hashed(message: Message) -> _Turn:
-    said = thoughts = b""
+    said = bare = thoughts = b""
     tools = False
+    asked: list[str | None] = []
+    answered: list[str | None] = []
     for part in message["parts"]:
         kind = part["type"]
         if kind == "reasoning":
             thoughts += _hash(part)
+        elif kind in TOOL_PARTS or is_hosted(kind):
+            tools = True
+            hashed = _hash({key: value for key, value in part.items() if key not in NOT_SAID})
+            call_id = part.get("id") or None
+            bare += hashed
+            said += hashed + f"#{call_id}".encode(errors="replace")
+            if kind in TOOL_PARTS:
+                (asked if kind == "tool_call" else answered).append(call_id)
         else:
-            said += _hash(part)
-            tools = tools or kind in TOOL_PARTS or is_hosted(kind)
+            hashed = _hash(part)
+            bare += hashed
+            said += hashed
     if not tools:
         return _Turn(said, thoughts, tools)
-    named = [(part["type"], part.get("id")) for part in message["parts"]]
-    return _Turn(said, thoughts, tools, *(_ids(named, kind) for kind in TOOL_PARTS))
-
-
-def _ids(named: Sequence[tuple[str, str | None]], kind: str) -> tuple[str, ...]:
-    return tuple(one for found, one in named if found == kind and one)
+    return _Turn(said, thoughts, tools, tuple(asked), tuple(answered), bare)
 
 
 def _hash(part: dict[str, Any]) -> bytes:
@@ -121,8 +183,6 @@ def _hash(part: dict[str, Any]) -> bytes:
     content = part.get("content")
     if part["type"] == "text" and len(part) == len(("type", "content")) and type(content) is str:
         return b"t" + sha256(content.encode(errors="replace")).digest()
-    if "arguments_raw" in part:
-        part = {key: value for key, value in part.items() if key != "arguments_raw"}
     return b"p" + sha256(dumps(part, sort_keys=True)).digest()
 
 
@@ -132,6 +192,12 @@ class _Chain:
     def __init__(self) -> None:
         self.role: str | None = None
         self._hash = blake2b(digest_size=16)
+
+    def copy(self) -> "_Chain":
+        """Return the history so far, to go on with it in another way."""
+        twin = _Chain()
+        twin.role, twin._hash = self.role, self._hash.copy()  # noqa: SLF001 - a twin's own
+        return twin
 
     def digest(self, more: bytes = b"") -> str:
         """Return the hash so far, or that of one thing more."""
