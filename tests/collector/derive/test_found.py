@@ -1,9 +1,11 @@
 """What hard use found: each file of tests/data/found was read wrongly once."""
 
+import pytest
 from support.found import by_span, derived
 from support.spans import answered, asked, chat, said, span
 
-from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.rows import Event, Span
 
 
 def test_a_conversation_named_by_the_previous_response_is_one_rollout() -> None:
@@ -123,3 +125,121 @@ def test_a_call_that_offers_no_tools_does_not_inherit_its_agents() -> None:
         calls = {call.span_id: call for call in derive(others, []).llm_calls}
         assert calls["s2"].tool_definitions == (None if other is own else tools)
         assert calls["s1"].tool_definitions == (tools if other is own else None)
+
+
+def item(call_id: str) -> dict[str, object]:
+    """Return an answer that asks for a tool by the id of the Responses API's item."""
+    return asked(call_id, "w", {"city": "Paris"})
+
+
+def responses_task(number: int, at: float) -> list[Span]:
+    """Return one task on the Responses API as Traceloop records it: a trace a call, no link."""
+    first = chat(
+        [said("user", f"task {number}")],
+        item(f"fc_{number}"),
+        {"gen_ai.response.id": f"resp_{number}a", "gen_ai.request.model": "m"},
+    )
+    second = chat(
+        [answered(f"call_{number}", "21 C")],
+        said("assistant", f"done {number}"),
+        {"gen_ai.response.id": f"resp_{number}b", "gen_ai.request.model": "m"},
+    )
+    return [
+        span(first, trace=f"t{number}a", id=f"s{number}a", at=at),
+        span(second, trace=f"t{number}b", id=f"s{number}b", at=at + 2),
+    ]
+
+
+def test_two_tasks_whose_tool_calls_have_the_ids_of_items_are_two_rollouts() -> None:
+    spans = [*responses_task(0, 0), *responses_task(1, 5)]
+    rows = derive(spans, [])
+    assert [(call.span_id, call.rollout_id) for call in rows.llm_calls] == [
+        *(("s0a", "t0a"), ("s0b", "t0a"), ("s1a", "t1a"), ("s1b", "t1a"))
+    ]
+    assert [(tool.name, tool.llm_span_id) for tool in rows.tool_calls] == [
+        *(("w", "s0a"), ("w", "s1a"))
+    ]
+    assert rows.llm_calls[1].content == "full"
+    first, second = (trace_keys(spans[at : at + 1], []) for at in (0, 1))
+    assert first & second
+
+
+def test_tasks_at_once_that_look_alike_are_not_mixed_up() -> None:
+    rows = derive([*responses_task(0, 0), *responses_task(1, 0.5)], [])
+    assert len({call.rollout_id for call in rows.llm_calls}) == 4
+    assert [call.content for call in rows.llm_calls] == ["full", "full", "truncated", "truncated"]
+
+
+def test_a_history_that_names_tool_calls_where_the_answer_named_items_continues_it() -> None:
+    first, _ = responses_task(0, 0)
+    history = [said("user", "task 0"), item("call_0"), answered("call_0", "21 C")]
+    later = chat(history, said("assistant", "done"), {"gen_ai.response.id": "resp_0b"})
+    rows = derive([first, span(later, trace="t2", id="s2", at=9)], [])
+    assert [call.rollout_id for call in rows.llm_calls] == ["t0a", "t0a"]
+    assert [tool.llm_span_id for tool in rows.tool_calls] == ["s0a"]
+
+
+def test_outputs_without_the_ids_of_tool_calls_continue_at_litellm() -> None:
+    lost = {
+        "litellm.call_id": "1",
+        "gen_ai.output.messages": [{"role": "assistant", "parts": []}],
+        "gen_ai.completion.0.function_call.name": "w",
+        "gen_ai.completion.0.function_call.arguments": '{"city": "Paris"}',
+    }
+    history = [said("user", "task"), item("call_0"), answered("call_0", "21 C")]
+    later = chat(history, said("assistant", "done"), {"litellm.call_id": "2"})
+    first = span(chat(history[:1], said("assistant", ""), lost), trace="a", id="a")
+    rows = derive([first, span(later, trace="b", id="b", at=3)], [])
+    assert [call.rollout_id for call in rows.llm_calls] == ["a", "a"]
+
+
+def test_a_session_id_of_two_services_names_two_rollouts() -> None:
+    talk = chat([said("user", "Hi")], said("assistant", "Hello"), {"session.id": "1"})
+    one = span(talk, trace="a", id="a", resource={"service.name": "shop"})
+    other = span(talk, trace="b", id="b", at=3, resource={"service.name": "bank"})
+    calls = derive([one, other], []).llm_calls
+    assert [call.rollout_id for call in calls] == ["shop/1", "bank/1"]
+    assert [call.conversation_id for call in calls] == ["1", "1"]
+    below = span({}, trace="a", id="c", parent="a", resource={"service.name": "bank"})
+    calls = derive([one, other, below], []).llm_calls
+    assert [call.rollout_id for call in calls] == ["1", "1"]
+
+
+@pytest.mark.parametrize("outputs", ["null", "{}", '{"generations": []}', None])
+def test_a_run_that_failed_under_langsmith_is_no_empty_answer(outputs: str | None) -> None:
+    given = {
+        "langsmith.span.kind": "llm",
+        "gen_ai.operation.name": "chat",
+        "gen_ai.prompt": '{"messages": [{"role": "user", "content": "Hi"}]}',
+        **({} if outputs is None else {"gen_ai.completion": outputs}),
+    }
+    raised = Event("exception", 1, {"exception.type": "Exception", "exception.message": "429"})
+    (call,) = derive([span(given, status="OK", events=(raised,))], []).llm_calls
+    assert (call.error_type, call.error_message) == ("Exception", "429")
+    assert (call.finish_reason, call.output_messages) == ("error", None)
+
+
+def test_the_id_of_a_streamed_response_is_read_under_logfire() -> None:
+    asks = {"gen_ai.operation.name": "chat", "gen_ai.input.messages": [said("user", "Hi")]}
+    told = {"gen_ai.output.messages": [said("assistant", "Hello")]}
+    kept = {"response_data": {"message": {"content": "Hello"}, "id": "chatcmpl-1"}}
+    for more in ({"gen_ai.response.id": "chatcmpl-1"}, kept):
+        streamed = span({**asks, **told, **more}, id="log", at=3, ends=3)
+        (call,) = derive([span(asks, id="ask"), streamed], []).llm_calls
+        assert (call.span_id, call.response_id) == ("ask", "chatcmpl-1")
+
+
+def test_without_content_calls_stay_together_by_ids_parents_and_responses() -> None:
+    def call(**more: object) -> dict[str, object]:
+        return {"gen_ai.operation.name": "chat", **more}
+
+    own = [span(call(**{"lightning.rollout.id": "r"}), trace=f"o{n}", id=f"o{n}") for n in "12"]
+    root = span({}, trace="p", id="root")
+    under = [span(call(), trace="p", id=f"p{n}", parent="root", at=n) for n in (1, 2)]
+    named = {"gen_ai.request.previous_response_id": "resp_1"}
+    held = [
+        span(call(**{"gen_ai.response.id": "resp_1"}), trace="h1", id="h1"),
+        span(call(**named), trace="h2", id="h2", at=3),
+    ]
+    found = {c.span_id: c.rollout_id for c in derive([*own, root, *under, *held], []).llm_calls}
+    assert found == {"o1": "r", "o2": "r", "p1": "p", "p2": "p", "h1": "h1", "h2": "h1"}

@@ -194,6 +194,10 @@ def _ties_of_tools(found: Reading) -> Iterator[Tie]:
     for call in calls:
         for mark in tools.asked(call):
             yield Tie(call.trace_id, f"asks:{mark}", f"ran:{mark}")
+    for call in calls:
+        for mark, is_asked in stitch.marks(call):
+            seeks = ("asks", "ran") if is_asked else ("ran", "asks")
+            yield Tie(call.trace_id, *(f"{kind}:{mark}" for kind in seeks))
     for mark, row in tools.apart(found.tools, calls, found.nodes, found.pasts):
         yield Tie(row.trace_id or "", f"ran:{mark}", f"asks:{mark}")
 
@@ -246,6 +250,7 @@ def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
     ordered = sorted(found.calls, key=rollouts.order)
     merged = duplicates.merge_calls(ordered, nodes, _agents_and_tools(found))
     ordered = sorted(merged.calls, key=rollouts.order)
+    stitch.infer_previous(ordered)
     for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
         found.pasts[place_of(call)] = history(call)
     conversations.mark_held(ordered)

@@ -20,14 +20,33 @@ def matches(span: Span) -> bool:
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     """Read a LangSmith run."""
     kind = span.attributes["langsmith.span.kind"]
-    if "gen_ai.completion" not in span.attributes and "exception" in [e.name for e in span.events]:
-        span = span._replace(status_code="ERROR")  # JavaScript's is OK for all that
+    if _has_failed(span):
+        span = span._replace(status_code="ERROR")
     if kind == "llm":
         return _read_call(span)
     if kind == "tool":
         return _read_tool(span)
     is_agent = "lc_agent_name" in span.attributes and not span.parent_span_id
     return reading.agent_run(span, "agent", span.name) if is_agent else None
+
+
+def _has_failed(span: Span) -> bool:
+    """Tell whether a run ended in an exception.
+
+    Its status says OK for all that: Python's exporter sets it when a run begins, after which
+    OpenTelemetry lets nobody set another; its outputs are then empty (`null`, `{}`, or an object of
+    empty values), or what a stream had said until then.
+    """
+    if "exception" not in [event.name for event in span.events]:
+        return False
+    return not _says_anything(json_text.parse(span.attributes.get("gen_ai.completion")))
+
+
+def _says_anything(value: Any) -> bool:
+    """Tell whether a value holds any text or number, and not only empty lists and objects."""
+    if isinstance(value, dict):
+        return any(map(_says_anything, value.values()))
+    return any(map(_says_anything, value)) if isinstance(value, list) else bool(value)
 
 
 def _read_call(span: Span) -> LlmCall:

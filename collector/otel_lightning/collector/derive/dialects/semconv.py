@@ -23,6 +23,7 @@ from otel_lightning.collector.derive.rows import (
     ToolCall,
 )
 from otel_lightning.collector.derive.text import json_text, messages, payloads, repeated
+from otel_lightning.collector.derive.text.hosted_tools import ITEM
 
 NAME = "semconv"
 DETAILS = "gen_ai.client.inference.operation.details"
@@ -35,6 +36,8 @@ SYSTEM = "gen_ai.system_instructions"
 SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's names of what is sent and offered, and of an answer's texts and tool calls."""
+HISTORY_NAMES = ("previous_response_id", "conversation")
+"""The parameters that name a history which the provider keeps; the first under any prefix."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 MESSAGE_EVENTS = {
     "gen_ai.system.message": "system",
@@ -78,8 +81,6 @@ USAGE = (
 """The spellings of each count, in the order of `payloads.Usage`."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
 """Operations that repeat the messages or usage of the calls below them."""
-ITEM = "fc_"
-"""How the ids of the Responses API's own items begin, which no tool response names."""
 
 
 def matches(span: Span) -> bool:
@@ -133,7 +134,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model = _model_asked_for(attributes)
     call.response_model = reading.text(attributes, "gen_ai.response.model", "openai.response.model")
-    call.response_id = attributes.get("gen_ai.response.id") or None
+    call.response_id = attributes.get("gen_ai.response.id") or _id_inside(attributes)
     # Of the two ids that an item of the Responses API has, packages write either.
     call.lost_ids = (call.response_id or "").startswith("resp_")
     call.request_params = _parameters(attributes)
@@ -165,6 +166,14 @@ def _fill_whole(call: LlmCall, response: Any) -> None:
     """Set what the provider's own response says, which Logfire keeps beside the messages."""
     if payloads.fill_from_response(call, response):
         call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
+
+
+def _id_inside(attributes: Attributes) -> str | None:
+    """Return the response's id out of the response that Logfire keeps of a stream."""
+    told = json_text.parse(attributes.get("response_data"))
+    inside = (told, told.get("message")) if isinstance(told, Mapping) else ()
+    ids = [one.get("id") for one in inside if isinstance(one, Mapping)]
+    return next((one for one in ids if isinstance(one, str) and one), None)
 
 
 def _model_asked_for(attributes: Attributes) -> str | None:
@@ -247,6 +256,7 @@ def _parameters(attributes: Attributes) -> dict[str, Any]:
     given = {}
     for key, name in _parameter_names(tuple(attributes)):
         value = json_text.parse(attributes[key])
+        value = attributes[key] if value is None and name in HISTORY_NAMES else value
         if value is not None:
             given[name] = value
     return given
@@ -256,9 +266,11 @@ def _parameters(attributes: Attributes) -> dict[str, Any]:
 def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return which of these keys are parameters, and which: spans of one kind have the same."""
     given = set(keys) - {SENT, OFFERED}
-    return [
+    found = [
         (key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST) and key in given
     ]
+    ends = ((key, key.rpartition(".")[2]) for key in keys)
+    return [*found, *((key, name) for key, name in ends if name == HISTORY_NAMES[0])]
 
 
 def finish_reasons(attributes: Attributes) -> list[Any]:

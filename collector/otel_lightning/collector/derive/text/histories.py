@@ -4,9 +4,9 @@ Every part is hashed once; all else is hashed from those hashes. Reasoning is le
 because providers do not send it back, and so are the spelling of arguments and how a turn was cut
 into messages.
 
-A tool call's id is made up by the provider, mostly at random. It tells one rollout from another that
-says the same, so a history that is looked for holds it. It says nothing to a model, so what a model
-saw has the number of the tool call in its place.
+A tool call's id is made up by the provider, mostly at random. It tells one rollout from another
+that says the same, so a history that is looked for holds it. It says nothing to a model, so what a
+model saw has the number of the tool call in its place.
 """
 
 from collections import deque
@@ -114,8 +114,8 @@ class _Numbers:
     def copy(self) -> "_Numbers":
         """Return what is known so far, to go on from more than once."""
         twin = _Numbers()
-        twin._known, twin._open = dict(self._known), dict(self._open)  # noqa: SLF001 - a twin's own
-        twin._count = self._count  # noqa: SLF001
+        twin._known, twin._open = dict(self._known), dict(self._open)
+        twin._count = self._count
         return twin
 
     def of(self, turn: _Turn) -> _Turn:
@@ -196,7 +196,7 @@ class _Chain:
     def copy(self) -> "_Chain":
         """Return the history so far, to go on with it in another way."""
         twin = _Chain()
-        twin.role, twin._hash = self.role, self._hash.copy()  # noqa: SLF001 - a twin's own
+        twin.role, twin._hash = self.role, self._hash.copy()
         return twin
 
     def digest(self, more: bytes = b"") -> str:

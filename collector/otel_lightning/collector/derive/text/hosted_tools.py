@@ -11,6 +11,8 @@ from otel_lightning.collector.derive.text.json_text import parse
 
 Part = dict[str, Any]
 CALL, RESPONSE = "server_tool_call", "server_tool_call_response"
+ITEM = "fc_"
+"""How the ids of the Responses API's own items begin, which no response to a tool call names."""
 _ANSWERS = ("output", "results", "outputs", "result", "content")
 _ASKED = ("queries", "code", "input", "prompt", "query", "operation")
 """What items without `arguments` and `action` are about."""
