@@ -7,6 +7,7 @@ from otel_lightning.learner.commands.agreement import agreement
 from otel_lightning.learner.commands.export import export
 from otel_lightning.learner.commands.judge import judge
 from otel_lightning.learner.commands.policy import policy
+from otel_lightning.learner.commands.ship import policies, promote, rollback
 from otel_lightning.learner.commands.transitions import transitions
 from otel_lightning.learner.commands.weights import weights
 
@@ -20,5 +21,15 @@ def cli() -> None:
     """
 
 
-for command in (transitions, policy, weights, export, judge, agreement):
+for command in (
+    transitions,
+    policy,
+    promote,
+    rollback,
+    policies,
+    weights,
+    export,
+    judge,
+    agreement,
+):
     cli.add_command(command)

@@ -99,17 +99,6 @@ def recorded_in(location: str, run: Run) -> Iterator[None]:
         raise
 
 
-def with_status(policies: pl.DataFrame, policy: Mapping[str, Any], status: str) -> pl.DataFrame:
-    """Add a policy to those of its key; a live one retires the one before it."""
-    former = policies.filter(key=policy["key"])
-    if status == "live":
-        former = former.with_columns(status=pl.col("status").replace("live", "retired"))
-    schema: dict[str, pl.DataType] = dict.fromkeys(policies.columns, pl.String())
-    schema["created"] = TIME
-    new = pl.DataFrame([{**policy, "status": status}], schema=schema)
-    return pl.concat([former.select(pl.col(c).cast(t) for c, t in schema.items()), new])
-
-
 def fingerprint(frame: pl.DataFrame) -> str:
     """Hash what was learned from, row by row as given."""
     return sha256(frame.write_ndjson().encode()).hexdigest()

@@ -13,6 +13,7 @@ from openfeature.evaluation_context import EvaluationContext
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.flag_text import with_members
 
 DOCUMENT: dict[str, Any] = {
     "$schema": "https://flagd.dev/schema/v0/flags.json",
@@ -36,12 +37,15 @@ def write(path: Path, document: Any) -> Path:
     return path
 
 
-def test_only_targeting_and_our_metadata_change() -> None:
+def with_policy(path: Path, weights: dict[str, int], version: str = "v1") -> str:
+    document = flag_file.read_flag_file(path, "support-prompt")
+    return flag_file.with_policy(path, document, "support-prompt", weights, version)
+
+
+def test_only_targeting_and_our_metadata_change(tmp_path: Path) -> None:
     before = copy.deepcopy(DOCUMENT)
-    changed = flag_file.with_policy(
-        DOCUMENT, "support-prompt", {"brief": 500, "careful": 9500}, "v1"
-    )
-    assert before == DOCUMENT
+    path = write(tmp_path / "flags.json", DOCUMENT)
+    changed = json.loads(with_policy(path, {"brief": 500, "careful": 9500}))
     flag = changed["flags"]["support-prompt"]
     assert flag.pop("targeting") == {
         "fractional": [{"var": "targetingKey"}, ["brief", 500], ["careful", 9500]]
@@ -59,6 +63,51 @@ def test_only_targeting_and_our_metadata_change() -> None:
     assert changed == before
 
 
+ODD = """{ "$schema": "https://flagd.dev/schema/v0/flags.json",
+    "flags":{
+	"support-prompt" : {"state": "ENABLED",   "defaultVariant":"brief",
+          "variants": { "brief": "B\\u00e4r {\\"x\\": 1}", "careful": "Prüfe, }alles." } },
+    "other":  {"state":"DISABLED"  }
+} }
+
+"""
+
+
+def test_flag_file_keeps_its_formatting(tmp_path: Path) -> None:
+    path = tmp_path / "flags.json"
+    path.write_bytes(ODD.encode())
+    text = with_policy(path, {"brief": 4000, "careful": 6000})
+    before, after = ODD.splitlines(keepends=True), text.splitlines(keepends=True)
+    assert after[:3] == before[:3]
+    assert after[-3:] == before[-3:]
+    assert before[3].rstrip("\r\n}, ") in text
+    assert json.loads(text)["flags"]["support-prompt"]["targeting"] == {
+        "fractional": [["brief", 4000], ["careful", 6000]]
+    }
+
+
+def test_same_policy_again_changes_not_one_character(tmp_path: Path) -> None:
+    path = write(tmp_path / "flags.json", DOCUMENT)
+    once = with_policy(path, {"brief": 4000, "careful": 6000})
+    path.write_text(once, encoding="utf-8")
+    assert with_policy(path, {"brief": 4000, "careful": 6000}) == once
+
+
+@given(
+    st.dictionaries(st.text(max_size=4), st.integers() | st.text(max_size=4), max_size=4),
+    st.sampled_from([None, 1, 2, "\t"]),
+    st.text(min_size=1, max_size=3),
+)
+def test_any_member_can_be_set_in_any_object_of_any_indentation(
+    members: dict[str, Any], indent: int | str | None, name: str
+) -> None:
+    document = {"a": 1, "flags": {"key": members, "z": [1, {"q": "}"}]}}
+    text = json.dumps(document, indent=indent)
+    changed = with_members(text, ("flags", "key"), {name: {"fractional": [["x", 1]]}})
+    members[name] = {"fractional": [["x", 1]]}
+    assert json.loads(changed) == document
+
+
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=12))
 def test_integer_weights_add_up_and_are_near_the_probabilities(parts: list[float]) -> None:
     probabilities = {str(i): part / sum(parts) for i, part in enumerate(parts)}
@@ -70,9 +119,8 @@ def test_integer_weights_add_up_and_are_near_the_probabilities(parts: list[float
 
 def test_stock_flagd_provider_serves_the_learned_fractions(tmp_path: Path) -> None:
     weights = {"brief": 2000, "careful": 8000}
-    path = write(
-        tmp_path / "flags.json", flag_file.with_policy(DOCUMENT, "support-prompt", weights, "v1")
-    )
+    path = write(tmp_path / "flags.json", DOCUMENT)
+    path.write_text(with_policy(path, weights), encoding="utf-8")
     provider = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(path))
     api.set_provider_and_wait(provider)
     try:
@@ -92,10 +140,10 @@ def test_stock_flagd_provider_serves_the_learned_fractions(tmp_path: Path) -> No
 
 def test_staged_file_appears_only_when_the_block_ends_well(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", {"flags": {}})
-    with pytest.raises(RuntimeError), flag_file.staged(path, DOCUMENT):
+    with pytest.raises(RuntimeError), flag_file.staged(path, json.dumps(DOCUMENT)):
         raise RuntimeError
     assert json.loads(path.read_text()) == {"flags": {}}
-    with flag_file.staged(path, DOCUMENT):
+    with flag_file.staged(path, json.dumps(DOCUMENT)):
         assert json.loads(path.read_text()) == {"flags": {}}
     assert json.loads(path.read_text(encoding="utf-8")) == DOCUMENT
     assert list(tmp_path.iterdir()) == [path]
@@ -104,7 +152,7 @@ def test_staged_file_appears_only_when_the_block_ends_well(tmp_path: Path) -> No
 def test_staged_file_keeps_its_permissions(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", {})
     path.chmod(0o644)
-    with flag_file.staged(path, DOCUMENT):
+    with flag_file.staged(path, json.dumps(DOCUMENT)):
         pass
     assert path.stat().st_mode & 0o777 == 0o644
 

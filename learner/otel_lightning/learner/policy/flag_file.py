@@ -12,6 +12,7 @@ from typing import Any
 
 from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.flag_text import with_members
 
 WHOLE = 10_000
 """Sum of a flag's weights: a weight is in hundredths of a per cent."""
@@ -85,43 +86,74 @@ def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
 
 
 def with_policy(
-    document: Mapping[str, Any], key: str, weights: Mapping[str, int], version: str
-) -> dict[str, Any]:
-    """Put a policy into a flag file's content; all else stays as it was.
+    path: Path, document: Mapping[str, Any], key: str, weights: Mapping[str, int], version: str
+) -> str:
+    """Write a policy into the text of a flag file; every other character stays as it was.
 
     Args:
+        path: The file that `document` was read from.
         document: The content of the file.
         key: The flag.
         weights: Integer weight of each variant, in sum `WHOLE`.
         version: Version of the policy.
 
     Returns:
-        The new content: fractional targeting, and metadata that names each propensity.
+        The new text: fractional targeting, and metadata that names each propensity.
     """
-    changed = copy.deepcopy(dict(document))
-    flag = changed["flags"][key]
+    flag = document["flags"][key]
     fractional = (flag.get("targeting") or {}).get("fractional") or []
     bucketing = [part for part in fractional if not isinstance(part, list)]
-    flag["targeting"] = {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]}
-    metadata = flag.setdefault("metadata", {})
-    for name in [name for name in metadata if name.startswith(f"{PROPENSITY}.")]:
-        del metadata[name]
+    metadata = {
+        name: value
+        for name, value in (flag.get("metadata") or {}).items()
+        if not name.startswith(f"{PROPENSITY}.")
+    }
     metadata |= {f"{PROPENSITY}.{arm}": n / WHOLE for arm, n in weights.items()}
-    metadata[POLICY_VERSION] = version
+    part = {
+        "targeting": {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]},
+        "metadata": metadata | {POLICY_VERSION: version},
+    }
+    return replaced(path, document, with_our_part(document, key, part), key)
+
+
+def our_part(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Take the part of a flag that a policy writes: its targeting and its metadata."""
+    flag = document["flags"][key]
+    return {"targeting": flag.get("targeting") or {}, "metadata": flag.get("metadata") or {}}
+
+
+def with_our_part(document: Mapping[str, Any], key: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    """Put targeting and metadata into a flag; the rest of the document stays as it was."""
+    changed = copy.deepcopy(dict(document))
+    changed["flags"][key] |= part
     return changed
 
 
-@contextmanager
-def staged(path: Path, document: Mapping[str, Any]) -> Iterator[None]:
-    """Put new content into a file in one step, once the block has ended well.
+def replaced(path: Path, document: Mapping[str, Any], changed: Mapping[str, Any], key: str) -> str:
+    """Write a changed flag into the text of its file, and keep the formatting of the rest."""
+    text = path.read_bytes().decode()  # not read_text, which would change the ends of lines
+    part = our_part(changed, key)
+    there = document["flags"][key]
+    new = {name: value for name, value in part.items() if value or name in there}
+    return with_members(text, ("flags", key), new)
 
-    The content is on disk before the block begins, so little can fail after it.
+
+def parse(text: str) -> dict[str, Any]:
+    """Read the text of a flag file."""
+    document: dict[str, Any] = json.loads(text)
+    return document
+
+
+@contextmanager
+def staged(path: Path, text: str) -> Iterator[None]:
+    """Put new text into a file in one step, once the block has ended well.
+
+    The text is on disk before the block begins, so little can fail after it.
     """
     path = path.resolve()
-    with NamedTemporaryFile("w", dir=path.parent, encoding="utf-8", delete=False) as file:
+    with NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
         staging = Path(file.name)
-        json.dump(document, file, indent=2, ensure_ascii=False)
-        file.write("\n")
+        file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
     try:

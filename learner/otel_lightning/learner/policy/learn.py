@@ -10,19 +10,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import open_store, quote_literal
+from otel_lightning.collector.store import Store, open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Demands, Verdict, held_out_verdict
-from otel_lightning.learner.named_sql import arrow, read
+from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
 from otel_lightning.learner.policy.drift import drift
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
+from otel_lightning.learner.policy.ship import promote, stable_shares
 from otel_lightning.learner.policy.softmax import Choices, Settings, learn, reward_model, seen_by
-from otel_lightning.learner.policy.versions import known_versions
-from otel_lightning.learner.runs import Run, fingerprint, recorded_in, with_status
+from otel_lightning.learner.policy.versions import add_policy, known_versions, policies_of
+from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules
 from otel_lightning.learner.transitions.splits import TRAIN
 
@@ -109,8 +110,9 @@ def _learn_policy(store: str, request: Request, run: Run) -> Learned:
         name, rule = rules.chosen(opened, request.reward)
         window = replace(request.window, reward=name)
         logged = read_choices(opened, window, known_versions(opened, request.key))
+        live = stable_shares(opened, request.key, document)
     choices = _choices(logged.rows, document, request)
-    probabilities, verdict, rewards = _learn(choices, logged.rows, document, request)
+    probabilities, verdict, rewards = _learn(choices, logged.rows, live, request)
     served = {
         arm: share
         for arm, share, may in zip(
@@ -125,25 +127,17 @@ def _learn_policy(store: str, request: Request, run: Run) -> Learned:
         learned_from=logged.rows.filter(split=TRAIN).height,
         logged=logged,
         rewards=rewards,
-        arms=describe(choices, flag_file.live_shares(document, request.key), probabilities),
+        arms=describe(choices, live, probabilities),
         promoted=verdict.passed and request.promote,
         notes=_notes(str(rule) if rule else None, logged, choices),
     )
-    _ship(store, run, learned, request, document)
+    with open_store(store, create=False) as opened:
+        _record(opened, run, learned, request, live)
+        if learned.promoted:
+            promote(
+                opened, request.key, request.flags, output=request.output, version=learned.version
+            )
     return learned
-
-
-def _ship(
-    store: str, run: Run, learned: Learned, request: Request, document: dict[str, Any]
-) -> None:
-    data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
-    if not learned.promoted:
-        _record(store, run, learned, request, data)
-        return
-    weights = dict.fromkeys(flag_file.retired(document, request.key), 0) | learned.weights
-    changed = flag_file.with_policy(document, request.key, weights, run.run_id)
-    with flag_file.staged(request.output, changed):
-        _record(store, run, learned, request, data)
 
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
@@ -180,7 +174,7 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
 
 
 def _learn(
-    choices: Choices, rows: pl.DataFrame, document: Mapping[str, Any], request: Request
+    choices: Choices, rows: pl.DataFrame, shares: Mapping[str, float], request: Request
 ) -> tuple[Floats, Verdict, Rewards]:
     in_train = (rows["split"] == TRAIN).to_numpy()
     if not in_train.any():
@@ -190,7 +184,6 @@ def _learn(
         )
     train, held_out = choices.where(in_train), choices.where(~in_train)
     probabilities = learn(train, request.settings)
-    shares = flag_file.live_shares(document, request.key)
     live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
     tried = choices.per_arm(np.ones_like(choices.rewards))
     gaining = {
@@ -226,13 +219,18 @@ def _notes(rule: str | None, logged: LoggedChoices, choices: Choices) -> tuple[s
     return (*notes, *drift(logged.rows))
 
 
-def _record(store: str, run: Run, learned: Learned, request: Request, data: str) -> None:
-    passed = learned.verdict.passed
+def _record(
+    store: Store, run: Run, learned: Learned, request: Request, live: Mapping[str, float]
+) -> None:
+    """Add the run, and the policy as a candidate with its lineage."""
+    data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     probabilities = {arm: weight / flag_file.WHOLE for arm, weight in learned.weights.items()}
     policy = run.policy(request.key, probabilities, asdict(request.settings))
-    outcome = "promoted" if learned.promoted else "passed" if passed else "refused"
+    former = [row for row in policies_of(store, request.key) if row["status"] == "live"]
+    parent = former[-1]["version"] if former else None
+    verdict = learned.verdict
     row = run.ended(
-        outcome=outcome,
+        outcome="promoted" if learned.promoted else "passed" if verdict.passed else "refused",
         fingerprint=data,
         metrics={
             "learned_from": learned.learned_from,
@@ -240,15 +238,11 @@ def _record(store: str, run: Run, learned: Learned, request: Request, data: str)
             "without_reward": learned.logged.missing.count,
             "notes": list(learned.notes),
         },
-        gate=asdict(learned.verdict) | {"passed": passed},
+        gate=asdict(verdict) | {"passed": verdict.passed, "live": dict(live)},
         artifact=str(request.output) if learned.promoted else None,
     )
-    with open_store(store, create=False) as opened:
-        status = "live" if learned.promoted else "candidate"
-        policies = with_status(read(opened, __package__, "policies"), policy, status)
-        where = f"key = {quote_literal(request.key)}"
-        opened.insert("runs", arrow(row))
-        opened.replace("policies", arrow(policies), where)
+    store.insert("runs", arrow(row))
+    add_policy(store, policy | {"parent": parent, "data_fingerprint": data})
 
 
 def _config(request: Request) -> dict[str, Any]:

@@ -1,16 +1,83 @@
-"""Policy versions that the store knows."""
+"""Policy versions that the store knows, and what became of them."""
 
 import json
+from typing import Any
 
-from otel_lightning.collector.store import Store
-from otel_lightning.learner.named_sql import read
+import polars as pl
+
+from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.learner.named_sql import arrow, read
+from otel_lightning.learner.runs import TIME
+
+Row = dict[str, Any]
+
+
+def policies_of(store: Store, key: str | None = None) -> list[Row]:
+    """Read the policies, oldest first, with `arms` as a dictionary and the gate's verdict.
+
+    Args:
+        store: An open store.
+        key: The flag; None reads those of all flags.
+    """
+    gates = {
+        row["run_id"]: json.loads(row["gate"]) if row["gate"] else {}
+        for row in read(store, __package__, "gates").iter_rows(named=True)
+    }
+    return [
+        {**row, "arms": json.loads(row["arms"] or "{}"), "gate": gates.get(row["run_id"], {})}
+        for row in read(store, __package__, "policies").iter_rows(named=True)
+        if key in (None, row["key"])
+    ]
+
+
+def promotions_of(store: Store, key: str) -> list[Row]:
+    """Read the changes of a flag file for a flag, oldest first."""
+    rows = read(store, __package__, "promotions").filter(key=key).to_dicts()
+    return [
+        row | {name: json.loads(row[name] or "null") for name in ("arms", "before", "after")}
+        for row in rows
+    ]
 
 
 def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
-    """Read the probability of each arm of a flag, by policy version."""
-    policies = read(store, __package__, "policies").filter(key=key)
-    return {
-        row["version"]: json.loads(row["arms"])
-        for row in policies.iter_rows(named=True)
-        if row["arms"]
+    """Read the probability of each arm of a flag, by the version that a trace may name."""
+    known = {row["version"]: row["arms"] for row in policies_of(store, key)}
+    served = {
+        row["served_version"]: row["arms"]
+        for row in promotions_of(store, key)
+        if row["served_version"] and row["arms"]
     }
+    return known | served
+
+
+def add_policy(store: Store, policy: Row) -> None:
+    """Add a policy as a candidate."""
+    schema: dict[str, Any] = dict.fromkeys(policy, pl.String()) | {"created": TIME}
+    row = pl.DataFrame([policy | {"status": "candidate"}], schema=schema | {"status": pl.String()})
+    store.insert("policies", arrow(row))
+
+
+def record_promotion(store: Store, change: Row, status: str) -> None:
+    """Record a change of the flag file, and which policy is live now.
+
+    Args:
+        store: An open store.
+        change: The columns of `promotions`.
+        status: What the policy is now: `live` or `canary`. The former live one is retired by a
+            live one, and stays beside a canary.
+    """
+    schema: dict[str, Any] = dict.fromkeys(change, pl.String())
+    row = pl.DataFrame([change], schema=schema | {"time": TIME, "share": pl.Float64()})
+    key = str(change["key"])
+    frame = read(store, __package__, "policies").filter(key=key)
+    former = ["live", "canary"] if status == "live" else ["canary"]
+    chosen = pl.col("version") == pl.lit(change["version"])
+    frame = frame.with_columns(
+        status=pl.when(chosen.fill_null(value=False))
+        .then(pl.lit(status))
+        .when(pl.col("status").is_in(former))
+        .then(pl.lit("retired"))
+        .otherwise("status")
+    )
+    store.insert("promotions", arrow(row))
+    store.replace("policies", arrow(frame), f"key = {quote_literal(key)}")

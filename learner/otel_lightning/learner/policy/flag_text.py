@@ -1,0 +1,111 @@
+"""Change values inside a JSON text and leave every other character of it as it is."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+DECODER = json.JSONDecoder()
+SPACE = " \t\r\n"
+
+
+class Member(NamedTuple):
+    """One `"name": value` of an object, by positions in the text."""
+
+    name: str
+    start: int
+    value_start: int
+    end: int
+
+
+def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) -> str:
+    """Set members of the object at `path`; what is there is replaced, what is not is appended.
+
+    Args:
+        text: JSON text that parses.
+        path: Names that lead to the object, such as `("flags", "prompt")`.
+        values: New value of each member; one that equals the old value changes nothing.
+
+    Returns:
+        The text with the new values, written with the indentation that the object has.
+
+    Example:
+        >>> with_members('{"a": {"b": 1,  "c": 2}}', ("a",), {"b": 3})
+        '{"a": {"b": 3,  "c": 2}}'
+    """
+    for name, value in values.items():
+        start = _find(text, path)
+        there = {member.name: member for member in _members(text, start)}
+        if name in there:
+            old = there[name]
+            if json.loads(text[old.value_start : old.end]) != value:
+                new = _written(text, old.start, value)
+                text = text[: old.value_start] + new + text[old.end :]
+        else:
+            text = _appended(text, start, list(there.values()), (name, value))
+    return text
+
+
+def _find(text: str, path: tuple[str, ...]) -> int:
+    start = _skip(text, 0)
+    for name in path:
+        start = next(m.value_start for m in _members(text, start) if m.name == name)
+    return start
+
+
+def _members(text: str, start: int) -> Iterator[Member]:
+    """Walk over the members of the object that begins at `start`."""
+    at = _skip(text, start + 1)
+    while text[at] != "}":
+        name, after = DECODER.raw_decode(text, at)
+        value_start = _skip(text, _skip(text, after) + 1)  # behind the colon
+        _, end = DECODER.raw_decode(text, value_start)
+        yield Member(name, at, value_start, end)
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in SPACE:
+        at += 1
+    return at
+
+
+def _written(text: str, member_start: int, value: Any) -> str:
+    """Write a value at the indentation of its member: on one line if the member shares its line."""
+    margin = _margin(text, member_start)
+    if margin is None:
+        return json.dumps(value, ensure_ascii=False)
+    step = "\t" if margin.startswith("\t") else _step(text)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    lines = json.dumps(value, ensure_ascii=False, indent=step).splitlines()
+    return (newline + margin).join(lines)
+
+
+def _margin(text: str, at: int) -> str | None:
+    """The white space before a member that begins its line, else None."""
+    margin = text[text.rfind("\n", 0, at) + 1 : at]
+    return margin if "\n" in text[:at] and not margin.strip() else None
+
+
+def _step(text: str) -> str:
+    """The indentation of the first indented line."""
+    for line in text.splitlines():
+        margin = line[: len(line) - len(line.lstrip())]
+        if margin and line.strip():
+            return margin
+    return "  "
+
+
+def _appended(text: str, start: int, members: list[Member], new: tuple[str, Any]) -> str:
+    name, value = json.dumps(new[0], ensure_ascii=False), new[1]
+    if not members:
+        written = json.dumps(value, ensure_ascii=False)
+        return f"{text[: start + 1]}{name}: {written}{text[start + 1 :].lstrip()}"
+    last = members[-1]
+    margin = _margin(text, last.start)
+    newline = "\r\n" if "\r\n" in text else "\n"
+    between = ", " if margin is None else f",{newline}{margin}"
+    return (
+        f"{text[: last.end]}{between}{name}: {_written(text, last.start, value)}{text[last.end :]}"
+    )

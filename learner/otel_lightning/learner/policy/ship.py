@@ -1,0 +1,244 @@
+"""Put a policy into the flag file, take it back, and compare the file with the record."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.collector.store import Store
+from otel_lightning.instrumentation.attributes import POLICY_VERSION
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.versions import policies_of, promotions_of, record_promotion
+from otel_lightning.learner.runs import to_json
+
+Shares = dict[str, float]
+CLOSE = 1e-4
+"""Shares closer than this are equal: weights are hundredths of a per cent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of a flag: the shares of the arms before and after."""
+
+    version: str
+    served_version: str
+    before: Shares
+    after: Shares
+    written: bool
+
+
+class RefusedError(Exception):
+    """The gate said no; the text says why."""
+
+
+def promote(  # noqa: PLR0913 - what, where and how
+    store: Store,
+    key: str,
+    flags: Path,
+    *,
+    output: Path | None = None,
+    version: str | None = None,
+    canary: float | None = None,
+    dry_run: bool = False,
+) -> Change:
+    """Put a policy into a flag file, if its gate passed against what is live.
+
+    Args:
+        store: An open store.
+        key: The flag.
+        flags: The flag file that serves it.
+        output: The file to write; None writes `flags`.
+        version: The policy; None takes the newest one whose gate passed.
+        canary: Share of the traffic that the policy gets; the live shares keep the rest.
+        dry_run: Change nothing.
+
+    Raises:
+        RefusedError: If the gate refused the policy, or judged it against other live shares.
+        DataError: If there is no such policy, or the flag file does not fit.
+    """
+    document = flag_file.read_flag_file(flags, key)
+    live = flag_file.live_shares(document, key)
+    policy = _chosen(store, key, version)
+    _check_gate(policy)
+    former = stable_shares(store, key, document)
+    _check_live(policy, former)
+    share = 1.0 if canary is None else canary
+    mixed = {
+        arm: share * policy["arms"].get(arm, 0.0) + (1 - share) * former.get(arm, 0.0)
+        for arm in former | policy["arms"]
+    }
+    served_version = policy["version"] if canary is None else f"{policy['version']}@{canary:g}"
+    kept = dict.fromkeys(flag_file.retired(document, key), 0)
+    weights = kept | flag_file.integer_weights(mixed)
+    target = output or flags
+    change = Change(policy["version"], served_version, live, mixed, written=not dry_run)
+    if dry_run:
+        return change
+    text = flag_file.with_policy(flags, document, key, weights, served_version)
+    row = _row(
+        change, key, target, document, action="promote" if canary is None else "canary", share=share
+    )
+    row |= {"after": to_json(flag_file.our_part(flag_file.parse(text), key))}
+    row |= {"arms": to_json({arm: n / flag_file.WHOLE for arm, n in weights.items()})}
+    with flag_file.staged(target, text):
+        record_promotion(store, row, "live" if canary is None else "canary")
+    return change
+
+
+def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = False) -> Change:
+    """Restore the flag as it was before the last change that is not taken back yet.
+
+    Args:
+        store: An open store.
+        key: The flag.
+        flags: The flag file; None takes the one that was changed last.
+        dry_run: Change nothing.
+
+    Raises:
+        DataError: If nothing was promoted, or somebody changed the flag since.
+    """
+    last = _to_take_back(promotions_of(store, key))
+    if last is None:
+        raise DataError(
+            f"No policy of flag '{key}' was promoted, so there is nothing to go back to."
+        )
+    path = flags or Path(last["flags"])
+    document = flag_file.read_flag_file(path, key)
+    now, before = flag_file.our_part(document, key), last["before"]
+    if now not in (last["after"], before):
+        raise DataError(
+            f"Flag '{key}' in '{path}' is neither as policy {last['served_version']} left it nor "
+            "as it was before: somebody changed it. Compare with: lightning-learn policies --key "
+            f"{key}. To go back, restore one of the two by hand."
+        )
+    former = before["metadata"].get(POLICY_VERSION)
+    restored = flag_file.with_our_part(document, key, before)
+    change = Change(
+        version=former or "",
+        served_version=former or "",
+        before=flag_file.live_shares(document, key),
+        after=flag_file.live_shares(restored, key),
+        written=not dry_run,
+    )
+    if dry_run:
+        return change
+    row = _row(change, key, path, document, action="rollback", share=None)
+    row |= {"after": to_json(before), "arms": to_json(change.after)}
+    base = str(former or "").split("@")[0]
+    row |= {"version": base or None, "served_version": former}
+    text = flag_file.replaced(path, document, restored, key)
+    with flag_file.staged(path, text):
+        record_promotion(store, row, "canary" if "@" in str(former or "") else "live")
+    return change
+
+
+def compare(store: Store, key: str, flags: Path | None = None) -> str:
+    """Say what the flag file serves, and whether that is what was recorded."""
+    changes = promotions_of(store, key)
+    if flags is None and not changes:
+        return f"No policy of flag '{key}' was promoted."
+    path = flags or Path(changes[-1]["flags"])
+    try:
+        document = flag_file.read_flag_file(path, key)
+    except DataError as error:
+        return f"Not to be compared: {error}"
+    now = flag_file.our_part(document, key)
+    version = now["metadata"].get(POLICY_VERSION)
+    serves = f"'{path}' serves {f'policy {version}' if version else 'no policy of ours'}"
+    if not changes:
+        return f"{serves}; the store has no record of a promotion."
+    last = changes[-1]
+    if now == last["after"]:
+        return f"{serves}, as recorded."
+    recorded = last["served_version"] or "the flag as it was before"
+    again = [row for row in changes if now in (row["before"], row["after"])]
+    how = "an older state that was restored by hand" if again else "changed by hand"
+    return f"{serves}: NOT as recorded ({recorded}), but {how}."
+
+
+def _chosen(store: Store, key: str, version: str | None) -> dict[str, Any]:
+    policies = policies_of(store, key)
+    if not policies:
+        raise DataError(f"The store has no policy for flag '{key}'. Learn one with: policy.")
+    if version is not None:
+        named = [row for row in policies if row["version"] == version]
+        if not named:
+            known = ", ".join(row["version"] for row in policies[-5:])
+            raise DataError(
+                f"There is no policy '{version}' for flag '{key}'. The newest: {known}."
+            )
+        return named[0]
+    candidates = [row for row in policies if row["status"] in ("candidate", "canary")]
+    if not candidates:
+        raise DataError(
+            f"Flag '{key}' has no candidate: its newest policy is {policies[-1]['status']}. Learn "
+            "one with: policy, or name one with --version."
+        )
+    passed = [row for row in candidates if row["gate"].get("passed")]
+    return (passed or candidates)[-1]
+
+
+def _check_gate(policy: dict[str, Any]) -> None:
+    gate = policy["gate"]
+    if gate.get("passed"):
+        return
+    reasons = "; ".join(gate.get("refusals") or ["it was never judged"])
+    needed, tasks = gate.get("tasks_needed"), gate.get("tasks") or 0
+    more = (
+        f" To pass: about {max(1, round(needed - tasks))} more held-out tasks like these; then "
+        "learn again."
+        if needed and (gate.get("gain") or 0) > (gate.get("least_gain") or 0)
+        else " To pass: other arms, or more data; then learn again."
+    )
+    raise RefusedError(f"The gate refused policy {policy['version']}: {reasons}.{more}")
+
+
+def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:
+    """The live shares without a canary: those that the canary's promotion found."""
+    now = flag_file.our_part(document, key)
+    version = str(now["metadata"].get(POLICY_VERSION) or "")
+    if "@" in version:
+        for row in reversed(promotions_of(store, key)):
+            if row["served_version"] == version and row["action"] == "canary":
+                before = flag_file.with_our_part(document, key, row["before"])
+                return flag_file.live_shares(before, key)
+    return flag_file.live_shares(document, key)
+
+
+def _check_live(policy: dict[str, Any], live: Shares) -> None:
+    judged = policy["gate"].get("live")
+    if judged is None:
+        return
+    moved = [a for a in live | judged if abs(live.get(a, 0) - judged.get(a, 0)) > CLOSE]
+    if moved:
+        raise RefusedError(
+            f"Policy {policy['version']} was judged against another live policy: arm '{moved[0]}' "
+            f"had {judged.get(moved[0], 0):.2%} of the traffic and has {live.get(moved[0], 0):.2%} "
+            "now. To pass: learn again, which compares with the live one."
+        )
+
+
+def _to_take_back(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Find the last promotion whose rollback has not come yet: rollbacks close them in turn."""
+    standing: list[dict[str, Any]] = []
+    for change in changes:
+        if change["action"] == "rollback":
+            standing = standing[:-1]
+        else:
+            standing.append(change)
+    return standing[-1] if standing else None
+
+
+def _row(
+    change: Change, key: str, path: Path, document: dict[str, Any], **rest: Any
+) -> dict[str, Any]:
+    return {
+        "key": key,
+        "version": change.version,
+        "served_version": change.served_version,
+        "flags": str(path.resolve()),
+        "before": to_json(flag_file.our_part(document, key)),
+        "time": datetime.now(UTC).replace(tzinfo=None),
+        **rest,
+    }

@@ -1,0 +1,1 @@
+SELECT run_id, gate::VARCHAR AS gate, outcome FROM runs WHERE command = 'policy'

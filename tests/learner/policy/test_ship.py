@@ -1,0 +1,228 @@
+"""promote, rollback and policies: what is live, and how it got there."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.cli import cli
+from otel_lightning.learner.policy import flag_file as files
+from otel_lightning.learner.policy import versions
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+UNIFORM = {"brief": 1 / 3, "friendly": 1 / 3, "careful": 1 / 3}
+TEXT = """{"flags":
+  {"support-prompt": {"state": "ENABLED",
+     "variants": {"brief": "Be brief.", "friendly": "Be nice.", "careful": "Be careful."},
+     "defaultVariant": "brief",
+     "targeting": {"fractional": [["brief", 1], ["friendly", 1], ["careful", 1]]}}}}
+"""
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> Path:
+    path = tmp_path / "flags.json"
+    path.write_text(TEXT)
+    return path
+
+
+def log(traces: "Traces", success: dict[str, float]) -> str:
+    """Log 180 rollouts of each arm; its successes are spread evenly."""
+    for arm, share in success.items():
+        for i in range(180):
+            rollout = f"{arm}-{i}"
+            traces.call(rollout)
+            traces.arm(rollout, arm, UNIFORM[arm])
+            traces.reward(rollout, float((i * 37) % 100 < 100 * share))
+    return traces.store()
+
+
+def run(command: str, store: str, flags: Path | None = None, *options: str) -> Result:
+    words = [command, "--store", store, "--key", "support-prompt", *options]
+    words += ["--flags", str(flags)] if flags else []
+    return CliRunner().invoke(cli, words, catch_exceptions=False)
+
+
+def served(path: Path) -> dict[str, float]:
+    return files.live_shares(files.read_flag_file(path, "support-prompt"), "support-prompt")
+
+
+def statuses(store: str) -> list[str]:
+    with open_store(store, create=False) as opened:
+        return [row["status"] for row in versions.policies_of(opened, "support-prompt")]
+
+
+GOOD = {"brief": 0.2, "friendly": 0.35, "careful": 0.7}
+
+
+def test_candidate_is_promoted_and_rolled_back_to_the_very_bytes(
+    traces: "Traces", flags: Path
+) -> None:
+    store = log(traces, GOOD)
+    assert run("policy", store, flags).exit_code == 0
+    assert statuses(store) == ["candidate"]
+    promoted = run("promote", store, flags)
+    assert promoted.exit_code == 0, promoted.output
+    assert served(flags)["careful"] > 0.9
+    assert statuses(store) == ["live"]
+    assert "careful: 33.33% -> 9" in promoted.output
+    assert ", as recorded." in run("policies", store).output
+    back = run("rollback", store)
+    assert back.exit_code == 0, back.output
+    assert served(flags) == pytest.approx(UNIFORM)
+    assert statuses(store) == ["retired"]
+    assert "The flag as it was is live again." in back.output
+    again = run("rollback", store)
+    assert again.exit_code == 1
+    assert "there is nothing to go back to" in again.stderr
+
+
+def test_promoted_flag_keeps_every_other_byte(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags, "--promote")
+    text = flags.read_text()
+    start = TEXT.index('"targeting"')
+    assert text.startswith(TEXT[:start])
+    assert text.endswith("}}}\n")
+
+
+def test_dry_run_shows_the_change_and_changes_nothing(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags)
+    result = run("promote", store, flags, "--dry-run")
+    assert "careful: 33.33% -> 9" in result.output
+    assert flags.read_text() == TEXT
+    assert statuses(store) == ["candidate"]
+    run("promote", store, flags)
+    after = flags.read_text()
+    assert "33.33%" in run("rollback", store, None, "--dry-run").output
+    assert flags.read_text() == after
+
+
+def test_canary_is_a_mixture_with_what_is_live(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags)
+    result = run("promote", store, flags, "--canary", "10%")
+    assert result.exit_code == 0, result.output
+    assert served(flags)["careful"] == pytest.approx(0.1 * 0.93 + 0.9 / 3, abs=0.01)
+    assert statuses(store) == ["canary"]
+    metadata = json.loads(flags.read_text())["flags"]["support-prompt"]["metadata"]
+    assert metadata["lightning.propensity.careful"] == served(flags)["careful"]
+    assert run("promote", store, flags).exit_code == 0
+    assert served(flags)["careful"] > 0.9
+    assert statuses(store) == ["live"]
+    run("rollback", store)
+    assert statuses(store) == ["canary"]
+
+
+def test_refused_policy_is_not_promoted_and_says_what_would_pass(
+    traces: "Traces", flags: Path
+) -> None:
+    store = log(traces, {"brief": 0.4, "friendly": 0.4, "careful": 0.45})
+    assert run("policy", store, flags).exit_code == 3
+    result = run("promote", store, flags)
+    assert result.exit_code == 3
+    assert "The gate refused policy" in result.stderr
+    assert "To pass:" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert flags.read_text() == TEXT
+
+
+def test_policy_that_was_judged_against_another_live_one_is_refused(
+    traces: "Traces", flags: Path
+) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags)
+    flags.write_text(TEXT.replace('["careful", 1]', '["careful", 50]'))
+    result = run("promote", store, flags)
+    assert result.exit_code == 3
+    assert "was judged against another live policy" in result.stderr
+
+
+def test_file_that_was_restored_by_hand_is_noticed(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags, "--promote")
+    flags.write_text(TEXT)
+    assert "an older state that was restored by hand" in run("policies", store).output
+    flags.write_text(TEXT.replace('["careful", 1]', '["careful", 7]'))
+    assert "but changed by hand" in run("policies", store).output
+    back = run("rollback", store)
+    assert back.exit_code == 1
+    assert "somebody changed it" in back.stderr
+
+
+def test_second_policy_names_the_first_as_its_parent(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags, "--promote", "--exploration", "0.5")
+    run("policy", store, flags, "--promote", "--exploration", "0.05")
+    with open_store(store, create=False) as opened:
+        first, second = versions.policies_of(opened, "support-prompt")
+        changes = versions.promotions_of(opened, "support-prompt")
+    assert (first["status"], second["status"]) == ("retired", "live")
+    assert second["parent"] == first["version"]
+    assert second["data_fingerprint"] == first["data_fingerprint"]
+    assert [change["action"] for change in changes] == ["promote", "promote"]
+
+
+def test_learning_twice_from_the_same_data_gives_the_same_policy(
+    traces: "Traces", flags: Path
+) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags)
+    run("policy", store, flags)
+    with open_store(store, create=False) as opened:
+        first, second = versions.policies_of(opened, "support-prompt")
+    assert first["arms"] == second["arms"]
+    assert first["data_fingerprint"] == second["data_fingerprint"]
+
+
+@pytest.mark.parametrize("share", ["0%", "100%", "ten", "1.5"])
+def test_canary_that_is_no_share_is_wrong_usage(traces: "Traces", flags: Path, share: str) -> None:
+    store = log(traces, GOOD)
+    assert run("promote", store, flags, "--canary", share).exit_code == 2
+
+
+def test_promoting_without_a_policy_says_how_to_learn_one(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    result = run("promote", store, flags)
+    assert result.exit_code == 1
+    assert "The store has no policy for flag 'support-prompt'" in result.stderr
+    run("policy", store, flags)
+    unknown = run("promote", store, flags, "--version", "v0")
+    assert "There is no policy 'v0' for flag" in unknown.stderr
+
+
+def test_served_frequencies_match_the_canary(traces: "Traces", flags: Path) -> None:
+    """Chi-square of 3,000 evaluations by the stock flagd provider against the propensities."""
+    from openfeature import api
+    from openfeature.contrib.provider.flagd import FlagdProvider
+    from openfeature.contrib.provider.flagd.config import ResolverType
+    from openfeature.evaluation_context import EvaluationContext
+
+    store = log(traces, GOOD)
+    run("policy", store, flags)
+    run("promote", store, flags, "--canary", "0.4")
+    provider = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(flags))
+    api.set_provider_and_wait(provider)
+    try:
+        client = api.get_client()
+        answers = [
+            client.get_string_details("support-prompt", "", EvaluationContext(f"ticket-{i}"))
+            for i in range(3000)
+        ]
+    finally:
+        api.shutdown()
+    counts = Counter(answer.variant for answer in answers)
+    metadata = answers[0].flag_metadata
+    chi_square = sum(
+        (counts[arm] - 3000 * metadata[f"lightning.propensity.{arm}"]) ** 2
+        / (3000 * metadata[f"lightning.propensity.{arm}"])
+        for arm in UNIFORM
+    )
+    assert chi_square < 13.8  # 99.9 % quantile with two degrees of freedom
