@@ -3,7 +3,7 @@ import math
 
 import polars as pl
 
-from otel_lightning.learner.runs import Run, fingerprint, to_json, with_status
+from otel_lightning.learner.runs import Run, fingerprint, to_json
 
 
 def test_what_is_not_finite_is_null_in_json() -> None:
@@ -17,15 +17,6 @@ def test_fingerprint_tells_data_apart() -> None:
     frame = pl.DataFrame({"rollout_id": ["a", "b"], "reward": [0.0, 1.0]})
     assert fingerprint(frame) == fingerprint(frame.clone())
     assert fingerprint(frame) != fingerprint(frame.with_columns(reward=pl.lit(1.0)))
-
-
-def test_candidate_leaves_the_live_policy_live() -> None:
-    run = Run("policy", {})
-    columns = ["key", "version", "arms", "parameters", "run_id", "created", "status"]
-    none = pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
-    live = with_status(none, run.policy("k", {"a": 1.0}, {}), "live")
-    both = with_status(live, Run("policy", {}).policy("k", {"a": 0.5}, {}), "candidate")
-    assert both["status"].to_list() == ["live", "candidate"]
 
 
 def test_run_ids_are_unique_and_sort_by_time() -> None:

@@ -170,6 +170,13 @@ def test_second_policy_names_the_first_as_its_parent(traces: "Traces", flags: Pa
     assert [change["action"] for change in changes] == ["promote", "promote"]
 
 
+def test_candidate_leaves_the_live_policy_live(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags, "--promote", "--exploration", "0.5")
+    run("policy", store, flags)
+    assert statuses(store) == ["live", "candidate"]
+
+
 def test_learning_twice_from_the_same_data_gives_the_same_policy(
     traces: "Traces", flags: Path
 ) -> None:
