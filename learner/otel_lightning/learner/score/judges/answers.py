@@ -1,16 +1,20 @@
-"""What a judge answered, and what its answers about one rollout say together."""
+"""Read a judge's answers, and combine its answers about one rollout."""
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 from otel_lightning.learner.score.judges.rubric import Rubric
 
 LONGEST = 20_000
-"""The score comes last, so what is longer is read from its end."""
+"""Characters of an answer, after its thinking, in which a verdict is looked for."""
 QUOTED = 200
+THINKING = "</think>"
+"""Ends the thinking that some servers leave in the answer."""
+FENCE = re.compile(r"```(?:json)?\s*")
 
 
 class Answer(NamedTuple):
@@ -40,7 +44,11 @@ class Verdict(NamedTuple):
 
 
 def read_answer(answer: Answer, rubric: Rubric) -> Reading:
-    """Read the last JSON object with a score; anything else is an error, never a 0.
+    """Read the verdict: the JSON object with which the answer was asked to begin.
+
+    What follows it, such as a score that the judge quotes from the record, does not count. Where
+    the answer begins with words, its verdicts must agree: a quoted one cannot be told from the
+    judge's own. Anything else is an error, never a 0.
 
     Example:
         >>> tone = Rubric("tone", 1, 5, "Is it polite?")
@@ -51,10 +59,12 @@ def read_answer(answer: Answer, rubric: Rubric) -> Reading:
     """
     if answer.refused:
         return Reading(None, f"The judge was refused: {answer.text[:QUOTED]}")
-    found = [value for value in _objects(answer.text[-LONGEST:]) if "score" in value]
+    found = _verdicts(answer.text)
     if not found:
         return _unreadable(answer.text, rubric)
-    score, reason = found[-1]["score"], str(found[-1].get("reason") or "")
+    if len({_shown(verdict["score"]) for verdict in found}) > 1:
+        return Reading(None, f"The judge gave several verdicts: {answer.text[-QUOTED:]!r}")
+    score, reason = found[0]["score"], str(found[0].get("reason") or "")
     if score is None:
         return Reading(None, f"The judge could not judge: {reason[:QUOTED]}")
     number = _number(score)
@@ -99,16 +109,41 @@ def _unreadable(text: str, rubric: Rubric) -> Reading:
     return Reading(None, f"The judge gave no score from {rubric.scale}: {text[-QUOTED:]!r}")
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    decoder, start = json.JSONDecoder(), text.find("{")
+def _verdicts(text: str) -> list[dict[str, Any]]:
+    """Find the object in the place asked for, else all that could be meant.
+
+    A verdict has a score and a reason. Objects with a score alone count if there is no verdict.
+    """
+    body = text.rpartition(THINKING)[2].lstrip()
+    if opened := FENCE.match(body):
+        body = body[opened.end() :]
+    scored = _scored(body[:LONGEST])
+    if body.startswith("{"):
+        first, _ = _decoded(body[:LONGEST], 0)
+        return [first] if first is not None and "score" in first else []
+    return [value for value in scored if "reason" in value] or scored
+
+
+def _scored(text: str) -> list[dict[str, Any]]:
+    found, start = [], text.find("{")
     while start >= 0:
-        try:
-            value, end = decoder.raw_decode(text, start)
-        except (ValueError, RecursionError):
-            end = start + 1
-        else:
-            yield value
+        value, end = _decoded(text, start)
+        if value is not None and "score" in value:
+            found.append(value)
         start = text.find("{", end)
+    return found
+
+
+def _decoded(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
+    try:
+        return json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None, start + 1
+
+
+def _shown(score: Any) -> str:
+    number = _number(score)
+    return repr(score if number is None else number)
 
 
 def _number(value: Any) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import openai
 
+from otel_lightning.learner.chat import arguments_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 from otel_lightning.learner.score.judges.conversation import Part, Turn
@@ -142,7 +143,7 @@ def _content(part: Part) -> dict[str, Any] | None:
         return {"type": "text", "text": clip(as_text(part.get("content")), PART_CHARACTERS)}
     if part.get("type") == "tool_call":
         call = {"tool_call_id": part.get("id"), "name": part.get("name")}
-        return {"type": "tool_call", **call, "arguments": part.get("arguments") or {}}
+        return {"type": "tool_call", **call, "arguments": arguments_of(part)}
     return None
 
 

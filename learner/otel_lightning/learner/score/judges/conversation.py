@@ -1,7 +1,7 @@
-"""The model calls of a rollout as one conversation, in which nothing stands twice.
+"""Put the model calls of a rollout into one conversation without repeated messages.
 
-Each call repeats the messages before it, so a message is shown when a call holds it more often
-than it was shown so far. What a model answered is shown once: as its output, not again as input.
+Each call repeats the messages before it, so a message is shown if a call holds it more often than
+it was shown so far. An answer is shown once: as the output of its call, not again as input.
 """
 
 import json
@@ -9,6 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from otel_lightning.learner.chat import arguments_of
 
 Row = Mapping[str, Any]
 Part = Mapping[str, Any]
@@ -89,10 +91,19 @@ def _messages(text: str | None) -> list[dict[str, Any]]:
 
 
 def _mark(message: Mapping[str, Any]) -> str:
-    """Say what makes two messages the same one, however a provider repeats them."""
-    parts = [
-        (part.get("name"), part.get("content") or part.get("arguments") or part.get("response"))
-        for part in message.get("parts") or ()
-        if part.get("type") != "reasoning"  # not sent back by most
-    ]
+    """Write what makes two messages the same one, however a provider repeats them.
+
+    Ids are left out because some providers renew them, and reasoning because most do not send it
+    back.
+    """
+    parts = [_said(p) for p in message.get("parts") or () if p.get("type") != "reasoning"]
     return json.dumps([message["role"], parts], sort_keys=True)
+
+
+def _said(part: Part) -> Any:
+    kind = part.get("type")
+    if kind == "tool_call":
+        return part.get("name"), arguments_of(part)
+    if kind == "tool_call_response":
+        return part.get("name"), part.get("response")
+    return {key: value for key, value in part.items() if key != "id"}

@@ -1,13 +1,21 @@
-"""A rollout as a text for a judge, in a bounded number of characters."""
+"""Write a rollout for a judge, in a bounded number of characters.
+
+The record is one JSON object per line: first the tools, then the messages. Whatever an agent, a
+user or a tool says stands inside a JSON string, so no text can look like another message, a tool
+call, a result or a cut.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from otel_lightning.learner.chat import arguments_of
 from otel_lightning.learner.score.judges.conversation import Part, Turn
 
 PART_CHARACTERS = 6_000
-"""A single text or tool result longer than this is cut in its middle."""
+"""Longest text or tool result, in characters; a longer one is cut in its middle."""
+LINE_BREAKS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
+"""Line breaks that JSON does not escape."""
 
 
 def present(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], limit: int) -> str:
@@ -16,76 +24,106 @@ def present(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], limit: in
     Args:
         turns: The conversation.
         tools: Name, description and parameters of each tool that the agent had.
-        limit: About how many characters to write; what is left out is marked.
+        limit: Largest number of characters, approximately; cuts are marked.
+
+    Returns:
+        One JSON object per line.
     """
     part_limit = min(PART_CHARACTERS, limit // 4)
-    listed = [clip("\n".join(["Tools of the agent:", *map(_tool, tools)]), limit // 4)]
-    blocks = [_block(number, turn, part_limit) for number, turn in enumerate(turns, start=1)]
-    return "\n\n".join([*(listed if tools else []), *shorten(blocks, limit)])
+    listed = shorten([_line(_tool(tool, part_limit)) for tool in tools], limit // 4, "tools")
+    messages = [_line(_message(n, turn, part_limit)) for n, turn in enumerate(turns, start=1)]
+    return "\n".join([*listed, *shorten(messages, limit, "messages")])
 
 
-def clip(text: str, limit: int) -> str:
-    """Cut the middle out of a long text and say so.
+def cut(text: str, limit: int) -> str | list[Any]:
+    """Cut the middle out of a long text; what is left is a list that names the cut.
 
     Example:
-        >>> clip("abcdefghij", 6)
-        'abcd[… 4 characters left out …]ij'
+        >>> cut("abcdefghij", 6)
+        ['abcd', {'characters_left_out': 4}, 'ij']
+        >>> cut("abcdef", 6)
+        'abcdef'
     """
     if len(text) <= limit:
         return text
     tail = limit // 3
     head = limit - tail
-    return f"{text[:head]}[… {len(text) - limit} characters left out …]{text[-tail:]}"
+    return [text[:head], {"characters_left_out": len(text) - limit}, text[-tail:]]
 
 
-def shorten(blocks: Sequence[str], limit: int) -> list[str]:
-    """Leave messages out of the middle: a third of the room is for the beginning.
+def clip(text: str, limit: int) -> str:
+    """Cut the middle out of a long text and say so in the text.
 
     Example:
-        >>> shorten(["task", "a" * 50, "b" * 50, "answer"], 30)
-        ['task', '[… 2 messages left out …]', 'answer']
+        >>> clip("abcdefghij", 6)
+        'abcd[… 4 characters left out …]ij'
     """
-    if sum(map(len, blocks)) <= limit:
-        return list(blocks)
-    head = _fitting(blocks, limit // 3)
-    tail = max(_fitting(blocks[::-1], limit - limit // 3), 1)
-    left_out = len(blocks) - head - tail
+    parts = cut(text, limit)
+    if isinstance(parts, str):
+        return parts
+    head, gap, tail = parts
+    return f"{head}[… {gap['characters_left_out']} characters left out …]{tail}"
+
+
+def shorten(lines: Sequence[str], limit: int, what: str) -> list[str]:
+    """Leave lines out of the middle; a third of the characters is for the beginning.
+
+    Example:
+        >>> shorten(["task", "a" * 50, "b" * 50, "answer"], 30, "messages")
+        ['task', '{"messages_left_out": 2}', 'answer']
+    """
+    if sum(map(len, lines)) <= limit:
+        return list(lines)
+    head = _fitting(lines, limit // 3)
+    tail = max(_fitting(lines[::-1], limit - limit // 3), 1)
+    left_out = len(lines) - head - tail
     if left_out <= 0:
-        return list(blocks)
-    return [*blocks[:head], f"[… {left_out} messages left out …]", *blocks[len(blocks) - tail :]]
+        return list(lines)
+    return [*lines[:head], _line({f"{what}_left_out": left_out}), *lines[len(lines) - tail :]]
 
 
-def _fitting(blocks: Sequence[str], room: int) -> int:
-    for number, block in enumerate(blocks):
-        room -= len(block)
+def _fitting(lines: Sequence[str], room: int) -> int:
+    for number, line in enumerate(lines):
+        room -= len(line)
         if room < 0:
             return number
-    return len(blocks)
+    return len(lines)
 
 
-def _block(number: int, turn: Turn, limit: int) -> str:
-    agent = f" ({turn.agent})" if turn.agent else ""
-    return "\n".join([f"[{number}] {turn.role}{agent}:", *(_part(p, limit) for p in turn.parts)])
+def _line(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False).translate(LINE_BREAKS)
 
 
-def _part(part: Part, limit: int) -> str:
+def _message(number: int, turn: Turn, limit: int) -> dict[str, Any]:
+    agent = {"agent": turn.agent} if turn.agent else {}
+    parts = [_part(part, limit) for part in turn.parts]
+    return {"message": number, "role": turn.role, **agent, "parts": parts}
+
+
+def _part(part: Part, limit: int) -> dict[str, Any]:
     kind = part.get("type")
     if kind == "text":
-        return clip(as_text(part.get("content")), limit)
+        return {"text": cut(as_text(part.get("content")), limit)}
     if kind == "tool_call":
-        return clip(f"calls {part.get('name')}({as_text(part.get('arguments'))})", limit)
+        return {"calls": part.get("name"), "arguments": _value(arguments_of(part), limit)}
     if kind == "tool_call_response":
-        name = f" of {part['name']}" if part.get("name") else ""
-        return clip(f"result{name}: {as_text(part.get('response'))}", limit)
-    return f"[{kind}, not shown]"
+        name = {"of": part["name"]} if part.get("name") else {}
+        return {"result": _value(part.get("response"), limit), **name}
+    return {"not_shown": str(part.get("modality") or kind)}
 
 
-def _tool(tool: Mapping[str, Any]) -> str:
+def _tool(tool: Mapping[str, Any], limit: int) -> dict[str, Any]:
     parameters = tool.get("parameters")
-    names = (parameters.get("properties") or ()) if isinstance(parameters, Mapping) else ()
-    return f"- {tool.get('name')}({', '.join(names)}): {tool.get('description') or ''}"
+    names = list(parameters.get("properties") or ()) if isinstance(parameters, Mapping) else []
+    description = cut(as_text(tool.get("description") or ""), limit)
+    return {"tool": tool.get("name"), "parameters": names, "description": description}
+
+
+def _value(value: Any, limit: int) -> Any:
+    """Return a JSON value as it is; one that is too long as a text that is cut."""
+    return value if len(as_text(value)) <= limit else cut(as_text(value), limit)
 
 
 def as_text(value: Any) -> str:
-    """Write a value of a message: texts as they are, all else as JSON."""
+    """Write a value of a message: a text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
