@@ -13,7 +13,7 @@ from otel_lightning.learner.cli import cli as learn
 ROOT = Path(__file__).parent.parent
 COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text()
 TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text()
-INTERNAL = {"schema_migrations", "spool_position", "stale", "trace_keys"}
+INTERNAL = {"schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys"}
 
 Groups = {"lightning-ingest": ingest, "lightning-learn": learn}
 

@@ -31,6 +31,7 @@ from otel_lightning.collector.spool_format import (
     segment_path,
     segments_of,
 )
+from otel_lightning.collector.spool_identity import spool_id, write_spool_id
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ BACKLOG_BYTES = 4 * 1024 * 1024 * 1024
 BATCH = 256
 BEHIND_SECONDS = 0.75  # of storing may wait, as much as fills row groups; then senders wait too
 LONGEST_PAUSE_SECONDS = 1.0
+LOOK_SECONDS = 2.0  # while nothing comes
+COPIED_BYTES = 1024 * 1024  # at once
 SET_ASIDE = "dead"
 """Name of the folder, inside the spool, for bytes that cannot be stored."""
 
@@ -69,6 +72,7 @@ class Spool:
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
         self._full: dict[int, int] = {}  # size in bytes of each segment that is full
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self.id = spool_id(folder)
         self._start()
         self._writer = threading.Thread(target=self._write, name="spool")
         self._writer.start()
@@ -152,6 +156,16 @@ class Spool:
             sizes = {**self._full, self._durable.segment: self._durable.offset}
             return _behind(sizes, self._loaded)
 
+    @property
+    def start(self) -> Position:
+        """Where its first record is."""
+        return Position(min([*self._full, self._durable.segment]), 0)
+
+    @property
+    def end(self) -> Position:
+        """Up to where its records are durable."""
+        return self._durable
+
     def is_alive(self) -> bool:
         """Whether requests are still written; if not, a thread has died."""
         return self._writer.is_alive() or self._closing.is_set()
@@ -192,7 +206,7 @@ class Spool:
 
     def _wait(self) -> tuple[list[_Waiting], bool]:
         batch: list[_Waiting] = []
-        item = self._queue.get()
+        item = self._next()
         while item is not None:
             batch.append(item)
             if len(batch) == BATCH:
@@ -202,6 +216,15 @@ class Spool:
             except queue.Empty:
                 return batch, False
         return batch, True
+
+    def _next(self) -> _Waiting | None:
+        """Wait for a request; meanwhile look now and then whether the file is in its place."""
+        while True:
+            try:
+                return self._queue.get(timeout=LOOK_SECONDS)
+            except queue.Empty:
+                with suppress(OSError):  # the next request is refused for it, and says why
+                    self._keep_in_place()
 
     def _write_batch(self, batch: list[_Waiting]) -> None:
         try:
@@ -230,6 +253,7 @@ class Spool:
             self._closing.wait(min(size / rate, LONGEST_PAUSE_SECONDS))
 
     def _append(self, parts: list[bytes]) -> None:
+        self._keep_in_place()
         if self._durable.offset >= SEGMENT_BYTES:
             self._rotate()
         size = _write_all(self._file, parts)
@@ -241,7 +265,37 @@ class Spool:
                 f"the spool could not be made durable ({error}); restart lightning-ingest"
             )
             raise
+        self._keep_in_place()
         self._durable = Position(self._durable.segment, self._durable.offset + size)
+
+    def _keep_in_place(self) -> None:
+        """Put the file back if somebody deleted or moved it: else nothing could be read from it.
+
+        Raises:
+            OSError: If it cannot be put back; then nothing may be acknowledged.
+        """
+        path = segment_path(self.folder, self._durable.segment)
+        with suppress(FileNotFoundError):
+            if path.stat().st_ino == os.fstat(self._file).st_ino:
+                return
+        lost = self._forget_lost_segments()
+        logger.error(
+            "'%s' was deleted or moved while it was written. It is put back; %d bytes of earlier "
+            "segments that were not stored yet are lost.", path, lost,
+        )  # fmt: skip
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._file = _copied(self._file, path)
+        write_spool_id(self.folder, self.id)
+
+    def _forget_lost_segments(self) -> int:
+        """Forget the full segments whose files are gone; return how many bytes were not stored."""
+        with self._accounting:
+            gone = {
+                n: s for n, s in self._full.items() if not segment_path(self.folder, n).exists()
+            }
+            for segment in gone:
+                del self._full[segment]
+            return _behind(gone, self._loaded)
 
     def _rotate(self) -> None:
         segment = self._durable.segment + 1
@@ -319,6 +373,20 @@ def _write_all(file: int, parts: list[bytes]) -> int:
     while rest:
         rest = rest[os.write(file, rest) :]
     return len(data)
+
+
+def _copied(file: int, path: Path) -> int:
+    """Copy an open file, which may have no name any more, to a path; return the copy, open."""
+    partial = path.with_suffix(".partial")
+    copy = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.lseek(file, 0, os.SEEK_SET)
+    while data := os.read(file, COPIED_BYTES):
+        _write_all(copy, [data])
+    make_durable(copy)
+    partial.replace(path)
+    _sync_folder(path.parent)
+    os.close(file)
+    return copy
 
 
 def _sync_folder(folder: Path) -> None:

@@ -3,6 +3,7 @@
 No threads here: `loader.py` decides when and how much to store, this module how.
 """
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -15,11 +16,12 @@ import pyarrow as pa
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.otlp.fields import Signal
-from otel_lightning.collector.spool import backlog, spool_folder
+from otel_lightning.collector.spool import Spool, backlog, spool_folder
 from otel_lightning.collector.spool_format import Position, scan
 from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.seen_ids import Known
 
+logger = logging.getLogger(__name__)
 DECODE_BYTES = 4 * 1024 * 1024  # decoded together: small enough to reuse the same memory
 DAMAGED = "a part of the spool was damaged on disk; what is left of it is in this file"
 TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
@@ -77,10 +79,7 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
         for file in damaged:
             _reject(store, "spool", DAMAGED, file=str(file))
         if end:
-            store.execute(
-                "DELETE FROM spool_position;"
-                f"INSERT INTO spool_position VALUES ({end.segment}, {end.offset})"
-            )
+            store.execute(_keep_position(end))
     return new
 
 
@@ -88,6 +87,34 @@ def spool_position(store: Store) -> Position:
     """Up to where the spool was stored."""
     rows = store.query("SELECT segment, byte_offset FROM spool_position").to_pylist()
     return Position(rows[0]["segment"], rows[0]["byte_offset"]) if rows else Position(1, 0)
+
+
+def resume(store: Store, spool: Spool) -> Position:
+    """Return where to read the spool on, and keep which spool that is.
+
+    The stored position counts if it is of this spool. Else the store was restored without its
+    spool, or the spool was deleted: then all of the spool is read, and what is stored already is
+    recognized by its ids.
+    """
+    rows = store.query("SELECT spool_id FROM spool_identity")["spool_id"].to_pylist()
+    position = spool_position(store)
+    is_same = rows in ([], [spool.id])  # stores of release 0.1.0 do not say
+    if not is_same or position > spool.end:
+        logger.warning("This store was fed from another spool: all of '%s' is read.", spool.folder)
+        position = spool.start
+    with store.transaction():
+        store.execute(
+            f"DELETE FROM spool_identity; INSERT INTO spool_identity VALUES ('{spool.id}');"
+            f"{_keep_position(position)}"
+        )
+    return position
+
+
+def _keep_position(position: Position) -> str:
+    return (
+        "DELETE FROM spool_position;"
+        f"INSERT INTO spool_position VALUES ({position.segment}, {position.offset})"
+    )
 
 
 def waiting(store: Store, path: Path) -> int:

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from otel_lightning.collector.alarms import Alarms
-from otel_lightning.collector.load.batches import Request, load, spool_position
+from otel_lightning.collector.load.batches import Request, load, resume
 from otel_lightning.collector.load.retention import Keeping, forget
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import refresh_with_room
 from otel_lightning.collector.spool import SET_ASIDE, Spool
 from otel_lightning.collector.spool_format import Record
-from otel_lightning.collector.store import ROW_GROUP_ROWS, Store
+from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store
 from otel_lightning.collector.store.seen_ids import Known
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Loader(threading.Thread):
         self._derive_at = 0.0  # not before
         self._postponed = False
         self._looked = -FORGET_SECONDS  # when what is too old was last looked for
-        self.position = spool_position(store)
+        self.position = resume(store, spool)
 
     def run(self) -> None:
         """Load until told to stop, then drain what is left."""
@@ -113,6 +113,9 @@ class Loader(threading.Thread):
         """
         try:
             yield
+        except BrokenStoreError as error:  # until DuckDB starts again: the process must end
+            self._alarms.sound(alarm, _in_one_line(error))
+            raise
         except Exception as error:  # the thread must live, or nothing is stored any more
             if alarm not in {raised.name for raised in self._alarms.raised()}:
                 logger.exception("%s failed; it is tried again", alarm.capitalize())

@@ -1,0 +1,29 @@
+"""An id for each spool, so that a store knows whether its position is in this spool or another.
+
+A store that is restored without its spool, or whose spool was deleted, remembers a position in a
+spool that is gone. In a new spool, which begins at 0, that position means nothing.
+"""
+
+import secrets
+from pathlib import Path
+
+from otel_lightning.collector.atomic_file import PRIVATE, replaced
+
+NAME = "id"
+
+
+def spool_id(folder: Path) -> str:
+    """The id of a spool; a spool without one gets it now."""
+    file = folder / NAME
+    try:
+        return file.read_text(encoding="ascii").strip()
+    except FileNotFoundError:
+        made = secrets.token_hex(16)
+        write_spool_id(folder, made)
+        return made
+
+
+def write_spool_id(folder: Path, made: str) -> None:
+    """Give a spool this id."""
+    with replaced(folder / NAME, PRIVATE) as temporary:
+        temporary.write_text(made + "\n", encoding="ascii")

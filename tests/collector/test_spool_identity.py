@@ -1,0 +1,95 @@
+"""Nothing that was acknowledged is lost when a store and a spool do not belong together."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.otlp_client import column, metric, send
+from support.requests_by_hand import trace_request
+from support.running import Ingester, cli, eventually
+from support.stores import unpacked
+
+from otel_lightning.collector.load.batches import resume, spool_position
+from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.store import open_store
+
+SPANS = "SELECT count(*) FROM spans"
+
+
+def sent(ingester: Ingester, times: int = 1) -> None:
+    for _ in range(times):
+        assert send(ingester.http, trace_request("chat").SerializeToString()).status == 200
+
+
+def stored(ingester: Ingester, spans: int) -> None:
+    eventually(lambda: column(ingester.store, SPANS) == [spans])
+
+
+def test_a_store_that_is_restored_without_its_spool_stores_what_comes(
+    starter: Callable[..., Ingester],
+) -> None:
+    first = starter()
+    sent(first, 5)
+    assert first.stop() == 0
+    shutil.rmtree(spool_folder(first.store))
+    second = starter()
+    sent(second)
+    stored(second, 6)
+    assert metric(second.http, "lightning_loader_lag_seconds") == 0
+
+
+def test_a_spool_folder_that_is_deleted_while_running_costs_nothing(ingester: Ingester) -> None:
+    sent(ingester, 3)
+    stored(ingester, 3)
+    shutil.rmtree(spool_folder(ingester.store))
+    sent(ingester, 2)
+    stored(ingester, 5)
+    assert ingester.stop() == 0
+    assert cli("check", "--store", str(ingester.store)).returncode == 0
+
+
+def test_what_waits_in_a_deleted_spool_is_put_back(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    try:
+        spool.append("traces", b"first").result(timeout=10)
+        shutil.rmtree(spool.folder)
+        spool.append("traces", b"second").result(timeout=10)
+        bodies = [record.body for record in spool.read(Position(1, 0), 1 << 20)]
+        assert bodies == [b"first", b"second"]
+        shutil.move(spool.folder, tmp_path / "moved")
+        eventually(lambda: bool(spool.read(Position(1, 0), 1 << 20)))  # without a request
+    finally:
+        spool.close()
+    again = Spool(tmp_path / "spool")
+    assert again.id == spool.id
+    again.close()
+
+
+@pytest.mark.parametrize("position", [Position(1, 1_000_000), Position(7, 0)])
+def test_a_position_that_is_not_in_the_spool_is_given_up(
+    position: Position, tmp_path: Path
+) -> None:
+    path = unpacked("0.1.0", tmp_path)  # it does not say which spool it was fed from
+    spool = Spool(spool_folder(path))
+    with open_store(path) as store:
+        spool.append("traces", b"body").result(timeout=10)
+        store.execute(
+            f"DELETE FROM spool_position; INSERT INTO spool_position VALUES {tuple(position)}"
+        )
+        assert resume(store, spool) == Position(1, 0) == spool_position(store)
+        assert resume(store, spool) == Position(1, 0)
+    spool.close()
+
+
+def test_a_position_in_the_same_spool_stays(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    spool = Spool(spool_folder(path))
+    with open_store(path) as store:
+        assert resume(store, spool) == Position(1, 0)
+        spool.append("traces", b"body").result(timeout=10)
+        end = spool.end
+        store.execute(f"UPDATE spool_position SET byte_offset = {end.offset}")
+        assert resume(store, spool) == end
+    spool.close()
