@@ -12,8 +12,8 @@ def starter(tmp_path: Path) -> Iterator[Callable[..., Ingester]]:
     """Start ingesters on one store; whatever still runs at the end is killed."""
     started: list[Ingester] = []
 
-    def start_one(*options: str) -> Ingester:
-        started.append(start(tmp_path / "traces.duckdb", *options))
+    def start_one(*options: str, files: int | None = None) -> Ingester:
+        started.append(start(tmp_path / "traces.duckdb", *options, files=files))
         return started[-1]
 
     yield start_one

@@ -39,13 +39,18 @@ def cli(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     )
 
 
-def start(store: Path, *more: str) -> Ingester:
-    """Start an ingester on free ports and wait until it says how to reach it."""
+def start(store: Path, *more: str, files: int | None = None) -> Ingester:
+    """Start an ingester on free ports and wait until it says how to reach it.
+
+    With `files`, it may open so many files at most.
+    """
     told = store.with_name(store.name + ".server")
     told.unlink(missing_ok=True)  # left by a killed predecessor
     grpc = f"127.0.0.1:{_free_port()}"
     options = ["--store", str(store), "--grpc", grpc, "--http", "127.0.0.1:0", *more]
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", *options]
+    if files:
+        command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     deadline = time.monotonic() + READY_SECONDS
     while not told.exists():

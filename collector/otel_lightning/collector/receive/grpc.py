@@ -21,6 +21,7 @@ OPTIONS = (
     ("grpc.keepalive_time_ms", 60_000),  # ask a silent client whether it is still there
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.server_handshake_timeout_ms", 30_000),  # 120 s by default
     # Exporters may ask us as often; the default answers "too_many_pings" and hangs up.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )

@@ -17,7 +17,6 @@ from granian.server.embed import AsyncWorker, Server
 from otel_lightning.collector.receive.http import Application
 from otel_lightning.collector.receive.tls import Tls
 
-CONNECTIONS = 4096  # open at once; granian's default of 128 lets idle ones keep others out
 HEADER_SECONDS = 30  # for a request's headers, and for the next request on an idle connection
 RETIRE_SECONDS = 150  # by then each connection of an old worker was used or has idled too long
 OPEN_FILES = Path("/proc/self/fd")
@@ -78,7 +77,10 @@ class OneSocketServer(Server):
 
 
 def server(
-    make_application: MakeApplication, bound: socket.socket, tls: Tls | None = None
+    make_application: MakeApplication,
+    bound: socket.socket,
+    tls: Tls | None,
+    connections: int,
 ) -> Server:
     """Make the HTTP server; `await serve()` runs it.
 
@@ -86,6 +88,8 @@ def server(
         make_application: Given an event that tells when to close connections, gives what answers.
         bound: A socket that has its address, and is closed with the server.
         tls: What to show to clients; read again at each `reload()`.
+        connections: How many may be open at once. Granian's default of 128 lets idle ones keep
+            others out.
     """
     host, port, *_ = bound.getsockname()
     made = OneSocketServer(
@@ -97,7 +101,7 @@ def server(
         websockets=False,
         log_enabled=False,
         backlog=1024,
-        backpressure=CONNECTIONS,
+        backpressure=connections,
         http1_settings=HTTP1Settings(header_read_timeout=HEADER_SECONDS * 1000),
         **_ssl(tls),
     )

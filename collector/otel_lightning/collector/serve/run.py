@@ -23,6 +23,11 @@ from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import Guard
 from otel_lightning.collector.receive.tls import GrpcCertificates, Tls
+from otel_lightning.collector.serve.descriptors import (
+    IdleConnections,
+    connections_within,
+    raise_limit,
+)
 from otel_lightning.collector.serve.settings import Address, Settings
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import (
@@ -40,6 +45,7 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # of these, for requests under way
+LOOK_SECONDS = 0.5  # how often to look whether the threads live
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -51,17 +57,19 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         OSError: If an address cannot be bound, or a server ends by itself.
     """
     stopping = Stopping()
+    most = connections_within(raise_limit())
     with settings.grpc.bind() as for_grpc, settings.http.bind() as for_http:
         grpc_at, http_at = settings.grpc.of(for_grpc), settings.http.of(for_http)
         settings = replace(settings, grpc=grpc_at, http=http_at)
-        _serve(settings, Bound(for_grpc, for_http), stopping, say)
+        _serve(settings, Bound(for_grpc, for_http, most), stopping, say)
 
 
 class Bound(NamedTuple):
-    """Sockets that keep the addresses until somebody listens there."""
+    """Sockets that keep the addresses until a server listens there, and room for connections."""
 
     grpc: socket.socket
     http: socket.socket
+    connections: int
 
 
 def _serve(
@@ -78,17 +86,52 @@ def _serve(
     gc.freeze()  # what was imported is never garbage: do not walk it again and again
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
-    alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
-    loader = Loader(store.cursor(), spool, settings.keeping, alarms)
-    loader.start()
-    receiver = replace(_receiver(settings, spool, loader, server), alarms=alarms)
     try:
-        ready = partial(_ready, settings, server, say)
-        asyncio.run(_receive(receiver, settings, bound, stopping, ready))
+        alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
+        loader = Loader(store.cursor(), spool, settings.keeping, alarms)
+    except BaseException:
+        spool.close()  # its thread would keep the process alive
+        raise
+    loader.start()
+    idle_connections = IdleConnections(_ports(settings, server), bound.connections)
+    idle_connections.start()
+    try:
+        receiver = replace(_receiver(settings, spool, loader, server), alarms=alarms)
+        running = Running(
+            partial(_ready, settings, server, say), Threads(loader.is_alive, spool.is_alive)
+        )
+        asyncio.run(_receive(receiver, settings, bound, stopping, running))
     finally:
+        idle_connections.stop()
         server_file(settings.store).unlink(missing_ok=True)
         _drain(spool, loader, stopping, say)
         store.close()
+
+
+def _ports(settings: Settings, server: Server) -> set[int]:
+    return {settings.grpc.port, settings.http.port, int(server.sql.rpartition(":")[2])}
+
+
+class Threads(NamedTuple):
+    """The threads without which nothing that is acknowledged is stored: are they alive?"""
+
+    loader: Callable[[], bool]
+    spool: Callable[[], bool]
+
+    async def until_one_dies(self) -> str:
+        """Return the name of a thread once it has ended."""
+        while True:
+            for name, is_alive in self._asdict().items():
+                if not is_alive():
+                    return name
+            await asyncio.sleep(LOOK_SECONDS)
+
+
+class Running(NamedTuple):
+    """What to do once requests are taken, and which threads must live from then on."""
+
+    ready: Callable[[], None]
+    threads: Threads
 
 
 class Stopping:
@@ -142,7 +185,7 @@ async def _receive(
     settings: Settings,
     bound: Bound,
     stopping: Stopping,
-    ready: Callable[[], None],
+    running: Running,
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -150,7 +193,9 @@ async def _receive(
     certificates = GrpcCertificates(settings.tls) if settings.tls else None
     bound.grpc.close()  # gRPC opens its own
     over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
-    over_http = http_server.server(partial(http.application, receiver), bound.http, settings.tls)
+    over_http = http_server.server(
+        partial(http.application, receiver), bound.http, settings.tls, bound.connections // 2
+    )
     if settings.tls and certificates:
         reload = partial(_reload, settings.tls, certificates, over_http)
         loop.add_signal_handler(signal.SIGHUP, reload)
@@ -158,9 +203,9 @@ async def _receive(
     serving = asyncio.create_task(over_http.serve())
     try:
         await _until_open(settings.http, serving)
-        ready()
+        running.ready()
         if stopping.deadline is None:
-            await _until_stopped(stopped, over_grpc, serving)
+            await _until_stopped(stopped, over_grpc, serving, running.threads)
     except ConnectionError:
         stopping.exit_code = FAILED
         raise
@@ -169,18 +214,31 @@ async def _receive(
 
 
 async def _until_stopped(
-    stopped: asyncio.Event, over_grpc: GrpcServer, over_http: asyncio.Task[None]
+    stopped: asyncio.Event,
+    over_grpc: GrpcServer,
+    over_http: asyncio.Task[None],
+    threads: Threads,
 ) -> None:
     """Wait until asked to stop.
 
     Raises:
-        ConnectionError: If a server ends before: half a receiver would lose what is sent to it.
+        ConnectionError: If a server or a thread ends before: half a receiver would lose what is
+            sent to it, or acknowledge what it never stores.
     """
     asked = asyncio.create_task(stopped.wait())
     ended = asyncio.create_task(asyncio.to_thread(over_grpc.wait_for_termination))
-    await asyncio.wait({asked, ended, over_http}, return_when=asyncio.FIRST_COMPLETED)
-    if not stopped.is_set():
-        raise _dead("HTTP", over_http) if over_http.done() else _dead("gRPC", ended)
+    died = asyncio.create_task(threads.until_one_dies())
+    tasks = {asked, ended, over_http, died}
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    died.cancel()
+    if stopped.is_set():
+        return
+    if died in tasks and died.done() and not died.cancelled():
+        raise ConnectionError(
+            f"the {died.result()} thread ended by itself; the log says why. What was acknowledged "
+            f"is kept; start lightning-ingest again."
+        )
+    raise _dead("HTTP", over_http) if over_http.done() else _dead("gRPC", ended)
 
 
 def _dead(name: str, task: asyncio.Task[Any]) -> ConnectionError:

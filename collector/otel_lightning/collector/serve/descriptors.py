@@ -1,0 +1,164 @@
+"""File descriptors: enough of them, some in reserve, and idle connections that give way.
+
+Whoever reaches the ports can open connections without a token and leave them idle. Each takes a
+descriptor. When none is left, no file and no connection can be opened any more. So the soft limit
+is raised at start, connections get a part of the descriptors only, and once most of that part is
+taken, the connections that have been idle longest are closed. New senders then find room at once.
+"""
+
+import logging
+import resource
+import socket
+import struct
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+logger = logging.getLogger(__name__)
+
+RESERVED = 256  # for the spool, DuckDB's files, SQL connections and libraries
+MOST_DESCRIPTORS = 65_536  # where the hard limit is higher, or there is none
+MOST_CONNECTIONS = 8192  # on all ports together
+FULL, RELIEVED = 0.5, 0.25  # shares of the connections: close idle ones above, until below
+CROWDED = 0.75  # above this share, connections that wait for an answer are closed too
+LOOK_SECONDS = 0.25
+LEAST_IDLE_SECONDS = 1.0
+DESCRIPTORS = Path("/proc/self/fd")
+TCP_INFO_BYTES = 192
+LAST_DATA_SENT, LAST_DATA_RECEIVED, BYTES_RECEIVED = 44, 52, 128
+"""Offsets in Linux's `struct tcp_info`: milliseconds, milliseconds, bytes."""
+
+
+def raise_limit() -> int:
+    """Raise the soft limit of open files as far as allowed, and return it.
+
+    The soft limit is often 1,024 (on macOS 256) where the hard limit is far higher.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return MOST_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
+    with suppress(OSError, ValueError):  # macOS has a further limit of its own
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        soft = wanted
+    return soft
+
+
+def connections_within(limit: int) -> int:
+    """Return how many connections may be open at once under a limit of open files.
+
+    Raises:
+        OSError: If the limit leaves no room for connections.
+    """
+    room = min(limit - RESERVED, MOST_CONNECTIONS)
+    if room < RESERVED // 2:
+        least = RESERVED + RESERVED // 2
+        raise OSError(
+            f"only {limit} files may be open at once, and {least} are needed. "
+            f"Raise the limit, for example with: ulimit -n 4096"
+        )
+    return room
+
+
+class Connection(NamedTuple):
+    """An open connection of this process, by its descriptor, and how long it has been idle."""
+
+    descriptor: int
+    idle_seconds: float
+    is_answered: bool
+    """Whether nothing is under way: nothing was received, or an answer followed it."""
+
+
+class IdleConnections(threading.Thread):
+    """Closes the connections that are idle longest, when many are open.
+
+    It needs no descriptor of its own for that, so it works even when none is left.
+    """
+
+    def __init__(self, ports: set[int], most: int) -> None:
+        """Watch connections.
+
+        Args:
+            ports: The ports on which they came in.
+            most: How many may be open at once.
+        """
+        super().__init__(name="idle-connections", daemon=True)
+        self._ports, self._most = ports, most
+        self._stopping = threading.Event()
+        self._has_warned = False
+
+    def run(self) -> None:
+        """Look a few times a second; with few descriptors open a look is one directory listing."""
+        while DESCRIPTORS.exists() and not self._stopping.wait(LOOK_SECONDS):
+            self._look()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopping.set()
+        self.join()
+
+    def _look(self) -> None:
+        open_now = _open_descriptors()
+        if len(open_now) < self._most * FULL:
+            return
+        found = [one for number in open_now if (one := _connection(number, self._ports))]
+        if len(found) < self._most * FULL:
+            return
+        may_close_all = len(found) >= self._most * CROWDED
+        idle = [one for one in found if one.is_answered or may_close_all]
+        idle.sort(key=lambda one: one.idle_seconds, reverse=True)
+        excess = len(found) - int(self._most * RELIEVED)
+        for one in idle[:excess]:
+            _close(one, self._ports)
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "%d connections are open; those that have been idle longest are closed. "
+                "This is said once.",
+                len(found),
+            )
+
+
+def _open_descriptors() -> Sequence[int]:
+    """List the open descriptors, or all numbers if not one is left to list them with."""
+    try:
+        return [int(one.name) for one in DESCRIPTORS.iterdir()]
+    except OSError:
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _connection(descriptor: int, ports: set[int]) -> Connection | None:
+    """Describe a TCP connection that came in on one of the ports; None for anything else."""
+    try:
+        handle = socket.socket(fileno=descriptor)
+    except OSError:  # no socket, or closed meanwhile
+        return None
+    try:
+        if handle.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        if handle.getsockname()[1] not in ports:
+            return None
+        handle.getpeername()  # fails for a socket that listens
+        info = handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
+    except OSError:
+        return None
+    finally:
+        handle.detach()  # it belongs to a server
+    (sent,) = struct.unpack_from("I", info, LAST_DATA_SENT)
+    (received,) = struct.unpack_from("I", info, LAST_DATA_RECEIVED)
+    (size,) = struct.unpack_from("Q", info, BYTES_RECEIVED)
+    return Connection(descriptor, received / 1000, is_answered=size == 0 or sent < received)
+
+
+def _close(connection: Connection, ports: set[int]) -> None:
+    """Close a connection that is still idle; its server then gives the descriptor back."""
+    # Its server may have closed it meanwhile, and the number may belong to another one now.
+    now = _connection(connection.descriptor, ports)
+    if now is None or now.idle_seconds < LEAST_IDLE_SECONDS:
+        return
+    handle = socket.socket(fileno=connection.descriptor)
+    with suppress(OSError):  # the peer was faster
+        handle.shutdown(socket.SHUT_RDWR)
+    handle.detach()
