@@ -1,18 +1,16 @@
 """Spans and logs to canonical rows: model calls, tool executions, agent runs, rewards, arms.
 
 Pure: the same closed set of traces gives the same rows, in the same order, however it arrived.
-First each span is read by itself; what it says is kept, and its attributes are let go. Then what
-the spans of a closed set say is put together.
+`parse` reads each span by itself and lets its attributes go; `links` finds what ties traces to each
+other; this module puts together what the spans of a closed set say.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from otel_lightning.collector.derive import (
     conversations,
-    dialects,
     duplicates,
     reading,
     rewards_and_arms,
@@ -20,6 +18,8 @@ from otel_lightning.collector.derive import (
     stitch,
     tools,
 )
+from otel_lightning.collector.derive.links import ties
+from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.rollouts import Rollouts
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -31,45 +31,13 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, inherited, place_of
-from otel_lightning.collector.derive.text.histories import History, history
-from otel_lightning.collector.derive.text.packing import pack, unpack
+from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited, place_of
+from otel_lightning.collector.derive.text.histories import history
+from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.text.state import state_hash
-from otel_lightning.instrumentation import attributes as names
 
 CONVERSES = {"chat", "generate_content"}
 """The operations that an agent's tools are offered to."""
-
-
-@dataclass(slots=True)
-class Reading:
-    """What the spans and logs of some traces say, each by itself."""
-
-    nodes: dict[Place, Node] = field(default_factory=dict)
-    calls: list[LlmCall] = field(default_factory=list)
-    tools: list[ToolCall] = field(default_factory=list)
-    requests: list[ToolCall] = field(default_factory=list)
-    agents: list[AgentRun] = field(default_factory=list)
-    rewards: dict[str, Reward] = field(default_factory=dict)
-    arms: list[Arm] = field(default_factory=list)
-    unread: dict[Place, str] = field(default_factory=dict)
-    pasts: dict[Place, History] = field(default_factory=dict)
-    """The history of each call, by its span."""
-
-    def add(self, other: "Reading") -> None:
-        """Take in what was read of other traces."""
-        for name in ("calls", "tools", "requests", "agents", "arms"):
-            getattr(self, name).extend(getattr(other, name))
-        for name in ("nodes", "rewards", "unread", "pasts"):
-            getattr(self, name).update(getattr(other, name))
-
-
-class Tie(NamedTuple):
-    """A key of a trace, and the key of the traces that it belongs with: the same one, mostly."""
-
-    trace_id: str
-    key: str
-    seeks: str
 
 
 def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
@@ -83,7 +51,9 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     Returns:
         The rows, in an order that depends on their times and ids alone.
     """
-    derived = put_together(read(spans, logs))
+    found = read(spans, logs)
+    fold_requests(found)
+    derived = put_together(found)
     for call in derived.llm_calls:
         unpack(call)
     return derived
@@ -100,124 +70,18 @@ def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
         `failure:`, `answer:`, `asks:` and `ran:`.
     """
-    return {key for tie in keys(read(spans, logs)) for key in (tie.key, tie.seeks)}
-
-
-def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
-    """Read whole traces: each span, with the log records that name it, by itself."""
-    found = Reading()
-    by_span: dict[Place, list[Log]] = defaultdict(list)
-    for log in logs:
-        by_span[log.trace_id or "", log.span_id or ""].append(log)
-        _add_signals(found, rewards_and_arms.of_log(log))
-    for span in spans:
-        place = span.trace_id, span.span_id
-        if place not in found.nodes:
-            own = by_span.get(place)
-            _read_span(found, place, span._replace(logs=tuple(own)) if own else span)
-    return found
-
-
-def _read_span(found: Reading, place: Place, span: Span) -> None:
-    found.nodes[place] = _node(span)
-    try:
-        _add_signals(found, rewards_and_arms.of_span(span))
-        _file(found, place, dialects.read(span))
-    except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
-        found.unread[place] = f"{type(error).__name__}: {error}"
-
-
-def _node(span: Span) -> Node:
-    attributes, resource = span.attributes, span.resource
-    return Node(
-        span.trace_id,
-        (span.trace_id, span.parent_span_id or ""),
-        span.name,
-        span.start_ns,
-        resource,
-        rollouts.explicit_id(attributes, resource),
-        reading.conversation_id(attributes),
-        attributes.get(names.TASK_ID) or resource.get(names.TASK_ID) or None,
-    )
-
-
-def _add_signals(found: Reading, carried: Iterable[Reward | Arm]) -> None:
-    for row in carried:
-        if isinstance(row, Arm):
-            found.arms.append(row)
-        else:
-            found.rewards[row.reward_id] = row
-
-
-def _file(found: Reading, place: Place, row: LlmCall | ToolCall | AgentRun | None) -> None:
-    if isinstance(row, LlmCall):
-        past = found.pasts[place] = history(row)
-        found.calls.append(row)
-        if not past.tools:
-            pack(row)
-    elif isinstance(row, AgentRun):
-        found.agents.append(row)
-    elif isinstance(row, ToolCall):
-        (found.requests if row.source == "request" else found.tools).append(row)
-
-
-def keys(found: Reading) -> Iterable[Tie]:
-    """Return the keys of everything read that may tie a trace to others.
-
-    The requests that were recorded as spans are put into their calls: a history holds them.
-    """
-    _add_requests(found)
-    tied: list[tuple[str, str]] = []
-    for node in found.nodes.values():
-        if node.rollout_id:
-            tied.append((node.trace_id, f"rollout:{node.rollout_id}"))
-        if node.conversation_id:
-            tied.append((node.trace_id, f"conversation:{node.conversation_id}"))
-    for call in found.calls:
-        past = found.pasts[place_of(call)]
-        tied += [(call.trace_id, f"history:{end}") for end in (*past.begins, *past.ends)]
-        previous = call.request_params.get("previous_response_id")
-        named = (call.response_id, previous, call.conversation_id)
-        tied += [(call.trace_id, f"response:{name}") for name in named if name]
-        if not call.parent_span_id:
-            tied += [(call.trace_id, key) for key in duplicates.keys(call, past.saw)]
-    ties = [Tie(trace_id, key, key) for trace_id, key in dict.fromkeys(tied)]
-    return [*ties, *_ties_of_tools(found)]
-
-
-def _ties_of_tools(found: Reading) -> Iterator[Tie]:
-    """Yield what ties the execution of a tool in another trace to the call that asked for it.
-
-    Calls do not find each other by it: some models number their tool calls anew in each rollout.
-    """
-    calls = [call for call in found.calls if found.pasts[place_of(call)].tools]
-    for call in calls:
-        for mark in tools.asked(call):
-            yield Tie(call.trace_id, f"asks:{mark}", f"ran:{mark}")
-    for call in calls:
-        for mark, is_asked in stitch.marks(call):
-            seeks = ("asks", "ran") if is_asked else ("ran", "asks")
-            yield Tie(call.trace_id, *(f"{kind}:{mark}" for kind in seeks))
-    for mark, row in tools.apart(found.tools, calls, found.nodes, found.pasts):
-        yield Tie(row.trace_id or "", f"ran:{mark}", f"asks:{mark}")
-
-
-def _add_requests(found: Reading) -> None:
-    below = (
-        replace(tool, llm_span_id=parent[1])
-        for tool in found.tools
-        if tool.tool_call_id
-        and tool.arguments is not None
-        and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
-    )
-    requests = sorted([*found.requests, *below], key=tools.in_time)
-    for call in duplicates.add_requests(found.calls, requests):
-        found.pasts[place_of(call)] = history(call)
-    found.requests = []
+    found = read(spans, logs)
+    fold_requests(found)
+    return {key for tie in ties(found) for key in (tie.key, tie.seeks)}
 
 
 def put_together(found: Reading) -> Derived:
-    """Return the rows of a closed set of traces that were read."""
+    """Return the rows of a closed set of traces that were read.
+
+    Args:
+        found: What was read; the requests that were spans are in their calls (`fold_requests`).
+            Its rows are completed in place and become those of the answer.
+    """
     nodes = conversations.read_previous(found.calls, found.nodes)
     merged = _merged_calls(found, nodes)
     pasts = found.pasts
@@ -246,7 +110,6 @@ def _in_time(row: AgentRun) -> tuple[int, str, str]:
 
 
 def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
-    _add_requests(found)
     ordered = sorted(found.calls, key=rollouts.order)
     merged = duplicates.merge_calls(ordered, nodes, _agents_and_tools(found))
     ordered = sorted(merged.calls, key=rollouts.order)

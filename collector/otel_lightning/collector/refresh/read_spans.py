@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 
 from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
+from otel_lightning.collector.derive.shapes import Shape, Shaped, shape_of_keys
 
 SLICE_BYTES = 4_000_000
 """About how much of the columns becomes Python objects at once."""
@@ -91,15 +92,38 @@ def _resources(column: pa.StringArray) -> list[Attributes]:
 
 
 def _maps(column: pa.MapArray) -> list[Attributes]:
-    """Return a column of maps as dictionaries; a key without value says nothing."""
+    """Return a column of maps as dictionaries that know their shape; null is as good as no key.
+
+    Keys are compared as the bytes of their dictionary codes: one hash of a short text a span.
+    """
     offsets = column.offsets.to_pylist()
     first, size = offsets[0], offsets[-1] - offsets[0]
     names, values = (child.slice(first, size) for child in (column.keys, column.items))
+    if values.null_count:
+        return _maps_with_nulls(offsets, names, values)
     coded = names.dictionary_encode()
-    keys = map(coded.dictionary.to_pylist().__getitem__, coded.indices.to_pylist())
-    pairs = zip(keys, values.to_pylist(), strict=True)
-    found: list[Attributes] = [dict(islice(pairs, end - start)) for start, end in pairwise(offsets)]
-    return found if values.null_count == 0 else [_stated(one) for one in found]
+    spelled, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    text, width = codes.tobytes(), codes.itemsize
+    shapes: dict[bytes, Shape] = {}
+    found: list[Attributes] = []
+    rest = iter(values.to_pylist())
+    for start, end in pairwise(offsets):
+        code = text[(start - first) * width : (end - first) * width]
+        shape = shapes.get(code)
+        if shape is None:
+            own = tuple([spelled[one] for one in codes[start - first : end - first].tolist()])
+            shape = shapes[code] = shape_of_keys(own)
+        one = Shaped(zip(shape.keys, rest, strict=False))
+        one.shape = shape
+        found.append(one)
+    return found
+
+
+def _maps_with_nulls(
+    offsets: list[int], names: pa.StringArray, values: pa.StringArray
+) -> list[Attributes]:
+    pairs = zip(names.to_pylist(), values.to_pylist(), strict=True)
+    return [_stated(dict(islice(pairs, end - start))) for start, end in pairwise(offsets)]
 
 
 def _stated(attributes: Attributes) -> Attributes:

@@ -16,7 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.assemble import Reading, Tie, derive, keys, put_together, read
+from otel_lightning.collector.derive.assemble import derive, put_together
+from otel_lightning.collector.derive.links import Tie, ties
+from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.rows import Derived
 from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.json_text import dumps
@@ -263,7 +265,8 @@ def _read_closed_set(store: Store, table: str, waiting: str) -> Reading | None:
         spans = read_spans.SPANS.format(table=table, which=of_spans)
         some = read(read_spans.spans(store.stream(spans, read_spans.ROWS_AT_ONCE)), logs)
         table = "spans"
-        tied = keys(some)
+        fold_requests(some)
+        tied = ties(some)
         found.add(some)
         _follow(store, tied)
         if waiting and _column(store, PUT_OFF.format(waiting=waiting)):

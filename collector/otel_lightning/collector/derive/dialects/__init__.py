@@ -2,7 +2,9 @@
 
 A family is a module with `NAME`, `matches(span)` and `read(span)`. To add one, write its file and
 its line in `FAMILIES`: evidence is looked for in that order, and keys beat scope names, because
-scopes are reused across versions.
+scopes are reused across versions. Which family a span belongs to is decided once for all spans with
+the same keys and the same values of what `matches` looked at, so `matches` may depend on nothing
+but its span.
 """
 
 from collections.abc import Callable
@@ -26,6 +28,7 @@ from otel_lightning.collector.derive.dialects import (
     vercel,
 )
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.shapes import Decision, Shape, shape_of
 
 
 class Family(Protocol):
@@ -57,19 +60,29 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span, shape: Shape | None = None) -> LlmCall | ToolCall | AgentRun | None:
     """Return the model call, tool execution or agent run that a span records, if any.
+
+    Args:
+        span: The span, with the log records that name it.
+        shape: The shape of its attributes, if it is known.
 
     Raises:
         TypeError: If the span holds something of another type where a name or a number belongs.
     """
-    for family in FAMILIES:
-        if family.matches(span):
-            row = family.read(span)
-            if row is not None:
-                _check(row)
-            return row
-    return None
+    family = (shape or shape_of(span.attributes)).plan(_decision).of(span)
+    row: LlmCall | ToolCall | AgentRun | None = family.read(span) if family else None
+    if row is not None:
+        _check(row)
+    return row
+
+
+def _decision(_: Shape) -> Decision:
+    return Decision(_family)
+
+
+def _family(span: Span) -> Family | None:
+    return next((family for family in FAMILIES if family.matches(span)), None)
 
 
 def _check(row: LlmCall | ToolCall | AgentRun) -> None:

@@ -1,0 +1,164 @@
+"""Parse each span by itself: which row it records, which ids it states, what it carries."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from otel_lightning.collector.derive import (
+    dialects,
+    duplicates,
+    reading,
+    rewards_and_arms,
+    rollouts,
+    tools,
+)
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Arm,
+    Attributes,
+    LlmCall,
+    Log,
+    Reward,
+    Span,
+    ToolCall,
+)
+from otel_lightning.collector.derive.shapes import Shape, shape_of
+from otel_lightning.collector.derive.span_tree import Node, Place, place_of
+from otel_lightning.collector.derive.text.histories import History, history
+from otel_lightning.collector.derive.text.packing import pack
+from otel_lightning.instrumentation import attributes as names
+
+
+@dataclass(slots=True)
+class Reading:
+    """What the spans and logs of some traces say, each by itself."""
+
+    nodes: dict[Place, Node] = field(default_factory=dict)
+    calls: list[LlmCall] = field(default_factory=list)
+    tools: list[ToolCall] = field(default_factory=list)
+    requests: list[ToolCall] = field(default_factory=list)
+    agents: list[AgentRun] = field(default_factory=list)
+    rewards: dict[str, Reward] = field(default_factory=dict)
+    arms: list[Arm] = field(default_factory=list)
+    unread: dict[Place, str] = field(default_factory=dict)
+    pasts: dict[Place, History] = field(default_factory=dict)
+    """The history of each call, by its span."""
+
+    def add(self, other: "Reading") -> None:
+        """Take in what was read of other traces."""
+        for name in ("calls", "tools", "requests", "agents", "arms"):
+            getattr(self, name).extend(getattr(other, name))
+        for name in ("nodes", "rewards", "unread", "pasts"):
+            getattr(self, name).update(getattr(other, name))
+
+
+def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
+    """Read whole traces: each span, with the log records that name it, by itself."""
+    found = Reading()
+    by_span: dict[Place, list[Log]] = defaultdict(list)
+    for log in logs:
+        by_span[log.trace_id or "", log.span_id or ""].append(log)
+        _add_signals(found, rewards_and_arms.of_log(log))
+    stated = _Stated()
+    nodes = found.nodes
+    for span in spans:
+        place = span.trace_id, span.span_id
+        if place in nodes:
+            continue
+        own = by_span.get(place) if by_span else None
+        read_span = span._replace(logs=tuple(own)) if own else span
+        shape = shape_of(span.attributes)
+        nodes[place] = stated.node(span, shape)
+        try:
+            if span.events or shape.plan(_may_carry) or span.name == rewards_and_arms.ANNOTATION:
+                _add_signals(found, rewards_and_arms.of_span(read_span))
+            row = dialects.read(read_span, shape)
+            if row is not None:
+                _file(found, place, row)
+        except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
+            found.unread[place] = f"{type(error).__name__}: {error}"
+    return found
+
+
+def fold_requests(found: Reading) -> None:
+    """Put the tool calls that were recorded as spans into the output of the call that asked.
+
+    A history holds them, so this comes before anything that compares histories.
+    """
+    below = (
+        replace(tool, llm_span_id=parent[1])
+        for tool in found.tools
+        if tool.tool_call_id
+        and tool.arguments is not None
+        and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
+    )
+    requests = sorted([*found.requests, *below], key=tools.in_time)
+    for call in duplicates.add_requests(found.calls, requests):
+        found.pasts[place_of(call)] = history(call)
+    found.requests = []
+
+
+class _Keys(NamedTuple):
+    """Which ids the attributes of a shape may state."""
+
+    rollout: bool
+    conversation: bool
+    task: bool
+
+
+def _id_keys(shape: Shape) -> _Keys:
+    known = shape.known
+    talks = not known.isdisjoint(reading.CONVERSATION_KEYS)
+    return _Keys(names.ROLLOUT_ID in known, talks, names.TASK_ID in known)
+
+
+def _may_carry(shape: Shape) -> bool:
+    """Tell whether attributes of this shape may hold a reward."""
+    return not shape.known.isdisjoint(rewards_and_arms.AGENTOPS_OUTPUTS)
+
+
+class _Stated:
+    """The ids that spans state, where those of each resource are looked up once."""
+
+    def __init__(self) -> None:
+        self._of_resource: dict[int, tuple[Attributes, str | None, str | None]] = {}
+
+    def node(self, span: Span, shape: Shape) -> Node:
+        """Return what is kept of a span: where it is, and the ids that it states."""
+        attributes, resource, keys = span.attributes, span.resource, shape.plan(_id_keys)
+        kept = self._of_resource.get(id(resource))
+        if kept is None:  # the resource is kept too, so that its id stays its own
+            rollout, task = rollouts.explicit_id({}, resource), resource.get(names.TASK_ID) or None
+            kept = self._of_resource[id(resource)] = resource, rollout, task
+        _, rollout_id, task_id = kept
+        return Node(
+            span.trace_id,
+            (span.trace_id, span.parent_span_id or ""),
+            span.name,
+            span.start_ns,
+            resource,
+            (keys.rollout and attributes[names.ROLLOUT_ID]) or rollout_id,
+            reading.conversation_id(attributes) if keys.conversation else None,
+            (keys.task and attributes[names.TASK_ID]) or task_id,
+        )
+
+
+def _add_signals(found: Reading, carried: Iterable[Reward | Arm]) -> None:
+    for row in carried:
+        if isinstance(row, Arm):
+            found.arms.append(row)
+        else:
+            found.rewards[row.reward_id] = row
+
+
+def _file(found: Reading, place: Place, row: LlmCall | ToolCall | AgentRun) -> None:
+    if isinstance(row, LlmCall):
+        past = found.pasts[place] = history(row)
+        found.calls.append(row)
+        if not past.tools:
+            pack(row)
+    elif isinstance(row, AgentRun):
+        found.agents.append(row)
+    else:
+        (found.requests if row.source == "request" else found.tools).append(row)
