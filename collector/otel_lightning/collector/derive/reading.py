@@ -106,38 +106,6 @@ def logprobs(value: object) -> list[float] | None:
     return known if len(known) == len(value) else None
 
 
-def nested(attributes: Attributes, prefix: str) -> Any:
-    """Rebuild what was flattened under a prefix; numbered keys become lists, gaps closed.
-
-    Example:
-        >>> nested({"p.0.role": "user", "p.7.role": "tool"}, "p.")
-        [{'role': 'user'}, {'role': 'tool'}]
-    """
-    tree: dict[str, Any] = {}
-    for key, value in attributes.items():
-        if key.startswith(prefix):
-            _insert(tree, key.removeprefix(prefix).split("."), value)
-    return _listed(tree)
-
-
-def _insert(tree: dict[str, Any], path: list[str], value: str) -> None:
-    *branches, leaf = path
-    for branch in branches:
-        below = tree.setdefault(branch, {})
-        if not isinstance(below, dict):
-            return
-        tree = below
-    tree.setdefault(leaf, value)
-
-
-def _listed(node: Any) -> Any:
-    if not isinstance(node, dict):
-        return node
-    if node and all(key.isdecimal() for key in node):
-        return [_listed(node[key]) for key in sorted(node, key=int)]
-    return {key: _listed(below) for key, below in node.items()}
-
-
 def conversation_id(attributes: Attributes) -> str | None:
     """Return the conversation that a span or event says it belongs to."""
     if _CONVERSATION.isdisjoint(attributes):
@@ -289,7 +257,7 @@ def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
     tools = [
         _flat_tool(tool)
         for definition in definitions
-        if isinstance(definition, Mapping)
+        if isinstance(definition, dict)
         for tool in _declared(definition)
     ]
     return tools or None
@@ -300,12 +268,12 @@ def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     declared = definition.get("function_declarations", definition.get("functionDeclarations"))
     if not isinstance(declared, list):
         return [definition]
-    return [tool for tool in declared if isinstance(tool, Mapping)]
+    return [tool for tool in declared if isinstance(tool, dict)]
 
 
 def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     inside = (tool.get(key) for key in ("function", "toolSpec"))
-    body = next((value for value in inside if isinstance(value, Mapping)), tool)
+    body = next((value for value in inside if isinstance(value, dict)), tool)
     kind = str(tool.get("type") or "function")
     if body is tool and "name" not in tool and kind != "function":  # the provider's own, as it is
         return {"type": kind, "name": tool.get("server_label") or kind, **tool}
@@ -320,17 +288,17 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 def _schema(value: Any) -> Any:
     """Return a JSON schema, whether it came as text, wrapped by Bedrock, or as it is."""
     value = json_text.parse(value) if isinstance(value, str) else value
-    value = value.get("json", value) if isinstance(value, Mapping) else value
-    if not isinstance(value, Mapping) or "properties" not in value:
+    value = value.get("json", value) if isinstance(value, dict) else value
+    if not isinstance(value, dict) or "properties" not in value:
         return value
     return {"type": "object", **{key: said for key, said in value.items() if said is not None}}
 
 
 def is_a_call(value: object) -> bool:
     """Tell whether a value is what a decorator keeps of a function's call: args and kwargs."""
-    if not isinstance(value, Mapping) or value.keys() != {"args", "kwargs"}:
+    if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
         return False
-    return isinstance(value["args"] or [], list) and isinstance(value["kwargs"], Mapping)
+    return isinstance(value["args"] or [], list) and isinstance(value["kwargs"], dict)
 
 
 def named_arguments(value: Any, first: str | None = None) -> Any:
@@ -342,15 +310,15 @@ def named_arguments(value: Any, first: str | None = None) -> Any:
 
 def plain_result(result: Any) -> Any:
     """Return a tool's own result out of the record that LlamaIndex makes of its run."""
-    inner = result.get("tool_output", result) if isinstance(result, Mapping) else result
-    return inner.get("raw_output", inner) if isinstance(inner, Mapping) else inner
+    inner = result.get("tool_output", result) if isinstance(result, dict) else result
+    return inner.get("raw_output", inner) if isinstance(inner, dict) else inner
 
 
 def tool_message(result: Any) -> Mapping[str, Any]:
     """Return the tool message of LangChain's that a result is, in whatever it was serialised."""
     for key in ("output", "data", "kwargs"):
-        inner = result.get(key) if isinstance(result, Mapping) else None
-        result = inner if isinstance(inner, Mapping | str) else result
+        inner = result.get(key) if isinstance(result, dict) else None
+        result = inner if isinstance(inner, dict | str) else result
     if isinstance(result, str) and (found := SPELLED.fullmatch(result)):
         return {"content": json_text.parse_literal(found["quoted"]), "tool_call_id": found["id"]}
-    return result if isinstance(result, Mapping) and "tool_call_id" in result else {}
+    return result if isinstance(result, dict) and "tool_call_id" in result else {}

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import flattened, reading
 from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
 from otel_lightning.collector.derive.text.json_text import parse
 from otel_lightning.instrumentation import attributes as names
@@ -90,7 +90,7 @@ def _annotated(span: Span) -> Iterator[Reward]:
     attributes = span.attributes
     links = {
         link.get("key_match"): link.get("value_match")
-        for link in reading.nested(attributes, "agentlightning.link.")
+        for link in flattened.nested(attributes, "agentlightning.link.")
     }
     for position, item in enumerate(_dimensions(attributes)):
         yield Reward(
@@ -110,7 +110,7 @@ def _annotated(span: Span) -> Iterator[Reward]:
 
 def _dimensions(attributes: Attributes) -> list[Attributes]:
     """Return the rewards of Agent Lightning 0.3, else the one of 0.2."""
-    listed: list[Attributes] = reading.nested(attributes, "agentlightning.reward.")
+    listed: list[Attributes] = flattened.nested(attributes, "agentlightning.reward.")
     return listed or ([{"value": attributes["reward"]}] if "reward" in attributes else [])
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import flattened, reading
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
@@ -85,7 +85,7 @@ def _parameters(span: Span) -> dict[str, Any]:
 
 
 def _flattened(span: Span, prefix: str) -> list[dict[str, Any]]:
-    items = reading.nested(span.attributes, prefix)
+    items = flattened.nested(span.attributes, prefix)
     return [_message(item) for item in items if isinstance(item, dict)]
 
 
@@ -114,7 +114,7 @@ def _choice(item: dict[str, Any]) -> Message:
 
 def _tools(span: Span) -> list[Any] | None:
     for prefix in ("llm.request.functions.", "gen_ai.request.functions."):
-        items = reading.nested(span.attributes, prefix)
+        items = flattened.nested(span.attributes, prefix)
         if items:
             return reading.flat_tools(items)
     return None

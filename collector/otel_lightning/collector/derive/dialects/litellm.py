@@ -7,7 +7,7 @@ import base64
 import re
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import flattened, reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
@@ -38,11 +38,11 @@ def _read_request(span: Span) -> LlmCall:
     call = semconv.read_call(span, NAME, semconv.OPERATIONS.get(operation, operation))
     call.response_id = _providers_own(call.response_id)
     call.lost_ids = True  # its outputs have no ids of tool calls, and its inputs do
-    functions = next(filter(None, (reading.nested(attributes, key) for key in OFFERED)), ())
+    functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
     call.tool_definitions = call.tool_definitions or reading.flat_tools(functions)
     requests = [
         messages.tool_call_part(None, item["function_call"].get("name"), arguments)
-        for item in reading.nested(attributes, "gen_ai.completion.")
+        for item in flattened.nested(attributes, "gen_ai.completion.")
         if "function_call" in item and (arguments := item["function_call"].get("arguments"))
     ]
     if requests and call.output_messages and not reading.asks_for_tools(call):

@@ -6,7 +6,7 @@ provider's own request and response in `input.value` and `output.value`, which t
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import flattened, reading
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
@@ -195,8 +195,8 @@ def _fill_usage(call: LlmCall, span: Span) -> None:
 
 
 def _tools(span: Span) -> list[Any] | None:
-    flattened = reading.nested(span.attributes, "llm.tools.")
-    return reading.flat_tools(_definition(item.get("tool", {})) for item in flattened)
+    items = flattened.nested(span.attributes, "llm.tools.")
+    return reading.flat_tools(_definition(item.get("tool", {})) for item in items)
 
 
 def _definition(tool: dict[str, Any]) -> Any:
@@ -208,13 +208,13 @@ def _definition(tool: dict[str, Any]) -> Any:
 
 
 def _indexed_messages(span: Span, prefix: str) -> list[Message]:
-    flattened = reading.nested(span.attributes, prefix)
-    return messages.conversation(_plain_message(item) for item in flattened)
+    items = flattened.nested(span.attributes, prefix)
+    return messages.conversation(_plain_message(item) for item in items)
 
 
 def _embedded(span: Span) -> list[Message] | None:
     """Return the texts of an embedding, each as a user's message."""
-    items = reading.nested(span.attributes, "embedding.embeddings.")
+    items = flattened.nested(span.attributes, "embedding.embeddings.")
     texts = [item.get("embedding", {}).get("text") for item in items]
     return messages.conversation(text for text in texts if text) or None
 

@@ -158,16 +158,37 @@ def read_message(value: Any) -> list[Message]:
     """Return the canonical messages of one message of any form; tool results are split."""
     if isinstance(value, str):
         return [{"role": "user", "parts": _parts(value)}]
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return []
     if _is_canonical(value):
         return [_finished(value)]
+    if (plain := _read_plain(value)) is not None:
+        return [plain]
     item = _ITEMS.get(str(value.get("type")))
     if item is not None:
         return [item(value)]
     if "role" not in value and (known := hosted_tools.item_parts(value)) is not None:
         return [{"role": known[0], "parts": list(map(_told_plainly, known[1]))}]
     return _split(_read_mapping(_unwrapped(value)))
+
+
+def _read_plain(value: Mapping[str, Any]) -> Message | None:
+    """Return a provider's message of text alone, or a tool's; most are. None for any other.
+
+    It gives what reading it piece by piece would, in a tenth of the time.
+    """
+    text, role = value.get("content"), value.get("role")
+    if type(text) is not str or type(role) is not str or not _MORE.isdisjoint(value):
+        return None
+    if role == "tool":
+        call_id = value.get("tool_call_id", value.get("id"))
+        return {"role": role, "parts": [response_part(call_id, text)]}
+    told = _SPEAKERS.get(role)
+    if told is None or value.get("tool_calls") or value.get("tool_call_id") or text in _NO_TEXT:
+        return None
+    if told == "assistant" and '"function_call"' in text:
+        return None
+    return {"role": told, "parts": [{"type": "text", "content": text}]}
 
 
 def _is_canonical(value: Mapping[str, Any]) -> bool:
@@ -195,11 +216,11 @@ def _is_plain_text(part: Any) -> bool:
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the inside of a message that LangChain serialised, or of a provider's choice."""
     for key in ("kwargs", "data"):
-        if isinstance(value.get(key), Mapping) and ("lc" in value or "type" in value):
+        if isinstance(value.get(key), dict) and ("lc" in value or "type" in value):
             path = value.get("id")  # its class's: all that JavaScript's says of what it is
             kind = str(path[-1]) if isinstance(path, list) and path else ""
             return {"type": kind.partition("Message")[0].lower(), **value[key]}
-    if "role" not in value and isinstance(value.get("message"), Mapping):
+    if "role" not in value and isinstance(value.get("message"), dict):
         return {**value["message"], "finish_reason": value.get("finish_reason")}
     return value
 
@@ -216,7 +237,10 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if role == "assistant":
         parts = [_written_out(part) for part in parts]
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
-    return _finished({**value, "role": role, "parts": _distinct_calls(parts)})
+    message: Message = {"role": role, "parts": _distinct_calls(parts)}
+    if reason := finish_reason(value.get("finish_reason")):
+        message["finish_reason"] = reason
+    return message
 
 
 def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
@@ -227,7 +251,7 @@ def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
 
 
 def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
-    return [_read_call(call) for call in value.get("tool_calls") or [] if isinstance(call, Mapping)]
+    return [_read_call(call) for call in value.get("tool_calls") or [] if isinstance(call, dict)]
 
 
 def _written_out(part: Part) -> Part:
@@ -255,6 +279,8 @@ def _distinct_calls(parts: list[Part]) -> list[Part]:
 
 
 def _split(message: Message) -> list[Message]:
+    if "tool_call_response" not in [part["type"] for part in message["parts"]]:
+        return [message]
     responses = [part for part in message["parts"] if part["type"] == "tool_call_response"]
     said = [response.get("response") for response in responses]
     rest = [
@@ -263,7 +289,7 @@ def _split(message: Message) -> list[Message]:
         if part["type"] != "tool_call_response" and part.get("content", part) not in said
     ]
     messages: list[Message] = [{"role": "tool", "parts": [part]} for part in responses]
-    if rest or not responses:
+    if rest:
         messages.append({**message, "parts": rest})
     return messages
 
@@ -294,7 +320,7 @@ def _parts(body: Any) -> list[Part]:
 
 def _block_parts(block: Any) -> list[Part]:
     """Return the parts of one block of content: one, but for a tool that the provider ran."""
-    if not isinstance(block, Mapping):
+    if not isinstance(block, dict):
         return _known(text_part(block))
     kind = str(block.get("type") or _untyped(block))
     if (read := _PARTS.get(kind)) is not None:
@@ -343,7 +369,7 @@ def _read_call(block: Mapping[str, Any]) -> Part:
 
 def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     """Return what a block holds under the first of these keys, or the block itself."""
-    return next((block[key] for key in keys if isinstance(block.get(key), Mapping)), block)
+    return next((block[key] for key in keys if isinstance(block.get(key), dict)), block)
 
 
 def _read_response(block: Mapping[str, Any]) -> Part:
@@ -356,7 +382,7 @@ def _read_response(block: Mapping[str, Any]) -> Part:
 
 def _read_image(block: Mapping[str, Any]) -> Part:
     source = block.get("image_url", block.get("source", block.get("image")))
-    url = source.get("url", source.get("data")) if isinstance(source, Mapping) else source
+    url = source.get("url", source.get("data")) if isinstance(source, dict) else source
     head, comma, data = str(url).partition(";base64,")
     if not comma:
         return {"type": "uri", "modality": "image", "uri": url}
@@ -366,7 +392,7 @@ def _read_image(block: Mapping[str, Any]) -> Part:
 
 def plain(value: Any) -> Any:
     """Return the text of a list of text blocks or of a wrapped text; any other value as it is."""
-    if isinstance(value, Mapping) and set(value) == {"type", "value"}:
+    if isinstance(value, dict) and set(value) == {"type", "value"}:
         return value["value"]
     if isinstance(value, str):
         return _spelled_text(value) if "Text" in value[:80] else value
@@ -384,7 +410,7 @@ def _spelled_text(text: str) -> str:
 
 
 def _is_text_block(block: Any) -> bool:
-    return isinstance(block, Mapping) and (set(block) == {"text"} or block.get("type") in _TEXTS)
+    return isinstance(block, dict) and (set(block) == {"text"} or block.get("type") in _TEXTS)
 
 
 def _call_item(item: Mapping[str, Any]) -> Message:
@@ -400,6 +426,13 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
+_MORE = {
+    *("parts", "type", "kwargs", "data", "additional_kwargs", "finish_reason"),
+    *("reasoning_content", "reasoning"),
+}
+"""Keys of messages that say more than who spoke and the text."""
+_SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
+_NO_TEXT = ("", ELIDED)
 BLOCKS = '[{"type":"'  # how a text begins in which a layer wrote all blocks of a message
 _PLAIN_PART = {"type", "content"}
 _PLAIN_ROLES = ("system", "user", "assistant")

@@ -46,7 +46,7 @@ class Usage(NamedTuple):
 
 def fill_from_request(call: LlmCall, request: Any) -> bool:
     """Set what a provider's request says; return False, and set nothing, if it is none."""
-    model = _first(request, "model", "modelId") if isinstance(request, Mapping) else None
+    model = _first(request, "model", "modelId") if isinstance(request, dict) else None
     history = request_messages(request) if model else None
     if history is None:
         return False
@@ -65,7 +65,7 @@ def fill_from_request(call: LlmCall, request: Any) -> bool:
 def request_messages(request: Payload) -> list[Message] | None:
     """Return the history that a request sends, its system prompt first."""
     values = next(filter(None, map(request.get, HISTORIES)), None)
-    if isinstance(values, str) or (isinstance(values, Mapping) and "parts" in values):
+    if isinstance(values, str) or (isinstance(values, dict) and "parts" in values):
         values = [values]
     if not isinstance(values, list):
         return None
@@ -74,7 +74,7 @@ def request_messages(request: Payload) -> list[Message] | None:
     places = (request, _details(request, *CONFIGS))
     given = (place.get(key) for place in places for key in SYSTEMS)
     instructions = next(filter(None, given), None)
-    said = instructions if isinstance(instructions, Mapping) else {"content": instructions}
+    said = instructions if isinstance(instructions, dict) else {"content": instructions}
     head = [{**said, "role": "system"}] if instructions else []
     return messages.conversation([*head, *values])
 
@@ -92,18 +92,18 @@ def answer(value: Any) -> list[Message] | None:
 
 
 def _said(item: Any) -> Payload:
-    if not isinstance(item, Mapping):
+    if not isinstance(item, dict):
         return {"role": "assistant", "content": item}
     inner = _details(item, "message") or item
     reason = item.get("finishReason")
-    reason = reason.get("unified") if isinstance(reason, Mapping) else reason
+    reason = reason.get("unified") if isinstance(reason, dict) else reason
     return {"role": "assistant", "finish_reason": reason, **inner}
 
 
 def fill_from_response(call: LlmCall, response: Any) -> bool:
     """Set what a provider's response says; return False, and set nothing, if it is none."""
     response = _real(response)
-    if not isinstance(response, Mapping):
+    if not isinstance(response, dict):
         return False
     outputs = response_messages(response)
     if outputs is None:
@@ -122,9 +122,9 @@ def _real(response: Any) -> Any:
     """Return a response, which may be listed, without what the agents SDK made up around it."""
     if isinstance(response, list) and len(response) == 1:
         response = response[0]
-    if not isinstance(response, Mapping) or response.get("id") != FAKE_ID:
+    if not isinstance(response, dict) or response.get("id") != FAKE_ID:
         return response
-    items = [item for item in response.get("output") or () if isinstance(item, Mapping)]
+    items = [item for item in response.get("output") or () if isinstance(item, dict)]
     told = _details(items[0], "provider_data") if items else {}
     return {**response, "id": told.get("response_id"), "model": None}
 
@@ -172,7 +172,7 @@ def usage(counts: Any) -> Usage:
 
     Anthropic and Bedrock count cached tokens apart, Gemini its thoughts; the conventions do not.
     """
-    if not isinstance(counts, Mapping):
+    if not isinstance(counts, dict):
         return Usage()
     given, answered = _count(counts, *_INPUT), _count(counts, *_OUTPUT)
     inputs, outputs = (
@@ -252,9 +252,9 @@ def langchain_choices(result: Any) -> list[Message]:
 
 def _generations(result: Any) -> list[Payload]:
     """Return the choices of the first of a batch of prompts: a span records one."""
-    batch = result.get("generations") if isinstance(result, Mapping) else None
+    batch = result.get("generations") if isinstance(result, dict) else None
     first = batch[0] if isinstance(batch, list) and batch else None
-    return [one for one in first if isinstance(one, Mapping)] if isinstance(first, list) else []
+    return [one for one in first if isinstance(one, dict)] if isinstance(first, list) else []
 
 
 def _metadata(generation: Payload) -> Payload:

@@ -55,9 +55,18 @@ def forget() -> None:
 
 
 def _key(message: Message) -> Any:
-    match message:
-        case {"role": role, "parts": [{"type": "text", "content": str(text)} as part]} if (
-            len(part) == len(message) == 2  # noqa: PLR2004 - and nothing else
-        ):
-            return role, text
+    """Return what equal messages share: their texts, where they hold nothing else, or a hash."""
+    parts = message["parts"]
+    if len(message) == len(("role", "parts")) and len(parts) == 1:
+        part = parts[0]
+        said = [part.get(key) for key in _TEXTS.get(part["type"], ())]
+        if len(said) + 1 == len(part) and all(type(one) is str for one in said):
+            return message["role"], *said
     return blake2b(dumps(message), digest_size=16).digest()
+
+
+_TEXTS = {
+    "text": ("content",),
+    "tool_call_response": ("id", "response"),
+}
+"""What a part of a kind holds beside its type, in most messages."""

@@ -1,0 +1,118 @@
+"""Values that were flattened into attributes, such as `gen_ai.prompt.0.role`, put together again.
+
+Where each attribute belongs follows from the keys. So for a shape that comes again it is compiled
+once, into a function that is one literal of dictionaries and lists.
+"""
+
+import ast
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from otel_lightning.collector.derive.rows import Attributes
+from otel_lightning.collector.derive.shapes import Shape, shape_of
+
+Build = Callable[[Attributes], Any]
+USES = 3
+"""A shape is compiled when it comes for this time: compiling costs as much as a hundred readings
+of one attribute, and a history that grows makes a new shape of each length."""
+DEEPEST = 16
+"""Levels that are compiled at most; Python's compiler recurses."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """The place of one attribute's value."""
+
+    key: str
+
+
+@dataclass(slots=True)
+class _Plan:
+    """What is flattened under one prefix in the attributes of a shape."""
+
+    tree: Any
+    uses: int = 0
+    build: Build | None = None
+
+
+def nested(attributes: Attributes, prefix: str) -> Any:
+    """Rebuild what was flattened under a prefix; numbered keys become lists, gaps closed.
+
+    Example:
+        >>> nested({"p.0.role": "user", "p.7.role": "tool"}, "p.")
+        [{'role': 'user'}, {'role': 'tool'}]
+    """
+    shape = shape_of(attributes)
+    plan: _Plan | None = shape.plans.get(prefix)
+    if plan is None:
+        plan = shape.plans[prefix] = _Plan(_tree(shape, prefix))
+    if plan.build is not None:
+        return plan.build(attributes)
+    plan.uses += 1
+    if plan.uses < USES or _depth(plan.tree) > DEEPEST:
+        return _filled(plan.tree, attributes)
+    plan.build = _compiled(plan.tree)
+    return plan.build(attributes)
+
+
+def _tree(shape: Shape, prefix: str) -> Any:
+    tree: dict[str, Any] = {}
+    for key in shape.keys:
+        if key.startswith(prefix):
+            _insert(tree, key.removeprefix(prefix).split("."), _Leaf(key))
+    return _listed(tree)
+
+
+def _insert(tree: dict[str, Any], path: list[str], value: _Leaf) -> None:
+    *branches, leaf = path
+    for branch in branches:
+        below = tree.setdefault(branch, {})
+        if not isinstance(below, dict):
+            return
+        tree = below
+    tree.setdefault(leaf, value)
+
+
+def _listed(node: Any) -> Any:
+    if not isinstance(node, dict):
+        return node
+    if node and all(key.isdecimal() for key in node):
+        return [_listed(node[key]) for key in sorted(node, key=int)]
+    return {key: _listed(below) for key, below in node.items()}
+
+
+def _filled(node: Any, attributes: Attributes) -> Any:
+    if isinstance(node, _Leaf):
+        return attributes[node.key]
+    if isinstance(node, list):
+        return [_filled(below, attributes) for below in node]
+    return {key: _filled(below, attributes) for key, below in node.items()}
+
+
+def _depth(node: Any) -> int:
+    if isinstance(node, _Leaf):
+        return 0
+    below = node if isinstance(node, list) else node.values()
+    return 1 + max(map(_depth, below), default=0)
+
+
+def _compiled(tree: Any) -> Build:
+    """Return a function of attributes that is one literal: `lambda a: [{"role": a["p.0.role"]}]`.
+
+    It is made as a syntax tree, in which keys are constants, so no key is ever run as code.
+    """
+    names = ast.arguments([], [ast.arg("a")], None, [], [], None, [])
+    function = ast.Expression(ast.Lambda(names, _literal(tree)))
+    code = compile(ast.fix_missing_locations(function), "<flattened attributes>", "eval")
+    build: Build = eval(code)  # noqa: S307 - a literal of constants and look-ups, see above
+    return build
+
+
+def _literal(node: Any) -> ast.expr:
+    if isinstance(node, _Leaf):
+        return ast.Subscript(ast.Name("a", ast.Load()), ast.Constant(node.key), ast.Load())
+    if isinstance(node, list):
+        return ast.List([_literal(below) for below in node], ast.Load())
+    keys: list[ast.expr | None] = [ast.Constant(key) for key in node]
+    return ast.Dict(keys, [_literal(below) for below in node.values()])
