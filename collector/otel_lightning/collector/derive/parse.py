@@ -71,7 +71,8 @@ def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
         shape = shape_of(span.attributes)
         nodes[place] = stated.node(span, shape)
         try:
-            if span.events or shape.plan(_may_carry) or span.name == rewards_and_arms.ANNOTATION:
+            is_annotation = span.name == rewards_and_arms.ANNOTATION
+            if shape.plan(_may_carry) or is_annotation or span.events:
                 _add_signals(found, rewards_and_arms.of_span(read_span))
             row = dialects.read(read_span, shape)
             if row is not None:

@@ -160,9 +160,8 @@ def read_message(value: Any) -> list[Message]:
         return [{"role": "user", "parts": _parts(value)}]
     if not isinstance(value, dict):
         return []
-    if _is_canonical(value):
-        return [_finished(value)]
-    if (plain := _read_plain(value)) is not None:
+    plain = _finished(value) if _is_canonical(value) else _read_plain(value)
+    if plain is not None:
         return [plain]
     item = _ITEMS.get(str(value.get("type")))
     if item is not None:
