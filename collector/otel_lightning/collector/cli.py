@@ -150,6 +150,7 @@ def load(
     Loading a file again changes nothing.
     """
     from otel_lightning.collector.load.from_files import Client, derive_all, expand, load_file
+    from otel_lightning.collector.progress import Progress
     from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.allocator import share_memory
     from otel_lightning.collector.store.seen_ids import Known
@@ -165,14 +166,15 @@ def load(
     with _expected_errors(), open_store(store) as opened:
         opened.limit(memory)
         known = Known(opened)
-        with click.progressbar(paths, label="Loading") as progress:
-            for path in progress:
-                try:
-                    loaded = load_file(opened, path, known, client)
-                except (ValueError, OSError) as error:
-                    broken.append(str(error))
-                else:
-                    records, new = records + loaded.records, new + (loaded.new or 0)
+        progress = Progress("Loading", len(paths))
+        for done, path in enumerate(paths, start=1):
+            try:
+                loaded = load_file(opened, path, known, client)
+            except (ValueError, OSError) as error:
+                broken.append(str(error))
+            else:
+                records, new = records + loaded.records, new + (loaded.new or 0)
+            progress.report(done, "files")
         derive_all(opened, store)
         fresh = "stored by the running lightning-ingest" if opened.server else f"{new:,} new"
     click.echo(f"{len(paths) - len(broken):,} files, {records:,} spans and log records, {fresh}.")

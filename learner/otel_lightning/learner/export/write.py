@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from otel_lightning.collector.progress import Progress
 from otel_lightning.collector.store import Store, open_store, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.learner import credit
@@ -19,7 +20,6 @@ from otel_lightning.learner.credit import Options
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.export.formats.rows import MESSAGES, Format, LeftOutError, Row
 from otel_lightning.learner.named_sql import number, read
-from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.transitions.stage import BOUNDS, CALLS_A_BUCKET
 

@@ -7,10 +7,10 @@ view `transitions` joins the text when it is asked for. Only tasks with news are
 import time
 from dataclasses import asdict, dataclass, replace
 
+from otel_lightning.collector.progress import Progress
 from otel_lightning.collector.store import Store, open_store, statement
 from otel_lightning.learner import credit
 from otel_lightning.learner.named_sql import arrow, read
-from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.runs import Run, recorded
 from otel_lightning.learner.score import rules
 from otel_lightning.learner.transitions import stage

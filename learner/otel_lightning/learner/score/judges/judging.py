@@ -11,10 +11,10 @@ from typing import Any
 
 import polars as pl
 
+from otel_lightning.collector.progress import Progress
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
-from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.runs import Run, fingerprint, recorded
 from otel_lightning.learner.score.judges.answers import combine, read_answer
 from otel_lightning.learner.score.judges.asking import (

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from otel_lightning.collector.progress import Progress
 from otel_lightning.collector.store import Store, quote_literal
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.score.rules import python, shaping, sql
 from otel_lightning.learner.score.rules.outcome import Exclusion, checked
 from otel_lightning.learner.score.rules.spec import Rule, is_spec, read_rule

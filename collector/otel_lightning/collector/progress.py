@@ -1,0 +1,76 @@
+"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
+
+import sys
+import time
+import weakref
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+QUIET_S = 2.0
+"""Seconds of work before anything is reported: short work needs no bar."""
+LINE_EVERY_S = 10.0
+"""Seconds between two plain lines."""
+DRAW_EVERY_S = 0.1
+"""Seconds between two drawings of the bar."""
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Progress:
+    """Reports on standard error how many of `total` units are done; a total of 0 is unknown."""
+
+    label: str
+    total: int
+    _started: float = field(default_factory=time.monotonic)
+    _reported: float = 0.0
+    _bar: Bar | None = None
+
+    def report(self, done: int, note: str = "") -> None:
+        """Report how much is done, if something was not reported just before.
+
+        Args:
+            done: Units that are done, out of `total`.
+            note: Text beside the numbers, for example the loss.
+        """
+        now = time.monotonic()
+        is_last = done == self.total
+        on_terminal = sys.stderr.isatty()
+        every = DRAW_EVERY_S if on_terminal else LINE_EVERY_S
+        if now - self._started < QUIET_S or not (is_last or now - self._reported >= every):
+            return
+        self._reported = now
+        if on_terminal:
+            self._draw(done, note, is_last=is_last)
+        else:
+            sys.stderr.write(f"{self.label}: {self._count(done)} {note}".rstrip() + "\n")
+
+    def _draw(self, done: int, note: str, *, is_last: bool) -> None:
+        if self._bar is None:
+            self._bar = _started_bar(self.label, self.total)
+            # Also when the work fails: the bar hides the cursor until it stops.
+            weakref.finalize(self, self._bar.stop)
+        (task,) = self._bar.task_ids
+        self._bar.update(task, completed=done, note=note, refresh=True)
+        if is_last:
+            self._bar.stop()
+            self._bar = None
+
+    def _count(self, done: int) -> str:
+        return f"{done}/{self.total}" if self.total else str(done)
+
+
+def _started_bar(label: str, total: int) -> Bar:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    # Drawn by `report` alone: a thread of its own would draw while the work holds the interpreter.
+    bar = Bar(*columns, console=Console(stderr=True), auto_refresh=False)
+    bar.add_task(label, total=total or None, note="")
+    bar.start()
+    return bar
