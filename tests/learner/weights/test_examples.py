@@ -4,7 +4,14 @@ from typing import Any
 import polars as pl
 import pytest
 
-from otel_lightning.learner.weights.examples import chat_messages, chat_tools, tokenize
+from otel_lightning.learner.weights.examples import (
+    IMAGES,
+    NO_PREFIX,
+    TOO_LONG,
+    chat_messages,
+    chat_tools,
+    tokenize,
+)
 
 QUESTION = {"role": "user", "parts": [{"type": "text", "content": "refund 7"}]}
 ANSWER = {"role": "assistant", "parts": [{"type": "text", "content": "left"}]}
@@ -14,6 +21,8 @@ def rows(**columns: Any) -> pl.DataFrame:
     row = {
         "rollout_id": "a",
         "step": 0,
+        "agent": None,
+        "model": None,
         "task": "a",
         "split": "train",
         "state_hash": "0",
@@ -34,14 +43,17 @@ def test_token_ids_of_the_trace_are_taken_as_they_are(tokenizer: Any) -> None:
     logged = rows(
         prompt_token_ids=[4, 9, 1], completion_token_ids=[20, 1], completion_logprobs=[-0.5, -0.25]
     )
-    (example,), skipped = tokenize(logged, tokenizer)
+    found = tokenize(logged, tokenizer)
+    (example,) = found.examples
     assert (example.prompt, example.completion) == ((4, 9, 1), (20, 1))
     assert example.logprob == -0.75
-    assert skipped == []
+    assert example.logprobs == (-0.5, -0.25)
+    assert example.source == "logged"
+    assert found.skipped == []
 
 
 def test_messages_go_through_the_chat_template_where_ids_are_missing(tokenizer: Any) -> None:
-    (example,), _ = tokenize(rows(), tokenizer)
+    (example,) = tokenize(rows(), tokenizer).examples
     assert tokenizer.decode(example.prompt) == "<user> refund 7 <end> <assistant>"
     assert tokenizer.decode(example.completion) == "left <end>"
     assert example.logprob is None
@@ -52,7 +64,7 @@ def test_what_the_template_writes_after_the_end_was_not_written_by_the_model(
 ) -> None:
     template = tokenizer.chat_template.replace("<end> {% endfor %}", "<end> <pad> {% endfor %}")
     monkeypatch.setattr(tokenizer, "chat_template", template)
-    (example,), _ = tokenize(rows(), tokenizer)
+    (example,) = tokenize(rows(), tokenizer).examples
     assert tokenizer.decode(example.completion) == "left <end>"
 
 
@@ -61,7 +73,9 @@ def test_prompt_that_is_no_prefix_of_the_whole_is_skipped_and_counted(
 ) -> None:
     counted = "{{ messages | length }} " + tokenizer.chat_template
     monkeypatch.setattr(tokenizer, "chat_template", counted)
-    assert tokenize(rows(), tokenizer) == ([], ["a"])
+    found = tokenize(rows(), tokenizer)
+    assert (found.examples, found.skipped) == ([], ["a"])
+    assert list(found.reasons) == [NO_PREFIX]
 
 
 def test_logprobs_that_do_not_match_the_tokens_are_not_trusted(tokenizer: Any) -> None:

@@ -23,7 +23,7 @@ def example(rollout: str, reward: float, **columns: object) -> Example:
         "state_hash": rollout,
         "prompt": (1,),
         "completion": (2,),
-        "logprob": HALF,
+        "logprobs": (HALF,),
         "temperature": 1.0,
         "reward": reward,
         "advantage": reward,
@@ -66,9 +66,9 @@ def test_weight_of_a_rollout_is_the_product_over_its_calls() -> None:
     assert verdict.value == pytest.approx(0.5 + (0.44 * 0.5 + 0.36 * 0.5) / 2)
 
 
-@pytest.mark.parametrize("columns", [{"logprob": None}, {"logprob": -9.0, "temperature": 0.7}])
+@pytest.mark.parametrize("columns", [{"logprobs": None}, {"logprobs": (-9.0,), "temperature": 0.7}])
 def test_model_before_stands_in_where_logprobs_are_missing_or_ambiguous(
-    columns: dict[str, float | None],
+    columns: dict[str, object],
 ) -> None:
     examples = coin(**columns)
     verdict = judge(examples, [HALF] * 40, learned(examples))

@@ -1,22 +1,39 @@
-"""Transitions as tokens: what the model read, and what it wrote.
+"""Transitions as tokens: the prompt that the model read, and the completion that it wrote.
 
-The token ids of the trace are used where it has them. Elsewhere the messages go through the
-model's chat template, and only where the prompt is a prefix of the whole is it clear which
-tokens the model wrote.
+Logged token ids are used where the trace has them. Elsewhere the messages go through the model's
+chat template. A row is refused if the rendered prompt is not a prefix of the rendered
+conversation: then the model would be trained on text that it never sees.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import jinja2
 import polars as pl
 
-from otel_lightning.learner.chat import chat_messages, chat_tools
+from otel_lightning.learner.chat import (
+    chat_messages,
+    chat_tools,
+    uncarried_parts,
+    uncarried_tools,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+LOGGED, TEMPLATED = "logged", "template"
+"""Where the tokens of an example come from."""
+
+IMAGES = "with images or other parts that tokens cannot carry"
+REFUSED = "that the chat template refuses"
+NO_PREFIX = "whose prompt is no prefix of the conversation in the chat template"
+NO_CONTENT = "without messages or token ids"
+TOO_LONG = "longer than --max-length"
+NO_LOGPROB = "greedy, or of another temperature than most"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +46,94 @@ class Example:
     state_hash: str | None
     prompt: tuple[int, ...]
     completion: tuple[int, ...]
-    logprob: float | None
-    """Of the completion under the behavior policy, summed over its tokens; None if not logged."""
+    logprobs: tuple[float, ...] | None
+    """Logprob of each token of the completion under the behavior policy; None if not logged."""
     temperature: float
     reward: float
     advantage: float
+    model: str | None = None
+    """Name of the model that wrote the completion, as recorded."""
+    source: str = LOGGED
+
+    @property
+    def logprob(self) -> float | None:
+        """Logprob of the completion under the behavior policy; None if not logged."""
+        return None if self.logprobs is None else sum(self.logprobs)
+
+    @property
+    def length(self) -> int:
+        """Number of tokens, of prompt and completion."""
+        return len(self.prompt) + len(self.completion)
 
 
-class Tokenized(NamedTuple):
-    """The examples, and the rollout of each transition that could not be told apart in tokens."""
+@dataclass(slots=True)
+class Tokenized:
+    """Transitions in tokens, and those that were left out."""
 
-    examples: list[Example]
-    skipped: list[str]
+    examples: list[Example] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    """Rollout of each transition that was left out."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why transitions were left out, and how many."""
+
+    def leave_out(self, rollout_id: str, reason: str) -> None:
+        """Count a transition that cannot be learned from."""
+        self.skipped.append(rollout_id)
+        self.reasons[reason] += 1
 
 
-def tokenize(rows: pl.DataFrame, tokenizer: "PreTrainedTokenizerBase") -> Tokenized:
+def tokenize(
+    rows: pl.DataFrame, tokenizer: "PreTrainedTokenizerBase", max_length: int | None = None
+) -> Tokenized:
     """Turn transitions into token ids.
+
+    A transition longer than `max_length` is left out whole: a cut prompt is a state that the model
+    was never in, and a cut completion teaches it to stop early.
 
     Args:
         rows: The columns of `sql/completions.sql`.
         tokenizer: Of the model to be fine-tuned, with its chat template.
+        max_length: Longest prompt and completion together, in tokens; None for any length.
     """
-    examples, skipped = [], []
+    found = Tokenized()
     for row in rows.iter_rows(named=True):
-        tokens = logged_tokens(row) or templated_tokens(row, tokenizer)
-        if tokens is None:
-            skipped.append(row["rollout_id"])
+        read = _read(row, tokenizer)
+        if isinstance(read, str):
+            found.leave_out(row["rollout_id"], read)
+        elif max_length is not None and read.length > max_length:
+            found.leave_out(row["rollout_id"], TOO_LONG)
         else:
-            examples.append(_example(row, *tokens))
-    return Tokenized(examples, skipped)
+            found.examples.append(read)
+    return found
+
+
+def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Example | str:
+    """Read one transition, or say why it cannot be learned from."""
+    tokens = logged_tokens(row)
+    if has_uncarried_parts(row, are_tokens_logged=tokens is not None):
+        return IMAGES
+    if tokens:
+        return _example(row, *tokens, LOGGED)
+    if tokenizer.chat_template is None or not row["messages"] or not row["completion"]:
+        return NO_CONTENT
+    try:
+        templated = templated_tokens(row, tokenizer)
+    except (jinja2.TemplateError, TypeError):
+        return REFUSED
+    return _example(row, *templated, TEMPLATED) if templated else NO_PREFIX
+
+
+def has_uncarried_parts(row: Mapping[str, Any], *, are_tokens_logged: bool) -> bool:
+    """Say whether a transition has images or other parts that tokens cannot carry.
+
+    Tool arguments that are not JSON, and tools that are not functions, are in logged tokens, but a
+    chat template cannot write them.
+    """
+    texts = [row[column] for column in ("messages", "completion") if row[column]]
+    if any(uncarried_parts(json.loads(t), text_arguments=are_tokens_logged) for t in texts):
+        return True
+    tools = [] if are_tokens_logged or not row["tools"] else json.loads(row["tools"])
+    return bool(uncarried_tools(tools))
 
 
 def logged_tokens(row: Mapping[str, Any]) -> tuple[list[int], list[int]] | None:
@@ -70,8 +146,6 @@ def templated_tokens(
     row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase"
 ) -> tuple[list[int], list[int]] | None:
     """Write the messages by the chat template; None if the prompt is not a prefix of the whole."""
-    if tokenizer.chat_template is None or not row["messages"] or not row["completion"]:
-        return None
     messages = chat_messages(json.loads(row["messages"]))
     answer = chat_messages(json.loads(row["completion"])[:1])
     options: dict[str, Any] = {"return_dict": False}
@@ -89,9 +163,11 @@ def _until_end(tokens: list[int], end: Any) -> list[int]:
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
-def _example(row: Mapping[str, Any], prompt: list[int], completion: list[int]) -> Example:
-    logprobs = row["completion_logprobs"]
-    logged = bool(logprobs) and row["completion_token_ids"] and len(logprobs) == len(completion)
+def _example(
+    row: Mapping[str, Any], prompt: list[int], completion: list[int], source: str
+) -> Example:
+    logprobs = row["completion_logprobs"] if source == LOGGED else None
+    logged = logprobs is not None and len(logprobs) == len(completion)
     return Example(
         rollout_id=row["rollout_id"],
         task=row["task"],
@@ -99,8 +175,10 @@ def _example(row: Mapping[str, Any], prompt: list[int], completion: list[int]) -
         state_hash=row["state_hash"],
         prompt=tuple(prompt),
         completion=tuple(completion),
-        logprob=sum(logprobs) if logged else None,
+        logprobs=tuple(logprobs or ()) if logged else None,
         temperature=1.0 if row["temperature"] is None else row["temperature"],
         reward=row["reward"],
         advantage=row["advantage"],
+        model=row["model"],
+        source=source,
     )

@@ -17,6 +17,7 @@ from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.weights.examples import Example
 
 Floats = NDArray[np.float64]
+QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,13 @@ def judge_weights(
     *,
     threshold: float,
     clip: float,
+    least_gain: float = 0.0,
+    reward_range: tuple[float, float] | None = None,
 ) -> Verdict:
     """Judge new weights by held-out rollouts.
 
-    The importance weight of a rollout is the product over its completions, clipped, and the
-    value is self-normalized. The behavior policy is what was logged; where no logprobs were, or
+    The importance weight of a rollout is the product over its completions. Rollouts are compared
+    within their task, so weights that only prefer some tasks to others gain nothing. The behavior policy is what was logged; where no logprobs were, or
     at another temperature than 1, at which servers differ in what they log, it is the model
     before learning.
 
@@ -53,30 +56,84 @@ def judge_weights(
         likelihoods: Of these completions, before and after.
         threshold: Advantage above which a completion is one to learn from.
         clip: Largest importance weight of a rollout.
+        least_gain: Gain that the lower bound must exceed.
+        reward_range: Least and greatest possible reward; None takes the logged ones, and 0 and 1.
 
     Returns:
         The verdict. It also refuses weights that find good completions less likely than before:
         that is how a model that forgets its format shows.
     """
+    names, rollout, first = _numbered([e.rollout_id for e in examples])
+    _, task, _ = _numbered([e.task for e in examples])
+    rewards = np.bincount(rollout, [e.reward for e in examples], len(names)).astype(np.float64)
+    new = Logged.without_model(rewards, rollout_weights(examples, likelihoods))
+    seen = (float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0)))
+    compared = Compared.with_behavior(new, task[first], clip)
+    verdict = held_out_verdict(compared, Demands(reward_range or seen, least_gain))
+    refusals = verdict.refusals + tuple(_format_refusals(examples, likelihoods, threshold))
+    return replace(verdict, refusals=refusals)
+
+
+def rollout_weights(examples: Sequence[Example], likelihoods: Likelihoods) -> Floats:
+    """Compute the importance weight of each rollout: the product over its completions.
+
+    Returns:
+        Shape [rollouts], in the order of their sorted ids.
+    """
+    names, rollout, _ = _numbered([e.rollout_id for e in examples])
     logged = np.array(
         [
             before if e.logprob is None or e.temperature != 1 else e.logprob
             for e, before in zip(examples, likelihoods.before, strict=True)
         ]
     )
-    names, rollout, first = _numbered([e.rollout_id for e in examples])
-    _, task, _ = _numbered([e.task for e in examples])
+    after, before = (
+        np.bincount(rollout, values, len(names)).astype(np.float64)
+        for values in (likelihoods.after, logged)
+    )
+    return importance_weights(after, before)
 
-    def per_rollout(values: Floats) -> Floats:
-        return np.bincount(rollout, values, minlength=len(names)).astype(np.float64)
 
-    rewards = per_rollout(np.array([e.reward for e in examples]))
-    weights = importance_weights(per_rollout(likelihoods.after), per_rollout(logged))
-    new = Logged.without_model(rewards, weights)
-    demands = Demands((float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0))))
-    verdict = held_out_verdict(Compared.with_behavior(new, task[first], clip), demands)
-    refusals = verdict.refusals + tuple(_format_refusals(examples, likelihoods, threshold))
-    return replace(verdict, refusals=refusals)
+def weight_quantiles(weights: Floats) -> dict[str, float]:
+    """Name quantiles of importance weights, for the plot of the overlap.
+
+    Example:
+        >>> weight_quantiles(np.array([0.5, 1.0, 2.0]))["importance_weight/q50"]
+        1.0
+    """
+    if len(weights) == 0:
+        return {}
+    values = np.quantile(weights, QUANTILES)
+    return {
+        f"importance_weight/q{100 * q:02.0f}": float(value)
+        for q, value in zip(QUANTILES, values, strict=True)
+    }
+
+
+def divergence(examples: Sequence[Example], likelihoods: Likelihoods) -> float:
+    """Estimate the KL divergence of the model before from the one after, in nats per token.
+
+    KL(before || after) is the mean of log before - log after over completions that the model
+    before wrote, which the held-out ones are.
+    """
+    tokens = sum(len(e.completion) for e in examples)
+    if tokens == 0:
+        return float("nan")
+    return float((likelihoods.before - likelihoods.after).sum()) / tokens
+
+
+def logged_difference(examples: Sequence[Example], before: Floats) -> float:
+    """Compare logged logprobs with those of the model before learning, in nats per token.
+
+    Far from 0, the model is not the one that wrote the log, or the server scaled its logprobs.
+    """
+    pairs = [
+        (abs(e.logprob - value), len(e.completion))
+        for e, value in zip(examples, before, strict=True)
+        if e.logprob is not None and e.temperature == 1
+    ]
+    tokens = sum(count for _, count in pairs)
+    return sum(gap for gap, _ in pairs) / tokens if tokens else float("nan")
 
 
 def mean_token_logprobs(

@@ -1,24 +1,38 @@
 """`lightning-learn weights`: transitions from the store, a fine-tuned model to a folder."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
-from importlib import import_module
+from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
-from otel_lightning.learner.weights import algorithms
-from otel_lightning.learner.weights.algorithms import Learned, Settings
+from otel_lightning.learner.weights.card import Card, model_card
+from otel_lightning.learner.weights.checkpoints import checkpoint_folder, prepare
+from otel_lightning.learner.weights.curve import Curve
+from otel_lightning.learner.weights.distributed import is_main, shared
+from otel_lightning.learner.weights.settings import Training
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.weights.train import Learned
 
 GATE_FILE = "gate.json"
+CARD_FILE = "README.md"
+CHANGES_NOTHING = ("resume", "save_every", "report_to")
+"""Settings by which an interrupted training may differ from the one that continues it."""
 
 
-def learn_weights(store: str, algorithm: str, settings: Settings, output: Path) -> Learned:
+def learn_weights(
+    store: str, algorithm: str, training: Training, output: Path, agent: str | None = None
+) -> "Learned":
     """Fine-tune a model on the transitions of a store, and let the gate judge it.
 
     The store is open only to read and to write, not while learning. Refused, the model is kept
@@ -27,36 +41,66 @@ def learn_weights(store: str, algorithm: str, settings: Settings, output: Path) 
     Args:
         store: Location of the store.
         algorithm: A name in `ALGORITHMS`.
-        settings: Model and hyperparameters.
+        training: Model and settings.
         output: Folder to make; it appears whole or not at all.
+        agent: Learn from the calls of this agent only; None for all.
 
     Raises:
         DataError: If there is nothing to learn from, or the output is there already.
         StoreError: If the store cannot be read or written.
     """
-    config = asdict(settings) | {"algorithm": algorithm, "model": str(settings.model)}
+    config = training.as_config(algorithm) | ({"agent": agent} if agent else {})
     run = Run("weights", config)
-    with recorded_in(store, run):
-        return _learn_weights(store, algorithm, settings, output, run)
+    with recorded_in(store, run) if is_main() else nullcontext():
+        return _learn_weights(store, algorithm, training, (output, agent), run)
+
+
+def agents(store: str) -> list[str]:
+    """Name the agents whose calls are in the transitions of a store.
+
+    Raises:
+        DataError: If no transition names its agent.
+        StoreError: If the store cannot be read.
+    """
+    rows = _rows(store, None)
+    names = sorted(rows["agent"].drop_nulls().unique().to_list())
+    if not names:
+        raise DataError(
+            f"None of the {len(rows)} transitions names its agent, so --each-agent has nothing to "
+            "separate. Leave it out to train one model."
+        )
+    return names
 
 
 def _learn_weights(
-    store: str, algorithm: str, settings: Settings, output: Path, run: Run
-) -> Learned:
-    if output.exists():
-        raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
-    with open_store(store, create=False) as opened:
-        rows = read(opened, __package__, "completions")
-    if rows.is_empty():
-        raise no_transitions(store)
-    learn = import_module(f"{algorithms.__name__}.{algorithm}").learn
-    with _staged(output) as staging:
-        learned: Learned = learn(rows, settings, staging)
+    store: str, algorithm: str, training: Training, chosen: tuple[Path, str | None], run: Run
+) -> "Learned":
+    output, agent = chosen
+    checkpoints = checkpoint_folder(output)
+
+    def prepared() -> pl.DataFrame:
+        if output.exists():
+            raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
+        rows = _rows(store, agent)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        prepare(checkpoints, _same(run.config, _fingerprint(rows)), resume=training.resume)
+        return rows
+
+    rows = shared(prepared)
+    from otel_lightning.learner.weights.train import train_and_judge
+
+    if not is_main():
+        return train_and_judge(rows, algorithm, training, (None, checkpoints), _ignore)
+    with _staged(output, checkpoints) as staging, Curve(store, run.run_id) as curve:
+        folders = staging, checkpoints
+        learned = train_and_judge(rows, algorithm, training, folders, curve.add)
         gate = asdict(learned.verdict) | {"passed": learned.verdict.passed}
         (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
+        card = Card(run.run_id, run.config, _fingerprint(rows), learned.metrics, gate)
+        (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")
     row = run.ended(
         outcome="passed" if learned.verdict.passed else "refused",
-        fingerprint=fingerprint(rows.select("rollout_id", "step", "split", "advantage")),
+        fingerprint=_fingerprint(rows),
         metrics=learned.metrics,
         gate=gate,
         artifact=str(output),
@@ -66,14 +110,47 @@ def _learn_weights(
     return learned
 
 
+def _ignore(_: int, __: Mapping[str, float]) -> None:
+    """Take metrics of a process whose metrics the main process has too."""
+
+
+def _fingerprint(rows: pl.DataFrame) -> str:
+    return fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
+
+
+def _rows(store: str, agent: str | None) -> pl.DataFrame:
+    with open_store(store, create=False) as opened:
+        rows = read(opened, __package__, "completions")
+    if rows.is_empty():
+        raise no_transitions(store)
+    if agent is None:
+        return rows
+    kept = rows.filter(pl.col("agent") == agent)
+    if kept.is_empty():
+        known = ", ".join(f"'{name}'" for name in sorted(rows["agent"].drop_nulls().unique()))
+        raise DataError(f"No transition is of agent '{agent}'. Known: {known or 'none is named'}.")
+    return kept
+
+
+def _same(config: Mapping[str, Any], data: str) -> str:
+    """Hash what must be the same for an interrupted training to continue."""
+    kept = {name: value for name, value in config.items() if name not in CHANGES_NOTHING}
+    return sha256((data + to_json(kept)).encode()).hexdigest()
+
+
 @contextmanager
-def _staged(output: Path) -> Iterator[Path]:
-    """Make a folder under another name, and give it its own once the block has ended well."""
-    output.parent.mkdir(parents=True, exist_ok=True)
+def _staged(output: Path, checkpoints: Path) -> Iterator[Path]:
+    """Make a folder under another name, and give it its own once the block has ended well.
+
+    Checkpoints are removed with success; after a failure only complete ones are kept.
+    """
     staging = Path(mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
         yield staging
         staging.chmod(0o755)
         staging.rename(output)
+        rmtree(checkpoints, ignore_errors=True)
     finally:
         rmtree(staging, ignore_errors=True)
+        if checkpoints.exists() and not any(checkpoints.glob("checkpoint-*")):
+            rmtree(checkpoints, ignore_errors=True)

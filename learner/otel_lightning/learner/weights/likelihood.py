@@ -1,64 +1,106 @@
-"""How likely a model finds what another wrote."""
+"""How likely a model finds completions that were logged."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
+from accelerate import PartialState
 from numpy.typing import NDArray
 from torch import nn
 
 from otel_lightning.learner.progress import Progress
+from otel_lightning.learner.weights.distributed import gathered, world_size
 from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.trl_overrides import scoring
+
+Floats = NDArray[np.float64]
+IGNORED = -100
+"""Label of a position whose token has no logprob to be computed."""
 
 
 def completion_logprobs(
     model: nn.Module, examples: Sequence[Example], batch_size: int, label: str
-) -> NDArray[np.float64]:
+) -> Floats:
     """Compute the logprob of each completion after its prompt, summed over its tokens.
 
     Args:
-        model: A causal language model.
+        model: A causal language model, on the device where it is to be judged.
         examples: What to judge, each at the temperature that it was sampled with.
         batch_size: Examples in one forward pass.
-        label: Named while this takes its time.
+        label: Shown beside the progress.
 
     Returns:
         Natural logarithms, shape [N].
     """
-    logprobs = np.empty(len(examples))
+    tokens = token_logprobs(model, examples, batch_size, label)
+    return np.array([row.sum() for row in tokens], dtype=np.float64)
+
+
+def token_logprobs(
+    model: nn.Module, examples: Sequence[Example], batch_size: int, label: str
+) -> list[Floats]:
+    """Compute the logprob of each token of each completion.
+
+    Memory is bounded: see `trl_overrides.scoring`. Several processes share the work.
+
+    Args:
+        model: A causal language model, on the device where it is to be judged.
+        examples: What to judge, each at the temperature that it was sampled with.
+        batch_size: Examples in one forward pass.
+        label: Shown beside the progress.
+
+    Returns:
+        One array of natural logarithms per example, as long as its completion.
+    """
+    logprobs: list[Floats] = [np.empty(0)] * len(examples)
+    rank, world = (PartialState().process_index, world_size()) if world_size() > 1 else (0, 1)
     progress, done = Progress(label, len(examples)), 0
-    model.eval()
-    for rows in _batches(examples, batch_size):
-        logprobs[rows] = _batch_logprobs(model, [examples[i] for i in rows])
-        done += len(rows)
-        progress.report(done)
+    computed = []
+    was_training = model.training
+    model.train(mode=False)
+    for temperature, places in _by_temperature(examples, range(rank, len(examples), world)).items():
+        with scoring(model, temperature):
+            for rows in _batches(examples, places, batch_size):
+                batch = _batch_logprobs(model, [examples[i] for i in rows])
+                computed += list(zip(rows, batch, strict=True))
+                done += world * len(rows)
+                if rank == 0:
+                    progress.report(min(done, len(examples)))
+    for i, row in gathered(computed):
+        logprobs[i] = row
+    model.train(mode=was_training)
     return logprobs
 
 
-def _batches(examples: Sequence[Example], size: int) -> Iterator[list[int]]:
+def _by_temperature(examples: Sequence[Example], chosen: range) -> dict[float, list[int]]:
+    places: dict[float, list[int]] = defaultdict(list)
+    for i in chosen:
+        places[examples[i].temperature].append(i)
+    return places
+
+
+def _batches(
+    examples: Sequence[Example], places: Sequence[int], size: int
+) -> Iterator[Sequence[int]]:
     """Group rows of similar length, so that little is padded."""
-    order = sorted(
-        range(len(examples)), key=lambda i: len(examples[i].prompt + examples[i].completion)
-    )
+    order = sorted(places, key=lambda i: examples[i].length)
     for start in range(0, len(order), size):
         yield order[start : start + size]
 
 
-@torch.inference_mode()
-def _batch_logprobs(model: nn.Module, batch: Sequence[Example]) -> NDArray[np.float64]:
-    longest = max(len(e.prompt) + len(e.completion) for e in batch)
+@torch.no_grad()
+def _batch_logprobs(model: nn.Module, batch: Sequence[Example]) -> list[Floats]:
+    longest = max(e.length for e in batch)
     tokens = torch.zeros(len(batch), longest, dtype=torch.long)  # [B, T]
     mask = torch.zeros_like(tokens)
-    written = torch.zeros(len(batch), longest, dtype=torch.bool)
+    labels = torch.full_like(tokens, IGNORED)
     for i, e in enumerate(batch):
-        end = len(e.prompt) + len(e.completion)
-        tokens[i, :end] = torch.tensor(e.prompt + e.completion)
-        mask[i, :end] = 1
-        written[i, len(e.prompt) : end] = True
-    temperatures = torch.tensor([e.temperature for e in batch])[:, None, None]
+        tokens[i, : e.length] = torch.tensor(e.prompt + e.completion)
+        mask[i, : e.length] = 1
+        labels[i, len(e.prompt) : e.length] = tokens[i, len(e.prompt) : e.length]
     device = next(model.parameters()).device
-    logits = model(input_ids=tokens.to(device), attention_mask=mask.to(device)).logits
-    scaled = logits[:, :-1].float().cpu() / temperatures  # [B, T-1, V]
-    token_logprobs = scaled.log_softmax(-1).gather(-1, tokens[:, 1:, None]).squeeze(-1)
-    summed = (token_logprobs * written[:, 1:]).double().sum(-1)  # [B]
-    return np.asarray(summed.numpy(), dtype=np.float64)
+    inputs = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
+    outputs = model(**{k: v.to(device) for k, v in inputs.items()}, fused_lm_head=True)
+    logprobs = outputs.log_probs.double().cpu().numpy()  # [B, T - 1]
+    return [logprobs[i, len(e.prompt) - 1 : e.length - 1] for i, e in enumerate(batch)]

@@ -1,37 +1,55 @@
 """Algorithms that fine-tune weights: one self-contained file each, imported only when chosen.
 
-Each has `learn(rows, settings, output)`: from the transitions of a store to a model in `output`.
+To add one, write its file and add its line below (docs/how-to/add-an-algorithm.md). A file has
+
+- `Settings`: a frozen dataclass of the algorithm's own settings, each with a default;
+- `rows(examples, settings)`: the training rows that it makes of transitions in tokens;
+- `learn(job, train, validation, settings)`: the training itself; returns the mean loss;
+- `LEARNING_RATE`: factor on the default learning rate of supervised fine-tuning;
+- and, only where they apply, `BEHAVIOR = True` if it needs the behavior policy's logprobs, and
+  `HEAD = "reward"` if it trains a model that gives a score instead of text.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.evaluate.gate import Verdict
+    from otel_lightning.learner.weights.examples import Example
+    from otel_lightning.learner.weights.job import Job
 
 ALGORITHMS = {
     "rft": "Fine-tune on the completions that earned a reward (reward-filtered SFT).",
+    "awr": "Fine-tune on all completions, weighted by their advantage.",
+    "dpo": "Prefer the better of two completions of one state.",
+    "kto": "Make good completions likelier and bad ones less likely, without pairs.",
+    "grpo": "Policy gradient with clipped importance ratios, on logged tokens and logprobs.",
+    "reward-model": "Train a model that scores completions, for judging and evaluation.",
 }
 
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How weights are fine-tuned; the same for all algorithms."""
-
-    model: Path
-    threshold: float = 0.0
-    learning_rate: float = 1e-5
-    steps: int = 60
-    batch_size: int = 16
-    clip: float = 10.0
-    seed: int = 0
+Row = dict[str, Any]
+"""One training row, with the columns that the algorithm's trainer reads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Learned:
-    """What was learned, in numbers, and what the gate said."""
+class Algorithm(Protocol):
+    """The names that an algorithm's file has."""
 
-    metrics: Mapping[str, Any]
-    verdict: "Verdict"
+    LEARNING_RATE: float
+    Settings: type[Any]
+    rows: Callable[[Sequence["Example"], Any], list[Row]]
+    learn: Callable[["Job", list[Row], list[Row], Any], float]
+
+
+def load(name: str) -> Algorithm:
+    """Import an algorithm's file; `reward-model` is in `reward_model.py`."""
+    return cast("Algorithm", import_module(f"{__name__}.{name.replace('-', '_')}"))
+
+
+def needs_behavior(algorithm: Algorithm) -> bool:
+    """Say whether the algorithm trains on the behavior policy's logprobs."""
+    return bool(getattr(algorithm, "BEHAVIOR", False))
+
+
+def scores_text(algorithm: Algorithm) -> bool:
+    """Say whether the trained model gives a score instead of text."""
+    return getattr(algorithm, "HEAD", None) == "reward"

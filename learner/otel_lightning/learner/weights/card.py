@@ -1,0 +1,84 @@
+"""The model card of a fine-tuned model, made from its run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.learner.runs import to_json
+
+UNDECLARED = "not declared by the base model"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """What a run says about the model that it made."""
+
+    run_id: str
+    config: Mapping[str, Any]
+    data_fingerprint: str
+    metrics: Mapping[str, Any]
+    gate: Mapping[str, Any]
+
+
+def model_card(card: Card) -> str:
+    """Write the card in Markdown, with the head that model hubs read."""
+    base = str(card.config["model"])
+    licence = declared_licence(Path(base))
+    verdict = "passed" if card.gate["passed"] else "refused"
+    head = [
+        "---",
+        "library_name: " + ("peft" if card.config.get("lora") else "transformers"),
+        f"base_model: {to_json(base)}",
+        *([f"license: {licence}"] if licence else []),
+        "tags:",
+        "- otel-lightning",
+        "- trl",
+        f"- {card.config['algorithm']}",
+        "---",
+    ]
+    refusals = [f"- Refused: {refusal}" for refusal in card.gate["refusals"]]
+    body = [
+        f"# {card.config['algorithm']} of `{Path(base).name}`",
+        "",
+        "Fine-tuned offline by `lightning-learn weights` on logged transitions of an agent.",
+        "",
+        f"- Run: `{card.run_id}`",
+        f"- Base model: `{base}`",
+        f"- Licence: {licence or UNDECLARED}",
+        f"- Data: SHA-256 `{card.data_fingerprint}` of rollouts, steps, splits and advantages",
+        f"- Gate: **{verdict}**, {card.gate['estimator']}; gain {card.gate['gain']:+.4f}",
+        f"- Bounds of the gain: {card.gate['lower']:+.4f} and {card.gate['upper']:+.4f}",
+        *refusals,
+        "",
+        "## Metrics",
+        "",
+        *_table(card.metrics),
+        "",
+        "## Configuration",
+        "",
+        *_table(card.config),
+    ]
+    return "\n".join([*head, "", *body]) + "\n"
+
+
+def declared_licence(model: Path) -> str | None:
+    """Read the licence from the head of a model's own card; None if it has none."""
+    card = model / "README.md"
+    if not card.exists():
+        return None
+    lines = card.read_text(encoding="utf-8", errors="replace").splitlines()
+    if not lines or lines[0].strip() != "---":
+        return None
+    for line in lines[1:]:
+        if line.strip() == "---":
+            return None
+        name, _, value = line.partition(":")
+        if name == "license" and value.strip():
+            return value.strip()
+    return None
+
+
+def _table(values: Mapping[str, Any]) -> list[str]:
+    rows = [f"| {name} | `{to_json(value)}` |" for name, value in values.items()]
+    return ["| name | value |", "|---|---|", *rows]

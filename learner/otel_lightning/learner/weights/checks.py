@@ -1,0 +1,204 @@
+"""What must hold before training: refusals, and warnings with numbers."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from transformers import PreTrainedTokenizerBase
+
+from otel_lightning.learner.chat import chat_messages, chat_tools
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
+from otel_lightning.learner.weights.examples import LOGGED, Example, Tokenized
+
+TOOL_CALL = "<tool_call>"
+SAMPLE = 20
+"""How many rows are compared with their text."""
+FEW_GROUPS = 10
+
+
+def check_template(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
+    """Refuse a chat template that is missing where it is needed, or that leaves tools out.
+
+    Raises:
+        DataError: If rows without token ids cannot be rendered as the agent's server did.
+    """
+    needing = rows.filter(
+        pl.col("prompt_token_ids").is_null() | pl.col("completion_token_ids").is_null(),
+        pl.col("messages").is_not_null(),
+    )
+    if needing.is_empty():
+        return
+    if tokenizer.chat_template is None:
+        raise DataError(
+            f"The tokenizer in '{path}' has no chat template, and {len(needing)} of {len(rows)} "
+            "transitions have no token ids. Add the template (chat_template.jinja) of the server "
+            "that the agent used, or record token ids."
+        )
+    offering = needing.filter(pl.col("tools").is_not_null(), pl.col("tools") != "[]")
+    if not offering.is_empty() and _drops_tools(offering.row(0, named=True), tokenizer):
+        raise DataError(
+            f"The chat template in '{path}' leaves tool definitions out, but {len(offering)} "
+            "transitions offer tools: the model would learn from prompts that the agent's model "
+            "never saw. Use the chat template of the server that the agent used."
+        )
+
+
+def _drops_tools(row: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> bool:
+    messages = chat_messages(json.loads(row["messages"]))
+    tools = chat_tools(json.loads(row["tools"]))
+    plain = tokenizer.apply_chat_template(messages, tokenize=False)
+    rendered = tokenizer.apply_chat_template(
+        messages, tools=[dict(tool) for tool in tools], tokenize=False
+    )
+    return bool(plain == rendered)
+
+
+def check_tokens(
+    tokenized: Tokenized,
+    rows: pl.DataFrame,
+    loaded: tuple[Any, PreTrainedTokenizerBase],
+    path: Path,
+) -> None:
+    """Refuse transitions that are not in this model's tokens.
+
+    Raises:
+        DataError: If there are no examples, a token id is unknown, the token ids say something
+            else than the text beside them, or servers would drop the model's tool calls.
+    """
+    model, tokenizer = loaded
+    examples = tokenized.examples
+    if not examples:
+        reasons = "; ".join(f"{n} {reason}" for reason, n in tokenized.reasons.most_common())
+        raise DataError(
+            f"No transition could be turned into tokens ({reasons}). Record token ids, or give "
+            f"--model the model that wrote these traces instead of '{path}'."
+        )
+    known = model.config.get_text_config().vocab_size
+    largest = max(max(e.prompt + e.completion) for e in examples)
+    if largest >= known:
+        raise DataError(
+            f"The store has token id {largest}, but the model in '{path}' has {known} tokens: "
+            "another model wrote these traces. Give --model the one that did."
+        )
+    _check_text(rows, tokenizer, path)
+    _check_tool_calls(examples, tokenizer, path)
+
+
+def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Path) -> None:
+    """Compare logged token ids with the text beside them: a sample, by majority."""
+    logged = rows.filter(
+        pl.col("prompt_token_ids").list.len() > 0,
+        pl.col("completion_token_ids").list.len() > 0,
+        pl.col("completion").is_not_null(),
+    )
+    compared, different = 0, 0
+    for row in logged.head(10 * SAMPLE).iter_rows(named=True):
+        text = str(chat_messages(json.loads(row["completion"])[:1])[0]["content"] or "").strip()
+        if not text or compared == SAMPLE:
+            continue
+        compared += 1
+        decoded = str(tokenizer.decode(row["completion_token_ids"]))
+        different += "".join(text.split()) not in "".join(decoded.split())
+    if different > compared / 2:
+        raise DataError(
+            f"In {different} of {compared} transitions the logged token ids, decoded by the "
+            f"tokenizer in '{path}', are not the text that was logged: another model wrote these "
+            "traces. Give --model the one that did."
+        )
+
+
+def _check_tool_calls(
+    examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, path: Path
+) -> None:
+    token = tokenizer.get_vocab().get(TOOL_CALL)
+    added = getattr(tokenizer, "added_tokens_decoder", {}).get(token)
+    if token is None or added is None or not added.special:
+        return
+    calls = sum(token in e.completion for e in examples)
+    if calls:
+        raise DataError(
+            f"{TOOL_CALL} is a special token of the tokenizer in '{path}', and {calls} completions "
+            "use it: servers drop special tokens from the text, so tool calls would be lost. Set "
+            '"special": false for it in tokenizer_config.json and tokenizer.json.'
+        )
+
+
+def check_rewards(examples: Sequence[Example]) -> None:
+    """Refuse a train split that cannot tell good from bad.
+
+    Raises:
+        DataError: If there is no train split, or all its rewards and advantages are the same.
+    """
+    train = [e for e in examples if e.split == TRAIN]
+    if not train:
+        raise DataError(
+            f"All {len(examples)} transitions are held out, so there is nothing to learn from. "
+            "Lower --held-out when building transitions, or collect rollouts of more tasks."
+        )
+    if len(train) > 1 and len({(e.reward, e.advantage) for e in train}) == 1:
+        raise DataError(
+            f"All {len(train)} transitions of the train split have reward {train[0].reward:g} and "
+            f"advantage {train[0].advantage:g}: nothing tells good from bad. Collect rollouts that "
+            "differ in their rewards."
+        )
+
+
+def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
+    """List what a user should know about the data, with numbers."""
+    found = []
+    for reason, count in tokenized.reasons.most_common():
+        found.append(f"{count} transitions left out: {reason}.")
+    groups = informative_groups(examples)
+    if groups < FEW_GROUPS:
+        found.append(
+            f"Only {groups} tasks of the train split have completions of different advantage; "
+            f"with fewer than {FEW_GROUPS} expect to learn little. Run more tasks several times."
+        )
+    models = Counter(e.model for e in examples if e.model)
+    if len(models) > 1:
+        named = ", ".join(f"{name} ({count})" for name, count in models.most_common(4))
+        found.append(f"{len(models)} models wrote these transitions: {named}.")
+    temperatures = Counter(e.temperature for e in examples)
+    other = sum(count for t, count in temperatures.items() if t != 1)
+    if other:
+        found.append(
+            f"{other} of {len(examples)} transitions were sampled at another temperature than 1; "
+            "their logged logprobs are computed again, since servers differ in what they log."
+        )
+    if shared := shared_states(examples):
+        found.append(
+            f"{shared} held-out rollouts begin in a state that is also trained on: without task "
+            "ids the same task can be on both sides. Set task ids to keep them apart."
+        )
+    return found
+
+
+def informative_groups(examples: Sequence[Example]) -> int:
+    """Count the tasks of the train split whose completions differ in advantage."""
+    advantages: dict[str, set[float]] = {}
+    for e in examples:
+        if e.split == TRAIN:
+            advantages.setdefault(e.task, set()).add(e.advantage)
+    return sum(len(values) > 1 for values in advantages.values())
+
+
+def shared_states(examples: Sequence[Example]) -> int:
+    """Count held-out rollouts whose first prompt is also the first prompt of a training rollout."""
+    first: dict[str, Example] = {}
+    for e in examples:
+        first.setdefault(e.rollout_id, e)
+    trained = {e.prompt for e in first.values() if e.split == TRAIN}
+    return sum(e.split == HELD_OUT and e.prompt in trained for e in first.values())
+
+
+def sources(examples: Sequence[Example]) -> dict[str, float]:
+    """Say how many transitions have logged tokens, and the share of logged logprobs."""
+    count = max(len(examples), 1)
+    return {
+        "logged_tokens_share": sum(e.source == LOGGED for e in examples) / count,
+        "logged_logprobs_share": sum(e.logprobs is not None for e in examples) / count,
+    }

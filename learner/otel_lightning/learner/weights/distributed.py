@@ -1,0 +1,43 @@
+"""Several processes that train one model, as `torchrun` starts them; one process by default."""
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def world_size() -> int:
+    """Count the processes."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main() -> bool:
+    """Say whether this process reads the store and writes the output."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def shared(make: Callable[[], T]) -> T:
+    """Make something in the main process, and give it to all of them.
+
+    If making fails, the main process ends, and `torchrun` ends the others.
+    """
+    if world_size() == 1:
+        return make()
+    from accelerate import PartialState
+    from accelerate.utils import broadcast_object_list
+
+    PartialState()  # joins the processes
+    made: list[T | None] = [make() if is_main() else None]
+    broadcast_object_list(made, from_process=0)
+    return made[0]  # type: ignore[return-value]  # the main process made it
+
+
+def gathered(parts: list[T]) -> list[T]:
+    """Join the lists of all processes, in the order of the processes."""
+    if world_size() == 1:
+        return parts
+    from accelerate.utils import gather_object
+
+    joined: list[T] = gather_object(parts)
+    return joined

@@ -1,0 +1,252 @@
+"""One training: what every algorithm's trainer is given, and how it is run."""
+
+import math
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import datasets
+import torch
+import transformers
+from accelerate import PartialState
+from transformers import (
+    EarlyStoppingCallback,
+    PreTrainedTokenizerBase,
+    PrinterCallback,
+    ProgressCallback,
+    TrainerCallback,
+    TrainerControl,
+    TrainerState,
+    TrainingArguments,
+)
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.progress import Progress
+from otel_lightning.learner.weights.algorithms import Row
+from otel_lightning.learner.weights.checkpoints import last_checkpoint
+from otel_lightning.learner.weights.failures import explained
+from otel_lightning.learner.weights.load import precision
+from otel_lightning.learner.weights.settings import Training
+
+EPOCHS, LEAST_STEPS = 3.0, 60
+"""How long is trained where neither --epochs nor --steps says."""
+EVALUATIONS = 10
+"""How often --stop-early measures the validation loss in one run."""
+
+Record = Callable[[int, Mapping[str, float]], None]
+"""Takes a step and its metrics."""
+
+
+@dataclass(slots=True)
+class Job:
+    """A model to be trained, and how."""
+
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
+    training: Training
+    learning_rate: float
+    folder: Path
+    """Where checkpoints are written."""
+    max_length: int | None
+    temperature: float = 1.0
+    """That the logged completions were sampled with."""
+    record: Record = lambda _, __: None
+    rows: int = 0
+    """Training rows, by which the number of steps is chosen."""
+    measures: bool = False
+    """Whether to measure the validation loss after training."""
+    validation_loss: float = field(default=math.nan, init=False)
+    done: int = field(default=0, init=False)
+    """Optimizer steps taken."""
+
+    @property
+    def pad_token(self) -> int:
+        """The token id that fills short rows up."""
+        return int(self.tokenizer.pad_token_id)
+
+    @property
+    def accumulate(self) -> int:
+        """The number of parts that a batch is computed in."""
+        return self.training.accumulate
+
+    @property
+    def packing(self) -> dict[str, Any]:
+        """TRL arguments that put several short rows into one, if asked."""
+        if not self.training.packing:
+            return {}
+        if self.max_length is None:
+            raise DataError("--packing fills rows up to a length. Give it with --max-length.")
+        return {"packing": True}
+
+    def arguments(self, own: Mapping[str, Any], *, even: bool = False) -> dict[str, Any]:
+        """Give the arguments of a TRL configuration.
+
+        Args:
+            own: The algorithm's own arguments.
+            even: Whether the trainer takes only an even number of rows at a time.
+        """
+        training = self.training
+        size = self._rows_per_device(even=even)
+        common: dict[str, Any] = {
+            "output_dir": str(self.folder),
+            "learning_rate": self.learning_rate,
+            "per_device_train_batch_size": size,
+            "per_device_eval_batch_size": size,
+            "gradient_accumulation_steps": training.accumulate,
+            "warmup_steps": training.warmup,
+            "seed": training.seed,
+            "data_seed": training.seed,
+            "bf16": precision(training.dtype, adapter=training.lora is not None).bf16,
+            "activation_checkpointing": training.checkpointing,
+            "torch_compile": training.compile,
+            "dataloader_pin_memory": torch.cuda.is_available(),
+            "logging_steps": 1,
+            "report_to": list(training.report_to) or "none",
+            "disable_tqdm": True,
+            "use_cpu": not torch.accelerator.is_available(),
+        }
+        return common | self._length(size) | self._saving() | dict(own) | dict(training.trl)
+
+    def _rows_per_device(self, *, even: bool) -> int:
+        training, world = self.training, int(PartialState().num_processes)
+        wanted = min(training.batch_size, max(self.rows, 1)) if even else training.batch_size
+        parts = world * training.accumulate
+        size = max(wanted // parts, 1)
+        if even and size % 2:
+            size = max(size - 1, 2)
+        if not even and size * parts != wanted:
+            raise DataError(
+                f"--batch-size {wanted} cannot be divided by {world} processes x --accumulate "
+                f"{training.accumulate}. Choose a multiple of {parts}."
+            )
+        return size
+
+    def _length(self, size: int) -> dict[str, Any]:
+        """Give the number of steps or epochs."""
+        training = self.training
+        if training.steps is not None:
+            return {"max_steps": training.steps}
+        batch = size * PartialState().num_processes * training.accumulate
+        if training.epochs is not None:
+            return {"num_train_epochs": training.epochs}
+        return {"max_steps": max(math.ceil(EPOCHS * self.rows / batch), LEAST_STEPS)}
+
+    def _saving(self) -> dict[str, Any]:
+        training = self.training
+        if training.stop_early is not None:
+            every = 1 / EVALUATIONS
+            return {
+                "eval_strategy": "steps",
+                "eval_steps": every,
+                "save_strategy": "steps",
+                "save_steps": every,
+                "save_total_limit": 2,
+                "load_best_model_at_end": True,
+                "metric_for_best_model": "eval_loss",
+            }
+        if training.save_every == 0:
+            return {"save_strategy": "no"}
+        return {
+            "save_strategy": "steps",
+            "save_steps": training.save_every,
+            "save_total_limit": 1,
+        }
+
+    def fit(
+        self,
+        trainer: Callable[..., Any],
+        arguments: Any,
+        train: Sequence[Row],
+        validation: Sequence[Row],
+        **options: Any,
+    ) -> float:
+        """Train the model in place.
+
+        Args:
+            trainer: A class of TRL, or one of `trl_overrides`.
+            arguments: Its configuration.
+            train: Rows to train on.
+            validation: Rows to measure the validation loss by; may be empty.
+            options: Other arguments of the trainer.
+
+        Returns:
+            The mean loss over training.
+
+        Raises:
+            DataError: If memory or disk ran out, or the loss became NaN.
+        """
+        evaluation = datasets.Dataset.from_list(list(validation)) if validation else None
+        callbacks: list[TrainerCallback] = [_Curve(self)]
+        if self.training.stop_early is not None:
+            if evaluation is None:
+                raise DataError(
+                    "--stop-early needs a validation loss, but no validation task has rows to "
+                    "learn from. Collect more tasks, or leave it out."
+                )
+            callbacks.append(EarlyStoppingCallback(self.training.stop_early))
+        with explained(self.folder), warnings.catch_warnings():
+            # TRL 1.16 uses names that transformers 5.23 has renamed; a user cannot change that.
+            warnings.simplefilter("ignore", FutureWarning)
+            made = trainer(
+                model=self.model,
+                args=arguments,
+                train_dataset=datasets.Dataset.from_list(list(train)),
+                eval_dataset=evaluation,
+                processing_class=self.tokenizer,
+                callbacks=callbacks,
+                **options,
+            )
+            made.remove_callback(PrinterCallback)
+            made.remove_callback(ProgressCallback)
+            checkpoint = last_checkpoint(self.folder) if self.training.resume else None
+            loss = float(made.train(resume_from_checkpoint=checkpoint).training_loss)
+            if self.measures and evaluation is not None:
+                self.validation_loss = float(made.evaluate()["eval_loss"])
+        self.model = made.accelerator.unwrap_model(made.model)
+        if not self.measures and not math.isfinite(loss):
+            raise DataError(
+                f"The loss became {loss} at learning rate {self.learning_rate:g}: training "
+                "diverged. Lower --learning-rate, or look for one with --find-lr."
+            )
+        return loss
+
+    def save(self, folder: Path) -> None:
+        """Save the model, or its adapter, and its tokenizer, as transformers and PEFT load them."""
+        self.model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+
+
+def quiet() -> None:
+    """Silence the bars of the libraries: they mix with ours and fill logs that nobody watches."""
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    datasets.disable_progress_bars()
+
+
+class _Curve(TrainerCallback):
+    """Shows the loss of each step, and hands all metrics on."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._progress: Progress | None = None
+
+    def on_log(
+        self,
+        args: TrainingArguments,  # noqa: ARG002 - the signature is the trainer's
+        state: TrainerState,
+        control: TrainerControl,  # noqa: ARG002
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,  # noqa: ARG002
+    ) -> None:
+        """Report the step that was just logged."""
+        if not logs or not state.is_world_process_zero:
+            return
+        numbers = {k: float(v) for k, v in logs.items() if isinstance(v, int | float | str)}
+        self._job.done = state.global_step
+        self._job.record(state.global_step, numbers)
+        if "loss" in numbers:
+            self._progress = self._progress or Progress("Learning", state.max_steps)
+            self._progress.report(state.global_step, f"loss {numbers['loss']:.3f}")

@@ -1,0 +1,159 @@
+"""Load the model to be fine-tuned, and say plainly why a folder or a tokenizer cannot be used."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PreTrainedTokenizerBase,
+)
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.weights.settings import Training
+
+ALPHA = 32
+"""LoRA's scale, at which the best learning rate hardly depends on the rank.
+
+Source: Schulman et al., LoRA Without Regret (2025).
+"""
+
+
+class Loaded(NamedTuple):
+    """A model and its tokenizer."""
+
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """In which numbers weights are kept, and in which they are multiplied."""
+
+    weights: torch.dtype
+    bf16: bool
+    """Whether multiplications run in bfloat16 (mixed precision)."""
+
+
+def precision(dtype: str, *, adapter: bool) -> Precision:
+    """Choose the precision.
+
+    `auto` is bfloat16 where the hardware has it: all weights stay in float32 and only
+    multiplications use bfloat16, unless an adapter is trained: then the frozen weights are
+    bfloat16 too. Elsewhere it is float32.
+    """
+    has_bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported()
+    bf16 = has_bf16 if dtype == "auto" else dtype == "bfloat16"
+    return Precision(torch.bfloat16 if bf16 and adapter else torch.float32, bf16)
+
+
+def device() -> torch.device:
+    """Name the device of this process: its accelerator where there is one, else the CPU."""
+    from accelerate import PartialState
+
+    return torch.device(PartialState().device)
+
+
+def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
+    """Load the tokenizer of a model.
+
+    Raises:
+        DataError: If the folder holds none.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            path, local_files_only=True
+        )
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(
+            f"'{path}' holds no tokenizer that transformers can load ({_first_line(error)})."
+        ) from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(training: Training, *, reward: bool) -> Loaded:
+    """Load a model from its folder onto this process's device, with an adapter if asked.
+
+    Args:
+        training: Model, precision and adapter.
+        reward: Whether to put a head for scores on it.
+
+    Raises:
+        DataError: If the folder holds no model, or a package is missing.
+    """
+    path = training.model
+    is_adapter = (path / "adapter_config.json").exists()
+    if not is_adapter and not (path / "config.json").exists():
+        raise DataError(
+            f"'{path}' holds no model: it has no config.json. Give --model a folder that "
+            "transformers' save_pretrained wrote, or a downloaded snapshot."
+        )
+    tokenizer = load_tokenizer(path)
+    adapter = is_adapter or training.lora is not None
+    chosen = precision(training.dtype, adapter=adapter)
+    options: dict[str, Any] = {"dtype": chosen.weights, "local_files_only": True}
+    if training.four_bit:
+        options["quantization_config"] = _four_bits()
+    try:
+        model = _from_folder(path, options, reward=reward, is_adapter=is_adapter)
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(
+            f"transformers cannot load the model in '{path}': {_first_line(error)}"
+        ) from error
+    if training.lora is not None and not is_adapter:
+        model = _with_adapter(model, training.lora, reward=reward)
+    if not training.four_bit:
+        model.to(device())
+    return Loaded(model, tokenizer)
+
+
+def _from_folder(path: Path, options: dict[str, Any], *, reward: bool, is_adapter: bool) -> Any:
+    if is_adapter:
+        from peft import AutoPeftModelForCausalLM
+
+        return AutoPeftModelForCausalLM.from_pretrained(path, is_trainable=True, **options)
+    if reward:
+        return AutoModelForSequenceClassification.from_pretrained(path, num_labels=1, **options)
+    return AutoModelForCausalLM.from_pretrained(path, **options)
+
+
+def _with_adapter(model: Any, rank: int, *, reward: bool) -> Any:
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    task = TaskType.SEQ_CLS if reward else TaskType.CAUSAL_LM
+    config = LoraConfig(
+        r=rank, lora_alpha=ALPHA, target_modules="all-linear", task_type=task, lora_dropout=0.0
+    )
+    return get_peft_model(model, config)
+
+
+def _four_bits() -> Any:
+    """Quantize the frozen weights as QLoRA does.
+
+    Source:
+        Dettmers et al., QLoRA (2023, arXiv:2305.14314).
+    """
+    try:
+        import bitsandbytes  # noqa: F401 - transformers loads it by name
+    except ModuleNotFoundError:
+        raise DataError(
+            "--four-bit needs the package 'bitsandbytes' and a GPU. Install it with: "
+            "pip install bitsandbytes"
+        ) from None
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(  # type: ignore[no-untyped-call]
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

@@ -1,0 +1,44 @@
+"""Pairs of completions of one state, the better one first."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from otel_lightning.learner.weights.examples import Example
+
+Pair = tuple[Example, Example]
+
+
+def preference_pairs(examples: Sequence[Example], per_state: int) -> list[Pair]:
+    """Pair completions of one state by their mean advantage, largest difference first.
+
+    A completion that was seen several times in a state counts once, with its mean advantage: what
+    was seen with good and with bad outcomes is neither the better nor the worse by chance.
+
+    Args:
+        examples: Transitions in tokens.
+        per_state: Pairs of one state, at most.
+
+    Returns:
+        Pairs of the better and the worse completion, in the order of their states.
+    """
+    states: dict[tuple[int, ...], dict[tuple[int, ...], list[Example]]] = {}
+    for e in examples:
+        states.setdefault(e.prompt, defaultdict(list))[e.completion].append(e)
+    pairs = []
+    for completions in states.values():
+        means = sorted(
+            (
+                (sum(e.advantage for e in same) / len(same), same[0])
+                for same in completions.values()
+            ),
+            key=lambda pair: -pair[0],
+        )
+        possible = [
+            (better - worse, chosen, rejected)
+            for i, (better, chosen) in enumerate(means)
+            for worse, rejected in means[i + 1 :]
+            if better > worse
+        ]
+        possible.sort(key=lambda pair: -pair[0])
+        pairs += [(chosen, rejected) for _, chosen, rejected in possible[:per_state]]
+    return pairs

@@ -1,0 +1,137 @@
+"""How a model is trained, whatever the algorithm; nothing here imports torch."""
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.learner.errors import DataError
+
+OURS = frozenset({"output_dir", "max_steps", "num_train_epochs", "seed", "data_seed"})
+"""TRL arguments that only our own options set."""
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """How a model is trained, whatever the algorithm."""
+
+    model: Path
+    learning_rate: float | None = None
+    """Highest learning rate; None for the default of `learning_rate.py`."""
+    epochs: float | None = None
+    steps: int | None = None
+    """Optimizer steps; without steps and epochs, 3 epochs but at least 60 steps."""
+    batch_size: int = 16
+    """Rows of one optimizer step, over all processes and accumulated parts."""
+    accumulate: int = 1
+    """Parts that a batch is computed in."""
+    warmup: float = 0.03
+    """Share of the steps over which the learning rate rises."""
+    max_length: int | None = None
+    packing: bool = False
+    dtype: str = "auto"
+    lora: int | None = None
+    """Rank of the adapter; None trains all weights."""
+    four_bit: bool = False
+    checkpointing: bool = False
+    compile: bool = False
+    save_every: int = 500
+    """Steps between checkpoints; 0 for none."""
+    resume: bool = False
+    stop_early: int | None = None
+    """Evaluations without a lower validation loss after which training ends."""
+    report_to: tuple[str, ...] = ()
+    threshold: float = 0.0
+    """Advantage above which a completion is good, for the algorithm and for the gate."""
+    clip: float = 10.0
+    least_gain: float = 0.0
+    """Gain that the gate demands."""
+    reward_range: tuple[float, float] | None = None
+    """Least and greatest possible reward; None takes those that were logged, and 0 and 1."""
+    seed: int = 0
+    shuffle_rewards: int | None = None
+    find_lr: bool = False
+    trl: Mapping[str, Any] = field(default_factory=dict)
+    """Other arguments of TRL's trainer, which win over ours."""
+    algorithm: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the algorithm."""
+
+    def as_config(self, name: str) -> dict[str, Any]:
+        """Write the settings as they are kept with a run."""
+        return (
+            dataclasses.asdict(self)
+            | {"algorithm": name, "model": str(self.model)}
+            | {"settings": dict(self.algorithm)}
+        )
+
+
+def read_settings_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read a TOML file of settings.
+
+    Returns:
+        The tables `[trl]`, arguments of TRL's trainer, and `[algorithm]`, the algorithm's own.
+
+    Raises:
+        DataError: If the file is no TOML, or has other tables.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"'{path}' is not TOML: {error}.") from None
+    if unknown := tables.keys() - {"trl", "algorithm"}:
+        raise DataError(
+            f"'{path}' has '{min(unknown)}'; only the tables [trl] and [algorithm] are read."
+        )
+    trl = tables.get("trl", {})
+    if fixed := trl.keys() & OURS:
+        raise DataError(f"'{path}' sets '{min(fixed)}' in [trl]: use the command's own option.")
+    return trl, tables.get("algorithm", {})
+
+
+def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
+    """Read `NAME=VALUE` as the TOML value it is, or else as text.
+
+    Raises:
+        DataError: If there is no `=`.
+
+    Example:
+        >>> read_assignments(["beta=0.2", "normalize=true", "loss=grpo"])
+        {'beta': 0.2, 'normalize': True, 'loss': 'grpo'}
+    """
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        name, separator, text = assignment.partition("=")
+        if not separator:
+            raise DataError(f"'{assignment}' is no NAME=VALUE, for example beta=0.2.")
+        try:
+            values[name.strip()] = tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError:
+            values[name.strip()] = text.strip()
+    return values
+
+
+def algorithm_settings(kind: type[Any], name: str, training: Training) -> Any:
+    """Fill in an algorithm's settings; `--threshold` reaches those that have a threshold.
+
+    Raises:
+        DataError: If the algorithm has no such setting, or the value is of another kind.
+    """
+    fields = {f.name: f for f in dataclasses.fields(kind)}
+    values = dict(training.algorithm)
+    if unknown := values.keys() - fields.keys():
+        known = ", ".join(f"{f.name}={f.default}" for f in fields.values()) or "none"
+        raise DataError(f"{name} has no setting '{min(unknown)}'. Its settings: {known}.")
+    for setting, value in values.items():
+        default = fields[setting].default
+        if isinstance(default, float) and type(value) is int:
+            values[setting] = float(value)
+        elif type(value) is not type(default):
+            raise DataError(
+                f"{name}'s setting '{setting}' is {value!r}, but must be of the kind of its "
+                f"default, {default!r}."
+            )
+    if "threshold" in fields:
+        values.setdefault("threshold", training.threshold)
+    return kind(**values)

@@ -1,0 +1,271 @@
+"""From transitions to a trained model in a folder, and the gate's verdict on it."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
+from otel_lightning.learner.weights import algorithms
+from otel_lightning.learner.weights.algorithms import Algorithm, Row
+from otel_lightning.learner.weights.behavior import with_behavior
+from otel_lightning.learner.weights.checks import (
+    check_rewards,
+    check_template,
+    check_tokens,
+    sources,
+    warnings,
+)
+from otel_lightning.learner.weights.examples import Example, Tokenized, tokenize
+from otel_lightning.learner.weights.failures import explained
+from otel_lightning.learner.weights.held_out import (
+    Likelihoods,
+    divergence,
+    judge_weights,
+    logged_difference,
+    mean_token_logprobs,
+    rollout_weights,
+    usable,
+    weight_quantiles,
+)
+from otel_lightning.learner.weights.job import Job, Record, quiet
+from otel_lightning.learner.weights.learning_rate import (
+    default_learning_rate,
+    find_learning_rate,
+)
+from otel_lightning.learner.weights.likelihood import completion_logprobs
+from otel_lightning.learner.weights.load import Loaded, load_model
+from otel_lightning.learner.weights.scores import judge_scores
+from otel_lightning.learner.weights.settings import Training, algorithm_settings
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.evaluate.gate import Verdict
+
+VALIDATION = 0.1
+"""Share of the training tasks that only measure the validation loss, where one is needed."""
+FAR = 0.1
+"""Nats per token between logged and computed logprobs that are worth a warning."""
+PROBE_STEPS = 20
+"""Optimizer steps of each learning rate that `--find-lr` tries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What was learned, in numbers, and what the gate said."""
+
+    metrics: dict[str, Any]
+    verdict: "Verdict"
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Data:
+    """Transitions prepared for one algorithm."""
+
+    train: list[Row]
+    validation: list[Row]
+    held_out: list[Example]
+    skipped: list[str]
+    """Rollouts of transitions that were left out."""
+    temperature: float
+    max_length: int | None
+    metrics: dict[str, Any]
+    warnings: list[str] = field(default_factory=list)
+
+
+def train_and_judge(
+    rows: pl.DataFrame,
+    name: str,
+    training: Training,
+    folders: tuple[Path | None, Path],
+    record: Record,
+) -> Learned:
+    """Train a model on the transitions of the train split, and judge it by the held-out ones.
+
+    Args:
+        rows: The columns of `sql/completions.sql`.
+        name: Of the algorithm.
+        training: Model and settings.
+        folders: Where to save the model (None in processes beside the main one), and where to
+            write checkpoints.
+        record: Takes the metrics of each step.
+
+    Raises:
+        DataError: If nothing can be learned from the rows, or the model cannot be used.
+    """
+    quiet()
+    algorithm = algorithms.load(name)
+    settings = algorithm_settings(algorithm.Settings, name, training)
+    output, checkpoints = folders
+    with explained(checkpoints):
+        loaded = load_model(training, reward=algorithms.scores_text(algorithm))
+        data = _prepare(rows, loaded, algorithm, (name, settings, training))
+        job = _job(loaded, data, training, algorithm, folders[1])
+        if training.find_lr:
+            job.learning_rate = _probe(job, data, algorithm, settings)
+            job.model = load_model(training, reward=algorithms.scores_text(algorithm)).model
+        job.record = record
+        data.metrics["learning_rate"] = job.learning_rate
+        judged = _judge_scores if algorithms.scores_text(algorithm) else _judge_text
+        verdict = judged(job, data, algorithm, settings)
+        if output is not None:
+            job.save(output)
+    return Learned(data.metrics, verdict, tuple(data.warnings))
+
+
+def _prepare(
+    rows: pl.DataFrame,
+    loaded: Loaded,
+    algorithm: Algorithm,
+    chosen: tuple[str, Any, Training],
+) -> Data:
+    """Turn transitions into the algorithm's rows; say what was left out, and what looks wrong."""
+    name, settings, training = chosen
+    longest = training.max_length or _positions(loaded.model)
+    check_template(rows, loaded.tokenizer, training.model)
+    tokenized = tokenize(rows, loaded.tokenizer, longest)
+    check_tokens(tokenized, rows, loaded, training.model)
+    check_rewards(tokenized.examples)
+    metrics: dict[str, Any] = sources(tokenized.examples)
+    temperature = 1.0
+    if algorithms.needs_behavior(algorithm):
+        behavior = with_behavior(tokenized, loaded.model, training.batch_size, name)
+        tokenized.examples, temperature, metrics["recomputed_logprobs"] = behavior
+    train, validation, held_out = _split(tokenized, training)
+    data = Data(
+        train=algorithm.rows(train, settings),
+        validation=algorithm.rows(validation, settings) if validation else [],
+        held_out=held_out,
+        skipped=tokenized.skipped,
+        temperature=temperature,
+        max_length=longest,
+        metrics={},
+        warnings=warnings(tokenized.examples, tokenized),
+    )
+    data.metrics = {"learned_from": len(data.train), "skipped": len(data.skipped), **metrics}
+    return data
+
+
+def _positions(model: Any) -> int | None:
+    """Name the longest context that the model has positions for; None if it has no limit."""
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return None if limit is None else int(limit)
+
+
+def _split(
+    tokenized: Tokenized, training: Training
+) -> tuple[list[Example], list[Example], list[Example]]:
+    """Divide examples into those to train on, to validate by, and to judge by.
+
+    The validation tasks are a tenth of the training tasks, by the hash of the task: tasks that
+    are held out for the gate are used for nothing else.
+    """
+    train = [e for e in tokenized.examples if e.split == TRAIN]
+    if training.shuffle_rewards is not None:
+        train = shuffled(train, training.shuffle_rewards)
+    held_out = [e for e in tokenized.examples if e.split == HELD_OUT]
+    if training.stop_early is None and not training.find_lr:
+        return train, [], held_out
+    chosen = {task for task in {e.task for e in train} if _position(task) < VALIDATION}
+    validation = [e for e in train if e.task in chosen]
+    return [e for e in train if e.task not in chosen], validation, held_out
+
+
+def _position(task: str) -> float:
+    """Map a task to a number in [0, 1), the same everywhere."""
+    digest = sha256(f"validation {task}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def shuffled(examples: Sequence[Example], seed: int) -> list[Example]:
+    """Permute rewards and advantages among transitions: a control from which nothing is learned."""
+    outcomes = [(e.reward, e.advantage) for e in examples]
+    random.Random(seed).shuffle(outcomes)  # noqa: S311 - a permutation, not cryptography
+    return [
+        replace(e, reward=reward, advantage=advantage)
+        for e, (reward, advantage) in zip(examples, outcomes, strict=True)
+    ]
+
+
+def _job(
+    loaded: Loaded, data: Data, training: Training, algorithm: Algorithm, checkpoints: Path
+) -> Job:
+    width = loaded.model.config.get_text_config().hidden_size
+    default = default_learning_rate(width, lora=training.lora is not None)
+    return Job(
+        *loaded,
+        training=training,
+        learning_rate=training.learning_rate or default * algorithm.LEARNING_RATE,
+        folder=checkpoints,
+        max_length=data.max_length,
+        temperature=data.temperature,
+        rows=len(data.train),
+    )
+
+
+def _probe(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> float:
+    """Look for a learning rate by short trainings, without the held-out tasks."""
+    whole = job.training
+    short = replace(whole, steps=PROBE_STEPS, save_every=0, stop_early=None, resume=False)
+    reward = algorithms.scores_text(algorithm)
+
+    def validation_loss(rate: float) -> float:
+        probe = replace(job, model=load_model(whole, reward=reward).model, training=short)
+        probe.learning_rate, probe.measures = rate, True
+        algorithm.learn(probe, data.train, data.validation, settings)
+        data.metrics[f"validation_loss_at_{rate:.3g}"] = probe.validation_loss
+        return probe.validation_loss
+
+    return find_learning_rate(job.learning_rate, validation_loss)
+
+
+def _judge_scores(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "Verdict":
+    """Train a reward model, and judge it by the pairs of held-out states that it ranks right."""
+    data.metrics["train_loss"] = algorithm.learn(job, data.train, data.validation, settings)
+    return judge_scores(job, data.held_out)
+
+
+def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "Verdict":
+    """Train a language model, and judge it by how likely it finds what was held out."""
+    training = job.training
+    held_out = usable(data.held_out, data.skipped)
+    data.metrics["held_out_left_out"] = len(data.held_out) - len(held_out)
+    size = training.batch_size
+    before = completion_logprobs(job.model, held_out, size, "Judging the model before")
+    _compare_with_log(held_out, before, data, training)
+    data.metrics["train_loss"] = algorithm.learn(job, data.train, data.validation, settings)
+    after = completion_logprobs(job.model, held_out, size, "Judging the model after")
+    likelihoods = Likelihoods(before, after)
+    good_before, good_after = mean_token_logprobs(held_out, likelihoods, training.threshold)
+    data.metrics |= {
+        "good_token_logprob_before": good_before,
+        "good_token_logprob_after": good_after,
+        "kl_per_token": divergence(held_out, likelihoods),
+    }
+    if held_out:
+        job.record(job.done, weight_quantiles(rollout_weights(held_out, likelihoods)))
+    return judge_weights(
+        held_out,
+        likelihoods,
+        threshold=training.threshold,
+        clip=training.clip,
+        least_gain=training.least_gain,
+        reward_range=training.reward_range,
+    )
+
+
+def _compare_with_log(
+    held_out: Sequence[Example], before: Any, data: Data, training: Training
+) -> None:
+    gap = logged_difference(held_out, before)
+    if gap == gap:  # noqa: PLR0124 - not NaN
+        data.metrics["logged_logprob_difference"] = gap
+    if gap > FAR:
+        data.warnings.append(
+            f"Logged logprobs differ from those of '{training.model}' by {gap:.2f} nats per token: "
+            "it may not be the model that wrote the log, so the gate's estimate may be wrong."
+        )

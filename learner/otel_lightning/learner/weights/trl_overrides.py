@@ -1,0 +1,220 @@
+"""The few places where TRL 1.16 has to do something else than it does, all in one module.
+
+TRL's trainers tokenize messages and generate completions. Logged transitions are tokens already,
+so the classes here skip both and leave losses, clipping, PEFT and distribution to TRL. They
+override methods that TRL may change in any release: `tests/learner/weights/test_trl_overrides.py`
+fails if it does, and pyproject.toml caps TRL.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+import torch
+from torch import nn
+from trl import (
+    DPOTrainer,
+    GRPOTrainer,
+    KTOTrainer,
+    SFTTrainer,
+)
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+from trl.trainer.utils import RepeatSampler, add_fused_lm_head, pad
+
+
+class WeightedCollator(DataCollatorForLanguageModeling):  # type: ignore[misc]
+    """Carries each row's `weight` into the batch."""
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        """Collate token ids and labels as TRL does, and add the weights, shape [B]."""
+        batch: dict[str, Any] = super().torch_call(examples)
+        batch["weight"] = torch.tensor([row["weight"] for row in examples])
+        return batch
+
+
+class WeightedSFTTrainer(SFTTrainer):  # type: ignore[misc]
+    """Supervised fine-tuning in which each row's loss has a weight."""
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        if "weight" not in self._signature_columns:
+            self._signature_columns.append("weight")
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,  # noqa: FBT001, FBT002 - the signature is TRL's
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Compute -sum over tokens of w * logprob, divided by the number of tokens.
+
+        The two factors at the end are those of SFTTrainer: the tokens of all processes are
+        counted, while gradients are averaged over processes.
+        """
+        if return_outputs:
+            raise ValueError("Weighted fine-tuning gives no outputs, only a loss.")
+        weights = inputs.pop("weight")
+        inputs["use_cache"] = False
+        outputs = model(**inputs, fused_lm_head=True)
+        count = outputs.label_mask.sum() if num_items_in_batch is None else num_items_in_batch
+        loss = -(outputs.log_probs * weights[:, None]).sum() / torch.as_tensor(count).clamp(min=1)
+        if self.args.average_tokens_across_devices and num_items_in_batch is not None:
+            loss = loss * self.accelerator.num_processes
+        return loss
+
+
+class TokenizedDPOTrainer(DPOTrainer):  # type: ignore[misc]
+    """DPO on rows of `prompt_ids`, `chosen_ids` and `rejected_ids`."""
+
+    def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
+        return dataset
+
+
+class TokenizedKTOTrainer(KTOTrainer):  # type: ignore[misc]
+    """KTO on rows of `prompt_ids`, `completion_ids` and `label`."""
+
+    def _prepare_dataset(self, dataset: Any, _: Any, args: Any, *__: Any, **___: Any) -> Any:
+        """Add completions of other prompts, by which TRL estimates the KL term, as it does."""
+        if not self.calculate_KL:
+            return dataset
+        return dataset.map(
+            rotated_completions, batched=True, batch_size=args.per_device_train_batch_size
+        )
+
+
+def rotated_completions(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Give each row the completion of the row before it.
+
+    Example:
+        >>> rotated_completions({"completion_ids": [[1], [2], [3]]})["KL_completion_ids"]
+        [[3], [1], [2]]
+    """
+    completions = rows["completion_ids"]
+    return {**rows, "KL_completion_ids": [completions[-1], *completions[:-1]]}
+
+
+class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPO on logged completions: nothing is generated, and no reward function is called.
+
+    Rows have `prompt_ids`, `completion_ids`, `advantage` and `logprobs`, the logprob of each token
+    of the completion under the behavior policy.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, reward_funcs=_no_reward, **kwargs)
+
+    def _get_train_sampler(self, dataset: Any = None) -> RepeatSampler:
+        """Visit every row once an epoch; groups may be of any size, since advantages are given."""
+        return RepeatSampler(
+            data_source=self.train_dataset if dataset is None else dataset,
+            mini_repeat_count=1,
+            batch_size=self.args.generation_batch_size,
+            repeat_count=self.num_iterations * self.args.steps_per_generation,
+            shuffle=True,
+            seed=self.args.seed,
+        )
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        return torch.utils.data.SequentialSampler(eval_dataset)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns = [
+            "prompt",
+            "prompt_ids",
+            "completion_ids",
+            "logprobs",
+            "advantage",
+        ]
+
+    @torch.no_grad()
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        """Turn logged rows into the batch that TRL's loss reads.
+
+        `old_per_token_logps` are the logged ones, so the clipped ratio is model / behavior policy.
+        """
+        prompt_ids, prompt_mask = self._padded([row["prompt_ids"] for row in inputs], "left")
+        completion_ids, completion_mask = self._padded(
+            [row["completion_ids"] for row in inputs], "right"
+        )
+        device = self.accelerator.device
+        logprobs = pad(
+            [torch.tensor(row["logprobs"], dtype=torch.float32) for row in inputs],
+            padding_value=0.0,
+        ).to(device)
+        batch = {
+            "prompt_ids": prompt_ids,
+            "prompt_mask": prompt_mask,
+            "completion_ids": completion_ids,
+            "completion_mask": completion_mask,
+            "old_per_token_logps": logprobs,
+            "advantages": torch.tensor([row["advantage"] for row in inputs], device=device),
+            "num_items_in_batch": self.accelerator.gather(completion_mask.sum()).sum(),
+        }
+        if self.beta != 0.0:
+            batch["ref_per_token_logps"] = self._reference_logprobs(batch)
+        return batch
+
+    def _padded(
+        self, rows: Sequence[Sequence[int]], side: str
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Pad token ids to one length: the ids and their mask, both of shape [B, T]."""
+        ids = [torch.tensor(row) for row in rows]
+        device = self.accelerator.device
+        padded = pad(ids, padding_value=self._tokenizer.pad_token_id, padding_side=side)
+        mask = pad([torch.ones_like(row) for row in ids], padding_value=0, padding_side=side)
+        return padded.to(device), mask.to(device)
+
+    def _reference_logprobs(self, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """Compute the logprobs of the model before learning; with PEFT, without its adapter."""
+        inputs = {
+            "input_ids": torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+            "attention_mask": torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+            "logits_to_keep": batch["completion_ids"].size(1),
+            "batch_size": self.args.per_device_train_batch_size,
+        }
+        if self.ref_model is not None:
+            return self._logprobs(self.ref_model, inputs)
+        with self.accelerator.unwrap_model(self.model).disable_adapter():
+            return self._logprobs(self.model, inputs)
+
+    def _logprobs(self, model: nn.Module, inputs: Mapping[str, Any]) -> torch.Tensor:
+        logprobs: torch.Tensor
+        logprobs, _, _ = self._get_per_token_logps_and_entropies(model, **inputs)
+        return logprobs
+
+
+def offline_grpo(accumulate: int) -> dict[str, Any]:
+    """Say the settings without which GRPOTrainer would expect to generate groups."""
+    return {"num_generations": 2, "num_iterations": 1, "steps_per_generation": accumulate}
+
+
+def _no_reward(**_: Any) -> list[float]:
+    raise AssertionError("Offline training calls no reward function.")
+
+
+@contextmanager
+def scoring(model: nn.Module, temperature: float) -> Iterator[nn.Module]:
+    """Let a causal model give logprobs without holding its logits in memory.
+
+    TRL's fused head multiplies hidden states and vocabulary in tiles of 4,096 x 32,768, so memory
+    does not grow with batch, length or vocabulary. Inside the block,
+    `model(..., labels=labels, fused_lm_head=True).log_probs` has shape [B, T - 1].
+
+    Args:
+        model: A causal language model, with or without PEFT.
+        temperature: That logits are divided by.
+    """
+    inner: Any = model
+    if hasattr(model, "get_base_model"):
+        inner = cast("Any", model).get_base_model()
+    patched = "forward" in vars(inner)
+    before = inner.forward
+    add_fused_lm_head(inner, temperature=temperature)
+    try:
+        yield model
+    finally:
+        if patched:
+            inner.forward = before
+        else:
+            del inner.forward

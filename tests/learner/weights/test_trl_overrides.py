@@ -1,0 +1,123 @@
+"""The contract with TRL 1.16: these tests fail loudly when what we override has changed."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import trl
+from transformers import AutoModelForCausalLM
+from trl.trainer.utils import RepeatSampler
+
+from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.likelihood import completion_logprobs, token_logprobs
+from otel_lightning.learner.weights.trl_overrides import (
+    OfflineGRPOTrainer,
+    TokenizedDPOTrainer,
+    TokenizedKTOTrainer,
+    WeightedSFTTrainer,
+    scoring,
+)
+
+OVERRIDDEN = {
+    WeightedSFTTrainer: ["_set_signature_columns_if_needed", "compute_loss"],
+    TokenizedDPOTrainer: ["_prepare_dataset"],
+    TokenizedKTOTrainer: ["_prepare_dataset"],
+    OfflineGRPOTrainer: [
+        "_get_train_sampler",
+        "_get_eval_sampler",
+        "_set_signature_columns_if_needed",
+        "_generate_and_score_completions",
+    ],
+}
+
+
+@pytest.mark.parametrize("ours", OVERRIDDEN)
+def test_trl_still_has_the_methods_that_we_override(ours: type) -> None:
+    for method in OVERRIDDEN[ours]:
+        assert callable(getattr(ours.__base__, method, None)), f"TRL {trl.__version__}: {method}"
+
+
+def test_trl_still_reads_our_batch_in_its_grpo_loss() -> None:
+    source = inspect.getsource(trl.GRPOTrainer._compute_loss)
+    for name in (
+        "prompt_ids",
+        "prompt_mask",
+        "completion_ids",
+        "completion_mask",
+        "advantages",
+        "old_per_token_logps",
+        "ref_per_token_logps",
+        "num_items_in_batch",
+    ):
+        assert f'"{name}"' in source, f"TRL {trl.__version__} does not read {name}"
+
+
+def test_trl_still_names_the_columns_that_our_rows_have() -> None:
+    columns = {
+        trl.SFTTrainer: ["input_ids", "labels"],
+        trl.DPOTrainer: ["prompt_ids", "chosen_ids", "rejected_ids"],
+        trl.KTOTrainer: ["prompt_ids", "completion_ids", "KL_completion_ids", "label"],
+    }
+    for trainer, names in columns.items():
+        source = inspect.getsource(trainer._set_signature_columns_if_needed)
+        assert all(f'"{name}"' in source for name in names), trainer.__name__
+    assert '"chosen_ids" in column_names' in inspect.getsource(trl.RewardTrainer._prepare_dataset)
+
+
+def test_every_logged_row_is_visited_once_an_epoch() -> None:
+    sampler = RepeatSampler(list(range(10)), mini_repeat_count=1, batch_size=5, repeat_count=1)
+    assert sorted(sampler) == list(range(10))
+
+
+def examples(count: int = 7) -> list[Example]:
+    rng = np.random.default_rng(0)
+    return [
+        Example(
+            str(i),
+            str(i),
+            "heldout",
+            None,
+            tuple(rng.integers(3, 31, rng.integers(1, 9)).tolist()),
+            tuple(rng.integers(3, 31, rng.integers(1, 9)).tolist()),
+            None,
+            (1.0, 0.5)[i % 2],
+            1.0,
+            1.0,
+        )
+        for i in range(count)
+    ]
+
+
+def naive_logprob(model: Any, e: Example) -> float:
+    with torch.no_grad():
+        logits = model(input_ids=torch.tensor([e.prompt + e.completion])).logits[0].double()
+    logprobs = (logits / e.temperature).log_softmax(-1)
+    ids = e.prompt + e.completion
+    places = range(len(e.prompt) - 1, e.length - 1)
+    return float(sum(logprobs[t, ids[t + 1]] for t in places))
+
+
+def test_judging_without_logits_gives_what_the_definition_gives(behavior_model: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(behavior_model)
+    expected = [naive_logprob(model, e) for e in examples()]
+    for size in (1, 3, 7):
+        found = completion_logprobs(model, examples(), batch_size=size, label="Test")
+        assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_each_token_of_the_completion_has_its_logprob(behavior_model: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(behavior_model)
+    rows = token_logprobs(model, examples(), 4, "Test")
+    assert [len(row) for row in rows] == [len(e.completion) for e in examples()]
+    assert all((row <= 0).all() for row in rows)
+
+
+def test_scoring_leaves_the_model_as_it_was(behavior_model: Path) -> None:
+    model = AutoModelForCausalLM.from_pretrained(behavior_model)
+    before = set(vars(model))
+    with scoring(model, 0.7):
+        assert "forward" in vars(model)
+    assert set(vars(model)) == before
