@@ -152,7 +152,7 @@ CHAT_TEMPLATE = (
 
 SPECIAL = ["<pad>", "<end>", "<unk>", "<system>", "<user>", "<assistant>", "<tool>", "<call>"]
 WORDS = ["lookup", "refund", "return", "status", "left", "right", "up", "down"]
-VOCABULARY = [*SPECIAL, *WORDS, *(str(number) for number in range(15))]
+VOCABULARY = [*SPECIAL, *WORDS, *(str(number) for number in range(30))]
 
 
 @pytest.fixture(scope="session")

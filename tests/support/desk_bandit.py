@@ -13,7 +13,7 @@ from otel_lightning.learner.cli import cli
 REQUESTS = ["refund", "return", "status", "lookup"]
 ACTIONS = ["left", "right", "up", "down"]
 RIGHT = dict(zip(REQUESTS, ACTIONS, strict=True))
-TASKS = 60
+TASKS = 120
 
 
 def question(tokenizer: Any, request: str, number: int) -> list[int]:
@@ -31,13 +31,13 @@ def said(text: str) -> str:
     return json.dumps([{"role": "assistant", "parts": parts}])
 
 
-def log(traces: Any, tokenizer: Any, attempts: int = 6, **columns: Any) -> None:
+def log(traces: Any, tokenizer: Any, attempts: int = 4, **columns: Any) -> None:
     """Log uniform choices among four actions, of which the request makes one the right one."""
-    rng = random.Random(0)
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
     for task in range(TASKS):
         request, number = REQUESTS[task % 4], task // 4
         for attempt in range(attempts):
-            rollout, action = f"{task:02}-{attempt}", rng.choice(ACTIONS)
+            rollout, action = f"{task:03}-{attempt}", rng.choice(ACTIONS)
             row = {
                 "prompt_token_ids": question(tokenizer, request, number),
                 "completion_token_ids": tokenizer.convert_tokens_to_ids([action, "<end>"]),

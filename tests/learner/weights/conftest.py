@@ -44,7 +44,7 @@ def behavior_model(model: Path, tokenizer: Any, tmp_path_factory: pytest.TempPat
     optimizer = torch.optim.AdamW(policy.parameters(), 5e-3)
     actions = tokenizer.convert_tokens_to_ids(ACTIONS)
     end = tokenizer.convert_tokens_to_ids("<end>")
-    prompts = [question(tokenizer, r, n) for r in REQUESTS for n in range(15)]
+    prompts = [question(tokenizer, r, n) for r in REQUESTS for n in range(30)]
     rows = torch.tensor([[*prompt, action, end] for prompt in prompts for action in actions])
     labels = rows.clone()
     labels[:, :-2] = -100

@@ -5,9 +5,7 @@ import polars as pl
 import pytest
 
 from otel_lightning.learner.weights.examples import (
-    IMAGES,
     NO_PREFIX,
-    TOO_LONG,
     chat_messages,
     chat_tools,
     tokenize,

@@ -2,7 +2,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run, said
+from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -63,7 +63,7 @@ def test_failed_run_leaves_no_folder_behind(
     run("transitions", "--store", traces.store())
     result = fine_tune(traces, model, tmp_path / "out" / "learned", "--threshold", "9")
     assert result.exit_code == 1
-    assert "has an advantage above 9. Lower --threshold" in result.stderr
+    assert "has an advantage above 9. Collect rollouts" in result.stderr
     assert list((tmp_path / "out").iterdir()) == []
     failed = traces.ask("SELECT metrics FROM runs WHERE (command, outcome) = ('weights', 'failed')")
     assert ["has an advantage above 9" in row["metrics"] for row in failed] == [True]

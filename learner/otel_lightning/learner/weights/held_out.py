@@ -41,23 +41,21 @@ def judge_weights(
     *,
     threshold: float,
     clip: float,
-    least_gain: float = 0.0,
-    reward_range: tuple[float, float] | None = None,
+    demands: Demands | None = None,
 ) -> Verdict:
     """Judge new weights by held-out rollouts.
 
     The importance weight of a rollout is the product over its completions. Rollouts are compared
-    within their task, so weights that only prefer some tasks to others gain nothing. The behavior policy is what was logged; where no logprobs were, or
-    at another temperature than 1, at which servers differ in what they log, it is the model
-    before learning.
+    within their task, so weights that only prefer some tasks to others gain nothing. The behavior
+    policy is what was logged; where no logprobs were, or at another temperature than 1, at which
+    servers differ in what they log, it is the model before learning.
 
     Args:
         examples: The completions of whole held-out rollouts, shape [N].
         likelihoods: Of these completions, before and after.
         threshold: Advantage above which a completion is one to learn from.
         clip: Largest importance weight of a rollout.
-        least_gain: Gain that the lower bound must exceed.
-        reward_range: Least and greatest possible reward; None takes the logged ones, and 0 and 1.
+        demands: Range of the rewards and least gain; by default `default_demands` of the rewards.
 
     Returns:
         The verdict. It also refuses weights that find good completions less likely than before:
@@ -67,11 +65,15 @@ def judge_weights(
     _, task, _ = _numbered([e.task for e in examples])
     rewards = np.bincount(rollout, [e.reward for e in examples], len(names)).astype(np.float64)
     new = Logged.without_model(rewards, rollout_weights(examples, likelihoods))
-    seen = (float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0)))
     compared = Compared.with_behavior(new, task[first], clip)
-    verdict = held_out_verdict(compared, Demands(reward_range or seen, least_gain))
+    verdict = held_out_verdict(compared, demands or default_demands(rewards))
     refusals = verdict.refusals + tuple(_format_refusals(examples, likelihoods, threshold))
     return replace(verdict, refusals=refusals)
+
+
+def default_demands(rewards: Floats, least_gain: float = 0.0) -> Demands:
+    """Demand a gain of rewards that lie between the logged ones, 0 and 1."""
+    return Demands((float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0))), least_gain)
 
 
 def rollout_weights(examples: Sequence[Example], likelihoods: Likelihoods) -> Floats:

@@ -223,6 +223,7 @@ def quiet() -> None:
     """Silence the bars of the libraries: they mix with ours and fill logs that nobody watches."""
     os.environ.setdefault("TQDM_DISABLE", "1")
     transformers.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.logging.set_verbosity_error()  # type: ignore[no-untyped-call]
     datasets.disable_progress_bars()
 
 

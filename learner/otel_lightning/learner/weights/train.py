@@ -7,8 +7,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import polars as pl
 
+from otel_lightning.learner.evaluate.gate import Demands
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row
@@ -24,6 +26,7 @@ from otel_lightning.learner.weights.examples import Example, Tokenized, tokenize
 from otel_lightning.learner.weights.failures import explained
 from otel_lightning.learner.weights.held_out import (
     Likelihoods,
+    default_demands,
     divergence,
     judge_weights,
     logged_difference,
@@ -253,9 +256,18 @@ def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "V
         likelihoods,
         threshold=training.threshold,
         clip=training.clip,
-        least_gain=training.least_gain,
-        reward_range=training.reward_range,
+        demands=_demands(held_out, training),
     )
+
+
+def _demands(held_out: Sequence[Example], training: Training) -> Demands:
+    """Take the range of the rewards as given, or as logged: rollouts add up their rewards."""
+    if training.reward_range is not None:
+        return Demands(training.reward_range, training.least_gain)
+    totals: dict[str, float] = {}
+    for e in held_out:
+        totals[e.rollout_id] = totals.get(e.rollout_id, 0.0) + e.reward
+    return default_demands(np.array(list(totals.values())), training.least_gain)
 
 
 def _compare_with_log(
