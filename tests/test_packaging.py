@@ -13,7 +13,7 @@ PARTS = ("instrumentation", "collector", "learner")
 HEAVY = ("click", "duckdb", "numpy", "polars", "pyarrow", "torch", "trl")
 ENTRY_POINTS = {
     "opentelemetry_instrumentor": "otel_lightning.instrumentation.instrumentor",
-    "opentelemetry_pre_instrument": "otel_lightning.instrumentation.tokens",
+    "opentelemetry_pre_instrument": "otel_lightning.instrumentation.instrumentor",
 }
 
 
@@ -58,6 +58,7 @@ def test_the_wheel_holds_the_three_parts_and_both_entry_points(tmp_path: Path) -
         text = archive.read(listing).decode()
     assert {f"otel_lightning/{part}/py.typed" for part in PARTS} <= set(names)
     assert "otel_lightning/__init__.py" not in names
-    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"otel_lightning"}
+    top = {name.split("/")[0] for name in names if ".dist-info" not in name}
+    assert top == {"otel_lightning", "zz_otel_lightning.pth"}
     for group, module in ENTRY_POINTS.items():
         assert f"[{group}]\notel_lightning = {module}:" in text

@@ -2,8 +2,10 @@
 
 import json
 import os
+import site
 import subprocess
 import sys
+import sysconfig
 import threading
 import uuid
 import warnings
@@ -171,6 +173,7 @@ class Sink:
     url: str
     spans: list[Item] = field(default_factory=list)
     logs: list[Item] = field(default_factory=list)
+    arrived: threading.Event = field(default_factory=threading.Event)
 
     def take(self, path: str, body: bytes) -> None:
         if path == "/v1/traces":
@@ -185,6 +188,7 @@ class Sink:
                 ids = (span.trace_id.hex(), span.span_id.hex())
                 found = _attributes(span.attributes)
                 self.spans.append(Item(span.name, found, scope_spans.scope.name, *ids, events))
+        self.arrived.set()
 
     def _take_logs(self, request: ExportLogsServiceRequest) -> None:
         for scope_logs in (s for r in request.resource_logs for s in r.scope_logs):
@@ -218,37 +222,62 @@ class AgentRunner:
     sink: Sink
     model_server: ModelServer
 
-    def run(
+    def run(self, script: str, **options: Any) -> str:
+        """Give what the script printed; options as for `finish`."""
+        done = self.finish(script, **options)
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
+        return done.stdout
+
+    def finish(
         self,
         script: str,
         *,
         under: tuple[str, ...] = ("opentelemetry-instrument",),
         bin_folder: Path = Path(sys.executable).parent,
         **variables: str,
-    ) -> str:
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the script to its end, whatever that is."""
         agent = self.folder / "agent.py"
         agent.write_text(script)
-        environment = {
-            "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
-            "HOME": str(self.folder),
-            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
-            "OTEL_EXPORTER_OTLP_ENDPOINT": self.sink.url,
-            "OTEL_METRICS_EXPORTER": "none",
-            "OPENAI_API_KEY": "none",
-            "OPENAI_BASE_URL": self.model_server.base_url("vllm"),
-        }
-        done = subprocess.run(
+        return subprocess.run(
             [*(str(bin_folder / name) for name in (*under, "python")), str(agent)],
-            env=environment | variables,
+            env=self.environment(bin_folder) | variables,
             cwd=self.folder,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
-        assert done.returncode == 0, done.stderr
-        assert "Traceback" not in done.stderr, done.stderr
-        return done.stdout
+
+    def environment(self, bin_folder: Path = Path(sys.executable).parent) -> dict[str, str]:
+        """Give the variables that an agent runs with."""
+        return {
+            "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.sink.url,
+            "OTEL_METRICS_EXPORTER": "none",
+            "OTEL_BSP_SCHEDULE_DELAY": "1000",
+            "OPENAI_API_KEY": "none",
+            "OPENAI_BASE_URL": self.model_server.base_url("vllm"),
+        }
+
+
+START_UP_FILE = Path(__file__).parent.parent.parent / "instrumentation/zz_otel_lightning.pth"
+
+
+@pytest.fixture(scope="session")
+def plain_bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bin folder of an environment with our start-up file, however this one was installed."""
+    venv = tmp_path_factory.mktemp("plain") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    packages = Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
+    ours = [str(START_UP_FILE.parent)]
+    folders = [path for path in sys.path if "-packages" in path]
+    (packages / "base.pth").write_text("\n".join([*ours, *site.getsitepackages(), *folders]))
+    (packages / START_UP_FILE.name).write_text(START_UP_FILE.read_text())
+    return venv / "bin"
 
 
 @pytest.fixture

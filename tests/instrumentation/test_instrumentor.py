@@ -23,7 +23,7 @@ def attributes():
 def python(script: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", script],
-        env={"LIGHTNING_ROLLOUT_ID": "rollout-1"},
+        env={"LIGHTNING_ROLLOUT_ID": "rollout-1", "LIGHTNING_INSTRUMENT": "false"},
         capture_output=True,
         text=True,
         timeout=60,

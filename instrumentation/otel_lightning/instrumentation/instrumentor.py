@@ -9,11 +9,17 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 from opentelemetry.trace import TracerProvider
 
-from otel_lightning.instrumentation import arms, tokens
+from otel_lightning.instrumentation import arms, bundled, delivery, ids, providers, quiet, tokens
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
 
 _logger = logging.getLogger(__name__)
+
+
+def prepare() -> None:
+    """Do what must come before any other instrumentor: OpenTelemetry's loader calls this first."""
+    bundled.load_when_imported()
+    tokens.capture_tokens()
 
 
 class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
@@ -32,7 +38,7 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _instrument(self, **kwargs: Any) -> None:
         self._undo = ExitStack()
         provider = kwargs.get("tracer_provider") or trace.get_tracer_provider()
-        for start in (_stamp_spans, _record_tokens, _record_arms):
+        for start in (_make_ids, _bound_exit, _stamp_spans, _record_tokens, _record_arms):
             start(self._undo, provider)
 
     def _uninstrument(self, **kwargs: Any) -> None:
@@ -42,9 +48,19 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 
 
 @never_raise
+def _make_ids(undo: ExitStack, _provider: TracerProvider) -> None:
+    undo.callback(ids.use_system_random())
+    undo.callback(quiet.drop_marker_warnings())
+
+
+@never_raise
+def _bound_exit(undo: ExitStack, _provider: TracerProvider) -> None:
+    delivery.bound_exit(undo)
+
+
+@never_raise
 def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
-    add = getattr(provider, "add_span_processor", None)
-    if add is None:
+    if not hasattr(provider, "add_span_processor"):
         _logger.warning(
             "No OpenTelemetry SDK is set up in this process (its tracer provider is a %s), so "
             "spans carry no rollout ids or arms. Run the agent under opentelemetry-instrument, "
@@ -53,8 +69,10 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
         )
         return
     processor = LightningSpanProcessor()
-    add(processor)
+    providers.put_first(provider, processor)
     undo.callback(processor.shutdown)
+    if provider is trace.get_tracer_provider():
+        providers.give_way(undo, provider)
 
 
 @never_raise

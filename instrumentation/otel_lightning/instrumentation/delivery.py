@@ -1,0 +1,248 @@
+"""Delivery at the end of the process: bounded in time, and its losses said in one line.
+
+OpenTelemetry's own exit waits for each signal in turn while its exporters retry, 10 to 27 seconds
+with no collector listening, and logs each attempt. Here all signals are flushed at the same time
+until one deadline; what is left is counted and named once.
+"""
+
+import atexit
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+from opentelemetry import _logs, metrics, trace
+
+from otel_lightning.instrumentation.guard import never_raise
+
+EXIT_TIMEOUT_VARIABLE: Final = "LIGHTNING_EXIT_TIMEOUT"
+"""Seconds that delivery may hold up the end of the process; 4 by default."""
+
+_DEFAULT_TIMEOUT: Final = 4.0
+_EXPORT_LOGGERS: Final = (
+    "opentelemetry.exporter.otlp.proto.grpc.exporter",
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.exporter.otlp.proto.http._log_exporter",
+    "opentelemetry.sdk._shared_internal",
+)
+_SAID_BY_US: Final = (
+    "Transient error",
+    "Failed to export",
+    "Shutdown in progress",
+    "Queue full",
+    "Exporter already shutdown",
+)
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Exports:
+    """What became of one processor's records; its exporter and queue report here."""
+
+    kind: str
+    queue: Sequence[Any]
+    failed: int = 0
+    dropped: int = 0
+    in_flight: int = 0
+
+    def unsent(self) -> int:
+        return self.failed + self.dropped + self.in_flight + len(self.queue)
+
+
+@dataclass(slots=True)
+class _State:
+    watched: dict[int, _Exports] = field(default_factory=dict)
+    reason: str = ""
+    said: bool = False
+    ending: bool = False
+
+
+_state = _State()
+
+
+def bound_exit(undo: ExitStack) -> None:
+    """Take over the end of the process from OpenTelemetry's providers.
+
+    Args:
+        undo: Where to put what reverts it.
+    """
+    watch()
+    atexit.register(finish)
+    undo.callback(atexit.unregister, finish)
+    for name in _EXPORT_LOGGERS:
+        logger = logging.getLogger(name)
+        logger.addFilter(_keep)
+        undo.callback(logger.removeFilter, _keep)
+    _finish_on_sigterm(undo)
+
+
+def watch() -> None:
+    """Count what the providers' processors deliver, and unregister their own exit handlers.
+
+    It may be called again for a provider that was set up later.
+    """
+    for provider, kind in _providers():
+        for name in ("_atexit_handler", "_at_exit_handler"):
+            if handler := getattr(provider, name, None):
+                atexit.unregister(handler)
+        for batch in _batches(provider):
+            if id(batch) not in _state.watched:
+                _state.watched[id(batch)] = _counted(batch, kind)
+
+
+@never_raise
+def finish() -> None:
+    """Deliver what is queued, until the deadline; log in one line what was not delivered."""
+    watch()
+    _state.ending = True
+    _all_at_once("shutdown")
+    _say_what_was_lost()
+
+
+@never_raise
+def flush() -> None:
+    """Deliver what is queued, until the deadline, in a process that goes on or ends by itself."""
+    _all_at_once("force_flush")
+
+
+def _all_at_once(method: str) -> None:
+    deadline = time.monotonic() + _timeout()
+    threads = [
+        threading.Thread(target=never_raise(getattr(provider, method)), daemon=True)
+        for provider, _ in _providers()
+        if hasattr(provider, method)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _timeout() -> float:
+    given = os.environ.get(EXIT_TIMEOUT_VARIABLE, "")
+    try:
+        return max(0.0, float(given)) if given else _DEFAULT_TIMEOUT
+    except ValueError:
+        _logger.warning(
+            "%s=%r is not a number of seconds; %s s are used.",
+            EXIT_TIMEOUT_VARIABLE,
+            given,
+            _DEFAULT_TIMEOUT,
+        )
+        return _DEFAULT_TIMEOUT
+
+
+def _providers() -> Iterator[tuple[Any, str]]:
+    yield trace.get_tracer_provider(), "span"
+    yield _logs.get_logger_provider(), "log record"
+    yield metrics.get_meter_provider(), "metric"
+
+
+def _batches(provider: Any) -> Iterator[Any]:
+    for holder, names in (
+        ("_active_span_processor", "_span_processors"),
+        ("_multi_log_record_processor", "_log_record_processors"),
+    ):
+        for processor in getattr(getattr(provider, holder, None), names, ()):
+            if batch := getattr(processor, "_batch_processor", None):
+                yield batch
+
+
+def _counted(batch: Any, kind: str) -> _Exports:
+    exports = _Exports(kind, batch._queue)  # noqa: SLF001 - the SDK tells nobody how long it is
+    exporter = batch._exporter  # noqa: SLF001
+    export = exporter.export
+
+    def count(records: Sequence[Any]) -> Any:
+        exports.in_flight += len(records)
+        delivered = False
+        try:
+            result = export(records)
+            delivered = getattr(result, "name", "") == "SUCCESS"
+        finally:
+            exports.in_flight -= len(records)
+            if not delivered:
+                exports.failed += len(records)
+                _say_first_failure()
+        return result
+
+    def count_dropped(number: int, *reason: Any) -> None:
+        exports.dropped += number
+        drop(number, *reason)
+
+    exporter.export = count
+    drop = batch._metrics.drop_items  # noqa: SLF001
+    batch._metrics.drop_items = count_dropped  # noqa: SLF001
+    return exports
+
+
+def _keep(record: logging.LogRecord) -> bool:
+    if not str(record.msg).startswith(_SAID_BY_US):
+        return True
+    if record.levelno >= logging.WARNING and not str(record.msg).startswith("Shutdown"):
+        _state.reason = record.getMessage()
+    return False
+
+
+def _say_first_failure() -> None:
+    """Log the first batch that is lost while the process runs; a second line comes at exit."""
+    if not _state.said and not _state.ending:
+        _state.said = True
+        _logger.warning(
+            "Telemetry does not arrive; the agent goes on, and the loss is counted. %s",
+            _state.reason,
+        )
+
+
+def _say_what_was_lost() -> None:
+    lost: dict[str, int] = {}
+    for exports in _state.watched.values():
+        lost[exports.kind] = lost.get(exports.kind, 0) + exports.unsent()
+    named = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in lost.items() if count]
+    if named:
+        _logger.warning(
+            "Lost %s: not delivered within the %s s that %s allows at exit. %s Is a collector "
+            "running at OTEL_EXPORTER_OTLP_ENDPOINT? Start one with: lightning-ingest",
+            " and ".join(named),
+            _timeout(),
+            EXIT_TIMEOUT_VARIABLE,
+            _state.reason,
+        )
+
+
+def _finish_on_sigterm(undo: ExitStack) -> None:
+    """Deliver before SIGTERM ends the process, where the agent leaves that signal alone."""
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        return
+
+    def finish_and_die(number: int, frame: FrameType | None) -> None:
+        del frame
+        finish()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+    signal.signal(signal.SIGTERM, finish_and_die)
+
+    def give_back() -> None:
+        if signal.getsignal(signal.SIGTERM) is finish_and_die:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    undo.callback(give_back)
+
+
+def _forget() -> None:
+    """Start a forked child with a clean count: its parent's records are its parent's."""
+    for exports in _state.watched.values():
+        exports.failed = exports.dropped = exports.in_flight = 0
+    _state.said, _state.reason = False, ""
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,95 @@
+"""A TracerProvider that the agent sets up in code, after one was set up for it by variables.
+
+OpenTelemetry refuses to replace a provider: the agent's own would get none of the spans that
+instrumentations make. Here the agent's provider takes over, and spans go to both places: to its
+exporters and to the one that the variables name.
+"""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import wrapt
+from opentelemetry import trace
+from opentelemetry.util._once import Once
+
+from otel_lightning.instrumentation import delivery
+from otel_lightning.instrumentation.guard import never_raise
+
+_logger = logging.getLogger(__name__)
+
+
+def give_way(undo: ExitStack, provider: Any) -> None:
+    """Let a later `set_tracer_provider` replace this provider.
+
+    Args:
+        undo: Where to put what reverts it.
+        provider: The provider that OpenTelemetry's launcher set up from variables.
+    """
+
+    def set_provider(
+        wrapped: Callable[..., None], _instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        given = args[0] if args else kwargs.get("tracer_provider")
+        if trace.get_tracer_provider() is provider and _is_sdk(given) and given is not provider:
+            never_raise(_hand_over)(provider, given)
+            names = vars(trace)
+            names["_TRACER_PROVIDER"], names["_TRACER_PROVIDER_SET_ONCE"] = None, Once()
+        wrapped(*args, **kwargs)
+        never_raise(delivery.watch)()
+
+    before = trace.set_tracer_provider
+    wrapt.wrap_object(trace, "set_tracer_provider", wrapt.FunctionWrapper, (set_provider,))
+    undo.callback(setattr, trace, "set_tracer_provider", before)
+
+
+def _is_sdk(provider: Any) -> bool:
+    return hasattr(provider, "_active_span_processor") and hasattr(provider, "add_span_processor")
+
+
+def _hand_over(ours: Any, agents: Any) -> None:
+    """Move the first provider's processors and tracers to the agent's provider."""
+    target = agents._active_span_processor  # noqa: SLF001 - the SDK has no public way to it
+    known = set(_endpoints(target))
+    for processor in ours._active_span_processor._span_processors:  # noqa: SLF001
+        if not known.intersection(_endpoint(processor)):
+            target.add_span_processor(processor)
+    # Ours comes first: what it changes at the end of a span must precede every export.
+    mine, others = _split(target._span_processors)  # noqa: SLF001
+    target._span_processors = (*mine, *others)  # noqa: SLF001
+    for tracer in ours._tracers.values():  # noqa: SLF001
+        tracer.resource, tracer.sampler = agents.resource, agents.sampler
+        tracer.id_generator, tracer.span_processor = agents.id_generator, target
+    _logger.debug("The agent set up a TracerProvider: spans go to its exporters too.")
+
+
+def put_first(provider: Any, processor: Any) -> None:
+    """Add a span processor in front of those that a provider has.
+
+    Args:
+        provider: An SDK TracerProvider.
+        processor: The processor that has to see the end of a span before any exporter.
+    """
+    provider.add_span_processor(processor)
+    holder = getattr(provider, "_active_span_processor", None)
+    present = getattr(holder, "_span_processors", None)
+    if isinstance(present, tuple):
+        others = tuple(other for other in present if other is not processor)
+        vars(holder)["_span_processors"] = (processor, *others)
+
+
+def _split(processors: tuple[Any, ...]) -> tuple[list[Any], list[Any]]:
+    mine = [one for one in processors if type(one).__module__.startswith("otel_lightning.")]
+    return mine, [one for one in processors if one not in mine]
+
+
+def _endpoints(holder: Any) -> Iterator[str]:
+    for processor in holder._span_processors:  # noqa: SLF001
+        yield from _endpoint(processor)
+
+
+def _endpoint(processor: Any) -> Iterator[str]:
+    exporter = getattr(processor, "span_exporter", None)
+    if endpoint := getattr(exporter, "_endpoint", None):
+        yield str(endpoint)

@@ -1,0 +1,32 @@
+"""Log records of OpenTelemetry's that would only disturb the agent's owner."""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+_NOT_GIVEN: Final = frozenset({"Omit", "NotGiven"})
+"""Types of openai's markers for an argument that was left out."""
+
+
+def drop_marker_warnings() -> Callable[[], None]:
+    """Drop the warnings about openai's markers for arguments that were not given.
+
+    Some frameworks pass every argument on, given or not. The bundled OpenAI instrumentation
+    sets those as attributes, and OpenTelemetry logs `Invalid type ...Omit` for each one.
+
+    Returns:
+        A function that undoes it.
+    """
+    logger = logging.getLogger("opentelemetry.attributes")
+    logger.addFilter(_is_wanted)
+    return lambda: logger.removeFilter(_is_wanted)
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    marker = arguments[0] if arguments else None
+    return not (
+        isinstance(marker, type)
+        and marker.__name__ in _NOT_GIVEN
+        and marker.__module__.partition(".")[0] == "openai"
+    )

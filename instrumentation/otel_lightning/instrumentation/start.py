@@ -1,0 +1,131 @@
+"""Start-up without a launcher: what the `.pth` file of our wheel calls when Python starts.
+
+The file asks only whether any variable begins with `OTEL_` or `LIGHTNING_`. This module imports
+the standard library alone until one of them really asks for tracing.
+"""
+
+import functools
+import os
+import sys
+from collections.abc import MutableMapping, Sequence
+from pathlib import PurePath
+from typing import Final
+
+SWITCH: Final = "LIGHTNING_INSTRUMENT"
+"""`true` starts tracing without any other variable; `false` prevents it."""
+
+ASKING: Final = (
+    SWITCH,
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
+    "OTEL_SERVICE_NAME",
+    "LIGHTNING_ROLLOUT_ID",
+    "LIGHTNING_TASK_ID",
+    "LIGHTNING_REQUEST_TOKEN_IDS",
+    "LIGHTNING_POLICY",
+)
+"""Variables of which one has to be set: others, such as `LIGHTNING_STORE`, are for our commands."""
+
+_NOT_AGENTS: Final = frozenset(
+    {
+        "lightning-ingest",
+        "lightning-learn",
+        "opentelemetry-bootstrap",
+        "opentelemetry-instrument",
+        "otel_lightning.collector",
+        "otel_lightning.learner",
+        "pip",
+        "pip3",
+        "uv",
+        "venv",
+    }
+)
+"""Programs that start agents, receive from them or install them."""
+
+_TAKE_A_VALUE: Final = ("-X", "-W", "--check-hash-based-pycs")
+_LAUNCHER_FOLDER: Final = "auto_instrumentation"
+
+
+@functools.cache  # Python reads the .pth files of a virtual environment twice
+def start() -> None:
+    """Instrument this process if a variable asks for it."""
+    environment = os.environ
+    if not is_asked(environment) or program(sys.orig_argv) in _NOT_AGENTS:
+        return
+    set_defaults(environment)
+    if _LAUNCHER_FOLDER in environment.get("PYTHONPATH", ""):
+        return  # opentelemetry-instrument, which starts us later
+    from opentelemetry.instrumentation.auto_instrumentation import initialize
+
+    initialize()
+
+
+def is_asked(environment: MutableMapping[str, str]) -> bool:
+    """Tell whether the environment asks for tracing.
+
+    Args:
+        environment: The variables of the process.
+
+    Example:
+        >>> is_asked({"LIGHTNING_STORE": "traces.duckdb"})
+        False
+        >>> is_asked({"OTEL_SERVICE_NAME": "desk"})
+        True
+        >>> is_asked({"OTEL_SERVICE_NAME": "desk", "OTEL_SDK_DISABLED": "true"})
+        False
+    """
+    if environment.get(SWITCH, "").lower() in ("false", "0", "no", "off"):
+        return False
+    if environment.get("OTEL_SDK_DISABLED", "").lower() == "true":
+        return False
+    launched = _LAUNCHER_FOLDER in environment.get("PYTHONPATH", "")
+    return launched or any(environment.get(name) for name in ASKING)
+
+
+def set_defaults(environment: MutableMapping[str, str]) -> None:
+    """Set OpenTelemetry's variables that were left open, before its SDK reads them.
+
+    Args:
+        environment: The variables of the process; changed in place.
+
+    Example:
+        >>> variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}
+        >>> set_defaults(variables)
+        >>> variables["OTEL_METRICS_EXPORTER"], variables["OTEL_EXPORTER_OTLP_PROTOCOL"]
+        ('none', 'http/protobuf')
+    """
+    if "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" not in environment:
+        environment.setdefault("OTEL_METRICS_EXPORTER", "none")
+    # What a killed process loses is what was not sent yet: at most this many milliseconds of it.
+    environment.setdefault("OTEL_BSP_SCHEDULE_DELAY", "1000")
+    environment.setdefault("OTEL_BLRP_SCHEDULE_DELAY", "1000")
+    if environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/").endswith(":4318"):
+        environment.setdefault("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+
+
+def program(command: Sequence[str]) -> str:
+    """Name the script or module that a Python command line runs.
+
+    Args:
+        command: The whole command line, as in `sys.orig_argv`.
+
+    Example:
+        >>> program(["python3", "-X", "dev", "/opt/bin/lightning-ingest", "serve"])
+        'lightning-ingest'
+        >>> program(["python3", "-m", "pip", "list"])
+        'pip'
+        >>> program(["python3", "-c", "print()"])
+        ''
+    """
+    words = iter(command[1:])
+    for word in words:
+        if word == "-m":
+            return next(words, "")
+        if word == "-c":
+            return ""
+        if word in _TAKE_A_VALUE:
+            next(words, None)
+        elif not word.startswith("-"):
+            return PurePath(word).name
+    return ""

@@ -1,0 +1,205 @@
+"""The end of a process: what is still delivered, and what is said of what is not."""
+
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+CALL = """
+import openai
+client = openai.OpenAI()
+client.chat.completions.create(model="small", messages=[{"role": "user", "content": "Hi"}])
+"""
+BUSY = CALL + "print('answered')"
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def closed_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+def test_a_collector_that_is_down_is_named_in_one_line(
+    agent: Any, closed_port: int, protocol: str
+) -> None:
+    done = agent.finish(
+        BUSY,
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{closed_port}",
+        OTEL_EXPORTER_OTLP_PROTOCOL=protocol,
+        LIGHTNING_EXIT_TIMEOUT="0.5",
+    )
+    assert (done.returncode, done.stdout) == (0, "answered\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("Lost 1 span: not delivered within the 0.5 s")
+    assert str(closed_port) in line
+
+
+def test_a_collector_that_never_answers_holds_the_exit_up_no_longer_than_allowed(
+    agent: Any, silent_port: int
+) -> None:
+    # Unbounded, this would last until the runner's own limit and fail there.
+    done = agent.finish(
+        BUSY,
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{silent_port}",
+        OTEL_EXPORTER_OTLP_TIMEOUT="600",
+        LIGHTNING_EXIT_TIMEOUT="0.5",
+    )
+    assert (done.returncode, done.stdout) == (0, "answered\n")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("Lost 1 span")
+
+
+def test_spans_that_a_full_queue_dropped_are_counted(agent: Any, silent_port: int) -> None:
+    script = """
+from opentelemetry import trace
+tracer = trace.get_tracer("agent")
+for _ in range(20):
+    tracer.start_span("step").end()
+"""
+    done = agent.finish(
+        script,
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{silent_port}",
+        OTEL_BSP_MAX_QUEUE_SIZE="4",
+        OTEL_BSP_MAX_EXPORT_BATCH_SIZE="4",
+        LIGHTNING_EXIT_TIMEOUT="0.2",
+    )
+    assert done.returncode == 0
+    assert done.stderr.startswith("Lost 20 spans"), done.stderr
+
+
+def test_a_delivered_process_says_nothing(agent: Any) -> None:
+    done = agent.finish(BUSY)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(agent.sink.llm_spans()) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        ("raise KeyboardInterrupt", -signal.SIGINT),
+        ("raise SystemExit(3)", 3),
+        ("raise RuntimeError('the agent is broken')", 1),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+    ],
+)
+def test_an_agent_that_ends_early_delivers_what_it_did(agent: Any, end: str, code: int) -> None:
+    done = agent.finish(CALL + end)
+    assert done.returncode == code, done.stderr
+    assert len(agent.sink.llm_spans()) == 1
+
+
+def test_a_sigterm_handler_of_the_agents_own_is_kept(agent: Any) -> None:
+    script = """
+import os, signal
+signal.signal(signal.SIGTERM, lambda *_: print("the agent's own"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+    assert agent.run(CALL + script) == "the agent's own\n"
+
+
+def test_what_was_sent_before_os_exit_is_there(agent: Any) -> None:
+    wait = """
+import os, sys
+print("called", flush=True)
+sys.stdin.readline()
+os._exit(0)
+"""
+    path = agent.folder / "agent.py"
+    path.write_text(CALL + wait)
+    process = subprocess.Popen(
+        [str(Path(sys.executable).parent / "opentelemetry-instrument"), sys.executable, str(path)],
+        env=agent.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout
+        assert process.stdin
+        assert process.stdout.readline() == "called\n"
+        assert agent.sink.arrived.wait(60), "a span is sent within the schedule delay"
+        process.stdin.write("\n")
+    assert process.returncode == 0
+    assert len(agent.sink.llm_spans()) == 1
+
+
+def test_openais_markers_for_arguments_left_out_are_no_warnings(agent: Any) -> None:
+    script = """
+import openai
+openai.OpenAI().chat.completions.create(
+    model="small",
+    messages=[{"role": "user", "content": "Hi"}],
+    temperature=openai.omit,
+    top_p=openai.NOT_GIVEN,
+    max_tokens=openai.omit,
+)
+"""
+    done = agent.finish(script)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_other_warnings_about_attributes_are_still_said(agent: Any) -> None:
+    script = """
+from opentelemetry import trace
+trace.get_tracer("agent").start_span("step").set_attribute("of", object)
+"""
+    assert "Invalid type" in agent.finish(script).stderr
+
+
+def test_a_forked_child_delivers_its_own_spans_once(agent: Any) -> None:
+    script = (
+        CALL
+        + """
+import os, sys
+child = os.fork()
+if child == 0:
+    client.chat.completions.create(model="small", messages=[{"role": "user", "content": "fork"}])
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+    assert agent.run(script) == "0\n"
+    spans = agent.sink.llm_spans()
+    asked = sorted("fork" in span.attributes["gen_ai.input.messages"] for span in spans)
+    assert asked == [False, True]
+
+
+def test_a_provider_that_the_agent_sets_up_in_code_gets_the_spans_too(agent: Any) -> None:
+    script = """
+from opentelemetry import trace
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+import openai
+
+exporter = InMemorySpanExporter()
+provider = TracerProvider(resource=Resource.create({"service.name": "own"}))
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+with trace.get_tracer("agent").start_as_current_span("task"):
+    openai.OpenAI().chat.completions.create(
+        model="small", messages=[{"role": "user", "content": "Hi"}]
+    )
+for span in exporter.get_finished_spans():
+    print(span.name, span.resource.attributes["service.name"],
+          span.attributes["lightning.rollout.id"])
+"""
+    done = agent.finish(script, LIGHTNING_ROLLOUT_ID="r1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "openai.chat own r1\ntask own r1\n"
+    assert sorted(span.name for span in agent.sink.spans) == ["openai.chat", "task"]
