@@ -7,7 +7,6 @@ import subprocess
 import sys
 import sysconfig
 import threading
-import uuid
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -23,12 +22,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support import fake_model
 
 from otel_lightning.instrumentation.instrumentor import LightningInstrumentor
-
-PROMPT_TOKEN_IDS = [151644, 872, 198]
-WORDS = [("Hel", 9707, -0.25), ("lo", 385, -1.5), ("", 151645, -0.0625)]
-KNOWN_FIELDS = {"model", "messages", "stream", "logprobs", "stream_options", "n"}
 
 
 class _Quiet(BaseHTTPRequestHandler):
@@ -50,9 +46,10 @@ class _Quiet(BaseHTTPRequestHandler):
 
 @dataclass
 class ModelServer:
-    """Speaks the chat completions wire format; the first part of the path says how.
+    """Speaks three wire formats of OpenAI's; the first part of the path says how.
 
-    `/vllm` gives token ids to whoever asks with `return_token_ids`, `/strict` answers 422 to
+    `/vllm` gives token ids to whoever asks with `return_token_ids`, `/nulls` writes fields without
+    a value as null, `/fixed` numbers tool calls anew in each answer, `/strict` answers 422 to
     fields it does not know, `/broken` answers 400 to everything.
     """
 
@@ -63,63 +60,20 @@ class ModelServer:
         return f"{self.url}/{kind}/v1"
 
 
-def _choice(request: dict[str, Any], words: list[tuple[str, int, float]]) -> dict[str, Any]:
-    text = {"role": "assistant", "content": "".join(word for word, _, _ in words)}
-    choice: dict[str, Any] = {"index": 0, "finish_reason": None}
-    choice["delta" if request.get("stream") else "message"] = text
-    if request.get("return_token_ids"):
-        choice["token_ids"] = [token_id for _, token_id, _ in words]
-    if request.get("logprobs"):
-        choice["logprobs"] = {
-            "content": [
-                {"token": word, "logprob": logprob, "bytes": None, "top_logprobs": []}
-                for word, _, logprob in words
-            ]
-        }
-    return choice
-
-
-def _response(
-    request: dict[str, Any], kind: str, words: list[tuple[str, int, float]], *, first: bool = True
-) -> dict[str, Any]:
-    response = {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": kind,
-        "created": 1,
-        "model": request["model"],
-        "choices": [_choice(request, words)],
-    }
-    if request.get("return_token_ids") and first:
-        response["prompt_token_ids"] = PROMPT_TOKEN_IDS
-    return response
-
-
-def _events(request: dict[str, Any]) -> bytes:
-    chunks = [
-        _response(request, "chat.completion.chunk", [word], first=number == 0)
-        for number, word in enumerate(WORDS)
-    ]
-    chunks[-1]["choices"][0]["finish_reason"] = "stop"
-    lines = [json.dumps(chunk) for chunk in chunks] + ["[DONE]"]
-    return "".join(f"data: {line}\n\n" for line in lines).encode()
-
-
 class _ModelHandler(_Quiet):
     def do_POST(self) -> None:
         request = json.loads(self.body())
         self.server.requests.append(request)  # type: ignore[attr-defined]
-        unknown = sorted(set(request) - KNOWN_FIELDS)
-        kind = self.path.split("/")[1]
+        _, kind, _, *rest = self.path.split("/")
+        unknown = sorted(set(request) - fake_model.KNOWN_FIELDS)
         if kind == "broken":
             self.refuse(400, "context too long")
         elif kind == "strict" and unknown:
             self.refuse(422, f"unknown fields {unknown}")
-        elif request.get("stream"):
-            self.answer(200, "text/event-stream", _events(request))
         else:
-            response = _response(request, "chat.completion", WORDS)
-            response["choices"][0]["finish_reason"] = "stop"
-            self.answer(200, "application/json", json.dumps(response).encode())
+            answer = fake_model.ENDPOINTS["/".join(rest)](request, kind)
+            content_type = "text/event-stream" if request.get("stream") else "application/json"
+            self.answer(200, content_type, answer)
 
     def refuse(self, status: int, message: str) -> None:
         error = {"error": {"message": message}}

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -165,15 +166,123 @@ def test_token_ids_are_asked_for_where_the_user_says_so(
     assert ours(traced.spans()["openai.chat"]) == RECORDED
 
 
-def test_token_ids_are_asked_for_outside_of_an_llm_span_too(
-    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["same", "nulls"])
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_only_we_asked_for_is_not_in_the_agents_view(
+    client: Any, traced: Any, monkeypatch: pytest.MonkeyPatch, kind: str, *, stream: bool
 ) -> None:
-    # Some instrumentations make their span further inside, and record the whole response.
+    def see() -> list[str]:
+        answer = client(kind).chat.completions.create(**REQUEST, stream=stream)
+        seen = [part.to_json() for part in answer] if stream else [answer.to_json()]
+        return [re.sub(r"chatcmpl-\w+", "id", text) for text in seen]
+
+    without = see()
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    traced.exporter.clear()
+    assert see() == without
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+@pytest.mark.parametrize("kind", ["same", "nulls"])
+def test_what_only_we_asked_for_is_not_in_a_raw_answers_bytes(
+    client: Any, traced: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def see() -> bytes:
+        raw = client(kind).chat.completions.with_raw_response.create(**REQUEST)
+        return re.sub(rb"chatcmpl-\w+", b"id", raw.content)
+
+    without = see()
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    assert see() == without
+    assert ours(traced.spans()["openai.chat"]) == RECORDED
+
+
+def test_what_the_agent_asked_for_too_stays_in_its_view(
+    client: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     del traced
     monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
-    with suppress_instrumentation():
-        answer = client("vllm").chat.completions.create(**REQUEST)
-    assert answer.choices[0].token_ids == [9707, 385, 151645]
+    answer = client("vllm").chat.completions.create(**REQUEST, logprobs=True)
+    assert [token.logprob for token in answer.choices[0].logprobs.content] == [-0.25, -1.5, -0.0625]
+    assert "token_ids" not in answer.choices[0].to_dict()
+
+
+def test_the_tokens_of_each_choice_are_recorded(traced: Any, client: Any) -> None:
+    client("vllm").chat.completions.create(**ASKING, n=2)
+    assert ours(traced.spans()["openai.chat"]) == {
+        **RECORDED,
+        "lightning.completion_token_ids.1": (9708, 386, 151646),
+        "lightning.completion_logprobs.1": (-1.25, -2.5, -1.0625),
+    }
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_completions_are_recorded_and_look_to_the_agent_as_without_us(
+    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    def see() -> list[str]:
+        answer = client("vllm").completions.create(model="small", prompt="Hi", stream=stream)
+        return [part.to_json() for part in answer] if stream else [answer.to_json()]
+
+    without = see()
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    traced.exporter.clear()
+    assert see() == without
+    assert ours(traced.spans()["openai.completion"]) == RECORDED
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_responses_are_recorded_and_look_to_the_agent_as_without_us(
+    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch, *, stream: bool
+) -> None:
+    def see() -> list[str]:
+        answer = client("vllm").responses.create(model="small", input="Hi", stream=stream)
+        seen = [part.to_json() for part in answer] if stream else [answer.to_json()]
+        return [re.sub(r"(resp|msg)_\w+", "id", text) for text in seen]
+
+    without = see()
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    traced.exporter.clear()
+    assert see() == without
+    assert ours(traced.spans()["openai.response"]) == RECORDED
+
+
+def test_token_counts_of_a_stream_are_asked_for_only_where_the_user_says_so(
+    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def see() -> list[str]:
+        answer = client("same").chat.completions.create(**REQUEST, stream=True)
+        return [part.to_json() for part in answer]
+
+    without = see()
+    assert "gen_ai.usage.output_tokens" not in traced.spans()["openai.chat"]
+    monkeypatch.setenv("LIGHTNING_REQUEST_USAGE", "true")
+    traced.exporter.clear()
+    assert see() == without
+    assert traced.spans()["openai.chat"]["gen_ai.usage.input_tokens"] == 3
+    assert traced.spans()["openai.chat"]["gen_ai.usage.output_tokens"] == 3
+
+
+def test_sampling_parameters_are_recorded(traced: Any, client: Any) -> None:
+    client("vllm").chat.completions.create(
+        **REQUEST, temperature=0.5, seed=7, stop="END", n=2, extra_body={"top_k": 5, "min_p": 0.1}
+    )
+    span = traced.spans()["openai.chat"]
+    asked = {"temperature": 0.5, "seed": 7, "choice.count": 2, "top_k": 5, "min_p": 0.1}
+    assert {name: span[f"gen_ai.request.{name}"] for name in asked} == asked
+    assert list(span["gen_ai.request.stop_sequences"]) == ["END"]
+
+
+@pytest.mark.parametrize(
+    "switch", ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "TRACELOOP_TRACE_CONTENT"]
+)
+def test_token_ids_are_content_to_either_content_switch(
+    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    monkeypatch.setenv(switch, "false")
+    client("vllm").chat.completions.create(**ASKING)
+    recorded = ours(traced.spans()["openai.chat"])
+    assert not [name for name in recorded if "token" in name or "logprobs" in name]
 
 
 def test_what_the_agent_asked_for_itself_is_kept(

@@ -12,10 +12,20 @@ PROMPT_TOKEN_IDS: Final = "lightning.prompt_token_ids"  # noqa: S105 - a model's
 """Token ids of the prompt as the model server saw it: an array of integers on an LLM span."""
 
 COMPLETION_TOKEN_IDS: Final = "lightning.completion_token_ids"  # noqa: S105 - likewise
-"""Token ids that the model sampled for the first choice: an array of integers on an LLM span."""
+"""Token ids that the model sampled for the first choice: an array of integers on an LLM span.
+
+Further choices have the choice's index behind the name, as in `lightning.completion_token_ids.1`.
+"""
 
 COMPLETION_LOGPROBS: Final = "lightning.completion_logprobs"
-"""Natural-log probability of each sampled token: an array of doubles on an LLM span."""
+"""Natural-log probability of each sampled token: an array of doubles on an LLM span.
+
+Further choices have the choice's index behind the name, as in `lightning.completion_logprobs.1`.
+"""
+
+INFERRED: Final = "lightning.inferred"
+"""True on a tool span that we made from one call's request and the next call's result: the tool
+ran at some time between the span's start and its end."""
 
 PROPENSITY: Final = "lightning.propensity"
 """Probability with which the policy chose the arm, in (0, 1], on `feature_flag.evaluation`.

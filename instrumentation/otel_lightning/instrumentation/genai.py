@@ -1,6 +1,7 @@
 """Telling GenAI spans from others by their attributes, whoever made them."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 from opentelemetry.trace import Span
 from opentelemetry.util.types import Attributes
@@ -39,4 +40,33 @@ def is_llm(present: Attributes) -> bool:
     return (
         present.get("gen_ai.operation.name") in _MODEL_CALLS
         or present.get("openinference.span.kind") == "LLM"
+    )
+
+
+def write_late(span: Any, values: Mapping[str, Any]) -> None:
+    """Set attributes on a span of the SDK that has ended and was not exported yet.
+
+    Values are stored as they are: a check of each of a thousand token ids would cost more than all
+    else that we do in a call.
+
+    Args:
+        span: A span, in a span processor's `_on_ending`.
+        values: Attribute names to values of the types that OpenTelemetry allows.
+    """
+    held = span._attributes  # noqa: SLF001 - the SDK has no public way to it
+    with held._lock:  # noqa: SLF001
+        held._dict.update(values)  # noqa: SLF001
+
+
+def is_tool(present: Attributes) -> bool:
+    """Say whether these are the attributes of a span that is one execution of a tool.
+
+    Args:
+        present: Attributes that the span has.
+    """
+    present = present or {}
+    return (
+        present.get("gen_ai.operation.name") == "execute_tool"
+        or present.get("openinference.span.kind") == "TOOL"
+        or present.get("traceloop.span.kind") == "tool"
     )

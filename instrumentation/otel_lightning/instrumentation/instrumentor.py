@@ -9,15 +9,27 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor  # type: ignore[attr-defined]
 from opentelemetry.trace import TracerProvider
 
-from otel_lightning.instrumentation import arms, bundled, delivery, ids, providers, quiet, tokens
+from otel_lightning.instrumentation import (
+    arms,
+    bundled,
+    client,
+    delivery,
+    ids,
+    privacy,
+    providers,
+    quiet,
+    tokens,
+)
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
+from otel_lightning.instrumentation.tools import Inference
 
 _logger = logging.getLogger(__name__)
 
 
 def prepare() -> None:
     """Do what must come before any other instrumentor: OpenTelemetry's loader calls this first."""
+    privacy.share_switch()
     bundled.load_when_imported()
     tokens.capture_tokens()
 
@@ -25,8 +37,9 @@ def prepare() -> None:
 class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """Add what learning needs to the spans of other instrumentations.
 
-    It makes no spans. In code, call `instrument()` before the LLM instrumentor's, so that token
-    ids are read inside of its spans; `opentelemetry-instrument` sees to that by itself.
+    It makes spans only for tools that the agent runs itself. In code, call `instrument()` before
+    the LLM instrumentor's, so that our wrappers in the client are the inner ones;
+    `opentelemetry-instrument` sees to that by itself.
     """
 
     _undo: ExitStack | None = None
@@ -38,7 +51,7 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _instrument(self, **kwargs: Any) -> None:
         self._undo = ExitStack()
         provider = kwargs.get("tracer_provider") or trace.get_tracer_provider()
-        for start in (_make_ids, _bound_exit, _stamp_spans, _record_tokens, _record_arms):
+        for start in (_make_ids, _bound_exit, _stamp_spans, _record_arms):
             start(self._undo, provider)
 
     def _uninstrument(self, **kwargs: Any) -> None:
@@ -68,18 +81,15 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
             type(provider).__name__,
         )
         return
-    processor = LightningSpanProcessor()
+    inference = Inference(provider.get_tracer("otel_lightning.instrumentation"))
+    processor = LightningSpanProcessor(inference)
     providers.put_first(provider, processor)
     undo.callback(processor.shutdown)
     if provider is trace.get_tracer_provider():
         providers.give_way(undo, provider)
-
-
-@never_raise
-def _record_tokens(undo: ExitStack, _provider: TracerProvider) -> None:
     tokens.capture_tokens()
-    tokens.switch(on=True)
-    undo.callback(tokens.switch, on=False)
+    client.switch_on(inference)
+    undo.callback(client.switch_off)
 
 
 @never_raise

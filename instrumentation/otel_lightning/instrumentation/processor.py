@@ -1,27 +1,44 @@
-"""Our span processor: stamps each span at its start with what only the running context knows."""
+"""Our span processor: what is added to each span at its start and at its end."""
+
+from collections.abc import Callable
+from typing import Any
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.trace import Span, SpanProcessor
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from otel_lightning.instrumentation import arms
-from otel_lightning.instrumentation.genai import is_genai
+from otel_lightning.instrumentation import arms, model_call, privacy
+from otel_lightning.instrumentation.genai import is_genai, is_tool, write_late
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.identity import current_ids
+from otel_lightning.instrumentation.tools import Inference
 
 
 class LightningSpanProcessor(SpanProcessor):
     """Stamp spans with the rollout, the task and the arms in force; it exports nothing.
 
     OpenTelemetry cannot take a processor away again, so `shutdown` makes it do nothing.
+
+    Args:
+        inference: Where tool spans of frameworks are noted.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, inference: Inference) -> None:
         self._running = True
+        self._inference = inference
+        self._redact = privacy.redactor()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Stamp a span that has just started."""
         if self._running:
             _stamp(span, parent_context)
+
+    def _on_ending(self, span: Span) -> None:
+        """Complete a span that has ended; the SDK calls this before any exporter sees the span."""
+        if self._running:
+            _complete(span, self._inference, self._redact)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Do nothing more: an exporter may have the span already."""
 
     def shutdown(self) -> None:
         """Stamp no further spans."""
@@ -36,6 +53,7 @@ def _stamp(span: Span, parent_context: Context | None) -> None:
             span.set_attribute(name, value)
     if _needs_arms(span):
         arms.stamp(span)
+    model_call.note_start(span)
 
 
 def _needs_arms(span: Span) -> bool:
@@ -43,3 +61,27 @@ def _needs_arms(span: Span) -> bool:
     # then carries the arms for those below it.
     begins_here = span.parent is None or span.parent.is_remote
     return begins_here or is_genai(span.attributes)
+
+
+@never_raise
+def _complete(span: Span, inference: Inference, redact: Callable[[Any], Any] | None) -> None:
+    model_call.note_ending(span)
+    if is_tool(span.attributes) and not inference.made(span):
+        inference.note_span(span)
+    if redact is not None:
+        _redact(span, redact)
+
+
+def _redact(span: Any, redact: Callable[[Any], Any]) -> None:
+    for holder in (span, *span.events):
+        present = dict(holder.attributes or {})
+        changed = {
+            name: redacted
+            for name, value in present.items()
+            if (redacted := redact(value)) != value
+        }
+        if changed:
+            write_late(holder, changed)
+    if span.status.description:
+        span._status._description = redact(span.status.description)  # noqa: SLF001
+    span._name = redact(span.name)  # noqa: SLF001

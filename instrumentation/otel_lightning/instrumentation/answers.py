@@ -1,0 +1,196 @@
+"""What a model answered, gathered from a whole response or over the parts of a stream."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from opentelemetry.util.types import AttributeValue
+
+from otel_lightning.instrumentation import attributes
+
+_NONE: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(slots=True, eq=False)
+class ToolRequest:
+    """A tool call that the model asked for; its arguments grow while a stream is read."""
+
+    call_id: str
+    name: str
+    arguments: str = ""
+
+
+@dataclass(slots=True)
+class ChoiceTokens:
+    """Token ids and logprobs of one choice."""
+
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Answer:
+    """What is known of an answer so far. Subclasses read one endpoint's responses."""
+
+    response_id: str = ""
+    prompt_token_ids: list[int] = field(default_factory=list)
+    choices: dict[int, ChoiceTokens] = field(default_factory=dict)
+    requests: dict[object, ToolRequest] = field(default_factory=dict)
+    usage: tuple[int, int] | None = None
+    text: list[str] = field(default_factory=list)
+
+    def add(self, part: Any) -> None:
+        """Take in a whole response, or the next part of a stream.
+
+        Args:
+            part: A response object of the openai client, or a chunk or event of its stream.
+        """
+        raise NotImplementedError
+
+    def choice(self, index: int) -> ChoiceTokens:
+        """Return the tokens of one choice, empty at first."""
+        found = self.choices.get(index)
+        if found is None:
+            found = self.choices[index] = ChoiceTokens()
+        return found
+
+    def token_attributes(self) -> Iterator[tuple[str, tuple[int, ...] | tuple[float, ...]]]:
+        """Yield the attributes for token ids and logprobs that are known."""
+        if self.prompt_token_ids:
+            yield attributes.PROMPT_TOKEN_IDS, tuple(map(int, self.prompt_token_ids))
+        for index, tokens in self.choices.items():
+            suffix = f".{index}" if index else ""
+            if tokens.ids:
+                yield attributes.COMPLETION_TOKEN_IDS + suffix, tuple(map(int, tokens.ids))
+            if tokens.logprobs:
+                yield attributes.COMPLETION_LOGPROBS + suffix, tuple(map(float, tokens.logprobs))
+
+    def usage_attributes(self) -> Iterator[tuple[str, AttributeValue]]:
+        """Yield the token counts that the server gave."""
+        if self.usage:
+            yield "gen_ai.usage.input_tokens", self.usage[0]
+            yield "gen_ai.usage.output_tokens", self.usage[1]
+
+
+class ChatAnswer(Answer):
+    """A `ChatCompletion`, or the `ChatCompletionChunk`s of one."""
+
+    def add(self, part: Any) -> None:
+        """Take in the whole, or a chunk: they name things alike."""
+        self.response_id = self.response_id or part.id or ""
+        if ids := extra(part).get("prompt_token_ids"):
+            self.prompt_token_ids = ids  # vLLM sends them once, with the first chunk
+        if part.usage is not None:
+            self.usage = (part.usage.prompt_tokens, part.usage.completion_tokens)
+        for choice in part.choices or ():
+            self._add_choice(choice)
+
+    def _add_choice(self, choice: Any) -> None:
+        if ids := extra(choice).get("token_ids"):
+            self.choice(choice.index).ids.extend(ids)
+        content = choice.logprobs.content if choice.logprobs is not None else None
+        if content:
+            self.choice(choice.index).logprobs.extend(token.logprob for token in content)
+        message = getattr(choice, "delta", None) or getattr(choice, "message", None)
+        if message is None:
+            return
+        if message.tool_calls:
+            for position, asked in enumerate(message.tool_calls):
+                self._add_request((choice.index, getattr(asked, "index", position)), asked)
+        if choice.index == 0 and message.content:
+            self.text.append(message.content)
+
+    def _add_request(self, place: object, asked: Any) -> None:
+        # A custom tool has `custom` with `input` in the place of `function` with `arguments`.
+        function = getattr(asked, "function", None) or getattr(asked, "custom", None)
+        text = getattr(function, "arguments", None) or getattr(function, "input", None) or ""
+        known = self.requests.get(place)
+        if known is None or (asked.id and asked.id != known.call_id):
+            name = getattr(function, "name", None) or ""
+            self.requests[place] = ToolRequest(asked.id or "", name, text)
+        else:
+            known.arguments += text
+
+
+class CompletionsAnswer(Answer):
+    """A `Completion`, whole or in the chunks of a stream, which have the same form."""
+
+    def add(self, part: Any) -> None:
+        """Take in the whole, or a chunk."""
+        self.response_id = self.response_id or part.id or ""
+        if part.usage is not None:
+            self.usage = (part.usage.prompt_tokens, part.usage.completion_tokens)
+        for choice in part.choices or ():
+            more = extra(choice)
+            # vLLM gives the prompt's ids with each choice here, and with the whole for chat.
+            prompt = more.get("prompt_token_ids") or extra(part).get("prompt_token_ids")
+            if prompt and not self.prompt_token_ids:
+                self.prompt_token_ids = prompt
+            if ids := more.get("token_ids"):
+                self.choice(choice.index).ids.extend(ids)
+            logprobs = choice.logprobs.token_logprobs if choice.logprobs is not None else None
+            if logprobs:
+                known = [value for value in logprobs if value is not None]
+                self.choice(choice.index).logprobs.extend(known)
+            if choice.index == 0 and choice.text:
+                self.text.append(choice.text)
+
+
+class ResponsesAnswer(Answer):
+    """A `Response`, or the events of its stream."""
+
+    def add(self, part: Any) -> None:
+        """Take in the whole, or an event."""
+        kind = getattr(part, "type", None)
+        if kind is None:
+            self._add_whole(part)
+        elif kind == "response.output_text.delta":
+            if logprobs := getattr(part, "logprobs", None):
+                self.choice(0).logprobs.extend(token.logprob for token in logprobs)
+            self.text.append(part.delta)
+        elif kind == "response.output_item.done":
+            self._add_item(part.item)
+        elif whole := getattr(part, "response", None):
+            self._add_whole(whole)
+
+    def _add_whole(self, response: Any) -> None:
+        self.response_id = self.response_id or response.id or ""
+        if response.usage is not None:
+            self.usage = (response.usage.input_tokens, response.usage.output_tokens)
+        more = extra(response)
+        self.prompt_token_ids = more.get("prompt_token_ids") or self.prompt_token_ids
+        items = response.output or ()
+        logprobs = [
+            token.logprob
+            for item in items
+            for content in getattr(item, "content", None) or ()
+            for token in getattr(content, "logprobs", None) or ()
+        ]
+        ids = more.get("token_ids") or [i for one in items for i in extra(one).get("token_ids", ())]
+        if logprobs:
+            self.choice(0).logprobs = logprobs
+        if ids:
+            self.choice(0).ids = list(ids)
+        for item in items:
+            self._add_item(item)
+
+    def _add_item(self, item: Any) -> None:
+        call_id, name = getattr(item, "call_id", None), getattr(item, "name", None)
+        if call_id and item.id not in self.requests:
+            kind = str(item.type).removesuffix("_call")  # `shell_call` and its kind have no name
+            text = getattr(item, "arguments", None) or getattr(item, "input", None) or ""
+            self.requests[item.id or call_id] = ToolRequest(call_id, name or kind, text)
+
+
+def extra(part: Any) -> Mapping[str, Any]:
+    """Return the fields of a response object that the openai client does not know."""
+    found: Mapping[str, Any] = getattr(part, "__pydantic_extra__", None) or _NONE
+    return found
+
+
+ANSWERS: Final[Mapping[str, type[Answer]]] = {
+    "chat": ChatAnswer,
+    "completions": CompletionsAnswer,
+    "responses": ResponsesAnswer,
+}
+"""Reader of each endpoint's answers."""

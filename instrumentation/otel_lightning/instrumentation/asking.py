@@ -1,0 +1,229 @@
+"""Token ids, logprobs and token counts that we ask for, and take out of the answer.
+
+The agent gets the answer that it would have got without us: what we asked for is removed from
+each response object and chunk, unless the agent asked for it too.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+TOKENS_VARIABLE: Final = "LIGHTNING_REQUEST_TOKEN_IDS"
+"""Set to `true`, it makes us ask the model server for token ids and logprobs."""
+
+USAGE_VARIABLE: Final = "LIGHTNING_REQUEST_USAGE"
+"""Set to `true`, it makes us ask for token counts of streams, which bring none by themselves."""
+
+_INCLUDED_LOGPROBS: Final = "message.output_text.logprobs"
+_IDS: Final = ("prompt_token_ids", "token_ids")
+_OFTEN_EMPTY: Final = frozenset({*_IDS, "logprobs", "finish_reason", "content", "usage"})
+
+
+@dataclass(frozen=True, slots=True)
+class Additions:
+    """What we added to a request."""
+
+    arguments: dict[str, Any]
+    """The request's arguments with the additions."""
+    ids: bool = False
+    logprobs: bool = False
+    usage: bool = False
+
+
+def additions(endpoint: str, kwargs: Mapping[str, Any]) -> Additions | None:
+    """Add to a request what the variables allow and the agent left open.
+
+    Args:
+        endpoint: `chat`, `completions` or `responses`.
+        kwargs: Arguments of the agent's call; not changed.
+
+    Returns:
+        The additions, or None if there are none.
+    """
+    tokens = os.environ.get(TOKENS_VARIABLE, "").lower() == "true"
+    usage = os.environ.get(USAGE_VARIABLE, "").lower() == "true"
+    if not (tokens or usage):
+        return None
+    changed = dict(kwargs)
+    body = kwargs.get("extra_body") or {}
+    ids = tokens and "return_token_ids" not in body
+    if ids:
+        changed["extra_body"] = {"return_token_ids": True, **body}
+    logprobs = tokens and _ask_logprobs(endpoint, changed)
+    options = kwargs.get("stream_options")
+    usage = (
+        usage
+        and endpoint != "responses"
+        and kwargs.get("stream") is True
+        and not (isinstance(options, dict) and "include_usage" in options)
+    )
+    if usage:
+        given = options if isinstance(options, dict) else {}
+        changed["stream_options"] = {**given, "include_usage": True}
+    return Additions(changed, ids, logprobs, usage) if ids or logprobs or usage else None
+
+
+def _ask_logprobs(endpoint: str, changed: dict[str, Any]) -> bool:
+    if endpoint == "responses":
+        include = changed.get("include")
+        listed = include if isinstance(include, list) else []
+        if _INCLUDED_LOGPROBS in listed:
+            return False
+        changed["include"] = [*listed, _INCLUDED_LOGPROBS]
+        return True
+    # Anything but a boolean or a number is one of openai's markers for "not given".
+    if isinstance(changed.get("logprobs"), bool | int):
+        return False
+    changed["logprobs"] = True if endpoint == "chat" else 1
+    return True
+
+
+def strip(added: Additions, part: Any) -> None:
+    """Remove from a response object, chunk or event what only we asked for.
+
+    Args:
+        added: What we asked for.
+        part: An object of the openai client; changed in place.
+    """
+    empty = _writes_empty_values(part)
+    for owner in _owners(part):
+        if added.ids:
+            _drop_ids(owner, empty=empty)
+        if added.logprobs:
+            _drop_logprobs(owner, empty=empty)
+    if added.usage and getattr(part, "usage", 0) is None:
+        _restore(part, "usage", empty=False)
+
+
+def is_only_usage(added: Additions, part: Any) -> bool:
+    """Tell whether a chunk is the one that came because we asked for token counts."""
+    return added.usage and not part.choices and part.usage is not None
+
+
+def strip_body(added: Additions, body: bytes) -> bytes:
+    """Remove from a response's JSON text what only we asked for.
+
+    Args:
+        added: What we asked for.
+        body: The body as it was received.
+
+    Returns:
+        The body in the same spacing, or the same bytes if it is no JSON object.
+    """
+    try:
+        whole = json.loads(body)
+    except ValueError:
+        return body
+    if not isinstance(whole, dict):
+        return body
+    empty = _has_empty_values(whole)
+    for owner in _dicts(whole):
+        if added.ids:
+            for name in _IDS:
+                _drop_key(owner, name, empty=empty)
+        if added.logprobs:
+            _drop_key(owner, "logprobs", empty=empty)
+    spaced = b'": ' in body
+    separators = (", ", ": ") if spaced else (",", ":")
+    ascii_only = body.isascii()
+    return json.dumps(whole, separators=separators, ensure_ascii=ascii_only).encode()
+
+
+def _owners(part: Any) -> Iterator[Any]:
+    """Yield the objects within a part that token ids or logprobs can be on."""
+    whole = getattr(part, "response", None) or part
+    if whole is not part:
+        yield part
+    yield whole
+    yield from getattr(whole, "choices", None) or ()
+    items = list(getattr(whole, "output", None) or ())
+    if item := getattr(part, "item", None):
+        items.append(item)
+    for one in items:
+        yield one
+        yield from getattr(one, "content", None) or ()
+    if inner := getattr(part, "part", None):
+        yield inner
+
+
+def _dicts(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield whole
+    yield from whole.get("choices") or ()
+    for item in whole.get("output") or ():
+        yield item
+        for content in item.get("content") or ():
+            if isinstance(content, dict):
+                yield content
+
+
+def _drop_key(owner: dict[str, Any], name: str, *, empty: bool) -> None:
+    """Remove a key, or empty it where this server writes empty values out."""
+    if name not in owner:
+        return
+    if name == "logprobs" and "annotations" in owner:
+        owner[name] = []
+    elif empty or (name == "logprobs" and "text" in owner):
+        owner[name] = None
+    else:
+        del owner[name]
+
+
+def _drop_ids(owner: Any, *, empty: bool) -> None:
+    more = getattr(owner, "__pydantic_extra__", None)
+    for name in _IDS:
+        if more and name in more:
+            if empty:
+                more[name] = None
+            else:
+                del more[name]
+
+
+def _drop_logprobs(owner: Any, *, empty: bool) -> None:
+    if getattr(owner, "logprobs", None) is None:
+        return
+    fields = owner.__pydantic_fields_set__
+    if "annotations" in fields or str(getattr(owner, "type", "")).startswith("response."):
+        owner.__dict__["logprobs"] = []
+    else:
+        # A text completion always has the key.
+        _restore(owner, "logprobs", empty=empty or "text" in fields)
+
+
+def _restore(owner: Any, name: str, *, empty: bool) -> None:
+    """Set a field to None: as one that was sent as `null`, or as one that was not sent."""
+    owner.__dict__[name] = None
+    if not empty:
+        owner.__pydantic_fields_set__.discard(name)
+
+
+def _writes_empty_values(part: Any) -> bool:
+    """Tell whether the server writes fields without a value out, as `null`.
+
+    OpenAI and vLLM do, small servers leave such fields out. Fields that are `null` for a reason
+    of their own, such as `finish_reason` in a stream, say nothing about that.
+    """
+    for choice in getattr(part, "choices", None) or ():
+        message = getattr(choice, "message", None) or getattr(choice, "delta", None)
+        if any(_nulls(one) for one in (part, choice, message)):
+            return True
+    return False
+
+
+def _nulls(owner: Any) -> bool:
+    fields: frozenset[str] = getattr(owner, "__pydantic_fields_set__", frozenset()) - _OFTEN_EMPTY
+    more = getattr(owner, "__pydantic_extra__", None) or {}
+    return any(owner.__dict__.get(name, 0) is None for name in fields) or any(
+        value is None for name, value in more.items() if name not in _OFTEN_EMPTY
+    )
+
+
+def _has_empty_values(whole: dict[str, Any]) -> bool:
+    inner = [choice.get("message") or {} for choice in whole.get("choices") or ()]
+    return "choices" in whole and any(
+        value is None
+        for owner in (whole, *whole["choices"], *inner)
+        for name, value in owner.items()
+        if name not in _OFTEN_EMPTY
+    )

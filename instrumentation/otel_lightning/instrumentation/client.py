@@ -1,0 +1,216 @@
+"""The wrappers in the openai client: they read requests and answers, and change neither.
+
+They have to be the inner ones, inside of the LLM instrumentor's, so they are put in place before
+any instrumentor runs, as soon as openai is imported.
+"""
+
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from types import ModuleType
+from typing import Any, Final
+
+import wrapt
+
+from otel_lightning.instrumentation import asking, model_call
+from otel_lightning.instrumentation.asking import Additions
+from otel_lightning.instrumentation.guard import never_raise
+from otel_lightning.instrumentation.model_call import ModelCall
+from otel_lightning.instrumentation.tools import Inference
+
+ENDPOINTS: Final = {
+    "openai.resources.chat.completions": ("chat", "Completions"),
+    "openai.resources.completions": ("completions", "Completions"),
+    "openai.resources.responses": ("responses", "Responses"),
+}
+"""Module of each resource of the client, its endpoint and its class."""
+
+_REFUSALS: Final = (400, 422)
+_on = threading.Event()
+_refusing: set[str] = set()  # base URLs
+_inference: list[Inference] = []
+
+
+def switch_on(inference: Inference) -> None:
+    """Start the recording.
+
+    Args:
+        inference: Where tool requests and results are noted.
+    """
+    _inference[:] = [inference]
+    _on.set()
+
+
+def switch_off() -> None:
+    """Stop the recording."""
+    _on.clear()
+    _inference.clear()
+
+
+@never_raise
+def wrap(module: ModuleType) -> None:
+    """Put the wrappers on one resource of the client.
+
+    Args:
+        module: A module of `ENDPOINTS`.
+    """
+    endpoint, name = ENDPOINTS[module.__name__]
+    for prefix, wrapper in (("", _create), ("Async", _acreate)):
+        resource = getattr(module, prefix + name)
+        for method in ("create", "parse"):
+            if hasattr(resource, method):
+                wrapt.wrap_object(
+                    resource,
+                    method,
+                    wrapt.FunctionWrapper,
+                    (partial(wrapper, endpoint),),
+                    {"enabled": _on.is_set},
+                )
+
+
+def _create(
+    endpoint: str,
+    wrapped: Callable[..., Any],
+    instance: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    call = _begin(endpoint, kwargs)
+    if call is None:
+        return wrapped(*args, **kwargs)
+    try:
+        added = _added(endpoint, instance, kwargs)
+        if added is None:
+            return _received(call, wrapped(*args, **kwargs))
+        try:
+            return _received(call, wrapped(*args, **added.arguments), added)
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
+        # Outside of `except`: should this fail too, the agent sees its own error and no other.
+        response = wrapped(*args, **kwargs)
+        _stop_asking(instance)
+        return _received(call, response)
+    finally:
+        model_call.end(call)
+
+
+async def _acreate(
+    endpoint: str,
+    wrapped: Callable[..., Awaitable[Any]],
+    instance: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    call = _begin(endpoint, kwargs)
+    if call is None:
+        return await wrapped(*args, **kwargs)
+    try:
+        added = _added(endpoint, instance, kwargs)
+        if added is None:
+            return _received(call, await wrapped(*args, **kwargs))
+        try:
+            return _received(call, await wrapped(*args, **added.arguments), added)
+        except Exception as error:
+            if not _is_refusal(error):
+                raise
+        response = await wrapped(*args, **kwargs)
+        _stop_asking(instance)
+        return _received(call, response)
+    finally:
+        model_call.end(call)
+
+
+@never_raise
+def _begin(endpoint: str, kwargs: dict[str, Any]) -> ModelCall | None:
+    call = model_call.begin(endpoint, kwargs)
+    if call is not None:
+        for inference in _inference:
+            inference.note_request(call)
+    return call
+
+
+@never_raise
+def _added(endpoint: str, instance: Any, kwargs: dict[str, Any]) -> Additions | None:
+    return None if _base_url(instance) in _refusing else asking.additions(endpoint, kwargs)
+
+
+def _is_refusal(error: Exception) -> bool:
+    return getattr(error, "status_code", None) in _REFUSALS
+
+
+@never_raise
+def _stop_asking(instance: Any) -> None:
+    _refusing.add(_base_url(instance))
+
+
+def _base_url(instance: Any) -> str:
+    return str(instance._client.base_url)  # noqa: SLF001 - a resource has no public way to it
+
+
+def _received(call: ModelCall, response: Any, added: Additions | None = None) -> Any:
+    _read(call, response, added)
+    return response
+
+
+@never_raise
+def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
+    # `with_raw_response` gives one of these; its `parse` keeps the result for the agent. That of
+    # `with_streaming_response`, of another class, would read the body that the agent wants to read.
+    raw = type(response).__name__ == "LegacyAPIResponse"
+    body = response.parse() if raw else response
+    if hasattr(body, "_iterator"):
+        # Inside of the stream, not around it: the agent keeps the very object that openai made.
+        body._iterator = _Chunks(body._iterator, call, added)  # noqa: SLF001
+    elif hasattr(body, "usage"):
+        _note(call, body)
+        if added is not None:
+            asking.strip(added, body)
+            if raw:
+                http = response.http_response
+                http._content = asking.strip_body(added, http.content)  # noqa: SLF001
+
+
+def _note(call: ModelCall, part: Any) -> None:
+    call.answer.add(part)
+    if call.answer.requests:
+        for inference in _inference:
+            inference.note_answer(call)
+
+
+class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
+    """The chunks of a stream, sync or async, noted in passing."""
+
+    def __init__(self, chunks: Any, call: ModelCall, added: Additions | None) -> None:
+        super().__init__(chunks)
+        self._self_note = never_raise(partial(_note, call))
+        self._self_added = added
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        chunk = self.__wrapped__.__next__()
+        self._self_note(chunk)
+        if self._self_added is not None and _take_out(self._self_added, chunk):
+            return self.__next__()
+        return chunk
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        chunk = await self.__wrapped__.__anext__()
+        self._self_note(chunk)
+        if self._self_added is not None and _take_out(self._self_added, chunk):
+            return await self.__anext__()
+        return chunk
+
+
+@never_raise
+def _take_out(added: Additions, chunk: Any) -> bool:
+    """Remove our additions from a chunk; tell whether nothing is left for the agent."""
+    if added.usage and asking.is_only_usage(added, chunk):
+        return True
+    asking.strip(added, chunk)
+    return False

@@ -1,0 +1,151 @@
+"""What may leave the process: the content switches, and a redactor that runs before export."""
+
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+_logger = logging.getLogger(__name__)
+
+CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""OpenTelemetry's content switch. Content is kept out where it says so."""
+
+BUNDLED_CONTENT_VARIABLE: Final = "TRACELOOP_TRACE_CONTENT"
+"""Content switch of the bundled OpenAI instrumentation."""
+
+REDACT_VARIABLE: Final = "LIGHTNING_REDACT"
+"""Kinds of text to redact, separated by commas: `keys`, `emails`, `phones`, `cards`; or `all`."""
+
+PATTERNS_VARIABLE: Final = "LIGHTNING_REDACT_PATTERNS"
+"""A file with a regular expression on each line: what matches is redacted."""
+
+_ON: Final = frozenset({"true", "1", "yes", "on"})
+_ON_SPANS: Final = _ON | {"span_only", "span_and_event"}
+_KINDS: Final = {
+    "keys": (
+        r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}"
+        r"|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bAIza[0-9A-Za-z_-]{30,}"
+        r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+|(?<=Bearer )[^\s\"'\\]{8,}"
+    ),
+    "emails": r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b",
+    "cards": r"(?<![\d.-])\d(?:[ -]?\d){12,18}(?![\d.-]*\d)",
+    "phones": (
+        r"(?<![\w.])(?:\+\d{1,3}[ .-]?)(?:\(\d{1,4}\)[ .-]?)?\d{1,4}(?:[ .-]?\d{2,4}){1,5}(?![\w])"
+        r"|(?<![\w.])\(\d{3}\) ?\d{3}[ .-]\d{4}(?![\w])|(?<![\w.-])\d{3}[.-]\d{3}[.-]\d{4}(?![\w-])"
+    ),
+}
+
+
+class _Pattern(NamedTuple):
+    name: str
+    expression: re.Pattern[str]
+
+
+def content_allowed() -> bool:
+    """Tell whether messages, tool results and token ids may be written to spans."""
+    bundled = os.environ.get(BUNDLED_CONTENT_VARIABLE)
+    if bundled is not None and bundled.strip().lower() not in _ON:
+        return False
+    stock = os.environ.get(CONTENT_VARIABLE)
+    return not stock or stock.strip().lower() in _ON_SPANS
+
+
+def share_switch() -> None:
+    """Turn the bundled instrumentation's content off too, where the stock switch says so."""
+    if BUNDLED_CONTENT_VARIABLE not in os.environ and not content_allowed():
+        os.environ[BUNDLED_CONTENT_VARIABLE] = "false"
+
+
+def redactor() -> Callable[[Any], Any] | None:
+    """Build the function that redacts an attribute's value, from the variables.
+
+    Returns:
+        The function, which returns the very same value where nothing matched; None if nothing
+        is to be redacted.
+    """
+    patterns = (*_named_kinds(), *_own_patterns())
+    return partial(_redact, patterns) if patterns else None
+
+
+def _named_kinds() -> list[_Pattern]:
+    names = [name.strip() for name in os.environ.get(REDACT_VARIABLE, "").lower().split(",")]
+    wanted = list(_KINDS) if "all" in names or "true" in names else [n for n in names if n]
+    for unknown in set(wanted) - set(_KINDS) - {"false", "none"}:
+        _logger.warning(
+            "%s: unknown kind %r. Known: all, %s.", REDACT_VARIABLE, unknown, ", ".join(_KINDS)
+        )
+    return [_Pattern(name, re.compile(_KINDS[name])) for name in wanted if name in _KINDS]
+
+
+def _own_patterns() -> list[_Pattern]:
+    path = os.environ.get(PATTERNS_VARIABLE)
+    if not path:
+        return []
+    found = []
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip() and not line.startswith("#"):
+            try:
+                found.append(_Pattern("own", re.compile(line)))
+            except re.error as error:
+                _logger.warning(
+                    "%s:%d: not a regular expression (%s); line left out.", path, number, error
+                )
+    return found
+
+
+def _redact(patterns: Sequence[_Pattern], value: Any) -> Any:
+    if isinstance(value, str):
+        return _redact_text(tuple(patterns), value)
+    if isinstance(value, Mapping):
+        return {key: _redact(patterns, one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)([_redact(patterns, one) for one in value])
+    return value
+
+
+# A conversation's history is sent with each call: most texts were redacted before.
+@lru_cache(maxsize=512)
+def _redact_text(patterns: tuple[_Pattern, ...], text: str) -> str:
+    if text[:1] in ("{", "["):
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            return _replace(patterns, text)
+        redacted = _redact_leaves(patterns, parsed)
+        return text if redacted == parsed else json.dumps(redacted)
+    return _replace(patterns, text)
+
+
+def _redact_leaves(patterns: tuple[_Pattern, ...], value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _redact_leaves(patterns, one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_redact_leaves(patterns, one) for one in value]
+    if isinstance(value, str):
+        return _redact_text(patterns, value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        text = str(value)
+        replaced = _replace(patterns, text)
+        return value if replaced == text else replaced
+    return value
+
+
+def _replace(patterns: Sequence[_Pattern], text: str) -> str:
+    for name, expression in patterns:
+        if name == "cards":
+            text = expression.sub(_card, text)
+        else:
+            text = expression.sub(f"[redacted:{name}]", text)
+    return text
+
+
+def _card(match: re.Match[str]) -> str:
+    """Redact digits only where their check sum is that of a card (Luhn, ISO/IEC 7812-1)."""
+    digits = [int(digit) for digit in match[0] if digit.isdigit()]
+    doubled = [2 * digit - 9 * (digit > 4) for digit in digits[-2::-2]]  # noqa: PLR2004
+    total = sum(digits[-1::-2]) + sum(doubled)
+    return match[0] if total % 10 else "[redacted:cards]"

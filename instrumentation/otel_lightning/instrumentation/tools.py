@@ -1,0 +1,217 @@
+"""Tool spans of agents that run their own functions, which no instrumentation sees.
+
+A model's answer asks for tools, and the next request brings their results. From the two comes one
+span `execute_tool {name}` a tool, unless a framework made a span for it.
+"""
+
+import json
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCode, Tracer
+
+from otel_lightning.instrumentation import attributes, privacy
+from otel_lightning.instrumentation.answers import ToolRequest
+from otel_lightning.instrumentation.model_call import ModelCall
+
+_LARGEST: Final = 10_000  # requests that are remembered; the oldest is forgotten
+_SCANNED: Final = 2_000  # items of a request, from its end
+
+
+class Result(NamedTuple):
+    """What the agent tells the model of a tool that it ran."""
+
+    call_id: str
+    text: str
+    failed: bool
+
+
+@dataclass(slots=True, eq=False)
+class _Asked:
+    request: ToolRequest
+    call: ModelCall
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Tool spans that frameworks made: by call id, and start times by tool name."""
+
+    ids: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    names: dict[str, deque[int]] = field(default_factory=dict)
+
+
+class Inference:
+    """The tools that were asked for in this process and have no result yet."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self._tracer = tracer
+        self._asked: OrderedDict[str, list[_Asked]] = OrderedDict()
+        self._seen = _Seen()
+
+    def note_answer(self, call: ModelCall) -> None:
+        """Remember the tools that an answer, or a chunk of one, asks for."""
+        for request in call.answer.requests.values():
+            asked = self._asked.setdefault(request.call_id, [])
+            if request.call_id and not any(one.request is request for one in asked):
+                asked.append(_Asked(request, call))
+        while len(self._asked) > _LARGEST:
+            self._asked.popitem(last=False)
+
+    def note_request(self, call: ModelCall) -> None:
+        """Make the spans of the tools whose results a request brings."""
+        if not self._asked:
+            return
+        for result in _results(call):
+            if asked := self._pop(result.call_id, call):
+                self._emit(asked, result, call)
+
+    def made(self, span: Any) -> bool:
+        """Tell whether a tool span is one of ours."""
+        return attributes.INFERRED in (span.attributes or {})
+
+    def note_span(self, span: Any) -> None:
+        """Note a tool span that a framework made, so that none is made twice."""
+        present = span.attributes or {}
+        if call_id := present.get("gen_ai.tool.call.id"):
+            self._seen.ids[str(call_id)] = None
+            while len(self._seen.ids) > _LARGEST:
+                self._seen.ids.popitem(last=False)
+            return
+        names = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name")
+        name = next((str(present[key]) for key in names if key in present), span.name)
+        self._seen.names.setdefault(name, deque(maxlen=1000)).append(span.start_time)
+
+    def _pop(self, call_id: str, call: ModelCall) -> _Asked | None:
+        """Take the request that a result answers out of those that wait.
+
+        Some servers give one id to a tool call of each answer, so that several may wait for it:
+        the one is meant whose name and arguments the request repeats.
+        """
+        waiting = self._asked.get(call_id)
+        if not waiting:
+            return None
+        found = waiting[-1]
+        if len(waiting) > 1:
+            repeated = _repeated(call, call_id)
+            same = [a for a in waiting if (a.request.name, a.request.arguments) == repeated]
+            found = same[0] if same else found
+        waiting.remove(found)
+        if not waiting:
+            self._asked.pop(call_id, None)
+        return found
+
+    def _emit(self, asked: _Asked, result: Result, call: ModelCall) -> None:
+        asker = asked.call.span
+        if asker is None or not asker.get_span_context().trace_flags.sampled:
+            return
+        if self._has_span(asked):
+            return
+        request = asked.request
+        span = self._tracer.start_span(
+            f"execute_tool {request.name}",
+            context=_beside(asker, call.context),
+            start_time=asked.call.ended_ns or asked.call.started_ns,
+            attributes={
+                "gen_ai.operation.name": "execute_tool",
+                "gen_ai.tool.name": request.name,
+                "gen_ai.tool.call.id": request.call_id,
+                "gen_ai.tool.type": "function",
+                attributes.INFERRED: True,
+            },
+        )
+        if privacy.content_allowed():
+            span.set_attribute("gen_ai.tool.call.arguments", request.arguments)
+            span.set_attribute("gen_ai.tool.call.result", result.text)
+        if result.failed:
+            span.set_attribute("error.type", "tool_error")
+            span.set_status(Status(StatusCode.ERROR))
+        span.end(call.started_ns)
+
+    def _has_span(self, asked: _Asked) -> bool:
+        request = asked.request
+        if request.call_id in self._seen.ids:
+            return True
+        starts = self._seen.names.get(request.name, ())
+        for start in starts:
+            if start >= asked.call.started_ns:
+                self._seen.names[request.name].remove(start)
+                return True
+        return False
+
+
+def _beside(asker: Any, context: Context) -> Context:
+    """Make the parent of a tool span: that of the call that asked, or the call if it has none."""
+    parent: SpanContext | None = getattr(asker, "parent", None)
+    return trace.set_span_in_context(NonRecordingSpan(parent or asker.get_span_context()), context)
+
+
+def _results(call: ModelCall) -> Iterator[Result]:
+    """Yield the results that are new in a request: those after the last answer in it."""
+    if call.endpoint == "chat":
+        yield from _chat_results(call.request.get("messages"))
+    elif call.endpoint == "responses":
+        yield from _items_results(call.request.get("input"))
+
+
+def _chat_results(messages: Any) -> Iterator[Result]:
+    for message in _from_end(messages):
+        role = _get(message, "role")
+        if role == "assistant":
+            return
+        if role == "tool":
+            text = _text(_get(message, "content"))
+            yield Result(str(_get(message, "tool_call_id")), text, _says_error(text))
+
+
+def _items_results(items: Any) -> Iterator[Result]:
+    seen = False
+    for item in _from_end(items):
+        kind = _get(item, "type")
+        if str(kind).endswith("_call_output"):
+            seen = True
+            text = _text(_get(item, "output"))
+            failed = _get(item, "status") == "incomplete" or _says_error(text)
+            yield Result(str(_get(item, "call_id")), text, failed)
+        elif seen and kind in (None, "message"):
+            return
+
+
+def _repeated(call: ModelCall, call_id: str) -> tuple[str, str] | None:
+    """Return name and arguments of a tool call as the request repeats it."""
+    for message in _from_end(call.request.get("messages")):
+        for asked in _get(message, "tool_calls") or ():
+            if _get(asked, "id") == call_id:
+                function = _get(asked, "function")
+                return str(_get(function, "name")), str(_get(function, "arguments"))
+    return None
+
+
+def _from_end(items: Any) -> Iterable[Any]:
+    return items[: -_SCANNED - 1 : -1] if isinstance(items, list | tuple) else ()
+
+
+def _get(item: Any, name: str) -> Any:
+    return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(_get(one, "text"), str) for one in content):
+        return "".join(_get(one, "text") for one in content)
+    return json.dumps(content, default=str)
+
+
+def _says_error(text: str) -> bool:
+    """Tell whether a result says itself that the tool failed, as MCP's `isError` does."""
+    if "rror" not in text or text[:1] != "{":
+        return False
+    try:
+        said = json.loads(text)
+    except ValueError:
+        return False
+    return said.get("isError") is True or said.get("is_error") is True
