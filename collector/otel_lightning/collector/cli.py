@@ -233,6 +233,23 @@ def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:
 
 
 @main.command()
+@click.argument("dest", type=click.Path(path_type=Path))
+@STORE
+def backup(dest: Path, store: Path) -> None:
+    """Copy the store to the file DEST, whole, also while the ingester runs.
+
+    What waits to be stored goes to DEST.spool, judges' answers to DEST.judge.
+    """
+    from otel_lightning.collector.maintain.backup import back_up_anyhow
+    from otel_lightning.collector.store import keep_files_private
+
+    keep_files_private()
+    with _expected_errors():
+        back_up_anyhow(store, dest)
+    click.echo(f"'{dest}' is a whole copy of '{store}'.")
+
+
+@main.command()
 @click.argument("old", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @SPANS_AT_ONCE

@@ -6,22 +6,26 @@ for more, up to half a second. It says when DuckDB writes a checkpoint, because 
 """
 
 import logging
+import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load, resume
-from otel_lightning.collector.load.retention import Keeping, forget
+from otel_lightning.collector.load.retention import Keeping, forget, newest_received
+from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import refresh_with_room
 from otel_lightning.collector.spool import SET_ASIDE, Spool
 from otel_lightning.collector.spool_format import Record
-from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store
+from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
 from otel_lightning.collector.store.seen_ids import Known
 
 logger = logging.getLogger(__name__)
@@ -36,6 +40,13 @@ FORGET_SECONDS = 300.0
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
 SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
 KEEP_EVERYTHING = Keeping()
+
+
+class Errand(NamedTuple):
+    """Work with the store that another thread asked for, and where its answer goes."""
+
+    work: Callable[[Store], str]
+    done: Future[str]
 
 
 class Loader(threading.Thread):
@@ -60,6 +71,8 @@ class Loader(threading.Thread):
         self._derive_at = 0.0  # not before
         self._postponed = False
         self._looked = -FORGET_SECONDS  # when what is too old was last looked for
+        self._clock = TrustedClock(spool.folder, newest_received(store))
+        self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
         self.position = resume(store, spool)
 
     def run(self) -> None:
@@ -79,6 +92,31 @@ class Loader(threading.Thread):
             if self._stopping.wait(GATHER_SECONDS):
                 return
 
+    def run_errand(self, work: Callable[[Store], str]) -> str:
+        """Have this thread do something with the store between two batches; wait for its answer.
+
+        Whatever it raises is raised here.
+
+        Raises:
+            StoreError: If this thread has ended.
+        """
+        errand = Errand(work, Future())
+        self._errands.put(errand)
+        self._spool.arrived.set()
+        while not errand.done.done() and self.is_alive():
+            wait([errand.done], timeout=INTERVAL_SECONDS)
+        if not errand.done.done():
+            raise StoreError("lightning-ingest is stopping. Try again when it is stopped.")
+        return errand.done.result()
+
+    def _run_errands(self) -> None:
+        while not self._errands.empty():
+            errand = self._errands.get()
+            try:
+                errand.done.set_result(errand.work(self._store))
+            except Exception as error:  # noqa: BLE001  whoever asked gets it
+                errand.done.set_exception(error)
+
     def stop(self) -> None:
         """Load what is durable, bring the derived tables up to date, and end."""
         self._stopping.set()
@@ -88,6 +126,7 @@ class Loader(threading.Thread):
     def _attempt(self, *, idle: bool) -> None:
         self._since = time.monotonic()
         least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
+        self._run_errands()
         with self._watching("storing"):
             self._load_some(0)
             while self._load_some(least) or self._derive_watched():
@@ -144,7 +183,7 @@ class Loader(threading.Thread):
     def _forget_some(self) -> None:
         if time.monotonic() - self._looked >= FORGET_SECONDS:
             self._looked = time.monotonic()
-            forget(self._store, self._keeping, time.time_ns())
+            forget(self._store, self._keeping, self._clock.now_ns())
 
     def _checkpoint(self) -> None:
         if self._unwritten and self._store.checkpoint():

@@ -82,23 +82,34 @@ def parse_size(text: str) -> int:
     return int(_quantity(text, BYTES, "20GB"))
 
 
-def forget(store: Store, limits: Keeping, now_ns: int) -> int:
+def forget(store: Store, keeping: Keeping, now_ns: int | None) -> int:
     """Delete what is older than it may be, and the oldest of what is too much.
 
     Args:
         store: A direct store.
-        limits: What may stay.
-        now_ns: Unix nanoseconds.
+        keeping: What may stay.
+        now_ns: Unix nanoseconds; None if the time is not known, then nothing goes by its age.
 
     Returns:
         How many traces went.
     """
     gone = 0
-    if limits.retain_seconds is not None:
-        gone += _forget_before(store, now_ns - int(limits.retain_seconds * 1e9))
-    if limits.max_bytes is not None:
-        gone += _forget_oldest(store, limits.max_bytes)
+    if keeping.retain_seconds is not None and now_ns is not None:
+        gone += _forget_before(store, now_ns - int(keeping.retain_seconds * 1e9))
+    if keeping.max_bytes is not None:
+        gone += _forget_oldest(store, keeping.max_bytes)
     return gone
+
+
+def newest_received(store: Store) -> int | None:
+    """When the newest of what is stored was received, Unix nanoseconds; None if nothing is."""
+    rows = store.query(
+        "SELECT epoch_ns(max(newest)) AS newest FROM ("
+        " SELECT max(received_at) AS newest FROM spans"
+        " UNION ALL SELECT max(received_at) FROM logs)"
+    )
+    newest: int | None = rows["newest"][0].as_py()
+    return newest
 
 
 def used_bytes(store: Store) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from granian.server.embed import Server as HttpServer
@@ -19,6 +20,7 @@ from grpc import Server as GrpcServer
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import Guard
@@ -89,6 +91,7 @@ def _serve(
     try:
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.keeping, alarms)
+        store.offer(BACKUP, partial(_back_up, loader, settings.store))
     except BaseException:
         spool.close()  # its thread would keep the process alive
         raise
@@ -132,6 +135,16 @@ class Running(NamedTuple):
 
     ready: Callable[[], None]
     threads: Threads
+
+
+def _back_up(loader: Loader, path: Path, target: str) -> str:
+    """Back up between two batches: nothing else makes a checkpoint then."""
+
+    def work(store: Store) -> str:
+        back_up(store, path, Path(target))
+        return target
+
+    return loader.run_errand(work)
 
 
 class Stopping:

@@ -3,7 +3,7 @@
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
@@ -218,6 +218,16 @@ class Store:
             read_only.prepare(self._connection, guard)
             self._serves = _listen(self._connection, tokens.writer)
         return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http)
+
+    def offer(self, name: str, do: Callable[[str], str]) -> None:
+        """Let clients with the token that may do anything call a function of this process.
+
+        Args:
+            name: What they call it in SQL: `SELECT name('text')`.
+            do: Gets the text and returns the answer; what it raises fails the statement.
+        """
+        with as_store_error():
+            self._connection.create_function(name, do, ["VARCHAR"], "VARCHAR", side_effects=True)
 
     def close(self) -> None:
         """Close the connection; the last one to close checkpoints."""

@@ -1,0 +1,77 @@
+"""The time, as far as the machine's clock can be trusted: what is too old is deleted by it.
+
+A clock that is 40 days ahead at one start would make everything 40 days older. So a clock that
+jumped, while this process runs or since it ran last, is believed only after it has run on steadily
+for a day; in that time a wrong clock is usually set right. Until then nothing is deleted by age.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from otel_lightning.collector.atomic_file import PRIVATE, replaced
+
+logger = logging.getLogger(__name__)
+
+HOUR_NS, DAY_NS = 3_600 * 10**9, 86_400 * 10**9
+NAME = "trusted_time"
+"""File in the spool's folder with the time that was trusted last, in Unix nanoseconds."""
+
+
+def steady_ns() -> int:
+    """Nanoseconds since the machine started, which nobody sets; sleep counts where it can."""
+    return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class TrustedClock:
+    """Compares the clock with its own past."""
+
+    def __init__(
+        self,
+        folder: Path,
+        newest_ns: int | None = None,
+        wall: Callable[[], int] = time.time_ns,
+        steady: Callable[[], int] = steady_ns,
+    ) -> None:
+        """Look whether the clock jumped since this store was used last.
+
+        Args:
+            folder: Where the time that was trusted last is kept.
+            newest_ns: When the newest of what is stored was received, where no time was kept.
+            wall: The clock that may jump, Unix nanoseconds.
+            steady: One that does not.
+        """
+        self._file, self._wall, self._steady = folder / NAME, wall, steady
+        self._anchor = wall(), steady()
+        self._trusted_from = steady()
+        last = self._read()
+        last = newest_ns if last is None else last
+        if last is not None and self._anchor[0] - last > DAY_NS:
+            self._distrust((self._anchor[0] - last) / DAY_NS)
+
+    def now_ns(self) -> int | None:
+        """The time in Unix nanoseconds; None while the clock is not trusted."""
+        now, steady = self._wall(), self._steady()
+        ahead = (now - self._anchor[0]) - (steady - self._anchor[1])
+        self._anchor = now, steady
+        if ahead > HOUR_NS:
+            self._distrust(ahead / DAY_NS)
+        if steady < self._trusted_from:
+            return None
+        with suppress(OSError), replaced(self._file, PRIVATE) as temporary:
+            temporary.write_text(f"{now}\n")
+        return now
+
+    def _distrust(self, days: float) -> None:
+        self._trusted_from = self._steady() + DAY_NS
+        logger.warning(
+            "The clock is %.1f days ahead of when this store was used last. Nothing is deleted by "
+            "age before it has run on for a day.", days,
+        )  # fmt: skip
+
+    def _read(self) -> int | None:
+        with suppress(OSError, ValueError):
+            return int(self._file.read_text())
+        return None

@@ -1,0 +1,96 @@
+"""A backup is whole, also while the ingester runs, and has all that was acknowledged."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.otlp_client import column, send
+from support.requests_by_hand import trace_request
+from support.running import Ingester, cli, eventually
+from support.stores import DATA, counts
+
+from otel_lightning.collector.load.from_files import derive_all, load_file
+from otel_lightning.collector.maintain.backup import back_up_anyhow
+from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.store import StoreError, open_store
+
+SPANS = "SELECT count(*) FROM spans"
+
+
+def one_span() -> bytes:
+    return trace_request("chat").SerializeToString()
+
+
+def test_a_store_that_nobody_serves_is_backed_up(tmp_path: Path) -> None:
+    path, target = tmp_path / "t.duckdb", tmp_path / "backup.duckdb"
+    with open_store(path) as store:
+        load_file(store, DATA / "agentops" / "tool.otlp.pb")
+        derive_all(store, path)
+        tables = ("spans", "llm_calls", "stale")
+        before = counts(store, tables)
+    (tmp_path / "t.duckdb.judge").write_bytes(b"")  # an empty SQLite file
+    told = cli("backup", str(target), "--store", str(path))
+    assert (told.returncode, told.stderr) == (0, "")
+    with open_store(target) as store:
+        assert counts(store, tables) == before
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
+    starter: Callable[..., Ingester], tmp_path: Path
+) -> None:
+    running, target = starter(), tmp_path / "backup.duckdb"
+    acknowledged = 0
+    stop = threading.Event()
+
+    def keep_sending() -> None:
+        nonlocal acknowledged
+        while not stop.is_set():
+            assert send(running.http, one_span()).status == 200
+            acknowledged += 1
+
+    sender = threading.Thread(target=keep_sending)
+    sender.start()
+    try:
+        eventually(lambda: acknowledged > 20)
+        before = acknowledged
+        told = cli("backup", str(target), "--store", str(running.store))
+        assert (told.returncode, told.stderr) == (0, "")
+    finally:
+        stop.set()
+        sender.join()
+    running.kill()
+    for suffix in ("", ".spool"):
+        restored = running.store.with_name(running.store.name + suffix)
+        shutil.rmtree(restored) if restored.is_dir() else restored.unlink()
+        shutil.move(f"{target}{suffix}", restored)
+    running.store.with_name(running.store.name + ".wal").unlink(missing_ok=True)
+    again = starter()
+    eventually(lambda: column(again.store, SPANS)[0] >= before)
+    assert send(again.http, one_span()).status == 200
+    eventually(lambda: column(again.store, "SELECT count(*) FROM stale") == [0])
+    assert cli("check", "--deep", "--store", str(again.store)).returncode == 0
+
+
+def test_a_backup_overwrites_nothing_and_a_failed_one_leaves_nothing(
+    ingester: Ingester, tmp_path: Path
+) -> None:
+    target = tmp_path / "backup.duckdb"
+    spool_folder(target).mkdir()
+    with pytest.raises(StoreError, match="exists already"):
+        back_up_anyhow(ingester.store, target)
+    with pytest.raises(StoreError, match="There is no folder"):
+        back_up_anyhow(ingester.store, tmp_path / "no" / "where.duckdb")
+    assert not target.exists()
+
+
+def test_the_token_that_only_reads_cannot_back_up(ingester: Ingester, tmp_path: Path) -> None:
+    target = tmp_path / "stolen.duckdb"
+    with (
+        open_store(ingester.store, read_only=True) as store,
+        pytest.raises(StoreError, match="This token reads only"),
+    ):
+        store.query(f"SELECT lightning_backup('{target}')")
+    assert not target.exists()
