@@ -298,6 +298,22 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
         raise SystemExit(1)
 
 
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@STORE
+def prices(file: Path, store: Path) -> None:
+    """Replace the prices from which the view `costs` tells what calls cost.
+
+    FILE is CSV or JSON: model, input, output, and if you like provider, cached_input and
+    cache_creation_input, per million tokens; or LiteLLM's price list.
+    """
+    from otel_lightning.collector.maintain.prices import set_prices
+    from otel_lightning.collector.store import open_store
+
+    with _expected_errors(), open_store(store, create=False) as opened:
+        click.echo(f"{set_prices(opened, file):,} prices per million tokens.")
+
+
 @contextmanager
 def _expected_errors() -> Iterator[None]:
     from otel_lightning.collector.store import StoreError

@@ -11,8 +11,8 @@ from otel_lightning.collector.load.batches import oldest_waiting, waiting
 from otel_lightning.collector.store import Store
 
 COUNTED = (
-    "spans", "logs", "rejected", "llm_calls", "tool_calls", "agent_runs", "arms", "rewards",
-    "rollouts", "transitions", "unread_spans", "stale",
+    "spans", "logs", "rejected", "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms",
+    "rewards", "rollouts", "transitions", "unread_spans", "stale",
 )  # fmt: skip
 LONGEST_WAIT_SECONDS = 60.0
 

@@ -18,7 +18,7 @@ ORPHANED = """
         AND trace_id NOT IN (SELECT trace_id FROM logs WHERE trace_id IS NOT NULL)
 """
 UNIQUE = {"spans": "trace_id, span_id", "logs": "log_id", "llm_calls": "trace_id, span_id"}
-DERIVED = ("llm_calls", "tool_calls", "agent_runs", "arms", "trace_keys")
+DERIVED = ("llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "trace_keys")
 
 
 def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Finding]:

@@ -14,7 +14,15 @@ import pyarrow as pa
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Store, open_store, quote_literal
 
-COMPARED = ("llm_calls", "tool_calls", "agent_runs", "arms", "reward_events", "unread_spans")
+COMPARED = (
+    "llm_calls",
+    "tool_calls",
+    "agent_runs",
+    "retrievals",
+    "arms",
+    "reward_events",
+    "unread_spans",
+)
 ROWS_AT_ONCE = 50_000
 SAMPLE = """
     SELECT trace_id FROM (SELECT DISTINCT trace_id FROM spans) ORDER BY random() LIMIT {sample}

@@ -13,6 +13,7 @@ from otel_lightning.collector.derive import (
     conversations,
     duplicates,
     reading,
+    retrievals,
     rewards_and_arms,
     rollouts,
     stitch,
@@ -36,6 +37,7 @@ from otel_lightning.collector.derive.text.histories import history
 from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.text.state import state_hash
 
+EMBEDS = "embeddings"
 CONVERSES = {"chat", "generate_content"}
 """The operations that an agent's tools are offered to."""
 
@@ -100,6 +102,7 @@ def put_together(found: Reading) -> Derived:
     talks_of_tools = {call.rollout_id for call in talks}
     calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
     derived.tool_calls = _tool_calls(found.tools, calls, nodes, assigned)
+    derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
     _place_signals(derived, found, assigned)
     derived.tasks = _tasks(nodes, derived.rewards, assigned)
     return derived
@@ -143,13 +146,20 @@ def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
 
 
 def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
-    """Give each call its rollout and its place in it."""
+    """Give each call its rollout and its place in it.
+
+    An embedding decides nothing: it takes no place, and none alone make a rollout.
+    """
     steps: dict[str, int] = defaultdict(int)
     ordered = sorted(calls, key=rollouts.order)
     for call in ordered:
         call.rollout_id = assigned.of(call.trace_id, call.span_id)
-        call.step = steps[call.rollout_id]
-        steps[call.rollout_id] += 1
+        if call.operation != EMBEDS:
+            call.step = steps[call.rollout_id]
+            steps[call.rollout_id] += 1
+    for call in ordered:
+        if call.step is None and call.rollout_id not in steps:
+            call.rollout_id = None
     return ordered
 
 

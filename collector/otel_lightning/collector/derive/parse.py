@@ -19,7 +19,9 @@ from otel_lightning.collector.derive.rows import (
     Attributes,
     LlmCall,
     Log,
+    Retrieval,
     Reward,
+    Row,
     Span,
     ToolCall,
 )
@@ -39,6 +41,7 @@ class Reading:
     tools: list[ToolCall] = field(default_factory=list)
     requests: list[ToolCall] = field(default_factory=list)
     agents: list[AgentRun] = field(default_factory=list)
+    retrievals: list[Retrieval] = field(default_factory=list)
     rewards: dict[str, Reward] = field(default_factory=dict)
     arms: list[Arm] = field(default_factory=list)
     unread: dict[Place, str] = field(default_factory=dict)
@@ -47,7 +50,7 @@ class Reading:
 
     def add(self, other: "Reading") -> None:
         """Take in what was read of other traces."""
-        for name in ("calls", "tools", "requests", "agents", "arms"):
+        for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
             getattr(self, name).extend(getattr(other, name))
         for name in ("nodes", "rewards", "unread", "pasts"):
             getattr(self, name).update(getattr(other, name))
@@ -153,7 +156,7 @@ def _add_signals(found: Reading, carried: Iterable[Reward | Arm]) -> None:
             found.rewards[row.reward_id] = row
 
 
-def _file(found: Reading, place: Place, row: LlmCall | ToolCall | AgentRun) -> None:
+def _file(found: Reading, place: Place, row: Row) -> None:
     if isinstance(row, LlmCall):
         past = found.pasts[place] = history(row)
         found.calls.append(row)
@@ -161,5 +164,7 @@ def _file(found: Reading, place: Place, row: LlmCall | ToolCall | AgentRun) -> N
             pack(row)
     elif isinstance(row, AgentRun):
         found.agents.append(row)
+    elif isinstance(row, Retrieval):
+        found.retrievals.append(row)
     else:
         (found.requests if row.source == "request" else found.tools).append(row)

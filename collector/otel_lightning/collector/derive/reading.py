@@ -10,10 +10,12 @@ from otel_lightning.collector.derive.rows import (
     Attributes,
     LlmCall,
     Message,
+    Retrieval,
     Span,
     ToolCall,
 )
 from otel_lightning.collector.derive.text import json_text
+from otel_lightning.collector.derive.text.documents import documents, number
 from otel_lightning.instrumentation import attributes as names
 
 LARGEST, LARGEST_TOKEN = 2**63, 2**31
@@ -35,9 +37,19 @@ CONVERSATION_KEYS = (
     "gcp.vertex.agent.session_id",
 )
 """The spellings of a conversation's id, the most reliable first."""
+TOKEN_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_input_tokens",
+    "reasoning_tokens",
+    "cache_creation_input_tokens",
+)
+COSTS = ("operation.cost", "gen_ai.usage.cost", "llm.cost.total", "gen_ai.usage.total_cost")
+"""The spellings of what an instrumentation says that a call cost."""
 SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
 """The spellings of the schema of a tool's parameters."""
 _CONVERSATION = frozenset(CONVERSATION_KEYS)
+_COSTS = frozenset(COSTS)
 SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
 """How Python spells LangChain's tool messages."""
 
@@ -150,6 +162,8 @@ def llm_call(span: Span, dialect: str) -> LlmCall:
         error_message=message,
         content="truncated" if names.TRUNCATED in attributes else "absent",
     )
+    if not _COSTS.isdisjoint(attributes):
+        call.cost = number(text(attributes, *COSTS))
     if names.PROMPT_TOKEN_IDS in attributes:
         call.prompt_token_ids = token_ids(array(attributes, names.PROMPT_TOKEN_IDS))
     if names.COMPLETION_TOKEN_IDS in attributes:
@@ -170,6 +184,33 @@ def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
         start_ns=span.start_ns,
         end_ns=span.end_ns,
         conversation_id=conversation_id(span.attributes),
+    )
+
+
+def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
+    """Return the look-up or reranking of documents that a span records.
+
+    Args:
+        span: The span of a retriever or reranker.
+        kind: `retriever` or `reranker`.
+        query: What was looked for: text, or an object that holds it.
+        found: The documents, in the form of any framework.
+    """
+    if isinstance(query, Mapping):
+        texts = (query.get(key) for key in ("query", "input", "question", "text"))
+        query = next((one for one in texts if isinstance(one, str)), None) or dict(query)
+    told = query if query is None or isinstance(query, str) else json_text.dumps(query).decode()
+    return Retrieval(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_span_id=span.parent_span_id,
+        kind=kind,
+        name=span.name,
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        query=told,
+        documents=documents(found),
+        error_type=error(span)[0],
     )
 
 
@@ -196,7 +237,7 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     """
     outputs = call.output_messages or []
     if call.input_tokens == 0:  # a model always reads something: nothing was counted
-        for name in ("input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens"):
+        for name in TOKEN_COUNTS:
             setattr(call, name, getattr(call, name) or None)
     if call.finish_reason is None:
         said = (message["finish_reason"] for message in outputs if "finish_reason" in message)

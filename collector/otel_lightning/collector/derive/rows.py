@@ -92,6 +92,9 @@ class LlmCall:
     output_tokens: int | None = None
     cached_input_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cost: float | None = None
+    """What the instrumentation says that the call cost."""
     prompt_token_ids: list[int] | None = None
     completion_token_ids: list[int] | None = None
     completion_logprobs: list[float] | None = None
@@ -132,6 +135,33 @@ class ToolCall:
 
 
 @dataclass(slots=True)
+class Retrieval:
+    """One look-up of documents, or one reranking of them: a row of `retrievals`."""
+
+    trace_id: str
+    span_id: str
+    parent_span_id: str | None
+    kind: str
+    """`retriever` or `reranker`."""
+    name: str | None
+    start_ns: int | None
+    end_ns: int | None
+    query: str | None = None
+    documents: list[dict[str, Any]] | None = None
+    """Each with `id`, `content`, `score` and `metadata`, as far as they are known."""
+    error_type: str | None = None
+    rollout_id: str | None = None
+    llm_span_id: str | None = None
+    """The call that used the documents."""
+
+    @property
+    def scores(self) -> list[float | None] | None:
+        """The score of each document, if any has one."""
+        scores = [document.get("score") for document in self.documents or ()]
+        return scores if any(score is not None for score in scores) else None
+
+
+@dataclass(slots=True)
 class AgentRun:
     """One run of one agent inside a rollout: a row of `agent_runs`."""
 
@@ -146,6 +176,10 @@ class AgentRun:
     conversation_id: str | None = None
     tool_definitions: list[Any] | None = None
     """What it may use, where only the agent's span says so; its calls inherit it."""
+
+
+Row = LlmCall | ToolCall | AgentRun | Retrieval
+"""What a span records."""
 
 
 @dataclass(slots=True)
@@ -187,6 +221,7 @@ class Derived:
     llm_calls: list[LlmCall] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)
     agent_runs: list[AgentRun] = field(default_factory=list)
+    retrievals: list[Retrieval] = field(default_factory=list)
     rewards: list[Reward] = field(default_factory=list)
     arms: list[Arm] = field(default_factory=list)
     tasks: dict[str, str] = field(default_factory=dict)

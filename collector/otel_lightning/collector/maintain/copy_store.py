@@ -37,8 +37,8 @@ from otel_lightning.collector.store.migrate import mark_all_stale
 from otel_lightning.collector.store.seen_ids import Known
 
 NOT_COPIED = frozenset({
-    "llm_calls", "tool_calls", "agent_runs", "arms", "reward_events", "rollout_tasks", "trace_keys",
-    "unread_spans", "stale", "transition_rows", "transition_rollouts",  # derived
+    "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "reward_events", "rollout_tasks",
+    "trace_keys", "unread_spans", "stale", "transition_rows", "transition_rollouts",  # derived
     "schema_migrations", "spool_position", "spool_identity",  # of one file
 })  # fmt: skip
 ROWS_AT_ONCE = 100_000

@@ -41,11 +41,20 @@ JSON_COLUMNS = {
     "output_messages",
     "arguments",
     "result",
+    "documents",
 }
 MESSAGES = ("input_messages", "output_messages")  # in the order of what is packed
 RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
 Texts = dict[str, list[bytes | None]]
-PER_TRACE = ("llm_calls", "tool_calls", "agent_runs", "arms", "reward_events", "unread_spans")
+PER_TRACE = (
+    "llm_calls",
+    "tool_calls",
+    "agent_runs",
+    "retrievals",
+    "arms",
+    "reward_events",
+    "unread_spans",
+)
 
 # Traces that likely belong together begin at one time: that of the first. So few closed sets are
 # met twice, and what is read for one lies side by side.
@@ -303,6 +312,7 @@ def _rows(store: Store, derived: Derived) -> Iterator[tuple[str, pa.Table]]:
         "llm_calls": calls,
         "tool_calls": derived.tool_calls,
         "agent_runs": derived.agent_runs,
+        "retrievals": derived.retrievals,
         "reward_events": derived.rewards,
         "arms": derived.arms,
     }

@@ -27,7 +27,7 @@ from otel_lightning.collector.derive.dialects import (
     semconv,
     vercel,
 )
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Row, Span, ToolCall
 from otel_lightning.collector.derive.shapes import Decision, Shape, shape_of
 
 
@@ -40,7 +40,7 @@ class Family(Protocol):
         """Tell whether the span bears the evidence of this family."""
         ...
 
-    def read(self, span: Span, /) -> LlmCall | ToolCall | AgentRun | None:
+    def read(self, span: Span, /) -> Row | None:
         """Return what the span records, or None if it is only structure."""
         ...
 
@@ -60,8 +60,8 @@ FAMILIES: tuple[Family, ...] = (
 )
 
 
-def read(span: Span, shape: Shape | None = None) -> LlmCall | ToolCall | AgentRun | None:
-    """Return the model call, tool execution or agent run that a span records, if any.
+def read(span: Span, shape: Shape | None = None) -> Row | None:
+    """Return the model call, tool execution, agent run or retrieval that a span records, if any.
 
     Args:
         span: The span, with the log records that name it.
@@ -71,7 +71,7 @@ def read(span: Span, shape: Shape | None = None) -> LlmCall | ToolCall | AgentRu
         TypeError: If the span holds something of another type where a name or a number belongs.
     """
     family = (shape or shape_of(span.attributes)).plan(_decision).of(span)
-    row: LlmCall | ToolCall | AgentRun | None = family.read(span) if family else None
+    row: Row | None = family.read(span) if family else None
     if row is not None:
         _check(row)
     return row
@@ -85,7 +85,7 @@ def _family(span: Span) -> Family | None:
     return next((family for family in FAMILIES if family.matches(span)), None)
 
 
-def _check(row: LlmCall | ToolCall | AgentRun) -> None:
+def _check(row: Row) -> None:
     """Refuse a value that a column cannot hold: it would cost the other rows of its batch."""
     table = type(row).__name__
     wrong = _first_wrong(table, tuple(map(type, _VALUES[table](row))))
@@ -110,7 +110,7 @@ def _plain_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
     return [(each.name, kinds[each.type]) for each in fields(row) if each.type in kinds]
 
 
-_FIELDS = {row.__name__: _plain_fields(row) for row in (LlmCall, ToolCall, AgentRun)}
+_FIELDS = {row.__name__: _plain_fields(row) for row in (LlmCall, ToolCall, AgentRun, Retrieval)}
 _VALUES: dict[str, Callable[[object], tuple[Any, ...]]] = {
     row: attrgetter(*(name for name, _ in plain)) for row, plain in _FIELDS.items()
 }

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "observed"
 OPERATIONS = {**dict.fromkeys(("llm", "generation", "model"), "chat"), "embedding": "embeddings"}
 AGENT_KINDS = {"agent": "agent", "workflow": "workflow", "flow": "workflow"}
+RETRIEVALS = {"rag": "retriever", "retriever": "retriever", "reranker": "reranker"}
 TYPES = ("span.type", "span.kind", "observation.type", "metadata:subtype")
 REQUEST, RESPONSE = ".llm_request", ".llm_response"
 """Google ADK's first versions: the whole request and response, under a prefix and no type."""
@@ -59,7 +60,7 @@ def _under(prefix: str, names: tuple[str, ...], what: str) -> str | None:
     return next((key for key in (f"{prefix}{what}", f"{prefix}span.{what}") if key in names), None)
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a vendor's span."""
     keys = _keys(tuple(span.attributes))
     kind = span.attributes.get(keys.kind, keys.kind).lower() if keys else ""
@@ -67,6 +68,9 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
         return _read_call(span, keys, OPERATIONS[kind])
     if keys and kind == "tool":
         return _read_tool(span, keys)
+    if keys and kind in RETRIEVALS:
+        sent, found = (_content(span, key) for key in (keys.input, keys.output))
+        return reading.retrieval(span, RETRIEVALS[kind], sent, found)
     return reading.agent_run(span, AGENT_KINDS[kind], span.name) if kind in AGENT_KINDS else None
 
 

@@ -76,6 +76,7 @@ def _usage(span: Span) -> payloads.Usage:
         count("completion_tokens", "output_tokens"),
         count("cache_read_input_tokens", "cache_read.input_tokens"),
         count("reasoning_tokens"),
+        count("cache_creation_input_tokens", "cache_creation.input_tokens"),
     )
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from otel_lightning.collector.derive import reading
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, payloads
 
 NAME = "langfuse"
@@ -18,14 +18,22 @@ def matches(span: Span) -> bool:
     return f"{PREFIX}type" in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a Langfuse observation."""
     kind = span.attributes[f"{PREFIX}type"]
     if kind in OPERATIONS:
         return _read_call(span, OPERATIONS[kind])
     if kind == "tool":
         return _read_tool(span)
+    if kind == "retriever":
+        return _read_retrieval(span)
     return reading.agent_run(span, "agent", span.name) if kind == "agent" else None
+
+
+def _read_retrieval(span: Span) -> Retrieval:
+    sent, found = (json_text.parse(_text(span, side)) for side in ("input", "output"))
+    query = reading.named_arguments(sent, "query") or _text(span, "input")
+    return reading.retrieval(span, "retriever", query, found)
 
 
 def _text(span: Span, name: str) -> str | None:
@@ -85,7 +93,8 @@ def _usage(details: Any) -> payloads.Usage:
 
     cached = details.get("input_cached_tokens", details.get("input_cache_read"))
     reasoned = details.get("output_reasoning_tokens", details.get("output_reasoning"))
-    return payloads.Usage(total("input"), total("output"), cached, reasoned)
+    created = details.get("input_cache_creation", details.get("cache_creation_input_tokens"))
+    return payloads.Usage(total("input"), total("output"), cached, reasoned, created)
 
 
 def _read_tool(span: Span) -> ToolCall:

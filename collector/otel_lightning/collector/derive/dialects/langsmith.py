@@ -4,7 +4,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "langsmith"
@@ -17,7 +17,7 @@ def matches(span: Span) -> bool:
     return "langsmith.span.kind" in span.attributes
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a LangSmith run."""
     kind = span.attributes["langsmith.span.kind"]
     if _has_failed(span):
@@ -26,6 +26,11 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
         return _read_call(span)
     if kind == "tool":
         return _read_tool(span)
+    if kind == "retriever":
+        sides = ("gen_ai.prompt", "gen_ai.completion")
+        return reading.retrieval(
+            span, kind, *(json_text.parse(span.attributes.get(k)) for k in sides)
+        )
     is_agent = "lc_agent_name" in span.attributes and not span.parent_span_id
     return reading.agent_run(span, "agent", span.name) if is_agent else None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "litellm"
@@ -25,7 +25,7 @@ def matches(span: Span) -> bool:
     return span.scope_name == "litellm" or "litellm.call_id" in span.attributes
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a LiteLLM span: the request, or the raw payload below it."""
     if span.name == RAW:
         return _read_raw(span)

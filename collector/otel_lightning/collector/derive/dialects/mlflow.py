@@ -4,11 +4,20 @@ import re
 from typing import Any
 
 from otel_lightning.collector.derive import reading
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, payloads
 
 NAME = "mlflow"
 OPERATIONS = {"CHAT_MODEL": "chat", "LLM": "chat", "EMBEDDING": "embeddings"}
+COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "reasoning_tokens",
+    "cache_creation_input_tokens",
+)
+"""The names of the counts in the order of `payloads.Usage`."""
+RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
 """How Python spells an object that is not data: a stream, say."""
 
@@ -18,13 +27,16 @@ def matches(span: Span) -> bool:
     return "mlflow.spanType" in span.attributes
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read an MLflow span."""
     kind = _value(span, "mlflow.spanType")
     if kind in OPERATIONS:
         return _read_call(span, OPERATIONS[kind])
     if kind == "TOOL":
         return _read_tool(span)
+    if kind in RETRIEVALS:
+        sent, found = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
+        return reading.retrieval(span, RETRIEVALS[kind], sent, found)
     return reading.agent_run(span, "agent", span.name) if kind == "AGENT" else None
 
 
@@ -70,8 +82,7 @@ def _spread(span: Span) -> dict[str, Any]:
 
 def _usage(span: Span) -> payloads.Usage:
     counts = _value(span, "mlflow.chat.tokenUsage") or {}
-    names = ("input_tokens", "output_tokens", "cache_read_input_tokens", "reasoning_tokens")
-    return payloads.Usage(*(counts.get(name) for name in names))
+    return payloads.Usage(*(counts.get(name) for name in COUNTS))
 
 
 def _read_tool(span: Span) -> ToolCall:

@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
 NAME = "openai_agents"
@@ -22,7 +22,7 @@ def matches(span: Span) -> bool:
     return span.attributes.get("gen_ai.agent.description") == CONSTANT
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a span of the conventions after putting its messages right."""
     attributes = {
         key: _respelled(text) if key in MESSAGES else text for key, text in span.attributes.items()

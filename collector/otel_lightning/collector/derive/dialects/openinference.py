@@ -7,11 +7,19 @@ provider's own request and response in `input.value` and `output.value`, which t
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    LlmCall,
+    Message,
+    Retrieval,
+    Span,
+    ToolCall,
+)
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "openinference"
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
+RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})
 """Keys of spans to which a processor only added OpenInference's: those that were there say more."""
 WHOLE = {"input.value", "output.value"}
@@ -26,17 +34,28 @@ def matches(span: Span) -> bool:
     return "openinference.span.kind" in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read an OpenInference span."""
     kind = span.attributes["openinference.span.kind"]
     if kind in OPERATIONS and not _is_no_call(span):
         return _read_call(span, OPERATIONS[kind])
     if kind == "TOOL":
         return _read_handoff(span) or _read_tool(span)
+    if kind in RETRIEVALS:
+        return _read_retrieval(span, RETRIEVALS[kind])
     if kind == "AGENT":
         name = reading.text(span.attributes, "agent.name", "graph.node.id")
         return reading.agent_run(span, "agent", name or span.name)
     return None
+
+
+def _read_retrieval(span: Span, kind: str) -> Retrieval:
+    """Read a retriever's or reranker's span; a reranker's last list of documents counts."""
+    attributes = span.attributes
+    query = reading.text(attributes, "reranker.query") or _value(attributes.get("input.value"))
+    prefixes = ("reranker.output_documents.", "retrieval.documents.", "reranker.input_documents.")
+    listed = next(filter(None, (flattened.nested(attributes, one) for one in prefixes)), None)
+    return reading.retrieval(span, kind, query, listed or _value(attributes.get("output.value")))
 
 
 def _is_no_call(span: Span) -> bool:
@@ -190,6 +209,7 @@ def _fill_usage(call: LlmCall, span: Span) -> None:
             count("completion"),
             count("prompt_details.cache_read"),
             count("completion_details.reasoning"),
+            count("prompt_details.cache_write"),
         ),
     )
 

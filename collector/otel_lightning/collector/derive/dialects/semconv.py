@@ -19,6 +19,7 @@ from otel_lightning.collector.derive.rows import (
     LlmCall,
     Log,
     Message,
+    Retrieval,
     Span,
     ToolCall,
 )
@@ -66,6 +67,8 @@ AGENT_KINDS = {
     "handoff": "handoff",
     "agent_handoff": "handoff",
 }
+RETRIEVALS = {"retrieval": "retriever", "rerank": "reranker", "reranking": "reranker"}
+QUERY, DOCUMENTS = "gen_ai.retrieval.query.text", "gen_ai.retrieval.documents"
 USAGE = (
     ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
     ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"),
@@ -76,6 +79,12 @@ USAGE = (
         "gen_ai.usage.reasoning_output_tokens",
         "gen_ai.usage.details.reasoning_tokens",
         "gen_ai.usage.thinking_tokens",
+    ),
+    (
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_creation_input_tokens",
+        "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.details.cache_write_tokens",
     ),
 )
 """The spellings of each count, in the order of `payloads.Usage`."""
@@ -88,7 +97,7 @@ def matches(span: Span) -> bool:
     return _operation(span) is not None or _has_call_evidence(span) or _is_tool(span, "")
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read a span that follows the conventions."""
     operation = _operation(span) or ""
     if _is_tool(span, operation):
@@ -99,11 +108,18 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
         run = reading.agent_run(span, kind, to_agent or _agent_name(span))
         run.tool_definitions = _tool_definitions(_all_attributes(span))
         return run
+    if operation in RETRIEVALS:
+        return _read_retrieval(span, RETRIEVALS[operation])
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
         embeds = not operation and OUTPUT not in span.attributes and "embed" in span.name.lower()
         name = "embeddings" if embeds else OPERATIONS.get(operation, operation or "chat")
         return read_call(span, NAME, name)
     return None
+
+
+def _read_retrieval(span: Span, kind: str) -> Retrieval:
+    found = reading.array(span.attributes, DOCUMENTS)
+    return reading.retrieval(span, kind, span.attributes.get(QUERY), found)
 
 
 def _is_tool(span: Span, operation: str) -> bool:

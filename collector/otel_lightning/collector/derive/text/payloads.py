@@ -20,6 +20,7 @@ _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount", "thoughtsTokens")
 _REASONED = ("reasoning_tokens", "reasoningTokens", "reasoning", *_THOUGHTS)
 _READ = ("cache_read_input_tokens", "cacheReadInputTokens")
 _WRITTEN = ("cache_creation_input_tokens", "cacheCreationInputTokens", "cacheWriteInputTokens")
+_CREATED = (*_WRITTEN, "cache_creation", "cache_creation_tokens", "cache_write_tokens")
 _GEMINI_CACHED = ("cached_content_token_count", "cachedContentTokenCount", "cachedContentTokens")
 _PLAIN_CACHED = ("cached_tokens", "cache_read", "cache_read_tokens", "cachedPromptTokens")
 _CACHED = (*_PLAIN_CACHED, *_READ, *_GEMINI_CACHED)
@@ -42,6 +43,7 @@ class Usage(NamedTuple):
     output_tokens: int | None = None
     cached_input_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
 
 
 def fill_from_request(call: LlmCall, request: Any) -> bool:
@@ -184,7 +186,8 @@ def usage(counts: Any) -> Usage:
     if answered is not None:
         answered += _count(counts, *_THOUGHTS) or 0
     reasoned = _count(outputs or counts, *_REASONED)
-    return Usage(given, answered, _count(inputs or counts, *_CACHED), reasoned)
+    cached = _count(inputs or counts, *_CACHED)
+    return Usage(given, answered, cached, reasoned, _count(inputs or counts, *_CREATED))
 
 
 def fill_usage(call: LlmCall, counts: Usage) -> None:
@@ -197,6 +200,8 @@ def fill_usage(call: LlmCall, counts: Usage) -> None:
         call.cached_input_tokens = counts.cached_input_tokens
     if call.reasoning_tokens is None:
         call.reasoning_tokens = counts.reasoning_tokens
+    if call.cache_creation_input_tokens is None:
+        call.cache_creation_input_tokens = counts.cache_creation_input_tokens
 
 
 def _count(counts: Payload, *keys: str) -> int | None:

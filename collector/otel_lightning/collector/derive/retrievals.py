@@ -1,0 +1,60 @@
+"""Retrievals: which model call used the documents that a retriever found."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from otel_lightning.collector.derive.rollouts import Rollouts, order
+from otel_lightning.collector.derive.rows import LlmCall, Retrieval
+from otel_lightning.collector.derive.text.json_text import dumps
+from otel_lightning.collector.derive.text.packing import unpack
+
+PROBE = 200
+"""Number of characters of a document that are looked for in a call's input."""
+
+
+def place(
+    found: Iterable[Retrieval], calls: Sequence[LlmCall], assigned: Rollouts
+) -> list[Retrieval]:
+    """Give each retrieval its rollout, and the call that used its documents.
+
+    That is the first later call of the rollout whose input holds the text of one of the documents.
+    Where no text was recorded, of the documents or of the calls, it is the next call.
+
+    Args:
+        found: What the spans of retrievers and rerankers say.
+        calls: The model calls, with their rollouts.
+        assigned: The rollout of each span.
+    """
+    rows = sorted(found, key=lambda row: (row.start_ns or 0, row.trace_id, row.span_id))
+    for row in rows:
+        row.rollout_id = assigned.of(row.trace_id, row.span_id)
+    wanted = {row.rollout_id for row in rows}
+    by_rollout: dict[str | None, list[LlmCall]] = defaultdict(list)
+    for call in sorted(calls, key=order) if wanted else ():
+        if call.rollout_id in wanted and call.step is not None:
+            by_rollout[call.rollout_id].append(call)
+    texts: dict[str, str] = {}
+    for row in rows:
+        ended = row.end_ns or row.start_ns or 0
+        later = [call for call in by_rollout[row.rollout_id] if (call.start_ns or 0) >= ended]
+        user = _user(row, later, texts)
+        row.llm_span_id = user.span_id if user else None
+    return rows
+
+
+def _user(row: Retrieval, later: Sequence[LlmCall], texts: dict[str, str]) -> LlmCall | None:
+    contents = (str(document.get("content") or "")[:PROBE] for document in row.documents or ())
+    probes = [dumps(one).decode()[1:-1] for one in contents if one]
+    for call in later:
+        sent = _sent(call, texts)
+        if not probes or not sent or any(probe in sent for probe in probes):
+            return call
+    return None
+
+
+def _sent(call: LlmCall, texts: dict[str, str]) -> str:
+    """Return the text of a call's input, written as JSON, once for each call."""
+    if call.span_id not in texts:
+        sent = unpack(call).input_messages
+        texts[call.span_id] = dumps(sent).decode(errors="replace") if sent else ""
+    return texts[call.span_id]

@@ -1,0 +1,89 @@
+"""`lightning-ingest prices`: read a price file, so that the view `costs` knows what calls cost."""
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from otel_lightning.collector.store import Store, StoreError
+
+PER_MILLION = ("input", "output", "cached_input", "cache_creation_input")
+LITELLM = {
+    "input": "input_cost_per_token",
+    "output": "output_cost_per_token",
+    "cached_input": "cache_read_input_token_cost",
+    "cache_creation_input": "cache_creation_input_token_cost",
+}
+"""The names, and the unit of one token, in LiteLLM's list of models and prices."""
+SCHEMA = pa.schema(
+    [("model", pa.string()), ("provider", pa.string())]
+    + [(name, pa.float64()) for name in PER_MILLION]
+)
+
+
+def set_prices(store: Store, path: Path) -> int:
+    """Replace the prices of a store by those of a file.
+
+    Args:
+        store: A direct store.
+        path: CSV with the columns `model`, `input` and any of `provider`, `output`, `cached_input`,
+            `cache_creation_input`, per million tokens; JSON as a list of such objects, or as an
+            object by model, also in the form of LiteLLM's price list (per token).
+
+    Returns:
+        The number of prices.
+
+    Raises:
+        StoreError: If the file is none of these; the prices stay as they were.
+    """
+    rows = [_price(row, path) for row in _rows(path)]
+    known = [row for row in rows if row["input"] is not None]
+    if not known:
+        raise StoreError(
+            f"'{path}' has no prices. Give each model a row with: model, input, output"
+            " (per million tokens)."
+        )
+    with store.transaction():
+        store.execute("DELETE FROM prices")
+        store.insert("prices", pa.Table.from_pylist(known, SCHEMA))
+    return len(known)
+
+
+def _rows(path: Path) -> list[Mapping[str, Any]]:
+    text = path.read_text(encoding="utf-8-sig")
+    if path.suffix.lower() != ".json":
+        return list(csv.DictReader(text.splitlines()))
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise StoreError(f"'{path}' is not JSON: {error}") from error
+    if isinstance(value, Mapping):
+        value = [
+            {"model": model, **said} for model, said in value.items() if isinstance(said, Mapping)
+        ]
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
+def _price(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return one price per million tokens. LiteLLM puts the provider before some models' names."""
+    if not row.get("model"):
+        raise StoreError(f"'{path}' has a row without a model: {dict(row)}")
+    model, provider = str(row["model"]), row.get("provider") or row.get("litellm_provider")
+    model = model.removeprefix(f"{provider}/")
+    told = {name: _number(row.get(name), 1, path) for name in PER_MILLION}
+    for name, key in LITELLM.items():
+        if told[name] is None:
+            told[name] = _number(row.get(key), 1e6, path)
+    return {"model": model, "provider": provider or None, **told}
+
+
+def _number(value: Any, times: float, path: Path) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        return float(value) * times
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"'{path}' has {value!r} where a price belongs.") from error
