@@ -5,6 +5,11 @@ import sys
 
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
+    if sys.platform == "win32":
+        sys.exit(
+            "lightning-ingest does not run on Windows: its durable writes need a POSIX system. "
+            "Start it in WSL 2 or in a container; agents on Windows can send there."
+        )
     try:
         from otel_lightning.collector.cli import main as run
     except ModuleNotFoundError as error:

@@ -1,9 +1,10 @@
 """The command line of `lightning-ingest`: it parses and reports, nothing more."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -76,9 +77,9 @@ def main() -> None:
 
 @main.command()
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, envvar="LIGHTNING_GRPC",
-              help="Address for OTLP over gRPC.")  # fmt: skip
+              help="Address for OTLP over gRPC, for exporters with protocol grpc.")  # fmt: skip
 @click.option("--http", default="127.0.0.1:4318", show_default=True, envvar="LIGHTNING_HTTP",
-              help="Address for OTLP over HTTP.")  # fmt: skip
+              help="Address for OTLP over HTTP, for http/protobuf and http/json.")  # fmt: skip
 @click.option("--token", envvar="LIGHTNING_TOKEN",
               help="Bearer token that every request must carry.")  # fmt: skip
 @click.option("--tls-cert", type=PEM, envvar="LIGHTNING_TLS_CERT",
@@ -114,9 +115,17 @@ def main() -> None:
               help="Only store; derive later with `lightning-ingest derive`.")  # fmt: skip
 @click.option("--refuse-after", default="1m", show_default=True, envvar="LIGHTNING_REFUSE_AFTER",
               help="Answer 503 once storing or deriving has failed for so long.")  # fmt: skip
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text",
+              show_default=True, envvar="LIGHTNING_LOG_FORMAT",
+              help="Write the log as lines of text or of JSON.")  # fmt: skip
 @STORE
-def serve(store: Path, **options: Any) -> None:
-    """Receive OTLP until stopped."""
+def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> None:
+    """Receive OTLP until stopped.
+
+    Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port 4317, those with http/protobuf or
+    http/json to port 4318.
+    """
+    from otel_lightning.collector.serve.logs import log_to_stderr, say_with
     from otel_lightning.collector.serve.run import serve as receive
     from otel_lightning.collector.serve.settings import settings
     from otel_lightning.collector.store import keep_files_private
@@ -126,8 +135,15 @@ def serve(store: Path, **options: Any) -> None:
         chosen = settings(store, options)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    with _expected_errors():
-        receive(chosen, say=click.echo)
+    log_to_stderr(log_format)
+    try:
+        with _expected_errors():
+            receive(chosen, say=say_with(log_format, click.echo))
+    except click.ClickException as error:
+        if log_format == "text":
+            raise
+        logging.getLogger(__name__).critical("%s", error.format_message())
+        raise SystemExit(error.exit_code) from error
 
 
 @main.command()

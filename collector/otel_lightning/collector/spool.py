@@ -88,13 +88,19 @@ class Spool:
         Raises:
             SpoolError: If an earlier write failed, or more than `backlog_bytes` wait to be loaded.
         """
-        if self._failed:
-            raise SpoolError(self._failed)
-        if self.backlog() > self.backlog_bytes:
-            raise SpoolError("the spool is full: the loader is behind")
+        if reason := self.refusal():
+            raise SpoolError(reason)
         done: Future[None] = Future()
         self._queue.put(_Waiting(signal, body, rows, done))
         return done
+
+    def refusal(self) -> str | None:
+        """Why nothing can be appended at present; None if it can."""
+        if self._failed:
+            return self._failed
+        if self.backlog() > self.backlog_bytes:
+            return "the spool is full: the loader is behind"
+        return None
 
     def read(self, start: Position, limit: int) -> list[Record]:
         """Read the durable records from a position on, up to about `limit` bytes.

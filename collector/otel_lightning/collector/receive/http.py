@@ -21,6 +21,7 @@ from otel_lightning.collector.receive.accept import (
     encode,
 )
 from otel_lightning.collector.receive.bodies import Budget, decompress
+from otel_lightning.collector.receive.health import PATHS, health
 from otel_lightning.collector.receive.metrics import TEXT, exposition
 from otel_lightning.collector.receive.refusals import (
     RETRY_AFTER_SECONDS,
@@ -39,6 +40,7 @@ BODY_SECONDS = 60  # for a whole body: exporters give up long before
 SMALL_BYTES = 1024 * 1024  # gathered by granian and read at once; larger ones in a thread
 LARGE_BODIES = 4  # times the limit: how much of large bodies may be in memory
 UNREAD_BODIES = 4  # times the limit: how much of a refused body is read away
+PLAIN = "text/plain; charset=utf-8"
 Headers = tuple[tuple[str, str], ...]
 HEADERS: dict[HTTPStatus, Headers] = {
     HTTPStatus.SERVICE_UNAVAILABLE: (("retry-after", str(RETRY_AFTER_SECONDS)),),
@@ -62,6 +64,8 @@ def application(receiver: Receiver, leaving: Event) -> Application:
         return (("connection", "close"),) if leaving.is_set() else ()
 
     async def answer(scope: Any, protocol: Any) -> None:
+        if scope.path in PATHS:
+            return _show_health(receiver, scope, protocol, ending())
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
         signal = SIGNALS.get(scope.path, "")
         as_json = content_type == JSON or signal == "feedback"
@@ -181,6 +185,17 @@ def _respond(
     body = encode(message, as_json=as_json)
     with suppress(RSGIProtocolClosed):  # the sender has gone
         protocol.response_bytes(int(status), [content_type, *headers], body)
+
+
+def _show_health(receiver: Receiver, scope: Any, protocol: Any, headers: Headers) -> None:
+    found = health(receiver, scope.path)
+    sent = [("content-type", PLAIN), ("cache-control", "no-store"), *headers]
+    with suppress(RSGIProtocolClosed):
+        if scope.method in ("GET", "HEAD"):
+            protocol.response_str(int(found.status), sent, found.text)
+        else:
+            allowed = ("allow", "GET, HEAD")
+            protocol.response_empty(int(HTTPStatus.METHOD_NOT_ALLOWED), [*sent, allowed])
 
 
 def _show_metrics(receiver: Receiver, protocol: Any) -> None:

@@ -303,6 +303,10 @@ def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> No
         f"Ready: OTLP over gRPC at {settings.grpc} and over HTTP at {scheme}://{server.http}, "
         f"stored in {settings.store}."
     )
+    say(
+        f"Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port {settings.grpc.port}, those "
+        f"with http/protobuf or http/json to port {settings.http.port}."
+    )
     line = attach_line(server.sql, server_file(settings.store))
     say(f"SQL from any DuckDB 1.5, read-only: {line}")
 
