@@ -12,6 +12,7 @@ from otel_lightning.collector.cli import main as ingest
 from otel_lightning.learner.cli import cli as learn
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "environment.md"
+FEW = 5
 BEGIN, END = "<!-- options: begin -->\n", "<!-- options: end -->\n"
 GROUPS = {"lightning-ingest": ingest, "lightning-learn": learn}
 
@@ -35,7 +36,8 @@ def table() -> str:
     """Write the table of options."""
     lines = ["| variable | option | of | what |", "|---|---|---|---|"]
     for variable, used in sorted(uses().items()):
-        commands = ", ".join(f"`{name}`" for _, name, _ in used)
+        names = ", ".join(f"`{name}`" for _, name, _ in used)
+        commands = names if len(used) <= FEW else "most commands"
         option = used[0][2]
         spelled = next(text for text in option.opts if text.startswith("--"))
         text = re.sub(r"\s*\[default:.*?\]", "", " ".join((option.help or "").split()))
