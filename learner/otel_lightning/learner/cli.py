@@ -4,6 +4,7 @@ import click
 
 from otel_lightning.collector.command_line import CommandGroup
 from otel_lightning.learner.commands.agreement import agreement
+from otel_lightning.learner.commands.evaluate import evaluate
 from otel_lightning.learner.commands.export import export
 from otel_lightning.learner.commands.judge import judge
 from otel_lightning.learner.commands.policy import policy
@@ -24,6 +25,7 @@ def cli() -> None:
 for command in (
     transitions,
     policy,
+    evaluate,
     promote,
     rollback,
     policies,

@@ -70,6 +70,8 @@ def lower_bound(several: Sequence[Scores], alpha: float = 0.05) -> float:
     # The wealth falls as the mean to reject rises, so halving finds where it crosses 1 / alpha.
     for _ in range(STEPS):
         middle = (low + high) / 2
+        if not low < middle < high:  # no number is between them
+            break
         wealth = np.logaddexp.reduce([_log_wealth(one, middle) for one in counted])
         if wealth - np.log(len(counted)) >= -np.log(alpha):
             low = middle

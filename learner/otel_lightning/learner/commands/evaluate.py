@@ -1,0 +1,151 @@
+"""`lightning-learn evaluate`."""
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from otel_lightning.learner.commands.common import (
+    FILE,
+    expected_errors,
+    option,
+    reward_option,
+    store_option,
+    task_by_option,
+)
+from otel_lightning.learner.commands.policy import SOURCE
+from otel_lightning.learner.commands.values import RangeOfRewards, Since
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.evaluate.estimates import Estimated
+    from otel_lightning.learner.policy.evaluate import Answer
+
+WIDTH = 31
+"""Characters of an interval's plot."""
+Interval = tuple[float, float] | None
+
+
+@click.command()
+@store_option
+@option("--key", required=True, help="Key of the flag whose variants are the arms.")
+@option("--flags", type=FILE, command="evaluate", help="Evaluate the shares of this flag file.")
+@option("--version", command="evaluate", help="Evaluate this policy.")
+@option("--arm", help="Evaluate serving this arm alone.")
+@option("--by", metavar="SQL", help="Segments: an expression over the view `rollouts`.")
+@reward_option
+@option("--reward-range", type=RangeOfRewards(), help="Least and greatest possible reward.")
+@option("--missing", metavar="worst|drop|VALUE", help="Treatment of rollouts without a reward.")
+@option("--propensities", type=SOURCE, default="auto", help="Where propensities come from.")
+@option("--since", type=Since(), help="Leave out choices before this time.")
+@option("--until", type=Since(), help="Leave out choices from this time on.")
+@task_by_option
+@option("--seed", type=int, default=0, command="evaluate", help="Seed of the bootstrap.")
+def evaluate(  # noqa: PLR0913 - one parameter an option
+    store: str,
+    *,
+    key: str,
+    flags: Path | None,
+    version: str | None,
+    arm: str | None,
+    by: str | None,
+    reward: str | None,
+    reward_range: tuple[float, float] | None,
+    missing: str | None,
+    propensities: str,
+    since: datetime | None,
+    until: datetime | None,
+    task_by: str,
+    seed: int,
+) -> None:
+    """Estimate what a policy would be worth, from the choices of others, with intervals."""
+    with expected_errors():
+        from otel_lightning.learner.policy.choices import Window
+        from otel_lightning.learner.policy.evaluate import Question, evaluate_policy
+
+        window = Window(
+            key=key,
+            reward=reward,
+            since=since,
+            until=until,
+            missing=missing,
+            worst=reward_range[0] if reward_range else None,
+            propensities=propensities,
+            task_by=task_by,
+        )
+        answer = evaluate_policy(
+            store, Question(window, flags, version, arm, reward_range, by, seed)
+        )
+    _print(answer)
+
+
+def _print(answer: "Answer") -> None:
+    from rich.console import Console
+
+    click.echo(
+        f"Value of {answer.policy} on {answer.rollouts:,} rollouts of {answer.tasks:,} tasks; "
+        f"their mean reward is {answer.mean_reward:.4f}. To this policy they are worth "
+        f"{answer.effective_sample_size:.1f} of its own (effective sample size)."
+    )
+    console = Console()
+    named = [(one.method, one) for one in answer.estimates]
+    console.print(_table("estimator", named, answer.rewards.range))
+    if answer.segments:
+        console.print(_table("segment", list(answer.segments.items()), answer.rewards.range))
+    console.print(_overlap(answer))
+    for note in (*answer.notes, str(answer.rewards)):
+        click.echo(note)
+
+
+def _table(first: str, named: "list[tuple[str, Estimated]]", limits: tuple[float, float]) -> object:
+    from rich.table import Table
+
+    low, high = limits
+    table = Table(caption="95 % intervals; empty: biased, or too few rollouts to trust it")
+    table.add_column(first)
+    for column in ("value", "s.e.", "normal", "bootstrap", "Bernstein", "betting"):
+        table.add_column(column, justify="right")
+    table.add_column(f"{low:g} … betting … {high:g}")
+    for name, one in named:
+        shown = (_interval(i) for i in (one.normal, one.bootstrap, one.bernstein, one.betting))
+        plot = _plot(one.value, one.betting, limits)
+        table.add_row(name, f"{one.value:.4f}", f"{one.standard_error:.4f}", *shown, plot)
+    return table
+
+
+def _overlap(answer: "Answer") -> object:
+    from rich.table import Table
+
+    table = Table(title="Overlap")
+    table.add_column("arm")
+    for column in ("share", "logged", "least propensity", "greatest weight"):
+        table.add_column(column, justify="right")
+    for one in answer.overlap:
+        table.add_row(
+            one.arm,
+            f"{one.share:.2%}",
+            f"{one.logged:,}",
+            f"{one.least_propensity:.4f}",
+            f"{one.greatest_weight:.2f}",
+        )
+    return table
+
+
+def _interval(interval: Interval) -> str:
+    return "" if interval is None else f"{interval[0]:.4f} {interval[1]:.4f}"
+
+
+def _plot(value: float, interval: Interval, limits: tuple[float, float]) -> str:
+    """Draw an interval and its value between the limits."""
+
+    def place(x: float) -> int:
+        share = (x - limits[0]) / (limits[1] - limits[0])
+        return min(WIDTH - 1, max(0, round(share * (WIDTH - 1))))
+
+    line = [" "] * WIDTH
+    if interval is not None:
+        start, end = place(interval[0]), place(interval[1])
+        line[start : end + 1] = "─" * (end + 1 - start)
+    if value == value:  # noqa: PLR0124 - NaN is not itself
+        line[place(value)] = "●"
+    return "".join(line)

@@ -1,0 +1,161 @@
+"""Intervals of one estimator's value, and which of them can be trusted."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.evaluate import intervals, off_policy
+from otel_lightning.learner.evaluate.betting import Scores, log_wealth
+from otel_lightning.learner.evaluate.gains import per_task
+from otel_lightning.learner.evaluate.intervals import ALPHA, Interval
+from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.evaluate.off_policy.clipped_ips import CLIP
+from otel_lightning.learner.evaluate.off_policy.dr_os import SHRINKAGE
+from otel_lightning.learner.evaluate.off_policy.switch_dr import THRESHOLD
+
+Floats = NDArray[np.float64]
+
+BIASED = frozenset({"clipped_ips", "direct_method", "switch_dr", "dr_os"})
+"""Estimators whose expectation is not the value: their intervals do not claim to hold it."""
+STEADY = 0.02
+"""Largest share that one possible value may have in the sum of squares: beyond it, the normal
+approximation and the bootstrap do not know what was not drawn, and are refused."""
+STEPS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """A value by one estimator with its intervals; None where an interval is refused."""
+
+    method: str
+    value: float
+    standard_error: float
+    normal: Interval | None
+    bootstrap: Interval | None
+    bernstein: Interval | None
+    betting: Interval | None
+
+
+def estimated(
+    method: str, logged: Logged, tasks: NDArray[np.int64], reward_range: Interval, seed: int = 0
+) -> Estimated:
+    """Estimate a value by one method, with every interval that can be trusted.
+
+    Args:
+        method: A name in `off_policy.METHODS`.
+        logged: Rollouts as the policy weighs them, shape [N].
+        tasks: Number of each rollout's task, shape [N].
+        reward_range: Least and greatest possible reward.
+        seed: Of the bootstrap.
+    """
+    estimate = off_policy.METHODS[method](logged)
+    sums = intervals.by_task(estimate, tasks)
+    error = intervals.standard_error(sums)
+    if method in BIASED or not np.isfinite(sums.value):
+        return Estimated(method, sums.value, error, None, None, None, None)
+    if method == "snips":
+        limits = snips_limits(logged, reward_range, sums.value)
+        residuals = per_task(estimate.numerators - sums.value * estimate.denominators, tasks)
+        steady = _steady(residuals, limits)
+        bernstein, betting = (
+            _by_inversion(logged, tasks, reward_range, sums.value, by)
+            for by in (_bernstein_rejects, _betting_rejects)
+        )
+    else:
+        limits = score_limits(method, logged, reward_range)
+        means = per_task(estimate.numerators, tasks)
+        steady = _steady(means, limits)
+        bernstein = intervals.empirical_bernstein(means, limits)
+        betting = intervals.betting(means, limits)
+    return Estimated(
+        method=method,
+        value=sums.value,
+        standard_error=error,
+        normal=intervals.normal(sums) if steady else None,
+        bootstrap=intervals.bootstrap(sums, seed) if steady else None,
+        bernstein=_within(bernstein, reward_range),
+        betting=_within(betting, reward_range),
+    )
+
+
+def score_limits(method: str, logged: Logged, reward_range: Interval) -> Interval:
+    """Find the least and the greatest possible score of a rollout, by the logged weights."""
+    low, high = reward_range
+    weights = {
+        "clipped_ips": np.minimum(logged.weights, CLIP),
+        "switch_dr": np.where(logged.weights <= THRESHOLD, logged.weights, 0.0),
+        "dr_os": SHRINKAGE * logged.weights / (logged.weights**2 + SHRINKAGE),
+        "direct_method": np.zeros_like(logged.weights),
+    }.get(method, logged.weights)
+    if method in {"ips", "clipped_ips"}:
+        most = float(weights.max(initial=0.0))
+        return min(0.0, most * low), max(0.0, most * high)
+    model, taken = logged.modelled_policy, logged.modelled_taken
+    return (
+        float((model + weights * (low - taken)).min(initial=low)),
+        float((model + weights * (high - taken)).max(initial=high)),
+    )
+
+
+def snips_limits(logged: Logged, reward_range: Interval, value: float) -> Interval:
+    """Find the limits of w * (r - value), whose mean is 0 at the true value."""
+    most = float(logged.weights.max(initial=0.0))
+    return most * min(0.0, reward_range[0] - value), most * max(0.0, reward_range[1] - value)
+
+
+def _steady(means: Floats, limits: Interval) -> bool:
+    """Whether no possible value is so far out that few draws would decide the mean."""
+    squares = float(((means - means.mean()) ** 2).sum())
+    furthest = max(limits[1] - float(means.mean()), float(means.mean()) - limits[0])
+    return squares > 0 and furthest**2 <= STEADY * squares
+
+
+Rejects = Callable[[Floats, Interval], bool]
+"""Whether values between limits have a mean above 0, with error probability ALPHA / 2."""
+
+
+def _bernstein_rejects(means: Floats, limits: Interval) -> bool:
+    return intervals.empirical_bernstein(means, limits)[0] > 0
+
+
+def _betting_rejects(means: Floats, limits: Interval) -> bool:
+    return log_wealth(Scores(means, limits[0]), 0.0) >= -float(np.log(ALPHA / 2))
+
+
+def _by_inversion(
+    logged: Logged,
+    tasks: NDArray[np.int64],
+    reward_range: Interval,
+    value: float,
+    rejects: Rejects,
+) -> Interval:
+    """Bound a self-normalized value: v is too low if w * (r - v) has a mean above 0."""
+
+    def too_far(bound: float, side: float) -> bool:
+        means = per_task(side * logged.weights * (logged.rewards - bound), tasks)
+        low, high = snips_limits(logged, reward_range, bound)
+        limits = (low, high) if side > 0 else (-high, -low)
+        return limits[0] < 0 and rejects(means, limits)
+
+    ends = []
+    for side, end in ((1.0, reward_range[0]), (-1.0, reward_range[1])):
+        outer, inner = end, value  # `inner` is never rejected: the mean there is 0
+        if not too_far(_nudged(outer, inner), side):
+            ends.append(end)
+            continue
+        for _ in range(STEPS):
+            middle = (outer + inner) / 2
+            outer, inner = (middle, inner) if too_far(middle, side) else (outer, middle)
+        ends.append(outer)
+    return ends[0], ends[1]
+
+
+def _nudged(outer: float, inner: float) -> float:
+    return outer + (inner - outer) * 1e-6
+
+
+def _within(interval: Interval, limits: Interval) -> Interval:
+    """Cut an interval to the possible values."""
+    return max(interval[0], limits[0]), min(interval[1], limits[1])

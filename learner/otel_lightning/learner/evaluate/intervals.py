@@ -1,0 +1,126 @@
+"""Intervals of a value: by the normal approximation, the bootstrap, Bernstein and betting.
+
+Each takes one observation a task, since rollouts of one task resemble each other, and gives a
+two-sided 95 % interval.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.evaluate.betting import Scores, lower_bound
+from otel_lightning.learner.evaluate.gains import per_task
+from otel_lightning.learner.evaluate.off_policy import Estimate
+
+Floats = NDArray[np.float64]
+Interval = tuple[float, float]
+
+ALPHA = 0.05
+RESAMPLES = 1000
+BLOCKS = 2000
+"""More tasks than this are put into this many random blocks, which are resampled instead."""
+NORMAL_97_5 = 1.959963984540054
+
+
+class Sums(NamedTuple):
+    """Numerator and denominator of a value, averaged within each task, shape [T]."""
+
+    numerators: Floats
+    denominators: Floats
+
+    @property
+    def value(self) -> float:
+        """The ratio of the sums."""
+        total = float(self.denominators.sum())
+        return float(self.numerators.sum()) / total if total > 0 else float("nan")
+
+
+def by_task(estimate: Estimate, tasks: NDArray[np.int64]) -> Sums:
+    """Average an estimate's parts within each task, so that each task counts once."""
+    return Sums(per_task(estimate.numerators, tasks), per_task(estimate.denominators, tasks))
+
+
+def standard_error(sums: Sums) -> float:
+    """Compute the standard error of a ratio by the delta method, over tasks."""
+    count, total = len(sums.numerators), float(sums.denominators.sum())
+    if count <= 1 or total <= 0:
+        return float("nan")
+    residuals = sums.numerators - sums.value * sums.denominators
+    return float((float((residuals**2).sum()) * count / (count - 1)) ** 0.5 / total)
+
+
+def normal(sums: Sums) -> Interval:
+    """Bound a value by the normal approximation."""
+    reach = NORMAL_97_5 * standard_error(sums)
+    return sums.value - reach, sums.value + reach
+
+
+def bootstrap(sums: Sums, seed: int = 0) -> Interval:
+    """Bound a value by resampling tasks: the percentile interval.
+
+    Source:
+        Efron & Tibshirani, An introduction to the bootstrap (1993), chapter 13.
+    """
+    rng = np.random.default_rng(seed)
+    numerators, denominators = _blocks(sums, rng)
+    count = len(numerators)
+    values = np.empty(RESAMPLES)
+    for i in range(RESAMPLES):
+        drawn = rng.integers(count, size=count)
+        total = denominators[drawn].sum()
+        values[i] = numerators[drawn].sum() / total if total > 0 else np.nan
+    # A draw without any weight says nothing; it stands for the worst and the best in turn.
+    unknown = np.isnan(values)
+    low = np.where(unknown, -np.inf, values)
+    high = np.where(unknown, np.inf, values)
+    return (
+        float(np.quantile(low, ALPHA / 2, method="inverted_cdf")),
+        float(np.quantile(high, 1 - ALPHA / 2, method="inverted_cdf")),
+    )
+
+
+def empirical_bernstein(means: Floats, limits: Interval) -> Interval:
+    """Bound the mean of values that stay within limits.
+
+    Args:
+        means: One value a task, shape [T].
+        limits: Least and greatest possible value.
+
+    Source:
+        Maurer & Pontil, Empirical Bernstein bounds and sample-variance penalization (2009),
+        theorem 4, once on each side.
+    """
+    count = len(means)
+    if count <= 1:
+        return limits
+    log = float(np.log(2 / (ALPHA / 2)))
+    spread = (2 * float(means.var(ddof=1)) * log / count) ** 0.5
+    reach = spread + 7 * (limits[1] - limits[0]) * log / (3 * (count - 1))
+    middle = float(means.mean())
+    return max(limits[0], middle - reach), min(limits[1], middle + reach)
+
+
+def betting(means: Floats, limits: Interval) -> Interval:
+    """Bound the mean of values that stay within limits, at every look at growing data.
+
+    Args:
+        means: One value a task, shape [T].
+        limits: Least and greatest possible value.
+
+    Source:
+        Waudby-Smith & Ramdas, Estimating means of bounded random variables by betting (2024).
+    """
+    low = lower_bound([Scores(means, limits[0])], ALPHA / 2)
+    return low, -lower_bound([Scores(-means, -limits[1])], ALPHA / 2)
+
+
+def _blocks(sums: Sums, rng: np.random.Generator) -> Sums:
+    count = len(sums.numerators)
+    if count <= BLOCKS:
+        return sums
+    block = rng.permutation(count) % BLOCKS
+    return Sums(
+        np.bincount(block, sums.numerators).astype(np.float64),
+        np.bincount(block, sums.denominators).astype(np.float64),
+    )

@@ -1,0 +1,111 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from otel_lightning.learner.evaluate import intervals
+from otel_lightning.learner.evaluate.betting import Scores, log_wealth, lower_bound
+from otel_lightning.learner.evaluate.estimates import BIASED, estimated
+from otel_lightning.learner.evaluate.off_policy import METHODS, Logged
+
+UNIT = (0.0, 1.0)
+BEHAVIOR, POLICY = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.7])
+MEANS, MODEL = np.array([0.2, 0.5, 0.8]), np.array([0.3, 0.5, 0.7])
+
+
+def bandit(rng: np.random.Generator, count: int) -> Logged:
+    arm = rng.choice(3, size=count, p=BEHAVIOR)
+    rewards = (rng.random(count) < MEANS[arm]).astype(float)
+    model = np.full(count, POLICY @ MODEL)
+    return Logged(rewards, (POLICY / BEHAVIOR)[arm], MODEL[arm], model)
+
+
+@pytest.mark.parametrize("method", ["ips", "snips", "doubly_robust"])
+def test_intervals_hold_the_value_as_often_as_they_claim(method: str) -> None:
+    rng, truth, count = np.random.default_rng(0), float(POLICY @ MEANS), 60
+    held = dict.fromkeys(("normal", "bootstrap", "bernstein", "betting"), 0)
+    for _ in range(count):
+        one = estimated(method, bandit(rng, 800), np.arange(800), UNIT)
+        for name in held:
+            interval = getattr(one, name)
+            held[name] += interval is None or interval[0] <= truth <= interval[1]
+    # 95 % of 60 less three binomial standard deviations of 1.7.
+    assert min(held.values()) >= 52, held
+
+
+def test_betting_is_tighter_than_bernstein() -> None:
+    one = estimated("doubly_robust", bandit(np.random.default_rng(1), 800), np.arange(800), UNIT)
+    assert one.bernstein is not None
+    assert one.betting is not None
+    assert one.bernstein[0] < one.betting[0] < one.value < one.betting[1] < one.bernstein[1]
+
+
+@pytest.mark.parametrize("method", sorted(BIASED))
+def test_biased_estimators_claim_no_interval(method: str) -> None:
+    one = estimated(method, bandit(np.random.default_rng(2), 800), np.arange(800), UNIT)
+    assert (one.normal, one.bootstrap, one.bernstein, one.betting) == (None,) * 4
+    assert np.isfinite(one.value)
+
+
+def test_normal_and_bootstrap_are_refused_where_a_possible_loss_was_not_drawn() -> None:
+    logged = Logged.without_model(np.full(100, 0.7) + np.arange(100) / 1000, np.ones(100))
+    one = estimated("ips", logged, np.arange(100), (-10.0, 1.0))
+    assert one.normal is None
+    assert one.bootstrap is None
+    assert one.betting is not None
+    assert one.betting[0] < 0.5
+
+
+def test_empirical_bernstein_is_the_bound_of_the_paper() -> None:
+    means = np.array([0.0, 1.0] * 200)
+    log, variance = np.log(80), 0.25 * 400 / 399
+    reach = np.sqrt(2 * variance * log / 400) + 7 * log / (3 * 399)
+    assert intervals.empirical_bernstein(means, UNIT) == pytest.approx((0.5 - reach, 0.5 + reach))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0.01, 0.9))
+def test_wealth_is_the_mean_over_bets_of_their_products(values: list[float], mean: float) -> None:
+    fractions = 0.95 * 0.5 ** np.arange(13)
+    parts = 0.5 / 13 + 0.5 * fractions / fractions.sum()
+    products = [np.prod(1 + f * (np.array(values) - mean) / mean) for f in fractions]
+    wealth = log_wealth(Scores(np.array(values), 0.0), mean)
+    assert wealth == pytest.approx(np.log(parts @ np.array(products)), abs=1e-6)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
+def test_lower_bound_is_below_the_mean_and_above_the_least_value(values: list[float]) -> None:
+    bound = lower_bound([Scores(np.array(values), 0.0)])
+    assert 0 <= bound <= np.mean(values) + 1e-12
+
+
+def test_wealth_of_a_fair_game_does_not_grow_in_the_mean() -> None:
+    # The expectation over all 2^10 outcomes of ten fair coins is exactly 1.
+    coins = np.array(np.meshgrid(*[[0.0, 1.0]] * 10)).reshape(10, -1).T
+    wealth = [np.exp(log_wealth(Scores(row, 0.0), 0.5)) for row in coins]
+    assert np.mean(wealth) == pytest.approx(1)
+
+
+def test_bootstrap_resamples_tasks_and_not_rollouts() -> None:
+    rng = np.random.default_rng(3)
+    rewards = np.repeat((rng.random(60) < 0.5).astype(float), 10)
+    estimate = METHODS["ips"](Logged.without_model(rewards, np.ones(600)))
+    by_task, by_row = (
+        intervals.bootstrap(intervals.by_task(estimate, tasks))
+        for tasks in (np.repeat(np.arange(60), 10), np.arange(600))
+    )
+    assert by_task[1] - by_task[0] > 2 * (by_row[1] - by_row[0])
+
+
+def test_bootstrap_counts_draws_without_any_weight_as_the_worst() -> None:
+    weights = np.zeros(40)
+    weights[0] = 40.0
+    estimate = METHODS["snips"](Logged.without_model(np.ones(40), weights))
+    low, high = intervals.bootstrap(intervals.by_task(estimate, np.arange(40)))
+    assert (low, high) == (-np.inf, np.inf)
+
+
+def test_bootstrap_of_many_tasks_agrees_with_the_normal_approximation() -> None:
+    rng = np.random.default_rng(4)
+    estimate = METHODS["ips"](Logged.without_model(rng.random(50_000), np.ones(50_000)))
+    sums = intervals.by_task(estimate, np.arange(50_000))
+    assert intervals.bootstrap(sums) == pytest.approx(intervals.normal(sums), abs=4e-4)

@@ -1,0 +1,117 @@
+"""lightning-learn evaluate: what a policy would be worth."""
+
+import json
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from otel_lightning.learner.cli import cli
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+SUCCESS = {"brief": 0.2, "friendly": 0.35, "careful": 0.6}
+SKEWED = {"brief": 0.6, "friendly": 0.3, "careful": 0.1}
+
+
+def log(traces: "Traces", **columns: Any) -> None:
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+    for i in range(600):
+        rollout, (arm,) = f"{i:04}", rng.choices(list(SKEWED), SKEWED.values())
+        traces.call(rollout, service_name=f"desk-{i % 2}")
+        traces.arm(rollout, arm, SKEWED[arm], **columns)
+        traces.reward(rollout, float(rng.random() < SUCCESS[arm]))
+
+
+def evaluate(traces: "Traces", *options: str) -> Result:
+    words = ["evaluate", "--store", traces.store(), "--key", "support-prompt", *options]
+    return CliRunner().invoke(
+        cli, words, catch_exceptions=False, env={"COLUMNS": "200", "TERM": "dumb"}
+    )
+
+
+def values(result: Result) -> dict[str, float]:
+    rows = [line.split("│") for line in result.output.splitlines() if line.startswith("│")]
+    return {row[1].strip(): float(row[2]) for row in rows if "%" not in row[2]}
+
+
+def test_value_of_an_arm_is_near_its_success_whoever_chose_it(traces: "Traces") -> None:
+    log(traces)
+    result = evaluate(traces, "--arm", "careful")
+    assert result.exit_code == 0, result.output
+    found = values(result)
+    assert set(found) == {
+        "ips", "snips", "clipped_ips", "direct_method", "doubly_robust", "switch_dr", "dr_os",
+    }  # fmt: skip
+    for method in ("snips", "doubly_robust", "direct_method"):
+        assert found[method] == pytest.approx(0.6, abs=0.15)
+    assert "least propensity" in result.output
+    assert "effective sample size" in result.output
+
+
+def test_value_of_the_logged_policy_is_the_logged_mean(traces: "Traces", tmp_path: Path) -> None:
+    log(traces)
+    flags = tmp_path / "flags.json"
+    targeting = {"fractional": [[arm, round(100 * share)] for arm, share in SKEWED.items()]}
+    flag = {"variants": dict.fromkeys(SKEWED, "x"), "targeting": targeting}
+    flags.write_text(json.dumps({"flags": {"support-prompt": flag}}))
+    result = evaluate(traces, "--flags", str(flags))
+    mean = sum(SKEWED[arm] * SUCCESS[arm] for arm in SKEWED)
+    assert values(result)["ips"] == pytest.approx(mean, abs=0.06)
+    (run,) = traces.ask("SELECT command, outcome, metrics FROM runs")
+    assert (run["command"], run["outcome"]) == ("evaluate", "done")
+    first = json.loads(run["metrics"])["estimates"][0]
+    assert first["betting"][0] < first["value"] < first["betting"][1]
+
+
+def test_segments_are_evaluated_apart(traces: "Traces") -> None:
+    log(traces)
+    result = evaluate(traces, "--arm", "brief", "--by", "service_name")
+    assert {"desk-0", "desk-1"} <= set(values(result))
+
+
+def test_arm_without_a_rollout_is_named(traces: "Traces") -> None:
+    log(traces)
+    result = evaluate(traces, "--arm", "poetic")
+    assert "Arm 'poetic' has 100.00% of the policy and no logged rollout" in result.output
+
+
+def test_propensities_that_are_not_those_of_the_version_are_named(traces: "Traces") -> None:
+    log(traces, policy_version="v1")
+    store = traces.store()
+    from otel_lightning.collector.store import open_store
+
+    with open_store(store) as opened:
+        opened.execute(
+            "INSERT INTO policies (key, version, arms) "
+            """VALUES ('support-prompt', 'v1', '{"brief": 0.9, "careful": 0.1}')"""
+        )
+    output = evaluate(traces, "--version", "v1").output
+    assert "choices of arm 'brief' by policy v1 have a propensity of 0.6" in output
+    unknown = evaluate(traces, "--version", "v2")
+    assert unknown.exit_code == 1
+    assert "has no policy 'v2'. It has: v1." in unknown.stderr
+
+
+def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
+    log(traces)
+    result = evaluate(traces)
+    assert result.exit_code == 1
+    assert "Name what to evaluate: --flags FILE, --version VERSION or --arm ARM." in result.stderr
+
+
+def test_two_policies_live_at_once_are_named(traces: "Traces") -> None:
+    from datetime import datetime
+
+    for i in range(40):
+        traces.call(f"r{i}")
+        at = datetime(2026, 11, 1, hour=i % 20)  # noqa: DTZ001 - the store's UTC has no zone
+        arm = ("brief", "careful")[i % 3 == 0]
+        traces.arm(f"r{i}", arm, 0.5, policy_version=f"v{i % 2}", time=at)
+        traces.reward(f"r{i}", float(i % 3 == 0))
+    assert (
+        "Policies v0 and v1 were live at the same time" in evaluate(traces, "--arm", "brief").output
+    )
