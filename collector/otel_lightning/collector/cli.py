@@ -113,6 +113,8 @@ def main() -> None:
 @SPANS_AT_ONCE
 @click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
               help="Only store; derive later with `lightning-ingest derive`.")  # fmt: skip
+@click.option("--max-lag", default="30s", show_default=True, envvar="LIGHTNING_MAX_LAG",
+              help="Slow senders down before stored or derived rows lag further.")  # fmt: skip
 @click.option("--refuse-after", default="1m", show_default=True, envvar="LIGHTNING_REFUSE_AFTER",
               help="Answer 503 once storing or deriving has failed for so long.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text",

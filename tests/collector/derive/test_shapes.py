@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.spans import span
+from support.spans import span
 
 from otel_lightning.collector.derive import dialects, flattened
 from otel_lightning.collector.derive.shapes import LONGEST_VALUE, Decision, Shape, shape_of

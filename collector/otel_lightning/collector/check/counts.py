@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from otel_lightning.collector.alarms import Alarm, read_alarms
 from otel_lightning.collector.load.batches import oldest_waiting, waiting
+from otel_lightning.collector.refresh.refresh import oldest_stale
 from otel_lightning.collector.store import Store
 
 COUNTED = (
@@ -15,6 +16,7 @@ COUNTED = (
     "rewards", "rollouts", "transitions", "unread_spans", "stale",
 )  # fmt: skip
 LONGEST_WAIT_SECONDS = 60.0
+LONGEST_UNDERIVED_SECONDS = 300.0  # a long rollout that grows waits for four times what it takes
 
 
 class Finding(NamedTuple):
@@ -37,6 +39,7 @@ def check(store: Store, path: Path) -> list[Finding]:
                 f"duckdb {version('duckdb')}"),
         *(Finding(table, f"{counts[table]:,}", _is_well(table, counts)) for table in COUNTED),
         _backlog(store, path),
+        _derive_backlog(store),
         *map(_alarm, read_alarms(path)),
     ]  # fmt: skip
 
@@ -50,6 +53,14 @@ def _backlog(store: Store, path: Path) -> Finding:
     seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
     told = f"{unstored:,} bytes, the oldest received {seconds:.0f} seconds ago"
     return Finding("spool backlog", told, seconds <= LONGEST_WAIT_SECONDS)
+
+
+def _derive_backlog(store: Store) -> Finding:
+    """Tell how long the oldest of what is stale waits; only while a process derives is it bad."""
+    received_ns = oldest_stale(store)
+    seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
+    told = f"the oldest received {seconds:.0f} seconds ago" if received_ns else "nothing waits"
+    return Finding("not derived", told, not store.server or seconds <= LONGEST_UNDERIVED_SECONDS)
 
 
 def _alarm(alarm: Alarm) -> Finding:

@@ -42,6 +42,7 @@ class _Loading(NamedTuple):
     known: Known
     limits: Limits
     dead_letters: Path
+    derives: bool
 
 
 def load(  # noqa: PLR0913  what to store, where to, and how far
@@ -52,6 +53,7 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
     limits: Limits = NO_LIMITS,
     end: Position | None = None,
     dead_letters: Path,
+    derives: bool = True,
 ) -> int:
     """Store requests in one transaction and mark what they touch as stale.
 
@@ -62,6 +64,7 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
         limits: How much of their attributes to keep.
         end: The spool position behind them, written in the same transaction.
         dead_letters: Folder for bodies that cannot be decoded.
+        derives: Whether the caller derives what it stores; if so, how far it lags is noted.
 
     Returns:
         How many spans and log records were new.
@@ -74,7 +77,7 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
         else:
             by_signal[request.signal].append(request)
     with store.transaction():
-        loading = _Loading(store, known or Known(store), limits, dead_letters)
+        loading = _Loading(store, known or Known(store), limits, dead_letters, derives)
         new = sum(_store(loading, signal, some) for signal, some in by_signal.items())
         for file in damaged:
             _reject(store, "spool", DAMAGED, file=str(file))
@@ -159,22 +162,25 @@ def _store_together(loading: _Loading, signal: Signal, requests: Sequence[Reques
         return sum(_store_together(loading, signal, part) for part in parts)
     for reason in rejected:
         _reject(loading.store, signal, reason, file="")
-    return _insert(loading, TABLES[signal], rows)
+    return _insert(loading, TABLES[signal], rows, received_ns)
 
 
-def _insert(loading: _Loading, table: str, rows: pa.Table) -> int:
+def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence[int]) -> int:
     store, new = loading.store, loading.known.unknown(table, rows)
     store.insert(table, new)
-    store.insert("stale", _stale("trace", new["trace_id"].drop_null()))
+    since = min(received_ns) if loading.derives else None
+    store.insert("stale", _stale("trace", new["trace_id"].drop_null(), since))
     if table == "logs":
         loose = new.filter(new["trace_id"].is_null())
-        store.insert("stale", _stale("log", loose["log_id"]))
+        store.insert("stale", _stale("log", loose["log_id"], since))
     return len(new)
 
 
-def _stale(kind: str, ids: pa.ChunkedArray) -> pa.Table:
+def _stale(kind: str, ids: pa.ChunkedArray, since_ns: int | None) -> pa.Table:
     distinct = ids.unique()
-    return pa.table({"kind": pa.repeat(kind, len(distinct)), "id": distinct.cast(pa.string())})
+    since = pa.repeat(pa.scalar(since_ns, pa.int64()), len(distinct)).cast(pa.timestamp("ns"))
+    columns = {"kind": pa.repeat(kind, len(distinct)), "id": distinct.cast(pa.string())}
+    return pa.table(columns | {"received_at": since})
 
 
 def _set_aside(loading: _Loading, request: Request, reason: str) -> None:

@@ -20,9 +20,10 @@ import pyarrow as pa
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load, resume
 from otel_lightning.collector.load.retention import Keeping, forget, newest_received
+from otel_lightning.collector.load.sharing import Sharing
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.refresh.backoff import Pace
-from otel_lightning.collector.refresh.refresh import refresh_with_room
+from otel_lightning.collector.refresh.refresh import oldest_stale, refresh_with_room
 from otel_lightning.collector.spool import SET_ASIDE, Spool
 from otel_lightning.collector.spool_format import Record
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
@@ -39,6 +40,7 @@ CHECKPOINT_BYTES = 32 * 1024 * 1024  # received; what came in small pieces is wr
 FORGET_SECONDS = 300.0
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
 SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
+PROMPT_SECONDS = 2.0  # of lag, from which on deriving no longer waits for more to derive together
 KEEP_EVERYTHING = Keeping()
 
 
@@ -73,6 +75,11 @@ class Loader(threading.Thread):
         self._looked = -FORGET_SECONDS  # when what is too old was last looked for
         self._clock = TrustedClock(spool.folder, newest_received(store))
         self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
+        self._sharing = Sharing(keeping.max_lag_seconds)
+        self._started_ns = time.time_ns()
+        self._lags = False
+        self.underived_ns: int | None = None
+        """When the oldest request whose rows are not derived yet was received."""
         self.position = resume(store, spool)
 
     def run(self) -> None:
@@ -129,14 +136,41 @@ class Loader(threading.Thread):
         self._run_errands()
         with self._watching("storing"):
             self._load_some(0)
+            self._derive_owed()
             while self._load_some(least) or self._derive_watched():
-                pass
+                self._derive_owed()
             if self._spool.backlog():
                 self._spool.arrived.set()  # a rest comes with more, half a second later
             self._forget_some()
             if idle:
                 self._checkpoint()
                 self._work_with(self._threads)
+
+    def _derive_owed(self) -> None:
+        """Derive as long as storing owes it: else nothing would be derived under load."""
+        while self._sharing.owes and self._derive_watched():
+            pass
+        self._sharing.forgive()
+
+    def derive_lag(self) -> float:
+        """Return how many seconds ago the oldest request was received that is not derived yet."""
+        oldest = self.underived_ns
+        return 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
+
+    def _note_lag(self) -> None:
+        """Look how far deriving lags; say so once when it is too far, and once when it is not.
+
+        What a former process left underived does not count: it must not slow senders down.
+        """
+        if not self._keeping.derive:
+            return
+        waiting = self._pace.waiting()
+        self.underived_ns = oldest_stale(self._store, self._started_ns, waiting)
+        lag, most = self.derive_lag(), self._keeping.max_lag_seconds
+        if self._lags != (lag > (most / 2 if self._lags else most)):
+            self._lags = not self._lags
+            told = "lags more than --max-lag" if self._lags else "keeps up again, with a lag of"
+            logger.warning("Deriving %s (%.0f s).", told, lag)
 
     def _derive_watched(self) -> bool:
         """Derive some; if that fails, storing goes on and deriving is tried again later."""
@@ -164,19 +198,23 @@ class Loader(threading.Thread):
             self._alarms.clear(alarm)
 
     def _derive_some(self) -> bool:
-        """Derive, half of the time at most, and long conversations that grow less often yet."""
-        began = time.monotonic()
-        self._postponed = began < self._derive_at and not self._stopping.is_set()
+        """Derive, half of the time at most while it keeps up; long conversations wait longer."""
+        began, lag = time.monotonic(), self.derive_lag()
+        is_due = began >= self._derive_at or lag > PROMPT_SECONDS or self._sharing.owes
+        self._postponed = not (is_due or self._stopping.is_set())
         if self._postponed or not self._keeping.derive:
             return False
         most = self._keeping.spans_at_once
-        more_came = self._spool.arrived.is_set()
+        more_came = self._spool.arrived.is_set() and lag < PROMPT_SECONDS
         at_once = min(most, SPANS_BETWEEN_LOADS) if more_came else most
         pace = None if self._stopping.is_set() else self._pace
-        if not refresh_with_room(self._store, at_once, pace):
+        done = refresh_with_room(self._store, at_once, pace)
+        self._note_lag()
+        if not done:
             self._postponed = bool(pace and pace.waiting())
             return False
         ended = time.monotonic()
+        self._sharing.derived(ended - began)
         self._derive_at = ended + (ended - began)
         return True
 
@@ -209,6 +247,7 @@ class Loader(threading.Thread):
             self._ahead = ahead
             return False
         self._work_with(1)
+        began = time.monotonic()
         count = _filling(ahead)
         end, size = ahead[count - 1].end, _size(ahead[:count])
         requests = map(_request, ahead[:count])
@@ -221,6 +260,7 @@ class Loader(threading.Thread):
             limits=self._keeping.limits,
             end=end,
             dead_letters=dead_letters,
+            derives=self._keeping.derive,
         )
         self.position, self._ahead = end, ahead
         self._tell_rate(size)
@@ -228,6 +268,8 @@ class Loader(threading.Thread):
         if self._unwritten >= CHECKPOINT_BYTES:
             self._checkpoint()
         self._spool.forget(end)
+        self._note_lag()
+        self._sharing.stored(time.monotonic() - began, self.derive_lag())
         return True
 
     def _tell_rate(self, size: int) -> None:

@@ -19,6 +19,8 @@ BYTES = {
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
+MAX_LAG_SECONDS = 30.0
+"""How long storing and deriving together may lag behind receiving."""
 FILL = 0.9  # of the cap that stays, so that not every load has to delete
 
 EXPIRED = """
@@ -54,6 +56,7 @@ class Keeping:
     derive: bool = True
     spans_at_once: int = SPANS_AT_ONCE
     limits: Limits = NO_LIMITS
+    max_lag_seconds: float = MAX_LAG_SECONDS
 
 
 def parse_age(text: str) -> float:

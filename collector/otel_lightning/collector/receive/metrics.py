@@ -17,7 +17,8 @@ COUNTERS = {
 }
 GAUGES = {
     "spool_backlog_bytes": "Durable bytes that the loader has not stored yet.",
-    "loader_lag_seconds": "Age of the oldest durable request that is not stored yet.",
+    "loader_lag_seconds": "Age of the oldest durable request that is not stored and derived yet.",
+    "derive_lag_seconds": "Age of the oldest stored request that is not derived yet.",
 }
 
 Labels = tuple[tuple[str, str], ...]

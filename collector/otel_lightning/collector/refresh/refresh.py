@@ -61,7 +61,8 @@ PER_TRACE = (
 SIZE = """
     CREATE TEMP TABLE sized AS
     SELECT DISTINCT stale.id, known.near, coalesce(known.spans, 1) AS spans,
-        min(known.first_time) OVER (PARTITION BY coalesce(known.near, stale.id)) AS first_time
+        min(known.first_time) OVER (PARTITION BY coalesce(known.near, stale.id)) AS first_time,
+        min(stale.received_at) OVER (PARTITION BY stale.id) AS received_at
     FROM stale LEFT JOIN (
         SELECT trace_id, count(*) AS spans, min(start_time) AS first_time,
             max(coalesce("lightning.rollout.id", "gen_ai.conversation.id", "session.id")) AS near
@@ -174,6 +175,22 @@ def refresh_with_room(
         logger.warning("A rollout does not fit --memory: it is derived with more for once")
         with store.with_room():
             return refresh(store, spans_at_once, pace)
+
+
+def oldest_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> int | None:
+    """Return when the first of what is not derived yet was received, Unix nanoseconds.
+
+    Args:
+        store: Any store.
+        since_ns: Ignore what was received before.
+        waiting: The rollouts that wait to be derived again, which do not count.
+    """
+    oldest = _column(
+        store,
+        f"SELECT epoch_ns(min(received_at)) FROM stale WHERE epoch_ns(received_at) >= {since_ns}"
+        f" AND coalesce(near, id) NOT IN ({_quoted(waiting) or repr('')})",
+    )[0]
+    return None if oldest is None else int(oldest)
 
 
 def rebuild(store: Store) -> None:

@@ -189,8 +189,13 @@ def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) 
 
 def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
     oldest = spool.oldest_ns(loader.position)
-    lag = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
-    return {"spool_backlog_bytes": spool.backlog(), "loader_lag_seconds": lag}
+    unstored = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
+    underived = loader.derive_lag()
+    return {
+        "spool_backlog_bytes": spool.backlog(),
+        "loader_lag_seconds": max(unstored, underived),
+        "derive_lag_seconds": underived,
+    }
 
 
 async def _receive(

@@ -134,6 +134,7 @@ def _keeping(options: Mapping[str, Any]) -> Keeping:
         derive=not options["no_derive"],
         spans_at_once=options["spans_at_once"],
         limits=Limits(options["max_value_length"], options["max_attributes"]),
+        max_lag_seconds=parse_age(options["max_lag"]),
     )
 
 
