@@ -268,6 +268,37 @@ def backup(dest: Path, store: Path) -> None:
 
 
 @main.command()
+@click.option("--trace", "traces", multiple=True, envvar="LIGHTNING_FORGET_TRACE",
+              help="Id of a trace; may be repeated.")  # fmt: skip
+@click.option("--rollout", "rollouts", multiple=True, envvar="LIGHTNING_FORGET_ROLLOUT",
+              help="Id of a rollout, whose traces go; may be repeated.")  # fmt: skip
+@click.option("--conversation", "conversations", multiple=True,
+              envvar="LIGHTNING_FORGET_CONVERSATION",
+              help="Id of a conversation or session; may be repeated.")  # fmt: skip
+@click.option("--where", envvar="LIGHTNING_FORGET_WHERE",
+              help="Condition over spans, such as \"attributes['user.id'] = 'u1'\".")  # fmt: skip
+@MEMORY
+@STORE
+def forget(store: Path, memory: int, **selected: Any) -> None:
+    """Erase traces from the store, its spool and judges' answers, to the byte.
+
+    Every trace goes whole. The ingester must not run: the file is written anew.
+    """
+    from otel_lightning.collector.maintain.erase import Selection, erase
+    from otel_lightning.collector.store import keep_files_private
+
+    keep_files_private()
+    with _expected_errors():
+        erased = erase(store, Selection(**selected), memory)
+    if not erased.rows:
+        raise click.ClickException("Nothing in the store is selected by that; nothing was erased.")
+    click.echo(
+        f"Erased {erased.traces:,} traces and {erased.rollouts:,} rollouts: {erased.rows:,} rows. "
+        f"Backups, exports and what was learned are not touched."
+    )
+
+
+@main.command()
 @click.argument("old", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @SPANS_AT_ONCE

@@ -64,19 +64,19 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
     """
     _check(old, new)
     partial = new.with_name(f".{new.name}.partial")
-    _remove(partial)
+    remove_file(partial)
     try:
         with open_store(partial) as store:
             store.execute(f"ATTACH {quote_literal(str(old))} AS old (READ_ONLY)")
             for table in _tables(store):
-                say(f"{table}: {_copy_table(store, table):,} rows")
+                say(f"{table}: {copy_table(store, table):,} rows")
             store.execute("DETACH old")
             say(f"spool: {_copy_spool(store, old, new):,} requests that were not stored yet")
             mark_all_stale(store)
         _copy_beside(old, new)
         partial.rename(new)
     finally:
-        _remove(partial)
+        remove_file(partial)
 
 
 def _check(old: Path, new: Path) -> None:
@@ -100,7 +100,12 @@ def _tables(store: Store) -> list[str]:
     return [table for table in ours if table in theirs and table not in NOT_COPIED]
 
 
-def _copy_table(store: Store, table: str) -> int:
+def copy_table(store: Store, table: str) -> int:
+    """Copy a table from the attached database `old`, converted where it was another one.
+
+    Raises:
+        StoreError: If not all of its rows could be copied.
+    """
     columns = Sql(", ".join(_columns(store, table)))
     last = store.query(f"SELECT coalesce(max(rowid), -1) AS n, count(*) AS all FROM old.{table}")
     end, count = last["n"][0].as_py() + 1, int(last["all"][0].as_py())
@@ -147,7 +152,7 @@ def _copy_spool(store: Store, old: Path, new: Path) -> int:
     known, count, size = Known(store), 0, 0
     dead_letters = spool_folder(new) / "dead"
     batch: list[Request] = []
-    for request in _waiting(spool_folder(old), position):
+    for request in waiting_requests(spool_folder(old), position):
         batch.append(request)
         count, size = count + 1, size + len(request.body)
         if size >= BYTES_AT_ONCE:
@@ -157,7 +162,7 @@ def _copy_spool(store: Store, old: Path, new: Path) -> int:
     return count
 
 
-def _waiting(folder: Path, position: Position) -> Iterator[Request]:
+def waiting_requests(folder: Path, position: Position) -> Iterator[Request]:
     """Yield the requests behind a position, in the present form or the one before 0.1.0."""
     for segment in segments_of(folder):
         if segment < position.segment:
@@ -196,6 +201,7 @@ def judge_cache(store_path: Path) -> Path:
     return store_path.with_name(store_path.name + ".judge")
 
 
-def _remove(store_path: Path) -> None:
+def remove_file(store_path: Path) -> None:
+    """Remove a store's file and its log, if they exist."""
     for path in (store_path, store_path.with_name(store_path.name + ".wal")):
         path.unlink(missing_ok=True)

@@ -1,0 +1,219 @@
+"""`lightning-ingest forget`: erase traces from everything that this project keeps, to the byte.
+
+Deleted rows stay readable in a DuckDB file until their blocks are used again, and requests stay on
+the spool until a segment is full. So the rows are deleted, the rest is written to a new file, and
+the old file, its log, the spool and judges' answers are overwritten with zeros.
+"""
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_lightning.collector.load.batches import load, spool_position
+from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.maintain.copy_store import (
+    copy_table,
+    judge_cache,
+    remove_file,
+    waiting_requests,
+)
+from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.spool_format import segment_path, segments_of
+from otel_lightning.collector.store import (
+    Sql,
+    Store,
+    StoreError,
+    is_select,
+    open_store,
+    quote_literal,
+    read_server,
+    statement,
+)
+from otel_lightning.collector.store.seen_ids import Known
+
+ZEROS = bytes(1 << 20)
+BYTES_AT_ONCE = 16 * 1024 * 1024
+OF_THE_FILE = frozenset({"schema_migrations"})
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which traces to erase: those that any of these names."""
+
+    traces: Sequence[str] = ()
+    rollouts: Sequence[str] = ()
+    conversations: Sequence[str] = ()
+    where: str | None = None
+    """A condition over a row of `spans`, in SQL; the traces of the spans that meet it go whole."""
+
+    def check(self) -> None:
+        """Refuse a selection that names nothing, or whose condition is not one.
+
+        Raises:
+            StoreError: If so.
+        """
+        if not (self.traces or self.rollouts or self.conversations or self.where):
+            raise StoreError("Say what to forget: --trace, --rollout, --conversation or --where.")
+        if self.where and not is_select(f"SELECT 1 FROM spans WHERE ({self.where}\n)"):
+            raise StoreError(f"'{self.where}' is not one condition over spans.")
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """What went."""
+
+    traces: int
+    rollouts: int
+    rows: int
+
+
+def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> Erased:
+    """Erase traces from a store that no process serves, its spool and judges' answers.
+
+    If nothing is selected, only what waits on the spool is stored and derived.
+
+    Args:
+        path: The store.
+        selection: Which traces.
+        memory_bytes: What DuckDB may take.
+
+    Raises:
+        StoreError: If there is no store, a process serves it, or the selection is wrong.
+    """
+    selection.check()
+    if server := read_server(path):
+        raise StoreError(
+            f"'{path}' is served by process {server.pid}. Stop it first: the file is written anew."
+        )
+    with ExitStack() as old_files, open_store(path, create=False) as store:
+        if memory_bytes:
+            store.limit(memory_bytes)
+        _empty_spool(store, path)
+        derive_all(store, path)
+        erased = _erase_rows(store, selection)
+        if not erased.rows:
+            return erased
+        derive_all(store, path)
+        names = [str(name) for name in store.query("FROM erased_traces")["trace_id"].to_pylist()]
+        caches = _judge_caches(store, path)
+        log = path.with_name(path.name + ".wal")
+        files = [old_files.enter_context(one.open("r+b")) for one in (path, log) if one.exists()]
+        store.close()
+        _rewrite(path)
+        for file in files:  # they have no name any more
+            _overwrite(file.fileno())
+    _erase_set_aside(spool_folder(path), names)
+    for cache in caches:
+        _erase_file(cache)
+    return erased
+
+
+def _empty_spool(store: Store, path: Path) -> None:
+    """Store what waits on the spool, then erase all of its segments."""
+    folder = spool_folder(path)
+    known, batch, size = Known(store), [], 0
+    for request in waiting_requests(folder, spool_position(store)):
+        batch.append(request)
+        size += len(request.body)
+        if size >= BYTES_AT_ONCE:
+            load(store, batch, known, dead_letters=folder / "dead")
+            batch, size = [], 0
+    load(store, batch, known, dead_letters=folder / "dead")
+    store.checkpoint()
+    for segment in segments_of(folder) if folder.exists() else ():
+        _erase_file(segment_path(folder, segment))
+    store.execute("DELETE FROM spool_position; DELETE FROM spool_identity")
+
+
+def _erase_rows(store: Store, selection: Selection) -> Erased:
+    rollouts = ", ".join(map(quote_literal, selection.rollouts))
+    store.execute(
+        statement(
+            __package__,
+            "erased",
+            traces=selection.traces,
+            rollouts=selection.rollouts,
+            conversations=selection.conversations,
+            condition=Sql(f"{selection.where}\n" if selection.where else "FALSE"),
+            rollout_list=Sql(f"[{rollouts}]::VARCHAR[]"),
+        )
+    )
+    before = _rows(store)
+    with store.transaction():
+        store.execute(statement(__package__, "erase_rows"))
+        for column, erased in (("trace_id", "erased_traces"), ("rollout_id", "erased_rollouts")):
+            tables = store.query(statement(__package__, "tables_with", column=column))
+            for table in tables["name"].to_pylist():
+                store.execute(f"DELETE FROM {table} WHERE {column} IN (FROM {erased})")
+    counts = [len(store.query(f"FROM {name}")) for name in ("erased_traces", "erased_rollouts")]
+    return Erased(counts[0], counts[1], before - _rows(store))
+
+
+def _rows(store: Store) -> int:
+    counts = (f"SELECT count(*) AS n FROM {table}" for table in _tables(store))
+    return int(
+        store.query(f"SELECT sum(n) AS n FROM ({' UNION ALL '.join(counts)})")["n"][0].as_py()
+    )
+
+
+def _tables(store: Store) -> list[str]:
+    rows = store.query(statement(__package__, "tables", database=Sql("current_database()")))
+    return [str(name) for name in rows["name"].to_pylist() if name not in OF_THE_FILE]
+
+
+def _rewrite(path: Path) -> None:
+    """Put a new file with the same rows in the place of a store's file."""
+    partial = path.with_name(f".{path.name}.partial")
+    remove_file(partial)
+    try:
+        with open_store(partial) as store:
+            store.execute(f"ATTACH {quote_literal(str(path))} AS old (READ_ONLY)")
+            for table in _tables(store):
+                copy_table(store, table)
+            store.execute("DETACH old")
+        partial.chmod(path.stat().st_mode & 0o777)
+        partial.replace(path)
+    finally:
+        remove_file(partial)
+
+
+def _judge_caches(store: Store, path: Path) -> set[Path]:
+    """The files with judges' answers, which quote what they judge: beside the store, or chosen."""
+    rows = store.query(
+        "SELECT DISTINCT config ->> '$.cache' AS cache FROM runs"
+        " WHERE command = 'judge' AND config ->> '$.cache' IS NOT NULL"
+    )
+    found = {judge_cache(path), *map(Path, rows["cache"].to_pylist())}
+    return {file for file in found if file.exists()}
+
+
+def _erase_set_aside(folder: Path, traces: Iterable[str]) -> None:
+    """Erase the bodies that could not be read, if they name one of these traces."""
+    names = [name for trace in traces for name in (trace.encode(), _bytes(trace))]
+    aside = (file for file in folder.rglob("*") if file.parent != folder and file.is_file())
+    for file in aside:
+        content = file.read_bytes()
+        if any(name in content for name in names):
+            _erase_file(file)
+
+
+def _bytes(trace: str) -> bytes:
+    try:
+        return bytes.fromhex(trace)
+    except ValueError:
+        return trace.encode()
+
+
+def _erase_file(path: Path) -> None:
+    with path.open("r+b") as file:
+        _overwrite(file.fileno())
+    path.unlink()
+
+
+def _overwrite(file: int) -> None:
+    size = os.fstat(file).st_size
+    for offset in range(0, size, len(ZEROS)):
+        os.pwrite(file, ZEROS[: size - offset], offset)
+    os.fsync(file)

@@ -1,0 +1,12 @@
+-- What continues or shares something with an erased trace is derived again without it.
+INSERT INTO stale BY NAME
+SELECT DISTINCT 'trace' AS kind, trace_id AS id FROM trace_keys
+WHERE key IN (SELECT key FROM trace_keys WHERE trace_id IN (FROM erased_traces))
+    AND trace_id NOT IN (FROM erased_traces);
+
+DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM erased_traces);
+DELETE FROM logs WHERE trace_id IS NULL AND (
+    attributes['lightning.rollout.id'] IN (FROM erased_rollouts)
+    OR attributes['gen_ai.response.id'] IN (FROM erased_responses));
+DELETE FROM reward_events WHERE response_id IN (FROM erased_responses);
+DELETE FROM scores WHERE response_id IN (FROM erased_responses);

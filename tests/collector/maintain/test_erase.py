@@ -1,0 +1,143 @@
+"""`lightning-ingest forget`: what is erased is in no table and in no byte of any file."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.running import Ingester, cli
+
+from otel_lightning.collector.check.deep import check_deep
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.maintain.erase import Selection, erase
+from otel_lightning.collector.receive.feedback import read_feedback
+from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.store import Store, StoreError, open_store
+
+SECRET = b"Ada Lovelace, 12 St James's Square"
+TRACES = [bytes([number]) * 16 for number in (1, 2, 3, 4)]
+
+
+def call(number: int) -> bytes:
+    """A model call of trace `number`: traces 1 and 2 are one conversation, all others their own."""
+    request = ExportTraceServiceRequest()
+    spans = request.resource_spans.add().scope_spans.add().spans
+    span = spans.add(name="chat", trace_id=TRACES[number - 1], span_id=bytes([number]) * 8)
+    text = SECRET.decode() if number <= 2 else "hello"
+    for key, value in (
+        ("gen_ai.operation.name", "chat"),
+        ("gen_ai.conversation.id", f"c{max(number, 2)}"),
+        ("gen_ai.response.id", f"resp{number}"),
+        ("user.id", "ada" if number <= 2 else f"user {number}"),
+        (
+            "gen_ai.input.messages",
+            f'[{{"role":"user","parts":[{{"type":"text","content":"{text}"}}]}}]',
+        ),
+    ):
+        span.attributes.add(key=key).value.string_value = value
+    return request.SerializeToString()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Three stored traces with feedback and scores, a fourth one on the spool, judges' answers."""
+    path = tmp_path / "t.duckdb"
+    said = [
+        {"id": "1", "response_id": "resp1", "value": 1, "explanation": SECRET.decode()},
+        {"id": "2", "response_id": "resp3", "value": 1},
+    ]
+    feedback = read_feedback(json.dumps(said).encode(), 1)
+    with open_store(path) as store:
+        requests = [Request("traces", n, call(n)) for n in (1, 2, 3)]
+        requests.append(Request("logs", 4, feedback.request.SerializeToString()))
+        load(store, requests, dead_letters=tmp_path)
+        derive_all(store, path)
+        store.execute(
+            "INSERT INTO scores BY NAME SELECT 'judge:q' AS source, 'q' AS name, 0.5 AS value,"
+            " 's' || rollout_id AS reward_id, rollout_id, explanation FROM"
+            " (SELECT DISTINCT rollout_id, input_messages AS explanation FROM llm_calls)"
+        )
+    spool = Spool(spool_folder(path))
+    for number in (2, 4):  # the second for the second time
+        spool.append("traces", call(number)).result(timeout=10)
+    spool.close()
+    with closing(sqlite3.connect(f"{path}.judge")) as answers:
+        answers.execute("CREATE TABLE answers AS SELECT ? AS text", [SECRET])
+        answers.commit()
+    return path
+
+
+def texts(store: Store) -> Iterator[str]:
+    """Every row of every table and view as text."""
+    names = store.query("SELECT table_name AS n FROM information_schema.tables")["n"].to_pylist()
+    for name in names:
+        rows = store.query(f"SELECT to_json(t)::VARCHAR AS row FROM (FROM {name}) t")
+        yield from rows["row"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ("--conversation", "c2"),
+        ("--where", "attributes['user.id'] = 'ada'"),
+        ("--trace", TRACES[0].hex(), "--trace", TRACES[1].hex()),
+    ],
+)
+def test_what_is_erased_is_in_no_table_and_no_byte(selection: tuple[str, ...], path: Path) -> None:
+    kept = [path, *spool_folder(path).glob("*.spool"), Path(f"{path}.judge")]
+    with path.open("rb") as old, kept[1].open("rb") as spool, kept[2].open("rb") as answers:
+        assert SECRET in spool.read()
+        assert SECRET in answers.read()
+        told = cli("forget", *selection, "--store", str(path))
+        assert (told.returncode, told.stderr) == (0, "")
+        assert "Erased 2 traces and 1 rollouts" in told.stdout
+        for file in (old, spool, answers):  # they have no name any more
+            file.seek(0)
+            assert set(file.read()) <= {0}
+    for file in path.parent.rglob("*"):
+        assert not file.is_file() or SECRET not in file.read_bytes()
+    with open_store(path) as store:
+        for row in texts(store):
+            assert SECRET.decode() not in row
+            assert TRACES[0].hex() not in row
+            assert "resp1" not in row
+        assert sorted(store.query("FROM spans")["trace_id"].to_pylist()) == [
+            TRACES[2].hex(), TRACES[3].hex(),
+        ]  # fmt: skip
+        assert store.query("SELECT value FROM reward_events")["value"].to_pylist() == [1]
+        assert len(store.query("FROM llm_calls")) == 2
+        assert len(store.query("FROM scores")) == 1
+        assert [one for one in check_deep(store, path) if not one.well] == []
+
+
+def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(path: Path) -> None:
+    erased = erase(path, Selection(traces=[TRACES[0].hex()]))
+    assert (erased.traces, erased.rollouts) == (1, 0)
+    with open_store(path) as store:
+        assert sorted(store.query("FROM llm_calls")["step"].to_pylist()) == [0, 0, 0]
+        assert [one for one in check_deep(store, path) if not one.well] == []
+
+
+def test_a_selection_of_nothing_erases_nothing(path: Path) -> None:
+    told = cli("forget", "--rollout", "nobody", "--store", str(path))
+    assert told.returncode == 1
+    assert "nothing was erased" in told.stderr
+    with open_store(path) as store:
+        assert len(store.query("FROM spans")) == 4
+
+
+@pytest.mark.parametrize("where", ["1; DROP TABLE spans", "true) OR (true; SELECT 1", "FROM"])
+def test_a_condition_is_one_condition(where: str, path: Path) -> None:
+    with pytest.raises(StoreError):
+        erase(path, Selection(where=where))
+    with pytest.raises(StoreError, match="Say what to forget"):
+        erase(path, Selection())
+
+
+def test_a_store_that_is_served_must_be_stopped_first(ingester: Ingester) -> None:
+    with pytest.raises(StoreError, match="Stop it first"):
+        erase(ingester.store, Selection(traces=["t"]))
