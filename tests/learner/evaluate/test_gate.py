@@ -201,3 +201,20 @@ def test_importance_weights_are_ratios_up_to_the_clip() -> None:
     new, behavior = np.log([0.6, 0.1, 0.9]), np.log([0.3, 0.2, 0.01])
     weights = importance_weights(new, behavior, clip=10.0)
     assert weights.tolist() == pytest.approx([2.0, 0.5, 10.0])
+
+
+def test_gain_within_tasks_passes_with_few_attempts_at_each() -> None:
+    # 36 tasks, 4 attempts: successes became six times as likely as failures, .4 to .8.
+    rng = np.random.default_rng(8)
+    rewards = (rng.random(144) < 0.4).astype(float)
+    logged = Logged.without_model(rewards, np.where(rewards == 1, 2.0, 1 / 3))
+    verdict = verdict_of(logged, np.repeat(np.arange(36), 4))
+    assert verdict.passed
+    assert 0.1 < verdict.gain < 0.4
+
+
+def test_gain_within_tasks_never_leaves_the_range_of_the_rewards() -> None:
+    rng = np.random.default_rng(9)
+    logged = Logged.without_model(rng.random(200), rng.lognormal(0, 3, 200))
+    verdict = verdict_of(logged, np.repeat(np.arange(50), 4))
+    assert -1 <= verdict.lower <= verdict.gain <= verdict.upper <= 1

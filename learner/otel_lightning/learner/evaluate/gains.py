@@ -15,6 +15,9 @@ from otel_lightning.learner.evaluate.off_policy import Logged
 
 Floats = NDArray[np.float64]
 
+LEAST_TASKS = 10
+"""Tasks with several rollouts that a comparison within tasks needs."""
+
 
 @dataclass(frozen=True, slots=True)
 class Compared:
@@ -105,6 +108,37 @@ def centred(compared: Compared, logged: Compared, reward_range: tuple[float, flo
         centre = mean_of_others(compared.new.rewards, compared.tasks, sum(reward_range) / 2)
     scores = difference * (compared.new.rewards - centre) + _modelled_gain(compared)
     return Scores(per_task(scores, compared.tasks), _least_centred(logged, reward_range))
+
+
+def within_tasks(compared: Compared, reward_range: tuple[float, float]) -> Scores | None:
+    """Score each task by its self-normalized value under each policy: w r / sum of w, within it.
+
+    A score cannot leave the range of the rewards, whatever the weights are, and a task that drew
+    more weight than another gains nothing by it. With few rollouts a task the gain is
+    underestimated, as a loss is; a policy that left what was logged shows by its mean weight.
+
+    Args:
+        compared: The rollouts to judge by.
+        reward_range: The least and the greatest possible reward.
+
+    Returns:
+        The scores of tasks with more than one rollout; None where there are too few of them.
+
+    Source:
+        Swaminathan & Joachims, The self-normalized estimator (2015), within each context.
+    """
+    _, number, counts = np.unique(compared.tasks, return_inverse=True, return_counts=True)
+    several = counts > 1
+    if several.sum() < LEAST_TASKS:
+        return None
+    values = []
+    for weights in (compared.weights, compared.live.weights):
+        total = np.bincount(number, weights)
+        earned = np.bincount(number, weights * compared.new.rewards)
+        plain = np.bincount(number, compared.new.rewards) / counts
+        values.append(np.where(total > 0, earned / np.maximum(total, 1e-300), plain))
+    span = reward_range[1] - reward_range[0]
+    return Scores((values[0] - values[1])[several], -span)
 
 
 def _modelled_gain(compared: Compared) -> Floats:

@@ -11,13 +11,19 @@ from otel_lightning.learner.evaluate.betting import (
     Scores,
     lower_bound,
 )
-from otel_lightning.learner.evaluate.gains import Compared, centred, from_least, per_task
+from otel_lightning.learner.evaluate.gains import (
+    Compared,
+    centred,
+    from_least,
+    per_task,
+    within_tasks,
+)
 
 MINIMUM_TASKS = 10
 MINIMUM_EFFECTIVE = 10.0
 ALPHA = 0.05
 """Each bound is one-sided: the true gain is beyond it with at most this probability."""
-LEAST_MEAN_WEIGHT = 0.9
+LEAST_MEAN_WEIGHT = 0.95
 """Importance weights average 1; below this, too much of the new policy is unseen."""
 LEAST_KEPT = 0.9
 """Share of the importance weights that `clip` must leave."""
@@ -160,13 +166,17 @@ def importance_weights(
 def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[Scores]:
     """Score each task's gain in every way whose mean is the gain; the first one is reported.
 
-    `from_least` lets tasks gain weight from each other, so it is right only where the weights of
-    each task average 1: where propensities are exact, as those of arms are.
+    Without a model of the reward, rollouts are compared with others of their task. `from_least`
+    lets tasks gain weight from each other, so it is right only where the weights of each task
+    average 1: where propensities are exact, as those of arms are.
     """
-    scores = [centred(compared, logged, reward_range)]
-    if compared.modelled:
-        scores.append(from_least(compared, logged, reward_range))
-    return scores
+    if not compared.modelled:
+        within = within_tasks(compared, reward_range)
+        return [within or centred(compared, logged, reward_range)]
+    return [
+        centred(compared, logged, reward_range),
+        from_least(compared, logged, reward_range),
+    ]
 
 
 def _bounds(
