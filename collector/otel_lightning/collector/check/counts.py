@@ -38,6 +38,7 @@ def check(store: Store, path: Path) -> list[Finding]:
         Finding("versions", f"otel-lightning {version('otel-lightning')}, schema {schema}, "
                 f"duckdb {version('duckdb')}"),
         *(Finding(table, f"{counts[table]:,}", _is_well(table, counts)) for table in COUNTED),
+        _repeated(store),
         _backlog(store, path),
         _derive_backlog(store),
         *map(_alarm, read_alarms(path)),
@@ -61,6 +62,13 @@ def _derive_backlog(store: Store) -> Finding:
     seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
     told = f"the oldest received {seconds:.0f} seconds ago" if received_ns else "nothing waits"
     return Finding("not derived", told, not store.server or seconds <= LONGEST_UNDERIVED_SECONDS)
+
+
+def _repeated(store: Store) -> Finding:
+    """Tell how many spans were not stored because other spans have their ids."""
+    query = "SELECT count(*) AS n FROM rejected WHERE starts_with(reason, 'repeated ids:')"
+    rows = int(store.query(query)["n"][0].as_py())
+    return Finding("repeated ids", f"{rows:,} spans not stored; see rejected", rows == 0)
 
 
 def _alarm(alarm: Alarm) -> Finding:

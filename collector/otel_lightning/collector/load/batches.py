@@ -3,6 +3,7 @@
 No threads here: `loader.py` decides when and how much to store, this module how.
 """
 
+import json
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -24,6 +25,10 @@ from otel_lightning.collector.store.seen_ids import Known
 logger = logging.getLogger(__name__)
 DECODE_BYTES = 4 * 1024 * 1024  # decoded together: small enough to reuse the same memory
 DAMAGED = "a part of the spool was damaged on disk; what is left of it is in this file"
+REPEATED = (
+    "repeated ids: span {span_id} of trace {trace_id} ('{name}', {start_time}) has the ids of"
+    " another span, and is not stored. Let the sender draw random ids."
+)
 TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
 
 
@@ -168,12 +173,31 @@ def _store_together(loading: _Loading, signal: Signal, requests: Sequence[Reques
 def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence[int]) -> int:
     store, new = loading.store, loading.known.unknown(table, rows)
     store.insert(table, new)
+    if table == "spans" and len(new) < len(rows):
+        _note_repeated_ids(loading, rows)
     since = min(received_ns) if loading.derives else None
     store.insert("stale", _stale("trace", new["trace_id"].drop_null(), since))
     if table == "logs":
         loose = new.filter(new["trace_id"].is_null())
         store.insert("stale", _stale("log", loose["log_id"], since))
     return len(new)
+
+
+def _note_repeated_ids(loading: _Loading, rows: pa.Table) -> None:
+    """Note the spans that were not stored because other spans have their ids, and keep them."""
+    others = loading.known.with_other_content(rows)
+    if not len(others):
+        return
+    loading.dead_letters.mkdir(exist_ok=True)
+    spans = others.to_pylist(maps_as_pydicts="lossy")
+    file = loading.dead_letters / f"{time.time_ns()}.repeated-ids.jsonl"
+    file.write_text("".join(f"{json.dumps(span, default=str)}\n" for span in spans))
+    now = pa.scalar(time.time_ns(), pa.int64()).cast(pa.timestamp("ns"))
+    told = [REPEATED.format(**span) for span in spans]
+    kept = {"received_at": pa.repeat(now, len(told)), "signal": pa.repeat("traces", len(told))}
+    loading.store.insert(
+        "rejected", pa.table({**kept, "reason": told, "file": pa.repeat(str(file), len(told))})
+    )
 
 
 def _stale(kind: str, ids: pa.ChunkedArray, since_ns: int | None) -> pa.Table:

@@ -82,6 +82,11 @@ class Loader(threading.Thread):
         """When the oldest request whose rows are not derived yet was received."""
         self.position = resume(store, spool)
 
+    @property
+    def repeated_ids(self) -> int:
+        """Number of spans that were not stored since the start: others have their ids."""
+        return self._known.repeated
+
     def run(self) -> None:
         """Load until told to stop, then drain what is left."""
         while not self._stopping.is_set():

@@ -195,6 +195,7 @@ def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
         "spool_backlog_bytes": spool.backlog(),
         "loader_lag_seconds": max(unstored, underived),
         "derive_lag_seconds": underived,
+        "repeated_ids": loader.repeated_ids,
     }
 
 

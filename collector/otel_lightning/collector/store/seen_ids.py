@@ -17,8 +17,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from otel_lightning.collector.store.connection import Store
+from otel_lightning.collector.store.sql_text import statement
 
 IDS = {"spans": ("trace_id", "span_id"), "logs": ("log_id",)}
+COMPARED = [
+    *IDS["spans"],
+    *("name", "parent_span_id", "start_time", "end_time", "status_code", "attributes"),
+]
+"""What tells a span that was sent again from another one with the same ids."""
 BITS_A_ROW, PROBES = 32, 6  # 25 in a million are taken for known, at most
 LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
 
@@ -36,6 +42,8 @@ class Known:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._filters: dict[str, list[Filter]] = {}
+        self.repeated = 0
+        """Number of spans that were not stored since the start: others have their ids."""
 
     def unknown(self, table: str, rows: pa.Table) -> pa.Table:
         """Return the rows that `table` does not have, of several copies one; they are known now."""
@@ -48,6 +56,23 @@ class Known:
         filters[-1].add(keys)
         present = self._present(table, rows, doubtful) if len(doubtful) else doubtful
         return rows.take(np.delete(np.arange(len(rows)), present)) if len(present) else rows
+
+    def with_other_content(self, rows: pa.Table) -> pa.Table:
+        """Return the spans of a batch that were not stored because another one has their ids.
+
+        An agent that seeds Python's random numbers gives the ids of its first run to the second.
+        To be asked after the new spans of the batch were inserted.
+
+        Args:
+            rows: All spans of the batch.
+        """
+        compared = rows.select(COMPARED).append_column("position", pa.array(range(len(rows))))
+        times = pc.min_max(rows["start_time"].cast(pa.int64())).as_py()
+        low, high = times["min"] or 0, times["max"] or 0
+        other = statement(__package__, "other_content", low=low, high=high)
+        found = rows.take(_numbers(self._store.pick(compared, other)["position"]))
+        self.repeated += len(found)
+        return found
 
     def _filters_of(self, table: str) -> "list[Filter]":
         """Return the filters of all that is stored; a full one is followed by a larger one."""

@@ -1,0 +1,57 @@
+"""Spans with the ids of other spans: counted, shown and kept, never dropped without a word."""
+
+import json
+from pathlib import Path
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_lightning.collector.check.counts import check
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store.seen_ids import Known
+
+
+def body(*spans: tuple[int, str, int]) -> bytes:
+    """Return a request of spans: id, name, start time."""
+    message = ExportTraceServiceRequest()
+    sent = message.resource_spans.add().scope_spans.add().spans
+    for number, name, start in spans:
+        span = sent.add(name=name, trace_id=b"t" * 16, span_id=number.to_bytes(8))
+        span.start_time_unix_nano = start
+        span.attributes.add(key="gen_ai.request.model").value.string_value = name
+    return message.SerializeToString()
+
+
+def test_another_run_with_the_same_ids_is_rejected_and_kept(tmp_path: Path) -> None:
+    path = tmp_path / "traces.duckdb"
+    with open_store(path) as store:
+        known = Known(store)
+        first = [Request("traces", 1, body((1, "a", 5), (2, "b", 6)))]
+        assert load(store, first, known, dead_letters=tmp_path / "letters") == 2
+        again = [Request("traces", 2, body((1, "a", 5), (2, "b", 9), (3, "c", 7)))]
+        assert load(store, again, known, dead_letters=tmp_path / "letters") == 1
+        assert known.repeated == 1
+        (row,) = store.query("SELECT signal, reason, file FROM rejected").to_pylist()
+        assert row["signal"] == "traces"
+        assert row["reason"].startswith("repeated ids: span 0000000000000002 of trace 7474")
+        (kept,) = map(json.loads, Path(row["file"]).read_text().splitlines())
+        assert (kept["name"], kept["attributes"]) == ("b", {"gen_ai.request.model": "b"})
+        found = {finding.name: finding for finding in check(store, path)}
+    assert found["repeated ids"].value == "1 spans not stored; see rejected"
+    assert not found["repeated ids"].well
+
+
+def test_what_differs_within_one_request_is_noticed_too(tmp_path: Path) -> None:
+    with open_store(tmp_path / "traces.duckdb") as store:
+        twice = [Request("traces", 1, body((1, "a", 5), (1, "a", 5), (1, "z", 0)))]
+        assert load(store, twice, dead_letters=tmp_path) == 1
+        assert store.query("SELECT count(*) AS n FROM rejected")["n"][0].as_py() == 1
+
+
+def test_what_is_sent_again_as_it_was_is_no_news(tmp_path: Path) -> None:
+    with open_store(tmp_path / "traces.duckdb") as store:
+        for _ in range(3):
+            load(
+                store, [Request("traces", 1, body((1, "a", 5), (2, "b", 0)))], dead_letters=tmp_path
+            )
+        assert store.query("SELECT count(*) AS n FROM rejected")["n"][0].as_py() == 0
