@@ -64,13 +64,16 @@ def application(receiver: Receiver, leaving: Event) -> Application:
         return (("connection", "close"),) if leaving.is_set() else ()
 
     async def answer(scope: Any, protocol: Any) -> None:
-        if scope.path in PATHS:
+        is_probe = scope.path in PATHS
+        if is_probe and scope.headers.get("authorization") is None:
             return _show_health(receiver, scope, protocol, ending())
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
         signal = SIGNALS.get(scope.path, "")
         as_json = content_type == JSON or signal == "feedback"
         try:
             _admit(receiver, scope)
+            if is_probe:  # a token that was given is checked
+                return _show_health(receiver, scope, protocol, ending())
             if (scope.method, scope.path) == ("GET", "/metrics"):
                 return _show_metrics(receiver, protocol)
             _check(signal, scope, content_type)
