@@ -10,13 +10,14 @@ SCRIPTS = {
     name: next(text for language, text in BLOCKS if language == "python" and sign in text)
     for name, sign in {
         "plain": "print(answer",
+        "rollout": "with rollout(",
         "baggage": "set_baggage",
         "arms": "FlagdProvider",
         "reward": "evaluation_result",
         "code": "LightningInstrumentor",
     }.items()
 }
-(FLAGS,) = (text for language, text in BLOCKS if language == "json")
+FLAGS, POLICY = (text for language, text in BLOCKS if language == "json")
 
 
 def test_every_script_on_the_page_is_tried_here() -> None:
@@ -42,6 +43,22 @@ def test_baggage_tells_rollouts_of_one_process_apart(agent: Any) -> None:
         (span.attributes["lightning.rollout.id"], span.attributes["lightning.task.id"])
         for span in agent.sink.llm_spans()
     ] == [("run-17-4711", "ticket-4711"), ("run-17-4712", "ticket-4712")]
+
+
+def test_one_line_tells_rollouts_of_one_process_apart(agent: Any) -> None:
+    agent.run(SCRIPTS["rollout"])
+    spans = agent.sink.llm_spans()
+    assert [s.attributes["lightning.task.id"] for s in spans] == ["ticket-4711", "ticket-4712"]
+    assert len({span.attributes["lightning.rollout.id"] for span in spans}) == 2
+
+
+def test_a_flag_file_changes_the_call_of_an_agent_without_flags(agent: Any) -> None:
+    (agent.folder / "policy.json").write_text(POLICY)
+    agent.run(SCRIPTS["plain"], LIGHTNING_POLICY="policy.json")
+    (span,) = agent.sink.llm_spans()
+    assert span.attributes["lightning.policy.changed"] in (["messages", "temperature"], ["model"])
+    (event,) = (event for event in span.events if event.name == "feature_flag.evaluation")
+    assert event.attributes["lightning.propensity"] == 0.5
 
 
 def test_the_arm_is_recorded_with_its_propensity(agent: Any) -> None:

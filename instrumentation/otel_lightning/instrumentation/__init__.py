@@ -9,9 +9,10 @@ imported when they are used. `LightningInstrumentor`, which needs the SDK, is in
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from otel_lightning.instrumentation.identity import rollout
     from otel_lightning.instrumentation.rewards import evaluation_result
 
-__all__ = ["evaluation_result"]
+__all__ = ["evaluation_result", "rollout"]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,4 +20,8 @@ def __getattr__(name: str) -> Any:
         from otel_lightning.instrumentation.rewards import evaluation_result
 
         return evaluation_result
+    if name == "rollout":
+        from otel_lightning.instrumentation.identity import rollout
+
+        return rollout
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

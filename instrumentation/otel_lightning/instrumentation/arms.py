@@ -42,6 +42,36 @@ def stamp(span: Span) -> None:
         span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
 
 
+def in_force() -> dict[str, dict[str, AttributeValue]]:
+    """Return the choices in force in this context, by flag key, to be put in force elsewhere."""
+    return {key: dict(choice) for key, choice in _in_force.get().items()}
+
+
+def put_in_force(choices: Mapping[str, Choice]) -> Mapping[str, Choice]:
+    """Put choices in force in this context.
+
+    Args:
+        choices: By flag key.
+
+    Returns:
+        The choices that were in force before.
+    """
+    before = _in_force.get()
+    _in_force.set(choices)
+    return before
+
+
+def write_choice(choice: Choice, span: Span) -> None:
+    """Write a choice to the span of the model call that it was made for.
+
+    Args:
+        choice: Attributes of a `feature_flag.evaluation` event.
+        span: The span of a model call.
+    """
+    if span.is_recording() and not _carries(span, choice):
+        span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
+
+
 def register() -> Callable[[], None]:
     """Have every evaluation of the OpenFeature SDK in this process recorded.
 

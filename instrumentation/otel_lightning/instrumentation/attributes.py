@@ -36,6 +36,9 @@ A flag's metadata gives it per variant, as `lightning.propensity.<variant>`.
 POLICY_VERSION: Final = "lightning.policy.version"
 """Version of the policy that chose the arm: text, on the event and in the flag's metadata."""
 
+POLICY_CHANGED: Final = "lightning.policy.changed"
+"""Names of the request's arguments that an arm of `LIGHTNING_POLICY` changed, on an LLM span."""
+
 FEATURE_FLAG_EVALUATION: Final = "feature_flag.evaluation"
 """OpenTelemetry's event for one evaluation of a feature flag: here, one choice of an arm."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import wrapt
 
-from otel_lightning.instrumentation import asking, model_call
+from otel_lightning.instrumentation import asking, model_call, policy
 from otel_lightning.instrumentation.asking import Additions
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.model_call import ModelCall
@@ -78,6 +78,7 @@ def _create(
     call = _begin(endpoint, kwargs)
     if call is None:
         return wrapped(*args, **kwargs)
+    kwargs = _with_arms(call, kwargs) or kwargs
     try:
         added = _added(endpoint, instance, kwargs)
         if added is None:
@@ -105,6 +106,7 @@ async def _acreate(
     call = _begin(endpoint, kwargs)
     if call is None:
         return await wrapped(*args, **kwargs)
+    kwargs = _with_arms(call, kwargs) or kwargs
     try:
         added = _added(endpoint, instance, kwargs)
         if added is None:
@@ -128,6 +130,13 @@ def _begin(endpoint: str, kwargs: dict[str, Any]) -> ModelCall | None:
         for inference in _inference:
             inference.note_request(call)
     return call
+
+
+@never_raise
+def _with_arms(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
+    changed = policy.apply(call, kwargs)
+    call.request = changed
+    return changed
 
 
 @never_raise
@@ -173,6 +182,8 @@ def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
 
 def _note(call: ModelCall, part: Any) -> None:
     call.answer.add(part)
+    if call.choices:
+        policy.note_answer(call)
     if call.answer.requests:
         for inference in _inference:
             inference.note_answer(call)

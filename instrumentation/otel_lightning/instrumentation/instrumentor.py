@@ -16,6 +16,7 @@ from otel_lightning.instrumentation import (
     delivery,
     ids,
     privacy,
+    propagation,
     providers,
     quiet,
     tokens,
@@ -51,7 +52,7 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _instrument(self, **kwargs: Any) -> None:
         self._undo = ExitStack()
         provider = kwargs.get("tracer_provider") or trace.get_tracer_provider()
-        for start in (_make_ids, _bound_exit, _stamp_spans, _record_arms):
+        for start in (_make_ids, _bound_exit, _stamp_spans, _record_arms, _carry_along):
             start(self._undo, provider)
 
     def _uninstrument(self, **kwargs: Any) -> None:
@@ -90,6 +91,11 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
     tokens.capture_tokens()
     client.switch_on(inference)
     undo.callback(client.switch_off)
+
+
+@never_raise
+def _carry_along(undo: ExitStack, _provider: TracerProvider) -> None:
+    propagation.carry_along(undo)
 
 
 @never_raise

@@ -19,7 +19,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
 
-from otel_lightning.instrumentation import privacy
+from otel_lightning.instrumentation import arms, attributes, privacy, sent
 from otel_lightning.instrumentation.answers import ANSWERS, Answer
 from otel_lightning.instrumentation.genai import attributes_of, is_llm, write_late
 
@@ -53,14 +53,15 @@ class ModelCall:
     answer: Answer
     ended_ns: int = 0
     span: Span | None = None
-    conversation: str = ""
-    own_rollout: str = ""
     facts: dict[str, AttributeValue] = field(default_factory=dict)
+    choices: list[dict[str, AttributeValue]] = field(default_factory=list)
 
     def adopt(self, span: Span) -> None:
         """Take a span as this call's: what we know is written to it when it ends."""
         self.span = span
         vars(span)[_KEY] = self
+        for choice in self.choices:
+            arms.write_choice(choice, span)
 
     def write(self, span: Span) -> None:
         """Write what is known to the call's span, at its end."""
@@ -72,6 +73,8 @@ class ModelCall:
         if self.answer.response_id:
             found.append(("gen_ai.response.id", self.answer.response_id))
         late |= {name: value for name, value in found if not present.get(name)}
+        if attributes.POLICY_CHANGED in self.facts:
+            late |= dict(self._sampling()) | sent.as_sent(self.request, present)
         if privacy.content_allowed():
             late |= dict(self.answer.token_attributes())
             if self.endpoint == "responses":
@@ -129,8 +132,8 @@ class ModelCall:
             for place, asked in self.answer.requests.items()
             if asked.call_id != place
         }
-        sent = self.request.get("input")
-        for item in sent if isinstance(sent, list) else ():
+        items = self.request.get("input")
+        for item in items if isinstance(items, list) else ():
             own, call_id = _get(item, "id"), _get(item, "call_id")
             if own and call_id and own != call_id:
                 ids[own] = call_id

@@ -1,0 +1,230 @@
+"""Arms for agents without any flag: a flag file that changes the model call itself.
+
+`LIGHTNING_POLICY=flags.json` names a flagd flag file. A flag whose variants are objects is an arm
+of the model call: `model`, `temperature`, `top_p`, `max_tokens`, `system` (the system prompt), and
+`tools` (names of the tools that are offered). One variant is drawn for each rollout by the shares
+of its `fractional` targeting; what it changed is on the span.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from opentelemetry import trace
+
+from otel_lightning.instrumentation import arms, attributes
+from otel_lightning.instrumentation.identity import current_ids
+from otel_lightning.instrumentation.model_call import ModelCall
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
+
+_logger = logging.getLogger(__name__)
+
+POLICY_VARIABLE: Final = "LIGHTNING_POLICY"
+"""Path of the flag file; without it no call is changed."""
+
+_PLAIN: Final = ("model", "temperature", "top_p", "max_tokens", "max_completion_tokens", "seed")
+_KNOWN: Final = frozenset({*_PLAIN, "system", "tools"})
+_SALT: Final = os.urandom(8).hex()
+_LARGEST: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Flag:
+    key: str
+    variants: Mapping[str, Mapping[str, Any]]
+    shares: Mapping[str, float]
+    version: str | None
+
+
+def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Change a request as the flag file says.
+
+    Args:
+        call: The model call; notes what was changed.
+        kwargs: The agent's arguments; not changed.
+
+    Returns:
+        The arguments to send: the same object where there is nothing to change.
+    """
+    path = os.environ.get(POLICY_VARIABLE)
+    if not path:
+        return kwargs
+    changed = kwargs
+    for flag in _flags(path, _version_of(path)):
+        rollout = _rollout(call)
+        variant = _draw(flag, rollout)
+        changed = _changed(call.endpoint, changed, flag.variants[variant])
+        choice: dict[str, AttributeValue] = {
+            attributes.FEATURE_FLAG_KEY: flag.key,
+            attributes.FEATURE_FLAG_VARIANT: variant,
+            attributes.FEATURE_FLAG_REASON: "split",
+            attributes.FEATURE_FLAG_CONTEXT_ID: rollout,
+            attributes.FEATURE_FLAG_PROVIDER_NAME: "otel-lightning",
+            attributes.PROPENSITY: flag.shares[variant],
+        }
+        if flag.version:
+            choice[attributes.POLICY_VERSION] = flag.version
+        call.choices.append(choice)
+        if call.span is not None:
+            arms.write_choice(choice, call.span)
+    if changed is not kwargs:
+        every = {*changed, *kwargs}
+        names = [n for n in every if changed.get(n) is not kwargs.get(n)]
+        call.facts[attributes.POLICY_CHANGED] = tuple(sorted(names))
+    return changed
+
+
+def _version_of(path: str) -> int:
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+@lru_cache(maxsize=4)
+def _flags(path: str, version: int) -> tuple[_Flag, ...]:
+    """Read the flag file, again when it has changed."""
+    del version
+    try:
+        flags = json.loads(Path(path).read_text(encoding="utf-8"))["flags"]
+    except (OSError, ValueError, KeyError) as error:
+        _logger.warning("%s=%s: no flag file (%s); no arm is chosen.", POLICY_VARIABLE, path, error)
+        return ()
+    return tuple(found for key, flag in flags.items() if (found := _flag(str(key), flag)))
+
+
+def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
+    variants = flag.get("variants") or {}
+    if flag.get("state") == "DISABLED" or not variants:
+        return None
+    if not all(isinstance(variant, dict) for variant in variants.values()):
+        return None  # a flag of the agent's own
+    if unknown := {name for variant in variants.values() for name in variant} - _KNOWN:
+        _logger.warning(
+            "Flag %r sets %s, which is unknown. Known: %s. The flag is left out.",
+            key,
+            ", ".join(sorted(unknown)),
+            ", ".join(sorted(_KNOWN)),
+        )
+        return None
+    shares = _shares(flag, variants)
+    metadata = flag.get("metadata") or {}
+    version = metadata.get(attributes.POLICY_VERSION)
+    return _Flag(key, variants, shares, None if version is None else str(version))
+
+
+def _shares(flag: Mapping[str, Any], variants: Mapping[str, Any]) -> dict[str, float]:
+    parts = (flag.get("targeting") or {}).get("fractional") or []
+    weights = {
+        str(part[0]): float(part[1] if len(part) > 1 else 1)
+        for part in parts
+        if isinstance(part, list) and part and part[0] in variants
+    }
+    total = sum(weights.values())
+    if total <= 0:
+        return {str(flag.get("defaultVariant") or next(iter(variants))): 1.0}
+    return {variant: weight / total for variant, weight in weights.items() if weight > 0}
+
+
+def _draw(flag: _Flag, rollout: str) -> str:
+    """Draw a variant: the same for each call of one rollout."""
+    digest = hashlib.sha256(f"{flag.key}\0{rollout}".encode()).digest()
+    at = int.from_bytes(digest[:8]) / 2**64
+    for variant, share in flag.shares.items():
+        at -= share
+        if at < 0:
+            return variant
+    return next(reversed(list(flag.shares)))
+
+
+def _rollout(call: ModelCall) -> str:
+    """Name the rollout of a call: its id, else its trace, else the conversation's beginning."""
+    if stated := current_ids(call.context).get(attributes.ROLLOUT_ID):
+        return stated
+    around = trace.get_current_span(call.context)
+    parent = getattr(around, "parent", None) if around is call.span else None
+    if around is not call.span or parent is not None:
+        context = around.get_span_context()
+        if context.is_valid:
+            return f"{context.trace_id:032x}"
+    previous = call.request.get("previous_response_id")
+    if isinstance(previous, str) and previous in _conversations:
+        return _conversations[previous]
+    held = call.request.get("conversation")
+    if held and isinstance(held, str | dict):
+        return str(held["id"] if isinstance(held, dict) else held)
+    return _beginning(call)
+
+
+def _beginning(call: ModelCall) -> str:
+    """Name a conversation by its first messages: a later call repeats them."""
+    sent = call.request.get("messages") or call.request.get("input") or call.request.get("prompt")
+    head = []
+    for item in sent if isinstance(sent, list) else [sent]:
+        role = item.get("role") if isinstance(item, dict) else getattr(item, "role", "user")
+        head.append(repr(item))
+        if role == "user":
+            break
+    return hashlib.sha256("\0".join([_SALT, *head]).encode()).hexdigest()[:32]
+
+
+_conversations: OrderedDict[str, str] = OrderedDict()
+
+
+def note_answer(call: ModelCall) -> None:
+    """Remember which rollout an answer belongs to, for the call that continues it.
+
+    Args:
+        call: A call whose answer is known.
+    """
+    if call.choices and call.answer.response_id:
+        rollout = str(call.choices[0][attributes.FEATURE_FLAG_CONTEXT_ID])
+        _conversations[call.answer.response_id] = rollout
+        while len(_conversations) > _LARGEST:
+            _conversations.popitem(last=False)
+
+
+def _changed(endpoint: str, kwargs: dict[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    changed = dict(kwargs)
+    for name in _PLAIN:
+        if name in variant:
+            changed[_spelled(endpoint, name)] = variant[name]
+    if "system" in variant:
+        _set_system(endpoint, changed, str(variant["system"]))
+    offered = kwargs.get("tools")
+    if "tools" in variant and isinstance(offered, list):
+        changed["tools"] = [tool for tool in offered if _tool_name(tool) in variant["tools"]]
+        if not changed["tools"]:
+            for name in ("tools", "tool_choice", "parallel_tool_calls"):
+                changed.pop(name, None)
+    return changed
+
+
+def _spelled(endpoint: str, name: str) -> str:
+    return "max_output_tokens" if endpoint == "responses" and "max_" in name else name
+
+
+def _set_system(endpoint: str, changed: dict[str, Any], text: str) -> None:
+    if endpoint == "responses":
+        changed["instructions"] = text
+    elif endpoint == "chat":
+        rest = [m for m in changed.get("messages") or () if _role(m) not in ("system", "developer")]
+        changed["messages"] = [{"role": "system", "content": text}, *rest]
+
+
+def _role(message: Any) -> Any:
+    return message.get("role") if isinstance(message, dict) else getattr(message, "role", None)
+
+
+def _tool_name(tool: Any) -> Any:
+    function = tool.get("function") if isinstance(tool, dict) else None
+    return (function or tool).get("name") if isinstance(tool, dict) else None

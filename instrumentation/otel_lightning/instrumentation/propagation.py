@@ -1,0 +1,115 @@
+"""Rollout ids and arms that go along to new threads, to pools and to child processes.
+
+asyncio does that by itself. OpenTelemetry's baggage in general, and the current span, are left
+to `opentelemetry-instrumentation-threading` where it is installed.
+"""
+
+import concurrent.futures
+import multiprocessing.pool
+import multiprocessing.process
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Final
+
+import wrapt
+from opentelemetry import baggage
+
+from otel_lightning.instrumentation import arms, attributes, delivery
+from otel_lightning.instrumentation.identity import run_with_ids
+
+_CARRIED: Final = "_lightning_carried"
+_POOLS: Final = ("apply_async", "_map_async", "imap", "imap_unordered")
+
+_Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]
+
+
+def carry_along(undo: ExitStack) -> None:
+    """Wrap what starts threads, pool tasks and processes.
+
+    Args:
+        undo: Where to put what reverts it.
+    """
+    _wrap(undo, threading.Thread, "start", _note)
+    _wrap(undo, threading.Thread, "run", _run)
+    _wrap(undo, concurrent.futures.ThreadPoolExecutor, "submit", _submit)
+    _wrap(undo, concurrent.futures.ProcessPoolExecutor, "submit", _submit)
+    for method in _POOLS:
+        _wrap(undo, multiprocessing.pool.Pool, method, _submit)
+    _wrap(undo, multiprocessing.process.BaseProcess, "start", _note)
+    _wrap(undo, multiprocessing.process.BaseProcess, "_bootstrap", _bootstrap)
+
+
+def _wrap(undo: ExitStack, owner: Any, name: str, wrapper: _Wrapper) -> None:
+    before = vars(owner).get(name)
+    if before is None:
+        return
+    wrapt.wrap_object(owner, name, wrapt.FunctionWrapper, (wrapper,))
+    undo.callback(setattr, owner, name, before)
+
+
+def _baggage_ids() -> dict[str, str]:
+    """Return the ids that only this context knows; the environment is the whole process's."""
+    found = {
+        name: baggage.get_baggage(name) for name in (attributes.ROLLOUT_ID, attributes.TASK_ID)
+    }
+    return {name: str(value) for name, value in found.items() if value}
+
+
+def _note(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Start a thread or process that knows what it was started in."""
+    ids, choices = _baggage_ids(), arms.in_force()
+    if ids or choices:
+        vars(instance)[_CARRIED] = (ids, choices)
+    return wrapped(*args, **kwargs)
+
+
+def _run(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    ids, choices = vars(instance).pop(_CARRIED, ({}, {}))
+    return run_with_arms(choices, run_with_ids, ids, wrapped, *args, **kwargs)
+
+
+def _bootstrap(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run a child process, and deliver its spans: it ends without Python's exit handlers."""
+    ids, choices = vars(instance).pop(_CARRIED, ({}, {}))
+    try:
+        return run_with_arms(choices, run_with_ids, ids, wrapped, *args, **kwargs)
+    finally:
+        delivery.flush()
+
+
+def _submit(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    del instance
+    ids, choices = _baggage_ids(), arms.in_force()
+    if args and (ids or choices):
+        # Both functions are found by their names in the child, so that they can be pickled.
+        function = partial(run_with_arms, choices, run_with_ids, ids, args[0])
+        return wrapped(function, *args[1:], **kwargs)
+    return wrapped(*args, **kwargs)
+
+
+def run_with_arms(choices: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call a function with the arms in force that were so in another thread or process.
+
+    Args:
+        choices: What `arms.in_force` gave there.
+        function: What to call.
+        args: Its arguments.
+        kwargs: Its keyword arguments.
+    """
+    if choices:
+        before = arms.put_in_force(choices)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            arms.put_in_force(before)
+    return function(*args, **kwargs)

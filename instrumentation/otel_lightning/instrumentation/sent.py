@@ -1,0 +1,51 @@
+"""What was sent to the model where an arm changed the request inside of the span's maker.
+
+The instrumentation outside of our wrapper recorded the agent's own request.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+
+def as_sent(request: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
+    """Correct the attributes of a request that was changed after they were recorded.
+
+    Args:
+        request: The arguments that were sent.
+        present: The span's attributes. What is absent, such as content that is switched off,
+            stays so.
+
+    Returns:
+        The attributes to write.
+    """
+    late: dict[str, Any] = {}
+    if isinstance(model := request.get("model"), str):
+        late["gen_ai.request.model"] = model
+    system = _system(request)
+    told = present.get("gen_ai.input.messages")
+    if system is not None and isinstance(told, str):
+        rest = [m for m in json.loads(told) if m.get("role") not in ("system", "developer")]
+        first = {"role": "system", "parts": [{"type": "text", "content": system}]}
+        late["gen_ai.input.messages"] = json.dumps([first, *rest])
+    defined = present.get("gen_ai.tool.definitions")
+    if isinstance(defined, str):
+        offered = {_name(tool) for tool in request.get("tools") or ()}
+        kept = [tool for tool in json.loads(defined) if _name(tool) in offered]
+        late["gen_ai.tool.definitions"] = json.dumps(kept)
+    return late
+
+
+def _system(request: Mapping[str, Any]) -> str | None:
+    if isinstance(text := request.get("instructions"), str):
+        return text
+    messages = request.get("messages")
+    first = messages[0] if isinstance(messages, list) and messages else None
+    if isinstance(first, dict) and first.get("role") == "system":
+        content = first.get("content")
+        return content if isinstance(content, str) else None
+    return None
+
+
+def _name(tool: Any) -> Any:
+    return (tool.get("function") or tool).get("name") if isinstance(tool, dict) else None

@@ -1,0 +1,136 @@
+"""Arms that a flag file applies to the model call of an agent without any flag."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+FLAGS = {
+    "desk": {
+        "state": "ENABLED",
+        "variants": {
+            "cold": {"temperature": 0.0, "system": "Be exact.", "tools": ["sun"]},
+            "warm": {"model": "large", "temperature": 1.0},
+        },
+        "defaultVariant": "cold",
+        "targeting": {"fractional": [["cold", 25], ["warm", 75]]},
+        "metadata": {"lightning.policy.version": "3"},
+    },
+    "the agent's own": {"state": "ENABLED", "variants": {"on": True}, "defaultVariant": "on"},
+}
+TOOLS = [{"type": "function", "function": {"name": n, "parameters": {}}} for n in ("sun", "rain")]
+SYSTEM = {"role": "system", "content": "Be kind."}
+
+
+@pytest.fixture
+def client(model_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    path = tmp_path / "flags.json"
+    path.write_text(json.dumps({"flags": FLAGS}))
+    monkeypatch.setenv("LIGHTNING_POLICY", str(path))
+    with openai.OpenAI(api_key="none", base_url=model_server.base_url("vllm")) as opened:
+        yield opened
+
+
+def ask(client: Any, task: str, **more: Any) -> Any:
+    messages = [SYSTEM, {"role": "user", "content": task}]
+    return client.chat.completions.create(model="small", messages=messages, tools=TOOLS, **more)
+
+
+def find(client: Any, traced: Any, monkeypatch: pytest.MonkeyPatch, arm: str) -> dict[str, Any]:
+    """Call in one rollout after another until the arm is drawn; give the span."""
+    for number in range(200):
+        traced.exporter.clear()
+        monkeypatch.setenv("LIGHTNING_ROLLOUT_ID", f"rollout-{number}")
+        ask(client, "Oslo")
+        if traced.events("openai.chat")[0]["feature_flag.result.variant"] == arm:
+            return dict(traced.spans()["openai.chat"])
+    raise AssertionError(arm)
+
+
+def test_an_arm_changes_what_is_sent_and_the_span_says_so(
+    client: Any, traced: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    span = find(client, traced, monkeypatch, "cold")
+    sent = model_server.requests[-1]
+    assert sent["messages"][0] == {"role": "system", "content": "Be exact."}
+    assert (sent["temperature"], sent["model"]) == (0.0, "small")
+    assert [tool["function"]["name"] for tool in sent["tools"]] == ["sun"]
+    assert span["lightning.policy.changed"] == ("messages", "temperature", "tools")
+    told = json.loads(span["gen_ai.input.messages"])
+    assert told[0]["parts"] == [{"type": "text", "content": "Be exact."}]
+    assert "Be kind." not in str(told)
+    assert [tool["name"] for tool in json.loads(span["gen_ai.tool.definitions"])] == ["sun"]
+    assert span["gen_ai.request.temperature"] == 0.0
+    (choice,) = traced.events("openai.chat")
+    assert choice["lightning.propensity"] == 0.25
+    assert choice["lightning.policy.version"] == "3"
+
+
+def test_another_arm_changes_the_model(
+    client: Any, traced: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    span = find(client, traced, monkeypatch, "warm")
+    assert model_server.requests[-1]["model"] == span["gen_ai.request.model"] == "large"
+    assert traced.events("openai.chat")[0]["lightning.propensity"] == 0.75
+
+
+def test_the_arms_are_drawn_by_their_shares(
+    client: Any, model_server: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del traced
+    for number in range(120):
+        monkeypatch.setenv("LIGHTNING_ROLLOUT_ID", f"one of many {number}")
+        ask(client, "Oslo")
+    drawn = Counter(request["model"] for request in model_server.requests)
+    # 90 of 120 expected, four standard deviations are 19.
+    assert 71 <= drawn["large"] <= 109
+
+
+def test_the_calls_of_a_rollout_without_an_id_have_one_arm(
+    client: Any, traced: Any, model_server: Any
+) -> None:
+    for number in range(8):
+        messages: list[Any] = [{"role": "user", "content": f"task {number}"}]
+        for _ in range(4):
+            answer = client.chat.completions.create(model="small", messages=messages)
+            messages += [answer.choices[0].message, {"role": "user", "content": "more"}]
+    models = [request["model"] for request in model_server.requests]
+    assert [set(models[at : at + 4]) for at in range(0, 32, 4)] == [
+        {models[at]} for at in range(0, 32, 4)
+    ]
+    assert len({event["feature_flag.context.id"] for event in traced.events("openai.chat")}) == 8
+
+
+def test_an_answer_that_is_continued_by_its_id_keeps_its_arm(client: Any, traced: Any) -> None:
+    for number in range(6):
+        answer = client.responses.create(model="small", input=f"task {number}")
+        for _ in range(2):
+            answer = client.responses.create(
+                model="small", input="more", previous_response_id=answer.id
+            )
+    arms = [e["feature_flag.context.id"] for e in traced.events("openai.response")]
+    assert [arms[at : at + 3] for at in range(0, 18, 3)] == [
+        [arms[at]] * 3 for at in range(0, 18, 3)
+    ]
+    assert len(set(arms)) == 6
+
+
+def test_without_the_variable_nothing_is_changed(
+    client: Any, traced: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LIGHTNING_POLICY")
+    ask(client, "Oslo")
+    assert model_server.requests[-1]["messages"][0] == SYSTEM
+    assert traced.events("openai.chat") == []
+
+
+def test_a_file_that_is_no_flag_file_is_named_and_the_agent_goes_on(
+    client: Any, model_server: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    (tmp_path / "flags.json").write_text("{}")
+    ask(client, "Oslo")
+    assert model_server.requests[-1]["messages"][0] == SYSTEM
+    assert "flags.json: no flag file" in caplog.text

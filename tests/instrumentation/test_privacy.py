@@ -1,0 +1,148 @@
+"""The redactor: what leaves the process after it, on real spans of a real client."""
+
+import json
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from otel_lightning.instrumentation import privacy
+from otel_lightning.instrumentation.processor import LightningSpanProcessor
+from otel_lightning.instrumentation.providers import put_first
+from otel_lightning.instrumentation.tools import Inference
+
+SECRETS = {
+    "keys": "sk-proj-abcdefghij0123456789",
+    "emails": "ada.lovelace+desk@example.co.uk",
+    "cards": "4111 1111 1111 1111",
+    "phones": "+44 20 7946 0958",
+}
+HARMLESS = [
+    "call_0123456789abcdef",
+    "2026-11-22T06:25:02",
+    "1763792702123456789",
+    "4111 1111 1111 1112",
+    "order 12345-678",
+    "v1.2.3, 127.0.0.1:4318",
+    "a@b",
+    "risk-free-and-long-enough-words",
+]
+
+
+@pytest.fixture
+def redact(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("LIGHTNING_REDACT", "all")
+    return privacy.redactor()
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_a_secret_is_replaced_by_its_kind(redact: Any, kind: str) -> None:
+    assert redact(f"use {SECRETS[kind]}, please") == f"use [redacted:{kind}], please"
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_is_the_very_same_object(redact: Any, text: str) -> None:
+    assert redact(text) is text
+
+
+@pytest.mark.parametrize("kind", SECRETS)
+def test_json_stays_json_however_deep_a_secret_is(redact: Any, kind: str) -> None:
+    inner = json.dumps({"to": SECRETS[kind], "count": 3})
+    text = json.dumps([{"parts": [{"arguments": inner, "n": 1.5, "ok": True}]}])
+    found = json.loads(redact(text))[0]["parts"][0]
+    assert json.loads(found["arguments"]) == {"to": f"[redacted:{kind}]", "count": 3}
+    assert (found["n"], found["ok"]) == (1.5, True)
+
+
+def test_a_secret_that_json_escapes_or_writes_as_a_number_is_found(redact: Any) -> None:
+    text = '{"mail": "ada\\u0040example.com", "card": 4111111111111111}'
+    assert json.loads(redact(text)) == {"mail": "[redacted:emails]", "card": "[redacted:cards]"}
+
+
+def test_only_the_kinds_that_are_named_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LIGHTNING_REDACT", "emails")
+    redact = privacy.redactor()
+    assert redact
+    assert redact(" ".join(SECRETS.values())) == " ".join(
+        "[redacted:emails]" if kind == "emails" else text for kind, text in SECRETS.items()
+    )
+
+
+def test_nothing_is_redacted_unless_asked_for() -> None:
+    assert privacy.redactor() is None
+
+
+def test_an_unknown_kind_is_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REDACT", "emials")
+    assert privacy.redactor() is None
+    assert "unknown kind 'emials'. Known: all, keys, emails, cards, phones." in caplog.text
+
+
+def test_patterns_of_the_users_own_come_from_a_file(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "patterns"
+    path.write_text("# tickets\nTICKET-\\d+\n(\n")
+    monkeypatch.setenv("LIGHTNING_REDACT_PATTERNS", str(path))
+    redact = privacy.redactor()
+    assert redact
+    assert redact("see TICKET-17") == "see [redacted:own]"
+    assert "patterns:3: not a regular expression" in caplog.text
+
+
+def test_every_field_of_a_span_is_redacted_before_any_exporter_sees_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REDACT", "all")
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    put_first(provider, LightningSpanProcessor(Inference(provider.get_tracer("test"))))
+    secret = SECRETS["emails"]
+    tracer = provider.get_tracer("agent")
+    with suppress(ValueError), tracer.start_as_current_span(secret) as span:
+        span.set_attribute("gen_ai.system_instructions", f"mail {secret}")
+        span.set_attribute("list", [secret, "kept"])
+        span.add_event("said", {"text": secret})
+        raise ValueError(secret)
+    (finished,) = exporter.get_finished_spans()
+    assert secret not in finished.to_json()
+    assert finished.attributes["list"] == ("[redacted:emails]", "kept")
+
+
+def test_a_conversation_with_tools_leaves_without_its_secrets(agent: Any) -> None:
+    script = f"""
+import openai
+client = openai.OpenAI()
+tools = [{{"type": "function", "function": {{"name": "mail", "parameters": {{}}}}}}]
+messages = [{{"role": "system", "content": "key {SECRETS["keys"]}"}},
+            {{"role": "user", "content": "{SECRETS["emails"]}"}}]
+answer = client.chat.completions.create(model="small", messages=messages, tools=tools).choices[0]
+call = answer.message.tool_calls[0]
+assert "{SECRETS["emails"]}" in call.function.arguments, "the agent sees what it saw before"
+messages += [answer.message, {{"role": "tool", "tool_call_id": call.id,
+                               "content": "sent, {SECRETS["cards"]}"}}]
+client.chat.completions.create(model="small", messages=messages, tools=tools)
+"""
+    agent.run(script, LIGHTNING_REDACT="all")
+    assert len(agent.sink.spans) == 3
+    sent = repr(agent.sink.spans)
+    assert not [secret for secret in SECRETS.values() if secret in sent]
+    for kind in ("keys", "emails", "cards"):
+        assert f"[redacted:{kind}]" in sent
+
+
+def test_the_stock_content_switch_turns_the_bundled_one_off_too(agent: Any) -> None:
+    script = """
+import openai
+openai.OpenAI().chat.completions.create(
+    model="small", messages=[{"role": "user", "content": "a secret"}]
+)
+"""
+    agent.run(script, OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT="false")
+    assert len(agent.sink.llm_spans()) == 1
+    assert "secret" not in repr(agent.sink.spans)
