@@ -348,6 +348,24 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
 
 
 @main.command()
+@STORE
+def doctor(store: Path) -> None:
+    """Say what will hurt learning, with an example and the remedy; exit code 1 if anything."""
+    from otel_lightning.collector.check.doctor import diagnose
+    from otel_lightning.collector.store import open_store
+
+    with _expected_errors(), open_store(store, read_only=True) as opened:
+        found = diagnose(opened)
+    for one in found:
+        click.echo(f"{one.number:,} of {one.total:,} {one.said}")
+        click.echo(f"    such as  {one.example}")
+        click.echo(f"    remedy   {one.remedy}")
+    if found:
+        raise SystemExit(1)
+    click.echo("Nothing was found that hurts learning.")
+
+
+@main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @STORE
 def prices(file: Path, store: Path) -> None:

@@ -1,0 +1,106 @@
+"""`lightning-ingest doctor`: what will hurt learning, how often, an example, and the remedy."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from otel_lightning.collector.store import Store, statement
+
+HOW_TO = "docs/how-to/trace-your-agent.md"
+GENAI_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+CONTENT_SWITCHES = {
+    "opentelemetry.instrumentation.genai": f"set {GENAI_CONTENT}=span_only",
+    "opentelemetry.instrumentation.openai_v2": f"set {GENAI_CONTENT}=true and export logs too",
+    "@opentelemetry/instrumentation-openai": f"set {GENAI_CONTENT}=true and export logs too",
+    "opentelemetry.instrumentation.": "set TRACELOOP_TRACE_CONTENT=true",
+    "@traceloop/": "set TRACELOOP_TRACE_CONTENT=true",
+    "openinference.": "unset OPENINFERENCE_HIDE_INPUTS, _OUTPUTS, _INPUT_MESSAGES and the like",
+    "@arizeai/": "unset OPENINFERENCE_HIDE_INPUTS, _OUTPUTS, _INPUT_MESSAGES and the like",
+    "com.anthropic.sdk": "install opentelemetry-instrumentation-anthropic: the SDK's own tracer"
+    " records no content",
+    "pydantic-ai": "use InstrumentationSettings(include_content=True)",
+    "agent_framework": "set ENABLE_SENSITIVE_DATA=true",
+    "semantic_kernel": "set SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE"
+    "=true, and install opentelemetry-instrumentation-openai",
+    "gcp.vertex.agent": "set ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true",
+    "ai": "set recordInputs and recordOutputs in experimental_telemetry",
+    "litellm": "unset litellm.turn_off_message_logging",
+    "autogen": "install opentelemetry-instrumentation-openai: AutoGen records no model calls",
+}
+"""What brings the content of calls, by how the name of the instrumentation's scope begins."""
+ANY_CONTENT = "switch content on where the instrumentation lets you; see " + HOW_TO
+
+
+class Ailment(NamedTuple):
+    """One kind of finding: the statement `doctor_NAME` counts it."""
+
+    name: str
+    said: str
+    """What is wrong; `{kind}` is what the statement groups by."""
+    remedy: str
+
+
+AILMENTS = (
+    Ailment("content", "calls without content, written by {kind}", ""),
+    Ailment("history", "calls whose text was cut, or of whose history the provider keeps a part",
+            "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
+            " histories, or record previous_response_id with every call"),
+    Ailment("parts", "rollouts of one call that look like parts of one: tools were asked or"
+            " answered", f"give the calls of a task one lightning.rollout.id; see {HOW_TO}"),
+    Ailment("repeated_ids", "spans not stored, because other spans have their ids",
+            "let the sender draw random ids: `random.seed()` also seeds OpenTelemetry's, and"
+            " otel-lightning's instrumentation does not"),
+    Ailment("rewards", "rewards that match nothing that was received",
+            "name the span, the response, the rollout or the trace that is judged as it was sent"),
+    Ailment("arms", "arms of {kind} without a propensity",
+            "send lightning.propensity with feature_flag.evaluation, or promote a policy whose"
+            " flags have it"),
+    Ailment("tokens", "calls without token counts, written by {kind}",
+            'for streams ask the provider with stream_options={"include_usage": true}'),
+    Ailment("unread", "spans of {kind} on which a reader broke",
+            "look at unread_spans, and report them with a span"),
+    Ailment("partly", "calls of {kind} read only in part: without model, input or answer",
+            "use an instrumentation of docs/reference/dialects.md, or add the dialect:"
+            " docs/how-to/add-a-dialect.md"),
+    Ailment("ahead", "spans of {kind} that ended after they were received",
+            "set the sender's clock (NTP): its rewards and calls are put into a wrong order"),
+    Ailment("clocks", "spans of {kind} that began before the call to them",
+            "set both clocks (NTP): the steps of a rollout are put into a wrong order"),
+)  # fmt: skip
+
+
+class Diagnosis(NamedTuple):
+    """One finding."""
+
+    name: str
+    number: int
+    total: int
+    said: str
+    example: str
+    remedy: str
+
+
+def diagnose(store: Store) -> list[Diagnosis]:
+    """Return what will hurt learning from this store; nothing if all is well.
+
+    Args:
+        store: Direct or served, its derived tables up to date.
+    """
+    return [
+        _diagnosis(ailment, row)
+        for ailment in AILMENTS
+        for row in store.query(statement(__package__, f"doctor_{ailment.name}")).to_pylist()
+    ]
+
+
+def _diagnosis(ailment: Ailment, row: Mapping[str, Any]) -> Diagnosis:
+    kind = row["kind"] or "an unnamed sender"
+    remedy = _switch(row["kind"]) if ailment.name == "content" else ailment.remedy
+    said = ailment.said.format(kind=kind)
+    return Diagnosis(ailment.name, row["n"], row["total"], said, row["example"], remedy)
+
+
+def _switch(scope: str | None) -> str:
+    """Return what brings the content of an instrumentation's calls: the longest known name."""
+    known = [name for name in CONTENT_SWITCHES if (scope or "").startswith(name)]
+    exact = [name for name in known if name != "ai" or scope == "ai"]
+    return CONTENT_SWITCHES[max(exact, key=len)] if exact else ANY_CONTENT

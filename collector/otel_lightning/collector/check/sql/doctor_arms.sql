@@ -1,0 +1,10 @@
+-- Choices of a configuration without the probability with which they were made.
+SELECT
+    count(*) AS n,
+    (SELECT count(*) FROM arms) AS total,
+    min('arm ' || arm || ' of ' || key || ' in rollout ' || coalesce(rollout_id, '?')) AS example,
+    key AS kind
+FROM arms
+WHERE propensity IS NULL
+GROUP BY key
+ORDER BY n DESC, kind

@@ -1,0 +1,12 @@
+-- Calls that answered, and whose tokens nobody counted, by the instrumentation that wrote them.
+WITH calls AS (SELECT * FROM llm_calls WHERE has_completion)
+SELECT
+    count(*) AS n,
+    (SELECT count(*) FROM calls) AS total,
+    min('span ' || c.span_id || ' of trace ' || c.trace_id) AS example,
+    s.scope_name AS kind
+FROM calls c
+LEFT JOIN spans s USING (trace_id, span_id)
+WHERE c.output_tokens IS NULL OR c.input_tokens IS NULL
+GROUP BY s.scope_name
+ORDER BY n DESC, kind

@@ -1,0 +1,169 @@
+"""`lightning-ingest doctor`: each finding, with its count, an example and the remedy."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.running import cli
+from support.spans import answered, asked, chat, said, texts
+
+from otel_lightning.collector.check.doctor import AILMENTS, Diagnosis, diagnose
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.store import Store, open_store
+
+SECOND = 10**9
+NOW = 1_790_000_000 * SECOND
+USAGE = {"gen_ai.usage.input_tokens": 3, "gen_ai.usage.output_tokens": 2}
+WELL = chat(
+    [said("user", "Hi")],
+    said("assistant", "Hello"),
+    {**USAGE, "gen_ai.request.model": "m", "gen_ai.response.finish_reasons": ["stop"]},
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "traces.duckdb") as opened:
+        yield opened
+
+
+def body(*spans: dict[str, Any]) -> bytes:
+    """Return a request of spans: attributes, and where it differs scope, service, ids and times."""
+    message = ExportTraceServiceRequest()
+    for number, given in enumerate(spans, 1):
+        group = message.resource_spans.add()
+        service = group.resource.attributes.add(key="service.name")
+        service.value.string_value = given.get("service", "agent")
+        scope = group.scope_spans.add()
+        scope.scope.name = given.get("scope", "")
+        span = scope.spans.add(name=given.get("name", "chat"), span_id=number.to_bytes(8))
+        span.trace_id = given.get("trace", number).to_bytes(16)
+        span.parent_span_id = given["parent"].to_bytes(8) if "parent" in given else b""
+        span.start_time_unix_nano = NOW + int(given.get("at", number) * SECOND)
+        span.end_time_unix_nano = span.start_time_unix_nano + SECOND
+        for key, value in texts(given.get("attributes", WELL)).items():
+            span.attributes.add(key=key).value.string_value = value
+        for name, fields in given.get("events", ()):
+            event = span.events.add(name=name, time_unix_nano=span.end_time_unix_nano)
+            for key, value in fields.items():
+                event.attributes.add(key=key).value.string_value = value
+    return message.SerializeToString()
+
+
+def found(store: Store, tmp_path: Path, *bodies: bytes) -> dict[str, Diagnosis]:
+    """Return the findings by name after these requests."""
+    received = NOW + 3600 * SECOND
+    requests = [Request("traces", received + n, one) for n, one in enumerate(bodies)]
+    load(store, requests, dead_letters=tmp_path / "letters")
+    derive_all(store, tmp_path / "traces.duckdb")
+    return {one.name: one for one in diagnose(store)}
+
+
+def test_a_store_in_which_all_is_well_has_no_findings(store: Store, tmp_path: Path) -> None:
+    assert found(store, tmp_path, body({}, {})) == {}
+
+
+@pytest.mark.parametrize(
+    ("scope", "remedy"),
+    [
+        ("opentelemetry.instrumentation.openai.v1", "TRACELOOP_TRACE_CONTENT"),
+        ("opentelemetry.instrumentation.genai.openai", "MESSAGE_CONTENT=span_only"),
+        ("openinference.instrumentation.openai", "OPENINFERENCE_HIDE_INPUTS"),
+        ("com.anthropic.sdk.python", "opentelemetry-instrumentation-anthropic"),
+        ("airline", "trace-your-agent.md"),
+    ],
+)
+def test_calls_without_content_have_the_switch_that_brings_it(
+    store: Store, tmp_path: Path, scope: str, remedy: str
+) -> None:
+    bare = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **USAGE}
+    one = found(store, tmp_path, body({"attributes": bare, "scope": scope}, {}))["content"]
+    assert (one.number, one.total) == (1, 2)
+    assert one.said == f"calls without content, written by {scope}"
+    assert "0000000000000001" in one.example
+    assert remedy in one.remedy
+
+
+def test_a_history_that_the_provider_keeps_is_found(store: Store, tmp_path: Path) -> None:
+    held = chat(
+        [answered("c", "r")], said("assistant", "b"), {**USAGE, "gen_ai.request.model": "m"}
+    )
+    assert found(store, tmp_path, body({"attributes": held}))["history"].number == 1
+
+
+def test_rollouts_of_one_call_that_are_parts_of_one_are_found(store: Store, tmp_path: Path) -> None:
+    part = chat([said("user", "?")], asked("c", "f", {}), {**USAGE, "gen_ai.request.model": "m"})
+    one = found(store, tmp_path, body({"attributes": part}, {}))["parts"]
+    assert (one.number, one.total) == (1, 2)
+    assert one.example == f"rollout {1:032x}"
+
+
+def test_repeated_ids_are_found(store: Store, tmp_path: Path) -> None:
+    one = found(store, tmp_path, body({}), body({"at": 9}))["repeated_ids"]
+    assert one.number == 1
+    assert "span 0000000000000001" in one.example
+
+
+def test_rewards_that_match_nothing_are_found(store: Store, tmp_path: Path) -> None:
+    judged = ("gen_ai.evaluation.result", {"lightning.rollout.id": "gone"})
+    ours = ("gen_ai.evaluation.result", {"gen_ai.evaluation.name": "ours"})
+    one = found(store, tmp_path, body({"events": [judged, ours]}))["rewards"]
+    assert (one.number, one.total) == (1, 2)
+    assert "rollout gone" in one.example
+
+
+def test_arms_without_a_propensity_are_found(store: Store, tmp_path: Path) -> None:
+    flag = {"feature_flag.key": "prompt", "feature_flag.result.variant": "b"}
+    chosen = ("feature_flag.evaluation", flag)
+    known = ("feature_flag.evaluation", {**flag, "lightning.propensity": "0.5"})
+    one = found(store, tmp_path, body({"events": [chosen]}, {"events": [known]}))["arms"]
+    assert (one.number, one.total) == (1, 2)
+    assert one.said == "arms of prompt without a propensity"
+
+
+def test_calls_without_token_counts_are_found(store: Store, tmp_path: Path) -> None:
+    silent = {key: value for key, value in WELL.items() if key not in USAGE}
+    one = found(store, tmp_path, body({"attributes": silent, "scope": "x"}, {}))["tokens"]
+    assert (one.number, one.total) == (1, 2)
+    assert "include_usage" in one.remedy
+
+
+def test_calls_that_were_read_in_part_are_found(store: Store, tmp_path: Path) -> None:
+    half = {key: value for key, value in WELL.items() if key != "gen_ai.input.messages"}
+    one = found(store, tmp_path, body({"attributes": half, "scope": "x"}))["partly"]
+    assert one.number == 1
+    assert "add-a-dialect" in one.remedy
+
+
+def test_spans_on_which_a_reader_broke_are_found(store: Store, tmp_path: Path) -> None:
+    odd = {"mlflow.spanType": '"TOOL"', "mlflow.spanFunctionName": "5"}
+    one = found(store, tmp_path, body({"attributes": odd}))["unread"]
+    assert one.number == 1
+    assert "TypeError" in one.example
+
+
+def test_clocks_that_disagree_are_found(store: Store, tmp_path: Path) -> None:
+    below = {"trace": 1, "parent": 1, "at": 0, "service": "tools", "attributes": {}}
+    ahead = {"at": 7200, "service": "early"}
+    names = found(store, tmp_path, body({"trace": 1, "at": 1}, below, ahead))
+    assert names["clocks"].said == "spans of tools below agent that began before the call to them"
+    assert names["ahead"].said == "spans of early that ended after they were received"
+
+
+def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Path) -> None:
+    silent = {key: value for key, value in WELL.items() if key not in USAGE}
+    found(store, tmp_path, body({"attributes": silent, "scope": "x"}))
+    store.close()
+    told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    assert told.returncode == 1
+    lines = told.stdout.splitlines()
+    assert lines[0] == "1 of 1 calls without token counts, written by x"
+    assert lines[1].startswith("    such as  span 0000000000000001")
+    assert lines[2].startswith("    remedy   for streams")
+
+
+def test_every_finding_has_a_remedy() -> None:
+    assert all(one.remedy for one in AILMENTS if one.name != "content")
