@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
 
-.PHONY: help demo test test-all check bench bench-ingest bench-ask bench-derive bench-transitions clean
+.PHONY: help demo test test-all check bench bench-ingest bench-ask bench-derive bench-transitions bench-policy clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ bench-derive: .venv/ready  ## What deriving costs, beside an older version and b
 
 bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning and up to 20 million spans
 	$(BIN)/python tests/bench/transitions.py
+
+bench-policy: .venv/ready  ## How often the gate of a policy errs, over simulated bandits
+	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py
 
 clean:  ## Remove what was installed and made here
 	rm -rf .venv .demo .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

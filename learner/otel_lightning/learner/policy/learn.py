@@ -112,7 +112,15 @@ def _learn_policy(store: str, request: Request, run: Run) -> Learned:
         logged = read_choices(opened, window, known_versions(opened, request.key))
         live = stable_shares(opened, request.key, document)
     choices = _choices(logged.rows, document, request)
-    probabilities, verdict, rewards = _learn(choices, logged.rows, live, request)
+    in_train = (logged.rows["split"] == TRAIN).to_numpy()
+    if not in_train.any():
+        raise DataError(
+            f"All {len(in_train)} rollouts are held out, so there is nothing to learn from. "
+            "Collect rollouts of more tasks, or lower --held-out."
+        )
+    probabilities, verdict, rewards = learn_and_judge(
+        choices, in_train, live, request.settings, (request.reward_range, request.least_gain)
+    )
     served = {
         arm: share
         for arm, share, may in zip(
@@ -173,23 +181,33 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
     )
 
 
-def _learn(
-    choices: Choices, rows: pl.DataFrame, shares: Mapping[str, float], request: Request
+def learn_and_judge(
+    choices: Choices,
+    in_train: NDArray[np.bool_],
+    shares: Mapping[str, float],
+    settings: Settings,
+    demands: tuple[Range | None, float] = (None, 0.0),
 ) -> tuple[Floats, Verdict, Rewards]:
-    in_train = (rows["split"] == TRAIN).to_numpy()
-    if not in_train.any():
-        raise DataError(
-            f"All {len(in_train)} rollouts are held out, so there is nothing to learn from. "
-            "Collect rollouts of more tasks, or lower --held-out."
-        )
+    """Learn from one part of the choices, and judge what was learned by the other.
+
+    Args:
+        choices: Logged choices, shape [N].
+        in_train: Which of them to learn from; the others judge, shape [N].
+        shares: Share of the traffic that the live policy gives each arm.
+        settings: How to learn.
+        demands: The range of the rewards, None if it is not known, and the least gain.
+
+    Returns:
+        The probability of each arm, the verdict, and the range that it relies on.
+    """
     train, held_out = choices.where(in_train), choices.where(~in_train)
-    probabilities = learn(train, request.settings)
+    probabilities = learn(train, settings)
     live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
     tried = choices.per_arm(np.ones_like(choices.rewards))
     gaining = {
         arm: int(tried[i]) for i, arm in enumerate(choices.arms) if probabilities[i] > live[i]
     }
-    rewards = reward_range(choices.rewards, request.reward_range, gaining)
+    rewards = reward_range(choices.rewards, demands[0], gaining)
     # An arm that nobody tried has no reward to correct its model: it is taken for the worst where
     # the new policy serves it and for the best where the live one does.
     model = reward_model(train)
@@ -201,7 +219,7 @@ def _learn(
     compared, logged = (
         Compared(seen_by(part, *new), seen_by(part, *served), part.tasks) for part in parts
     )
-    verdict = held_out_verdict(compared, Demands(rewards.range, request.least_gain), logged)
+    verdict = held_out_verdict(compared, Demands(rewards.range, demands[1]), logged)
     return probabilities, replace(verdict, refusals=verdict.refusals + rewards.refusals), rewards
 
 
