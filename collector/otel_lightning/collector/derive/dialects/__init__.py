@@ -1,32 +1,22 @@
 """The dialects in which instrumentations write GenAI spans, one file a family.
 
-A family is a module with `NAME`, `matches(span)` and `read(span)`. To add one, write its file and
-its line in `FAMILIES`: evidence is looked for in that order, and keys beat scope names, because
-scopes are reused across versions. Which family a span belongs to is decided once for all spans with
+A family is a module with `NAME`, `matches(span)` and `read(span)`. To add one, write its file: this
+folder is the list. The families are asked in the order of their `RANK`, which is 0 if a module has
+none: what nobody else writes comes first. Keys are better evidence than scope names, because scopes
+are reused across versions. Which family a span belongs to is decided once for all spans with
 the same keys and the same values of what `matches` looked at, so `matches` may depend on nothing
 but its span.
 """
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import fields
 from functools import lru_cache
 from operator import attrgetter
-from types import NoneType
-from typing import Any, Protocol
+from types import ModuleType, NoneType
+from typing import Any, Protocol, cast
 
-from otel_lightning.collector.derive.dialects import (
-    generic,
-    haystack,
-    indexed,
-    langfuse,
-    langsmith,
-    litellm,
-    mlflow,
-    openai_agents,
-    openinference,
-    semconv,
-    vercel,
-)
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Row, Span, ToolCall
 from otel_lightning.collector.derive.shapes import Decision, Shape, shape_of
 
@@ -45,19 +35,19 @@ class Family(Protocol):
         ...
 
 
-FAMILIES: tuple[Family, ...] = (
-    openinference,
-    mlflow,
-    langfuse,
-    langsmith,
-    vercel,
-    litellm,
-    openai_agents,
-    indexed,
-    semconv,
-    haystack,
-    generic,
-)
+def _families() -> list[Family]:
+    """Return the families of this folder: each module that has `matches` and `read`."""
+    names = (each.name for each in pkgutil.iter_modules(__path__))
+    modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    found = [module for module in modules if hasattr(module, "matches")]
+    return [cast("Family", module) for module in sorted(found, key=_rank)]
+
+
+def _rank(module: ModuleType) -> tuple[int, str]:
+    return getattr(module, "RANK", 0), module.__name__
+
+
+FAMILIES: tuple[Family, ...] = tuple(_families())
 
 
 def read(span: Span, shape: Shape | None = None) -> Row | None:

@@ -12,6 +12,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Spa
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "haystack"
+RANK = 100
 COMPONENT = "haystack.component."
 KIND = "haystack.component.type"
 AGENT = "haystack.agent.run"

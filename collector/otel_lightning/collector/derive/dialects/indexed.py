@@ -7,6 +7,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Spa
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "indexed"
+RANK = 80
 OPERATIONS = {
     "chat": "chat",
     "completion": "text_completion",

@@ -7,6 +7,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, S
 from otel_lightning.collector.derive.text import json_text, payloads
 
 NAME = "langfuse"
+RANK = 30
 OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
 PREFIX = "langfuse.observation."
 OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})

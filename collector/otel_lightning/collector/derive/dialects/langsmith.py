@@ -8,6 +8,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, S
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "langsmith"
+RANK = 40
 METADATA = "langsmith.metadata."
 FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
 

@@ -13,6 +13,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, S
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "litellm"
+RANK = 60
 RAW = "raw_gen_ai_request"
 PREFIX = "llm."
 OFFERED = "gen_ai.tool.", "llm.request.functions."

@@ -8,6 +8,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, S
 from otel_lightning.collector.derive.text import json_text, payloads
 
 NAME = "mlflow"
+RANK = 20
 OPERATIONS = {"CHAT_MODEL": "chat", "LLM": "chat", "EMBEDDING": "embeddings"}
 COUNTS = (
     "input_tokens",

@@ -13,6 +13,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, S
 from otel_lightning.collector.derive.text import json_text
 
 NAME = "openai_agents"
+RANK = 70
 CONSTANT = "OpenAI Agents instrumentation"
 MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
 

@@ -18,6 +18,7 @@ from otel_lightning.collector.derive.rows import (
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "openinference"
+RANK = 10
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})

@@ -27,6 +27,7 @@ from otel_lightning.collector.derive.text import json_text, messages, payloads, 
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
 
 NAME = "semconv"
+RANK = 90
 DETAILS = "gen_ai.client.inference.operation.details"
 CHOICE = "gen_ai.choice"
 EVENTS = "events"

@@ -10,6 +10,7 @@ from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Spa
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "vercel"
+RANK = 50
 OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
 SETTINGS = "ai.settings."
 MADE_UP = ("aitxt-", "aiobj-")  # how the ids begin that the SDK gives responses without one
