@@ -1,6 +1,7 @@
 """The command line of `lightning-ingest`: it parses and reports, nothing more."""
 
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -208,19 +209,39 @@ def load(
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
               envvar="LIGHTNING_SQL_OUTPUT",
               help="Write to this file; parquet needs it.")  # fmt: skip
+@click.option("--width", type=click.IntRange(min=20), envvar="LIGHTNING_SQL_WIDTH",
+              help="Characters of a line of a table.  [default: the terminal's]")  # fmt: skip
+@click.option("--max-rows", type=click.IntRange(min=0), default=100, show_default=True,
+              envvar="LIGHTNING_SQL_MAX_ROWS",
+              help="Show so many rows of a table; 0 shows all.")  # fmt: skip
 @STORE
-def sql(query: str, form: str, output: Path | None, store: Path) -> None:
+def sql(  # noqa: PLR0913  click passes each option
+    *, query: str, form: str, output: Path | None, width: int | None, max_rows: int, store: Path
+) -> None:
     """Answer one SELECT, whether or not the ingester runs."""
-    from otel_lightning.collector.store import is_select, open_store
-    from otel_lightning.collector.store.print_rows import write
+    from otel_lightning.collector.commands.ask import answer, layout
+    from otel_lightning.collector.store import is_select
 
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is binary: say where to with --output FILE.")
     with _expected_errors():
         if not is_select(query):
             raise click.UsageError("Only one SELECT statement at a time; the store is not changed.")
-        with open_store(store, read_only=True) as opened:
-            write(opened.query(query), form, output, echo=click.echo)
+        chosen = layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
+        answer(store, query, form, output, chosen)
+
+
+@main.command()
+@STORE
+def attach(store: Path) -> None:
+    """Print the SQL with which a DuckDB shell or notebook reads the store, running or not.
+
+    For example: duckdb -init <(lightning-ingest attach)
+    """
+    from otel_lightning.collector.commands.ask import attach_text
+
+    with _expected_errors():
+        click.echo(attach_text(store))
 
 
 @main.command()

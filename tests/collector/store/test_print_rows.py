@@ -1,8 +1,11 @@
 """Answers as a table for people."""
 
-import pyarrow as pa
+import unicodedata
 
-from otel_lightning.collector.store.print_rows import as_table
+import pyarrow as pa
+import pytest
+
+from otel_lightning.collector.store.print_rows import Layout, as_table, write
 
 NANOSECONDS = pa.timestamp("ns")
 
@@ -18,3 +21,55 @@ def test_times_keep_their_nanoseconds_at_any_depth() -> None:
     text = as_table(rows)
     assert "2023-11-14 22:13:20.123456789" in text
     assert "1970-01-01 00:00:00.000000001" in text
+
+
+def test_no_cell_is_cut_where_no_width_is_asked_for() -> None:
+    text = as_table(pa.table({"a": ["x" * 500], "b": ["y" * 500]}))
+    assert "x" * 500 + "  " + "y" * 500 in text
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_line_is_wider_than_asked_for(width: int) -> None:
+    rows = pa.table({f"column_{n}": ["word " * 30, "kurz"] for n in range(3)})
+    lines = as_table(rows, Layout(width)).splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("…" in line for line in lines)
+
+
+def test_many_columns_become_a_block_for_each_row() -> None:
+    rows = pa.table({f"c{n}": [f"v{n}", "w"] for n in range(30)})
+    first, second = as_table(rows, Layout(80)).split("\n\n")
+    assert [line.split() for line in first.splitlines()] == [[f"c{n}", f"v{n}"] for n in range(30)]
+    assert len(second.splitlines()) == 30
+
+
+def test_rows_beyond_the_limit_are_counted() -> None:
+    rows = pa.table({"n": list(range(1234))})
+    lines = as_table(rows, Layout(most_rows=100)).splitlines()
+    assert lines[-1] == "… and 1,134 more rows; --max-rows 0 shows all."
+    assert len(lines) == 2 + 100 + 1
+    assert len(as_table(rows).splitlines()) == 2 + 1234
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_no_control_character_reaches_a_terminal(form: str) -> None:
+    every = "".join(map(chr, [*range(1, 32), *range(127, 160), 0x202E, 0x2066, 0xFEFF]))
+    rows = pa.table({f"name{every}": [f"a{every}b", "[red]markup[/red]"]})
+    said: list[str] = []
+    write(rows, form, None, echo=said.append, layout=Layout(2000, is_terminal=True))
+    found = {c for c in said[0] if unicodedata.category(c).startswith("C")} - {"\n"}
+    assert found == set()
+    assert "[red]markup[/red]" in said[0]
+
+
+def test_times_are_as_short_as_they_can_be() -> None:
+    rows = pa.table(
+        {"at": pa.array([1_700_000_000_120_000_000, 1_700_000_000 * 10**9], NANOSECONDS)}
+    )
+    assert as_table(rows).splitlines()[2:] == ["2023-11-14 22:13:20.12", "2023-11-14 22:13:20"]
+
+
+def test_colours_are_written_only_where_asked_for() -> None:
+    rows = pa.table({"n": [1]})
+    assert "\x1b[" in as_table(rows, Layout(80, in_color=True))
+    assert "\x1b" not in as_table(rows, Layout(80))

@@ -1,9 +1,14 @@
-"""Answers of `lightning-ingest sql`: a table for people, json, csv or parquet for programs."""
+"""Answers of `lightning-ingest sql`: a table for people, json, csv or parquet for programs.
 
+What is stored came from outside. Control characters in it could move the cursor of a terminal,
+change its title or hide text, so none is written to one.
+"""
+
+import io
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -11,13 +16,39 @@ import pyarrow as pa
 from otel_lightning.collector.store.errors import as_store_error
 from otel_lightning.collector.store.sql_text import quote_literal
 
-CELL = 60
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+NARROWEST = 10  # characters of a column, with its gap; if less is left, each row is a block
+UNLIMITED = 1_000_000  # characters of a line that is not for a terminal
 
 
-def write(rows: pa.Table, form: str, output: Path | None, *, echo: Callable[[str], None]) -> None:
+class Layout(NamedTuple):
+    """How a table is written."""
+
+    width: int | None = None
+    """Characters of a line; None cuts nothing."""
+    most_rows: int | None = None
+    """How many rows are shown; None shows all."""
+    in_color: bool = False
+    is_terminal: bool = False
+    """Whether csv and json go to a terminal too, and must not control it."""
+
+
+PLAIN = Layout()
+
+
+def write(
+    rows: pa.Table,
+    form: str,
+    output: Path | None,
+    *,
+    echo: Callable[[str], None],
+    layout: Layout = PLAIN,
+) -> None:
     """Write an answer in the form asked for, to a file or through `echo`."""
     if form == "table":
-        text = as_table(rows)
+        text = as_table(rows, layout)
     elif output:
         copy_to(rows, form, output)
         return
@@ -26,27 +57,97 @@ def write(rows: pa.Table, form: str, output: Path | None, *, echo: Callable[[str
             file = Path(folder) / "answer"
             copy_to(rows, form, file)
             text = file.read_text().rstrip("\n")
+        if layout.is_terminal:
+            text = "\n".join(map(printable, text.split("\n")))
     if output:
         output.write_text(text + "\n")
     else:
         echo(text)
 
 
-def as_table(rows: pa.Table) -> str:
-    """Align columns for a terminal: numbers right, long cells cut with an ellipsis."""
-    right = [pa.types.is_integer(f.type) or pa.types.is_floating(f.type) for f in rows.schema]
-    rows = pa.table([_times_as_text(column) for column in rows.columns], rows.column_names)
-    body = [[_cell(v) for v in row.values()] for row in rows.to_pylist(maps_as_pydicts="lossy")]
-    lines = [list(rows.column_names), *body]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(right))]
-    aligned = [
-        "  ".join(
-            c.rjust(w) if r else c.ljust(w) for c, w, r in zip(line, widths, right, strict=True)
+def printable(text: str) -> str:
+    r"""Escape all that is no visible character or space, such as the escape character.
+
+    Example:
+        >>> print(printable("a\x1b[2Jb"))
+        a\x1b[2Jb
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def as_table(rows: pa.Table, layout: Layout = PLAIN) -> str:
+    """Align columns: numbers right; where a line is too narrow, cells end with an ellipsis.
+
+    If the columns do not fit at all, each row becomes a block with a line for each column.
+    """
+    shown = rows if layout.most_rows is None else rows.slice(0, layout.most_rows)
+    width = layout.width or UNLIMITED
+    if len(rows.column_names) * NARROWEST <= width:
+        text = _rendered(_columns(shown), width, in_color=layout.in_color)
+    else:
+        blocks = (_block(shown.column_names, cells) for cells in _cells(shown))
+        text = "\n\n".join(
+            _rendered(block, width, in_color=layout.in_color).rstrip() for block in blocks
         )
-        for line in lines
-    ]
-    aligned.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join(line.rstrip() for line in aligned)
+    lines = [line.rstrip() for line in text.rstrip("\n").split("\n")]
+    if (left := len(rows) - len(shown)) > 0:
+        lines.append(f"… and {left:,} more rows; --max-rows 0 shows all.")
+    return "\n".join(lines)
+
+
+def _columns(rows: pa.Table) -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for field in rows.schema:
+        is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        name = Text(printable(field.name))
+        align = "right" if is_number else "left"
+        table.add_column(name, justify=align, no_wrap=True, overflow="ellipsis")  # type: ignore[arg-type]
+    table.add_row(*(Text("-" * len(printable(name)), style="dim") for name in rows.column_names))
+    for cells in _cells(rows):
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _block(names: Iterable[str], cells: Iterable[str]) -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for name, cell in zip(names, cells, strict=True):
+        table.add_row(Text(printable(name)), Text(cell))
+    return table
+
+
+def _rendered(table: "RenderableType", width: int, *, in_color: bool) -> str:
+    from rich.console import Console
+
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=in_color,
+        no_color=not in_color,
+        color_system="standard" if in_color else None,
+        highlight=False,
+        legacy_windows=False,
+    )
+    with console.capture() as captured:
+        console.print(table)
+    return captured.get()
+
+
+def _cells(rows: pa.Table) -> Iterator[list[str]]:
+    """Yield the cells of each row as text without control characters."""
+    times = [pa.types.is_timestamp(field.type) for field in rows.schema]
+    as_text = pa.table([_times_as_text(column) for column in rows.columns], rows.column_names)
+    for row in zip(*(c.to_pylist(maps_as_pydicts="lossy") for c in as_text.columns), strict=True):
+        yield [_cell(value, is_time=time) for value, time in zip(row, times, strict=True)]
 
 
 def copy_to(rows: pa.Table, form: str, file: Path) -> None:
@@ -74,9 +175,10 @@ def _without_times(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, *, is_time: bool) -> str:
     if value is None:
         return ""
     text = f"{value:,.6g}" if isinstance(value, float) else str(value)
-    text = " ".join(text.split())
-    return text if len(text) <= CELL else text[: CELL - 1] + "…"
+    if is_time and "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return printable(" ".join(text.split()))

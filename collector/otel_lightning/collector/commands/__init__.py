@@ -1,0 +1,1 @@
+"""Commands of `lightning-ingest` that have a module of their own."""

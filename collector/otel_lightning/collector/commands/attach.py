@@ -1,0 +1,63 @@
+"""`lightning-ingest attach`: the SQL with which another DuckDB reads the store."""
+
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from otel_lightning.collector.store import Server, Store, quote_literal, server_file
+from otel_lightning.collector.store.read_only import attach_line
+
+EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
+
+INTERNAL = frozenset({
+    "schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys",
+})  # fmt: skip
+
+
+def attach_script(store: Store, path: Path) -> str:
+    """Write the SQL for a DuckDB shell: extensions, the store, and a view for each table.
+
+    Args:
+        store: The store, opened to read.
+        path: Its file.
+    """
+    if store.server is None:
+        return (
+            f"-- '{path}' is not served at present: any DuckDB from 1.5 on opens the file.\n"
+            f"ATTACH {quote_literal(str(path.resolve()))} AS traces (READ_ONLY);\n"
+            f"USE traces;"
+        )
+    return "\n".join([*_extensions(), *_views(store, store.server, path)])
+
+
+def _extensions() -> list[str]:
+    installed = version("duckdb")
+    files = [file for name in EXTENSIONS if (file := _extension_file(name))]
+    load = " ".join(f"LOAD {quote_literal(str(file))};" for file in files)
+    if len(files) < len(EXTENSIONS):
+        return [f"-- For DuckDB 1.5 (tried: {installed}).", "INSTALL httpfs; INSTALL quack;"]
+    return [
+        f"-- For DuckDB 1.5 (tried: {installed}). These files fit {installed} and need no network;",
+        "-- with another 1.5 write instead: INSTALL httpfs; INSTALL quack;",
+        load,
+    ]
+
+
+def _extension_file(name: str) -> Path | None:
+    """Find an extension in its wheel, `duckdb-extension-…`."""
+    found = find_spec(f"duckdb_extension_{name}")
+    folders = found.submodule_search_locations if found else None
+    files = Path(folders[0]).rglob("*.duckdb_extension") if folders else iter(())
+    return next(files, None)
+
+
+def _views(store: Store, server: Server, path: Path) -> list[str]:
+    """Attach the store, with views: `SHOW TABLES` of DuckDB does not list those of a server."""
+    tables = store.query(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' ORDER BY ALL"
+    )["table_name"].to_pylist()
+    shown = [name for name in tables if name not in INTERNAL]
+    return [
+        attach_line(server.sql, server_file(path)),
+        *(f'CREATE OR REPLACE VIEW "{name}" AS FROM traces."{name}";' for name in shown),
+    ]
