@@ -32,7 +32,7 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.export.formats import FORMATS
-from otel_lightning.learner.export.write import export
+from otel_lightning.learner.export.write import export_transitions as export
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 HERE = Path(__file__).parent

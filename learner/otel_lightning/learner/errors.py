@@ -1,13 +1,20 @@
-"""The one error for data, files and settings that nothing can be learned from."""
+"""The error for data, files and settings that cannot be learned from."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.store import StoreLike
 
 
 class DataError(ValueError):
-    """Nothing can be learned from what was given; the message says what, which and what next."""
+    """The data or the settings cannot be learned from; the message says why and what to do."""
 
 
-def no_transitions(store: str) -> DataError:
+def no_transitions(store: "StoreLike") -> DataError:
     """Say that transitions have to be built first, and how."""
+    named = f" --store {store}" if isinstance(store, str | Path) else ""
     return DataError(
         "The store has no transitions, so there is nothing to learn from. Build them with: "
-        f"lightning-learn transitions --store {store}"
+        f"lightning-learn transitions{named}"
     )

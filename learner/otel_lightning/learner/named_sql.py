@@ -1,19 +1,22 @@
-"""Read the store into polars frames by the statements beside their users, in `sql`."""
+"""Read the store into polars frames, by statements in `sql` folders beside their users."""
+
+from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
+from polars.io.plugins import register_io_source
 
-from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.store.sql_text import Value
 
 
 def read(store: Store, package: str, name: str, **values: Value) -> pl.DataFrame:
-    """Answer the statement `sql/<name>.sql` of a package, with its values filled in.
+    """Answer the statement `sql/<name>.sql` of a package.
 
     Args:
         store: An open store.
-        package: The asker's `__package__`.
-        name: Of the file, for example `arms` or `completions`.
+        package: The caller's `__package__`.
+        name: Name of the file, for example `arms` or `completions`.
         values: One for each `$name` in the file.
     """
     return pl.DataFrame(store.query(statement(package, name, **values)))
@@ -27,3 +30,28 @@ def number(store: Store, query: str) -> int:
 def arrow(frame: pl.DataFrame) -> pa.Table:
     """Turn a frame into the plainest Arrow types, which every reader takes."""
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def scan(store: StoreLike, query: str, order: str) -> pl.LazyFrame:
+    """Answer a SELECT lazily: only the columns that are used are read.
+
+    Args:
+        store: The path of a store, opened for each reading; or an open store, which must stay open
+            until the frame is collected.
+        query: A SELECT.
+        order: What follows ORDER BY.
+    """
+
+    def rows(
+        columns: list[str] | None, predicate: pl.Expr | None, count: int | None, _batch: int | None
+    ) -> Iterator[pl.DataFrame]:
+        wanted = ", ".join(f'"{column}"' for column in columns) if columns else "*"
+        with opened(store, read_only=True) as source:
+            ordered = f"SELECT {wanted} FROM (\n{query}\n) ORDER BY {order}"
+            frame = pl.DataFrame(source.query(ordered))
+        frame = frame if predicate is None else frame.filter(predicate)
+        yield frame if count is None else frame.head(count)
+
+    with opened(store, read_only=True) as source:
+        schema = pl.DataFrame(source.query(f"SELECT * FROM (\n{query}\n) LIMIT 0")).schema
+    return register_io_source(rows, schema=schema)

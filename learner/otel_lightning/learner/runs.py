@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.store import Store, StoreError, StoreLike, opened
 from otel_lightning.learner.named_sql import arrow
 
 TIME = pl.Datetime("ns")
@@ -86,7 +86,7 @@ def recorded(run: Run, store: Store) -> Iterator[None]:
 
 
 @contextmanager
-def recorded_in(location: str, run: Run) -> Iterator[None]:
+def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
     """Leave a row with outcome `failed` if the block raises, in a store that is not open.
 
     A store that cannot be opened then is no second error: the first says what is wrong.
@@ -94,7 +94,7 @@ def recorded_in(location: str, run: Run) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        with suppress(StoreError), open_store(location, create=False) as store:
+        with suppress(StoreError), opened(location) as store:
             store.insert("runs", arrow(run.failed(error)))
         raise
 

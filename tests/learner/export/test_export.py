@@ -13,7 +13,7 @@ from otel_lightning.collector.store import open_store, server_file, write_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.commands.export import FORM
 from otel_lightning.learner.export.formats import FORMATS
-from otel_lightning.learner.export.write import export as write
+from otel_lightning.learner.export.write import export_transitions as write
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ def write(tmp_path: Path) -> Write:
 
 def apply(traces: "Traces", spec: str) -> rules.Applied:
     with open_store(traces.store(), create=False) as store:
-        return rules.apply(store, spec)
+        return rules.apply_rule(store, spec)
 
 
 def grade(write: Write, body: str, *, wants: str = "rollouts") -> str:

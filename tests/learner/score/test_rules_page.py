@@ -43,7 +43,7 @@ def written(name: str, folder: Path) -> str:
 
 def applied(traces: "Traces", spec: str) -> rules.Applied:
     with open_store(traces.store(), create=False) as store:
-        return rules.apply(store, spec)
+        return rules.apply_rule(store, spec)
 
 
 def given(traces: "Traces", name: str) -> dict[str, Any]:
@@ -161,14 +161,14 @@ def test_frame_has_the_columns_that_are_documented(traces: "Traces", frame: str)
     names = re.findall(r"^\| (`.*?`) \|", listed, re.MULTILINE)
     documented = {name for line in names for name in re.findall(r"`(\w+)`", line)}
     with open_store(traces.store()) as store:
-        columns = scan(store, f"rule_{frame}").collect_schema().names()
+        columns = scan(store, frame).collect_schema().names()
     assert documented == set(columns)
 
 
 def test_columns_that_nobody_looks_at_are_not_read(traces: "Traces") -> None:
     traces.call("a", input_messages="[]")
     with open_store(traces.store()) as store:
-        narrow = scan(store, "rule_rollouts").select("rollout_id", "seconds")
+        narrow = scan(store, "rollouts").select("rollout_id", "seconds")
         assert "PROJECT 1/22 COLUMNS" in narrow.select("seconds").explain()
         assert narrow.collect().rows() == [("a", 1.0)]
-        assert scan(store, "rule_calls").select(pl.len()).collect().item() == 1
+        assert scan(store, "calls").select(pl.len()).collect().item() == 1

@@ -8,6 +8,7 @@ from otel_lightning.collector.store.connection import (
     Store,
 )
 from otel_lightning.collector.store.errors import BrokenStoreError, OutOfMemoryError, StoreError
+from otel_lightning.collector.store.location import StoreLike, opened
 from otel_lightning.collector.store.opening import keep_files_private, open_file, open_store
 from otel_lightning.collector.store.print_rows import copy_to
 from otel_lightning.collector.store.server_file import (
@@ -29,11 +30,13 @@ __all__ = [
     "Sql",
     "Store",
     "StoreError",
+    "StoreLike",
     "copy_to",
     "is_select",
     "keep_files_private",
     "open_file",
     "open_store",
+    "opened",
     "quote_literal",
     "read_server",
     "server_file",

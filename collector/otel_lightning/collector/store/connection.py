@@ -150,6 +150,11 @@ class Store:
         return other
 
     @property
+    def memory_bytes(self) -> int | None:
+        """The memory that `limit` set, in bytes; None for DuckDB's default."""
+        return self._memory_bytes
+
+    @property
     def threads(self) -> int:
         """How many threads DuckDB works with, for all connections of this process."""
         with as_store_error():

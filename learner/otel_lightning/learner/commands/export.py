@@ -32,9 +32,9 @@ def export(store: str, form: str, output: Path, **settings: Any) -> None:
     """Write transitions in the shape that a trainer reads."""
     with expected_errors():
         from otel_lightning.learner.export.formats import FORMATS
-        from otel_lightning.learner.export.write import export as write
+        from otel_lightning.learner.export.write import export_transitions
 
-        done = write(store, FORMATS[form], output, **settings)
+        done = export_transitions(store, FORMATS[form], output, **settings)
     click.echo(f"{done.rows} rows in {output}: {FORMATS[form].summary}.")
     for reason, count in done.left_out.items():
         click.echo(f"{count} left out: {reason}.")

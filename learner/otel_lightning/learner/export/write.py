@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.store import Store, open_store, statement
+from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.learner import credit
 from otel_lightning.learner.credit import Options
@@ -21,7 +21,7 @@ from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.export.formats.rows import MESSAGES, Format, LeftOutError, Row
 from otel_lightning.learner.named_sql import number, read
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
-from otel_lightning.learner.transitions.stage import BOUNDS, CALLS_A_BUCKET
+from otel_lightning.learner.transitions.stage import CALLS_A_BUCKET, bounded
 
 ROWS_AT_ONCE = 1_000
 """Number of transitions in memory with their text."""
@@ -62,11 +62,13 @@ class Overview:
     """Whether the credit compared the rollouts of a task: then an advantage of 0 says nothing."""
 
 
-def export(store: str, form: Format, output: Path, *, split: str, threshold: float) -> Exported:
+def export_transitions(
+    store: StoreLike, form: Format, output: Path, *, split: str, threshold: float
+) -> Exported:
     """Write the transitions of a store to a file; it appears whole or not at all.
 
     Args:
-        store: Location of the store.
+        store: Path of the store, or an open store.
         form: One of `FORMATS`.
         output: `.parquet` or `.jsonl`.
         split: `train`, `heldout` or `all`.
@@ -85,12 +87,12 @@ def export(store: str, form: Format, output: Path, *, split: str, threshold: flo
     output.parent.mkdir(parents=True, exist_ok=True)
     staging = output.with_name(f".{output.name}.partial")
     try:
-        with open_store(store, create=False) as opened, writer(staging, form) as write:
-            if not number(opened, "SELECT count(*) FROM transition_rows"):
+        with opened(store) as found, bounded(found), writer(staging, form) as write:
+            if not number(found, "SELECT count(*) FROM transition_rows"):
                 raise no_transitions(store)
-            seen = overview(opened, split)
+            seen = overview(found, split)
             ties = not (form.is_label and seen.compares)
-            done = _write_all(_read(opened, form, split, threshold, ties=ties), form, write)
+            done = _write_all(_read(found, form, split, threshold, ties=ties), form, write)
         if not ties and seen.ties:
             done.left_out[f"an advantage of 0 by credit '{seen.credit}', which is no label"] = (
                 seen.ties
@@ -143,7 +145,6 @@ def _pieces(store: Store, values: Mapping[str, Value]) -> list[tuple[int, int]]:
     if store.server or number(store, "SELECT count(*) FROM transition_rows") <= CALLS_A_BUCKET:
         store.execute(statement(__package__, "stage_whole", **values))
         return [EVERYTHING]
-    store.execute(BOUNDS)
     store.execute(statement(__package__, "stage_pieces", **values))
     last = number(store, "SELECT coalesce(max(place), 0) FROM exported")
     return [(first, first + PIECE - 1) for first in range(0, last + 1, PIECE)]

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import Store, open_store
+from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Demands, Verdict, held_out_verdict
@@ -84,11 +84,11 @@ class Learned:
     """Sentences about the data: the rule that gave rewards, drift, retired arms."""
 
 
-def learn_policy(store: str, request: Request) -> Learned:
+def learn_policy(store: StoreLike, request: Request) -> Learned:
     """Learn a policy over the arms of a flag, and judge it against the live one.
 
     Args:
-        store: Location of the store.
+        store: Path of the store, or an open store.
         request: Which flag, which reward, which files.
 
     Returns:
@@ -104,13 +104,13 @@ def learn_policy(store: str, request: Request) -> Learned:
         return _learn_policy(store, request, run)
 
 
-def _learn_policy(store: str, request: Request, run: Run) -> Learned:
+def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
-    with open_store(store, create=False) as opened:
-        name, rule = rules.chosen(opened, request.reward)
+    with opened(store) as found:
+        name, rule = rules.chosen(found, request.reward)
         window = replace(request.window, reward=name)
-        logged = read_choices(opened, window, known_versions(opened, request.key))
-        live = stable_shares(opened, request.key, document)
+        logged = read_choices(found, window, known_versions(found, request.key))
+        live = stable_shares(found, request.key, document)
     choices = _choices(logged.rows, document, request)
     in_train = (logged.rows["split"] == TRAIN).to_numpy()
     if not in_train.any():
@@ -139,11 +139,11 @@ def _learn_policy(store: str, request: Request, run: Run) -> Learned:
         promoted=verdict.passed and request.promote,
         notes=_notes(str(rule) if rule else None, logged, choices),
     )
-    with open_store(store, create=False) as opened:
-        _record(opened, run, learned, request, live)
+    with opened(store) as found:
+        _record(found, run, learned, request, live)
         if learned.promoted:
             promote(
-                opened, request.key, request.flags, output=request.output, version=learned.version
+                found, request.key, request.flags, output=request.output, version=learned.version
             )
     return learned
 

@@ -9,6 +9,10 @@ from otel_lightning.collector.store import Store, quote_literal
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 
+RULE, JUDGE = "rule:", "judge:"
+"""The sources of scores begin with one of these, those of received rewards with neither."""
+GIVEN_LATER = f"coalesce(starts_with(source, '{RULE}') OR starts_with(source, '{JUDGE}'), FALSE)"
+"""SQL condition: a rule or a judge gave the reward, after the run."""
 JUDGED = ("rollout_id", "trace_id", "span_id", "response_id")
 IDENTITY = ("source", "name", *JUDGED)
 SAME = ["reward_id", "value", "label", "explanation"]

@@ -8,7 +8,7 @@ import time
 from dataclasses import asdict, dataclass, replace
 
 from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.store import Store, open_store, statement
+from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.learner import credit
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, recorded
@@ -19,6 +19,7 @@ from otel_lightning.learner.transitions.settings import Settings
 
 __all__ = ["Settings", "Summary", "make_transitions", "stage_rollouts"]
 
+DEFAULTS = Settings()
 NS_A_MINUTE = 60 * 10**9
 ALONE = "alone in their task, nothing to compare with: advantage 0"
 
@@ -43,11 +44,13 @@ class Summary:
     """What came of the rule that gave the rewards, if one did."""
 
 
-def make_transitions(store: str, settings: Settings, *, rebuild: bool = False) -> Summary:
+def make_transitions(
+    store: StoreLike, settings: Settings = DEFAULTS, *, rebuild: bool = False
+) -> Summary:
     """Bring the transitions of a store up to date with its traces.
 
     Args:
-        store: Location of the store.
+        store: Path of the store, or an open store.
         settings: Which rewards, which agents, which credit, which split.
         rebuild: Build everything again and not only tasks with news. Gives the same.
 
@@ -60,24 +63,22 @@ def make_transitions(store: str, settings: Settings, *, rebuild: bool = False) -
         StoreError: If the store cannot be read or written.
     """
     run = Run("transitions", asdict(settings))
-    with open_store(store, create=False) as opened, recorded(run, opened):
+    with opened(store) as found, recorded(run, found), stage.bounded(found):
         credit.validate(settings.credit)
-        if opened.server is None:
-            opened.execute(stage.BOUNDS)
-        name, rule = rules.chosen(opened, settings.reward)
+        name, rule = rules.chosen(found, settings.reward)
         settings = replace(settings, reward=name)
-        stage_rollouts(opened, settings)
+        stage_rollouts(found, settings)
         all_again = rebuild or settings.shuffle_rewards is not None
-        calls = stage.stage_calls(opened, choice_of(settings), rebuild=all_again)
-        _write(opened, calls, settings)
-        summary = replace(_summary(opened, settings, calls), rule=str(rule) if rule else None)
+        calls = stage.stage_calls(found, choice_of(settings), rebuild=all_again)
+        _write(found, calls, settings)
+        summary = replace(_summary(found, settings, calls), rule=str(rule) if rule else None)
         ended = run.ended(
             outcome="done",
-            fingerprint=read(opened, __package__, "data_fingerprint")["fingerprint"][0],
+            fingerprint=read(found, __package__, "data_fingerprint")["fingerprint"][0],
             metrics=asdict(summary),
             artifact="transition_rows",
         )
-        opened.insert("runs", arrow(ended))
+        found.insert("runs", arrow(ended))
     return summary
 
 

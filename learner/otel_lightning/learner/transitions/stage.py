@@ -4,7 +4,8 @@ A task is the unit: its rollouts are read, split and built together. Tasks lie i
 64-bit hash, so a bucket is a range of hashes and reading one reads nothing else.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
@@ -14,12 +15,12 @@ from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, number
+from otel_lightning.learner.score.table import GIVEN_LATER
 
 BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
 """DuckDB spills the rest to disk. More threads need more memory, and spin while they wait."""
 CALLS_A_BUCKET = 250_000
 HASHES = 2**64
-GIVEN_LATER = "coalesce(starts_with(source, 'rule:') OR starts_with(source, 'judge:'), FALSE)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,24 @@ class Choice:
             "by_user": self.task_by == "user",
             "by_prompt": self.task_by == "prompt",
         }
+
+
+@contextmanager
+def bounded(store: Store) -> Iterator[None]:
+    """Limit DuckDB's memory and threads within the block; through an ingester, leave its limits."""
+    if store.server:
+        yield
+        return
+    threads = store.threads
+    store.execute(BOUNDS)
+    try:
+        yield
+    finally:
+        store.threads = threads
+        if store.memory_bytes is None:
+            store.execute("RESET memory_limit")
+        else:
+            store.limit(store.memory_bytes)
 
 
 def stage_rewards(store: Store, name: str | None) -> None:

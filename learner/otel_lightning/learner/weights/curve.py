@@ -8,7 +8,7 @@ from typing import Self
 
 import polars as pl
 
-from otel_lightning.collector.store import StoreError, open_store
+from otel_lightning.collector.store import StoreError, StoreLike, opened
 from otel_lightning.learner.named_sql import arrow
 
 EVERY_S = 10.0
@@ -25,7 +25,7 @@ SCHEMA = {
 class Curve:
     """Gathers metrics of a run, and writes them to the store now and then."""
 
-    def __init__(self, store: str, run_id: str) -> None:
+    def __init__(self, store: StoreLike, run_id: str) -> None:
         self._store = store
         self._run_id = run_id
         self._rows: list[dict[str, object]] = []
@@ -60,6 +60,6 @@ class Curve:
         self._written = time.monotonic()
         if not self._rows:
             return
-        with open_store(self._store, create=False) as store:
+        with opened(self._store) as store:
             store.insert("run_steps", arrow(pl.DataFrame(self._rows, schema=SCHEMA)))
         self._rows.clear()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
@@ -31,7 +31,7 @@ CHANGES_NOTHING = ("resume", "save_every", "report_to")
 
 
 def learn_weights(
-    store: str, algorithm: str, training: Training, output: Path, agent: str | None = None
+    store: StoreLike, algorithm: str, training: Training, output: Path, agent: str | None = None
 ) -> "Learned":
     """Fine-tune a model on the transitions of a store, and let the gate judge it.
 
@@ -39,7 +39,7 @@ def learn_weights(
     for inspection: `gate.json` beside it and its row in `runs` say so. What fails leaves a row too.
 
     Args:
-        store: Location of the store.
+        store: Path of the store, or an open store.
         algorithm: A name in `ALGORITHMS`.
         training: Model and settings.
         output: Folder to make; it appears whole or not at all.
@@ -55,7 +55,7 @@ def learn_weights(
         return _learn_weights(store, algorithm, training, (output, agent), run)
 
 
-def agents(store: str) -> list[str]:
+def agents(store: StoreLike) -> list[str]:
     """Name the agents whose calls are in the transitions of a store.
 
     Raises:
@@ -73,7 +73,7 @@ def agents(store: str) -> list[str]:
 
 
 def _learn_weights(
-    store: str, algorithm: str, training: Training, chosen: tuple[Path, str | None], run: Run
+    store: StoreLike, algorithm: str, training: Training, chosen: tuple[Path, str | None], run: Run
 ) -> "Learned":
     output, agent = chosen
     checkpoints = checkpoint_folder(output)
@@ -105,8 +105,8 @@ def _learn_weights(
         gate=gate,
         artifact=str(output),
     )
-    with open_store(store, create=False) as opened:
-        opened.insert("runs", arrow(row))
+    with opened(store) as found:
+        found.insert("runs", arrow(row))
     return learned
 
 
@@ -118,9 +118,9 @@ def _fingerprint(rows: pl.DataFrame) -> str:
     return fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
 
 
-def _rows(store: str, agent: str | None) -> pl.DataFrame:
-    with open_store(store, create=False) as opened:
-        rows = read(opened, __package__, "completions")
+def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
+    with opened(store) as found:
+        rows = read(found, __package__, "completions")
     if rows.is_empty():
         raise no_transitions(store)
     if agent is None:

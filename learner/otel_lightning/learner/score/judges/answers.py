@@ -115,8 +115,8 @@ def _verdicts(text: str) -> list[dict[str, Any]]:
     A verdict has a score and a reason. Objects with a score alone count if there is no verdict.
     """
     body = text.rpartition(THINKING)[2].lstrip()
-    if opened := FENCE.match(body):
-        body = body[opened.end() :]
+    if fence := FENCE.match(body):
+        body = body[fence.end() :]
     scored = _scored(body[:LONGEST])
     if body.startswith("{"):
         first, _ = _decoded(body[:LONGEST], 0)

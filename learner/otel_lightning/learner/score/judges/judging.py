@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 
 from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.runs import Run, fingerprint, recorded
@@ -34,7 +34,7 @@ from otel_lightning.learner.score.judges.record import (
     read_records,
 )
 from otel_lightning.learner.score.judges.rubric import Rubric
-from otel_lightning.learner.score.table import replace_scores
+from otel_lightning.learner.score.table import JUDGE, replace_scores
 
 AT_ONCE = 200
 """How many rollouts are in memory with their text."""
@@ -57,7 +57,7 @@ class Plan:
 
     def prefix(self, rubric: Rubric) -> str:
         """Name under what scores are replaced: the rubric, and the agents if some were chosen."""
-        return "/".join([f"judge:{rubric.name}", *self.selection.agents])
+        return "/".join([f"{JUDGE}{rubric.name}", *self.selection.agents])
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class Report:
     usage: Usage
 
 
-def judge_rollouts(store: str, plan: Plan, judge: Judge) -> Report:
+def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
     """Judge rollouts and put the scores in the place of those that the same judges gave before.
 
     Args:
-        store: Location of the store; it is open only while it is read or written.
+        store: Path of the store, opened only to read and to write; or an open store.
         plan: What to judge, by what, and how often.
         judge: Who answers.
 
@@ -108,7 +108,7 @@ def judge_rollouts(store: str, plan: Plan, judge: Judge) -> Report:
                 for row in _judge(session, plan, _read(store, plan, rollouts[start:]))
             ]
         except DataError as error:
-            with open_store(store, create=False) as opened, recorded(run, opened):
+            with opened(store) as found, recorded(run, found):
                 raise stopped(session, error) from error
     scores = pl.DataFrame(rows, schema=SCHEMA)
     tallies = tuple(tally(rubric, scores.filter(name=rubric.name)) for rubric in plan.rubrics)
@@ -166,7 +166,7 @@ def _judge(session: Session, plan: Plan, records: Sequence[Record]) -> Iterator[
             yield {**_judged(record, plan), **verdict, "name": rubric.name, "source": source}
 
 
-def _read(store: str, plan: Plan, rollouts: Sequence[str]) -> list[Record]:
+def _read(store: StoreLike, plan: Plan, rollouts: Sequence[str]) -> list[Record]:
     return read_records(store, rollouts[:AT_ONCE], plan.selection)
 
 
@@ -183,15 +183,15 @@ def _judged(record: Record, plan: Plan) -> Mapping[str, Any]:
     return {"rollout_id": record.rollout_id, **place}
 
 
-def _write(store: str, plan: Plan, scores: pl.DataFrame, run: Run, report: Report) -> None:
+def _write(store: StoreLike, plan: Plan, scores: pl.DataFrame, run: Run, report: Report) -> None:
     ended = run.ended(
         outcome="done",
         fingerprint=fingerprint(scores),
         metrics=asdict(report),
         artifact="scores",
     )
-    with open_store(store, create=False) as opened:
+    with opened(store) as found:
         for rubric in plan.rubrics:
             own = scores.filter(name=rubric.name)
-            replace_scores(opened, plan.prefix(rubric), pl.concat([own, spreads(own)]))
-        opened.insert("runs", arrow(ended))
+            replace_scores(found, plan.prefix(rubric), pl.concat([own, spreads(own)]))
+        found.insert("runs", arrow(ended))

@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import polars as pl
 
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.judges.judging import SPREAD
+from otel_lightning.learner.score.table import JUDGE
 
 RATING = {"rollout_id": pl.String(), "value": pl.Float64(), "label": pl.String()}
 
@@ -24,7 +25,7 @@ class Pairs(NamedTuple):
     labelled: int
 
 
-def read_pairs(store: str, judge: str, labels: str) -> Pairs:
+def read_pairs(store: StoreLike, judge: str, labels: str) -> Pairs:
     """Read both ratings.
 
     Args:
@@ -37,9 +38,9 @@ def read_pairs(store: str, judge: str, labels: str) -> Pairs:
         DataError: If there are no such scores or labels, or no rollout has both.
         StoreError: If the store cannot be read.
     """
-    with open_store(store, create=False, read_only=True) as opened:
-        rewards = read(opened, __package__, "labels")
-    by_judges = pl.col("source").str.starts_with("judge:").fill_null(value=False)
+    with opened(store, read_only=True) as found:
+        rewards = read(found, __package__, "labels")
+    by_judges = pl.col("source").str.starts_with(JUDGE).fill_null(value=False)
     is_error = (pl.col("label") == "error").fill_null(value=False)
     scores = _chosen(rewards.filter(by_judges & ~is_error), judge, "--judge")
     if labels.endswith(".csv"):

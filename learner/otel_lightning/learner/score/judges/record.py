@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from otel_lightning.collector.store import Store, open_store, statement
+from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.conversation import Row, Turn, conversation
 from otel_lightning.learner.score.judges.presentation import present
@@ -42,7 +42,7 @@ class Selection:
         return not self.agents or any(fnmatchcase(agent or "", name) for name in self.agents)
 
 
-def list_rollouts(store: str, selection: Selection) -> tuple[list[str], int]:
+def list_rollouts(store: StoreLike, selection: Selection) -> tuple[list[str], int]:
     """Find what can be judged, the newest first.
 
     Returns:
@@ -51,8 +51,8 @@ def list_rollouts(store: str, selection: Selection) -> tuple[list[str], int]:
     Raises:
         DataError: If there is no rollout with text, or no agent of that name.
     """
-    with open_store(store, create=False, read_only=True) as opened:
-        rows = _ask(opened, "judged_rollouts", ())
+    with opened(store, read_only=True) as found:
+        rows = _ask(found, "rollouts", ())
     chosen = [row for row in rows if any(map(selection.takes, row["agents"] or [None]))]
     if rows and not chosen:
         known = sorted({agent for row in rows for agent in row["agents"] if agent})
@@ -68,11 +68,11 @@ def list_rollouts(store: str, selection: Selection) -> tuple[list[str], int]:
     return with_text[: selection.limit], len(chosen) - len(with_text)
 
 
-def read_records(store: str, rollouts: Sequence[str], selection: Selection) -> list[Record]:
+def read_records(store: StoreLike, rollouts: Sequence[str], selection: Selection) -> list[Record]:
     """Read some rollouts with their text; the store is open only meanwhile."""
-    with open_store(store, create=False, read_only=True) as opened:
-        calls = _by_rollout(_ask(opened, "judged_calls", rollouts))
-        tools = _by_rollout(_ask(opened, "judged_tools", rollouts))
+    with opened(store, read_only=True) as found:
+        calls = _by_rollout(_ask(found, "calls", rollouts))
+        tools = _by_rollout(_ask(found, "tools", rollouts))
     shown = (
         (rollout, [call for call in calls[rollout] if selection.takes(call["agent_name"])])
         for rollout in rollouts

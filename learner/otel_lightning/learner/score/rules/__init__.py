@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.rules import python, shaping, sql
@@ -17,7 +17,7 @@ from otel_lightning.learner.score.rules.outcome import Exclusion, checked
 from otel_lightning.learner.score.rules.spec import Rule, is_spec, read_rule
 from otel_lightning.learner.score.table import replace_scores
 
-__all__ = ["Applied", "Exclusion", "apply", "chosen", "is_spec"]
+__all__ = ["Applied", "Exclusion", "apply_rule", "chosen", "is_spec"]
 
 KINDS = {".py": python.run, ".sql": sql.run, ".toml": shaping.run}
 
@@ -36,11 +36,11 @@ class Applied:
         return "\n".join([scores, *map(str, self.left_out)])
 
 
-def apply(store: Store, spec: str) -> Applied:
+def apply_rule(store: StoreLike, spec: str) -> Applied:
     """Score what is stored by a rule, in the place of what it gave before.
 
     Args:
-        store: An open store, direct or through a running ingester.
+        store: Path of the store, or an open store.
         spec: `FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`.
 
     Returns:
@@ -51,8 +51,13 @@ def apply(store: Store, spec: str) -> Applied:
         StoreError: If the store cannot be read or written.
     """
     rule = read_rule(spec)
+    with opened(store) as found:
+        return _apply(found, rule)
+
+
+def _apply(store: Store, rule: Rule) -> Applied:
     _refuse_taken_name(store, rule)
-    calls, progress = read(store, __package__, "rule_ids"), Progress(f"Rule {rule.name}", 2)
+    calls, progress = read(store, __package__, "ids"), Progress(f"Rule {rule.name}", 2)
     scored = checked(KINDS[rule.path.suffix](store, rule), calls)
     progress.report(1, "scored")
     whole = scored.scores.filter(name=rule.name).height
@@ -60,7 +65,7 @@ def apply(store: Store, spec: str) -> Applied:
     if not whole:
         nothing = "The store has no rollouts." if calls.is_empty() else "It gave no row."
         reasons = " ".join(map(str, applied.left_out)) or nothing
-        raise DataError(f"Rule '{spec}' gives no score named '{rule.name}'. {reasons}")
+        raise DataError(f"Rule '{rule.spec}' gives no score named '{rule.name}'. {reasons}")
     scores = scored.scores.with_columns(source=pl.lit(rule.source))
     traced = scores.join(calls, on=["rollout_id", "span_id"], how="left")
     replace_scores(store, rule.prefix, traced)
@@ -76,7 +81,7 @@ def chosen(store: Store, reward: str | None) -> tuple[str | None, Applied | None
     """
     if reward is None or not is_spec(reward):
         return reward, None
-    applied = apply(store, reward)
+    applied = apply_rule(store, reward)
     return applied.name, applied
 
 

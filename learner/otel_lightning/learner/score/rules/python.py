@@ -55,7 +55,7 @@ def run(store: Store, rule: Rule) -> Scored:
             are no scores.
     """
     function = load(rule)
-    frame = scan(store, f"rule_{function.wants}")
+    frame = scan(store, function.wants)
     try:
         return _scored(function, function(frame), frame)
     except DataError:

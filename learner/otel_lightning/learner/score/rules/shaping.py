@@ -31,8 +31,8 @@ def run(store: Store, rule: Rule) -> Scored:
     composition = parse(rule)
     counted = ["rollout_id", *(TERMS[term.name] for term in composition.terms)]
     tokens = pl.col("input_tokens") + pl.col("output_tokens")
-    rollouts = scan(store, "rule_rollouts").with_columns(tokens=tokens).select(counted)
-    judgements = scan(store, "rule_judgements").filter(
+    rollouts = scan(store, "rollouts").with_columns(tokens=tokens).select(counted)
+    judgements = scan(store, "judgements").filter(
         ~pl.col("source").str.starts_with(f"{rule.prefix}@").fill_null(value=False)
     )
     return compose(composition, rollouts.collect(), judgements.collect(), rule.name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.score.table import RULE
 
 SUFFIXES = (".py", ".sql", ".toml")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
@@ -30,7 +31,7 @@ class Rule:
     @property
     def prefix(self) -> str:
         """What the source of each of its scores begins with."""
-        return f"rule:{self.name}"
+        return f"{RULE}{self.name}"
 
     @property
     def source(self) -> str:
