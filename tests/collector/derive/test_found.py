@@ -1,8 +1,8 @@
 """What hard use found: each file of tests/data/found was read wrongly once."""
 
 import pytest
-from support.found import by_span, derived
-from support.spans import answered, asked, chat, said, span
+from support.found import by_span, derived, found_spans
+from support.spans import SECOND, answered, asked, chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive, trace_keys
 from otel_lightning.collector.derive.rows import Event, Span
@@ -243,3 +243,104 @@ def test_without_content_calls_stay_together_by_ids_parents_and_responses() -> N
     ]
     found = {c.span_id: c.rollout_id for c in derive([*own, root, *under, *held], []).llm_calls}
     assert found == {"o1": "r", "o2": "r", "p1": "p", "p2": "p", "h1": "h1", "h2": "h1"}
+
+
+def test_a_tool_that_only_messages_tell_of_has_the_times_of_the_calls_around_it() -> None:
+    history = [said("user", "task"), asked("c", "w", {}), answered("c", "21 C")]
+    first = span(chat(history[:1], history[1]), id="s1", at=1, ends=2)
+    later = span(chat(history, said("assistant", "done")), id="s2", at=7)
+    (tool,) = derive([first, later], []).tool_calls
+    assert (tool.start_ns, tool.end_ns, tool.source) == (2 * SECOND, 7 * SECOND, "messages")
+
+
+def test_an_agent_without_a_conversation_of_its_own_has_that_of_its_first_call() -> None:
+    def agent(name: str) -> dict[str, object]:
+        return {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+
+    def call(talk: str) -> dict[str, object]:
+        return chat([said("user", "a")], said("assistant", "b"), {"gen_ai.conversation.id": talk})
+
+    given = [
+        span(agent("main"), id="main", ends=20),
+        span(call("conv-main"), id="c1", parent="main", at=1),
+        span({"gen_ai.operation.name": "execute_tool"}, id="tool", parent="main", at=3, ends=9),
+        span(agent("sub"), id="sub", parent="tool", at=4, ends=8),
+        span(call("conv-sub"), id="c2", parent="sub", at=5),
+    ]
+    rows = derive(given, [])
+    assert {call.rollout_id for call in rows.llm_calls} == {"conv-main"}
+    alone = derive([given[1]._replace(parent_span_id=None), given[4]], [])
+    assert {call.rollout_id for call in alone.llm_calls} == {"conv-main", "conv-sub"}
+
+
+def test_previous_responses_in_other_traces_are_followed() -> None:
+    spans = [
+        one._replace(trace_id=f"trace {number}", parent_span_id=None)
+        for number, one in enumerate(found_spans("maf_responses"))
+        if "chat" in one.name
+    ]
+    rows = derive(spans, [])
+    assert len({call.rollout_id for call in rows.llm_calls}) == 1
+    keys = [trace_keys([one], []) for one in spans]
+    assert keys[0] & keys[1]
+    assert keys[1] & keys[2]
+
+
+ITEMS = [
+    {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": "q"}},
+    {"type": "file_search_call", "id": "fs_1", "queries": ["a"], "results": [{"text": "t"}]},
+    {"type": "code_interpreter_call", "id": "ci_1", "code": "1+1", "outputs": [{"logs": "2"}]},
+    {"type": "mcp_call", "id": "m_1", "name": "ask", "arguments": '{"a": 1}', "error": "refused"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So."}]},
+]
+
+
+def test_tools_that_the_provider_ran_are_executions_and_no_requests() -> None:
+    response = {"id": "resp_1", "object": "response", "status": "completed", "output": ITEMS}
+    given = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    rows = derive([span({**given, "output.value": response})], [])
+    assert rows.llm_calls[0].finish_reason == "stop"
+    assert [
+        (tool.name, tool.arguments, tool.result, tool.error_type) for tool in rows.tool_calls
+    ] == [
+        ("web_search", {"type": "search", "query": "q"}, None, None),
+        ("file_search", {"queries": ["a"]}, [{"text": "t"}], None),
+        ("code_interpreter", {"code": "1+1"}, [{"logs": "2"}], None),
+        ("ask", {"a": 1}, "refused", "_OTHER"),
+    ]
+
+
+def test_tools_that_anthropic_ran_are_executions_too() -> None:
+    blocks = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "q"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": [{"url": "u"}]},
+        {"type": "text", "text": "So."},
+    ]
+    answer = {"id": "msg_1", "role": "assistant", "content": blocks, "stop_reason": "end_turn"}
+    given = {"openinference.span.kind": "LLM", "llm.model_name": "m", "output.value": answer}
+    rows = derive([span(given)], [])
+    assert rows.llm_calls[0].finish_reason == "stop"
+    assert [(tool.name, tool.arguments, tool.result) for tool in rows.tool_calls] == [
+        ("web_search", {"query": "q"}, [{"url": "u"}])
+    ]
+
+
+def test_the_outputs_of_custom_tools_answer_them() -> None:
+    sent = [
+        {"role": "user", "content": "list"},
+        {"type": "custom_tool_call", "id": "ct", "call_id": "c1", "name": "shell", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "a.txt"},
+    ]
+    given = {
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        "input.value": {"model": "m", "input": sent},
+        "output.value": {
+            "id": "r",
+            "object": "response",
+            "status": "completed",
+            "output": ITEMS[4:],
+        },
+    }
+    (tool,) = derive([span(given)], []).tool_calls
+    assert (tool.name, tool.arguments, tool.result) == ("shell", {"input": "ls"}, "a.txt")

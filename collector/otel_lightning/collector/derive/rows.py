@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from otel_lightning.collector.derive.text.tool_failures import tells_failure
+
 Attributes = Mapping[str, str]
 Message = dict[str, Any]
 """A message of OpenTelemetry's GenAI conventions: role, parts, and a choice's finish_reason."""
@@ -132,6 +134,11 @@ class ToolCall:
     start_ns: int | None = None
     end_ns: int | None = None
     source: str = "span"
+
+    @property
+    def told_error(self) -> bool | None:
+        """Whether the result tells that the tool failed."""
+        return tells_failure(self.result)
 
 
 @dataclass(slots=True)

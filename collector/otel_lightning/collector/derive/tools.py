@@ -76,12 +76,19 @@ def _hosted(call: LlmCall) -> Iterator[ToolCall]:
                 llm_span_id=call.span_id,
                 tool_call_id=part.get("id"),
                 arguments=asked.get("arguments", asked) if isinstance(asked, dict) else asked,
-                result=said.get("response", said) if isinstance(said, dict) else said,
+                result=_hosted_result(said),
                 error_type="_OTHER" if failed else None,
                 start_ns=call.start_ns,
                 end_ns=call.end_ns,
                 source="messages",
             )
+
+
+def _hosted_result(said: Any) -> Any:
+    """Return what a provider's tool returned: its response, else its error, else all of it."""
+    if not isinstance(said, dict) or said.keys().isdisjoint({"response", "error"}):
+        return said
+    return said.get("response", said.get("error"))
 
 
 def asked(call: LlmCall) -> list[str]:

@@ -10,6 +10,7 @@ from otel_lightning.learner.score.rules.spec import Rule, read_toml
 
 TERMS = {
     "tool_error": "tool_errors",
+    "told_tool_error": "told_tool_errors",
     "retry": "retries",
     "malformed_call": "malformed_calls",
     "tokens": "tokens",

@@ -35,6 +35,7 @@ tools AS (
     SELECT
         rollout_id,
         count(error_type) AS tool_errors,
+        count_if(error_type IS NULL AND told_error) AS told_tool_errors,
         count(arguments) - count(DISTINCT (name, arguments::VARCHAR)) FILTER (arguments IS NOT NULL)
             AS repeated_tools,
         list(
@@ -66,6 +67,7 @@ SELECT
     c.failed_calls,
     r.tool_calls,
     coalesce(t.tool_errors, 0) AS tool_errors,
+    coalesce(t.told_tool_errors, 0) AS told_tool_errors,
     (c.repeated_calls + coalesce(t.repeated_tools, 0))::BIGINT AS retries,
     c.malformed_calls,
     r.input_tokens,

@@ -1,0 +1,55 @@
+"""Tools that tell of their failure in what they return, and not by an exception."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from otel_lightning.collector.derive.text.json_text import parse
+
+LOOKED_AT = 400
+"""Number of characters at the beginning of a text in which a failure is looked for."""
+FAILURE = re.compile(
+    r"\s*(<(tool_use_)?error>"
+    r"|(an? )?([\w.]*\s?)?(error|exception|failure)( (executing|calling|running|invoking)\b[^:]*)?:"
+    r"|error (executing|calling|running|invoking) "
+    r"|traceback \(most recent call last\)"
+    r"|(tool|command|request) (execution )?failed\b)",
+    re.IGNORECASE,
+)
+"""How texts begin that tell of a failure: "Error: …", "ValueError: …", "Tool execution failed"."""
+
+
+def tells_failure(result: Any) -> bool | None:
+    """Tell whether a tool's result says that the tool failed; None if there is no result.
+
+    MCP's `isError` decides where it is there. Else it is a text that begins like an error, or an
+    object with nothing but an error, or with the status of one.
+
+    Example:
+        >>> tells_failure({"content": [{"type": "text", "text": "no such file"}], "isError": True})
+        True
+        >>> tells_failure("Error: no such file"), tells_failure("No errors: all is well")
+        (True, False)
+    """
+    if result is None:
+        return None
+    if isinstance(result, str):
+        inside = parse(result) if result[:1] == "{" else None
+        if not isinstance(inside, Mapping):
+            return FAILURE.match(result[:LOOKED_AT]) is not None
+        result = inside
+    if isinstance(result, list):
+        return len(result) == 1 and bool(tells_failure(result[0]))
+    return isinstance(result, Mapping) and _is_failure(result)
+
+
+def _is_failure(result: Mapping[str, Any]) -> bool:
+    for key in ("isError", "is_error"):
+        if isinstance(result.get(key), bool):
+            return bool(result[key])
+    if str(result.get("status")).lower() in {"error", "failed", "failure"}:
+        return True
+    if result.get("error") and result.keys() <= {"error", "message", "code", "type", "details"}:
+        return True
+    text = result.get("text", result.get("content"))
+    return isinstance(text, str | list) and bool(text) and bool(tells_failure(text))
