@@ -218,3 +218,14 @@ def test_gain_within_tasks_never_leaves_the_range_of_the_rewards() -> None:
     logged = Logged.without_model(rng.random(200), rng.lognormal(0, 3, 200))
     verdict = verdict_of(logged, np.repeat(np.arange(50), 4))
     assert -1 <= verdict.lower <= verdict.gain <= verdict.upper <= 1
+
+
+def test_live_arm_that_was_never_logged_is_not_worth_nothing() -> None:
+    # The live policy serves an arm that the log lacks; what was logged is worth .3.
+    rng = np.random.default_rng(10)
+    rewards = (rng.random(400) < 0.3).astype(float)
+    new = Logged(rewards, np.ones(400), np.full(400, 0.3), np.full(400, 0.3))
+    live = Logged(rewards, np.zeros(400), np.full(400, 0.3), np.full(400, 1.0))
+    verdict = held_out_verdict(Compared(new, live, np.arange(400)), SUCCESS)
+    assert not verdict.passed
+    assert verdict.lower < -0.5

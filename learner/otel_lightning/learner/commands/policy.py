@@ -45,6 +45,7 @@ SOURCE = click.Choice(["auto", "trace", "version", "frequencies"])
     help="Share of all traffic that is divided evenly between the arms.",
 )
 @option("--kl-weight", type=click.FloatRange(0), default=0.05, help="Pull to what was served.")
+@option("--features", type=FILE, help="TOML file of features of the input that the policy sees.")
 @reward_option
 @option("--reward-range", type=RangeOfRewards(), help="Least and greatest possible reward.")
 @option("--least-gain", type=click.FloatRange(0), default=0.0, help="Gain to be shown at least.")

@@ -69,20 +69,22 @@ def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
     return np.asarray(np.bincount(number, values) / counts, dtype=np.float64)
 
 
-def from_least(compared: Compared, logged: Compared, reward_range: tuple[float, float]) -> Scores:
-    """Score each task by (w_new - w_live) * (r - lowest), which needs no bound on w_new.
+def from_limits(compared: Compared, reward_range: tuple[float, float]) -> Scores:
+    """Score each task by w_new * (r - low) + w_live * (high - r) - (high - low).
 
-    The weights of each task must average 1, or tasks gain from each other.
+    The first part bounds the new policy's value from below, the second the live one's from above,
+    also where one of them does what was never logged: that counts as the worst of the new policy
+    and the best of the live one. No score is below low - high, whatever the weights are. The
+    weights of each task must average 1, or tasks gain from each other.
 
     Args:
         compared: The rollouts to judge by.
-        logged: All rollouts that the policies can be compared on, for the least possible score.
         reward_range: The least and the greatest possible reward.
     """
     low, high = reward_range
-    scores = (compared.weights - compared.live.weights) * (compared.new.rewards - low)
-    least = -float(logged.live.weights.max(initial=1.0)) * (high - low)
-    return Scores(per_task(scores, compared.tasks), least)
+    rewards, live = compared.new.rewards, compared.live.weights
+    scores = compared.weights * (rewards - low) + live * (high - rewards) - (high - low)
+    return Scores(per_task(scores, compared.tasks), low - high)
 
 
 def centred(compared: Compared, logged: Compared, reward_range: tuple[float, float]) -> Scores:

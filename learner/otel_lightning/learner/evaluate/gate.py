@@ -14,7 +14,7 @@ from otel_lightning.learner.evaluate.betting import (
 from otel_lightning.learner.evaluate.gains import (
     Compared,
     centred,
-    from_least,
+    from_limits,
     per_task,
     within_tasks,
 )
@@ -166,7 +166,7 @@ def importance_weights(
 def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[Scores]:
     """Score each task's gain in every way whose mean is the gain; the first one is reported.
 
-    Without a model of the reward, rollouts are compared with others of their task. `from_least`
+    Without a model of the reward, rollouts are compared with others of their task. `from_limits`
     lets tasks gain weight from each other, so it is right only where the weights of each task
     average 1: where propensities are exact, as those of arms are.
     """
@@ -175,7 +175,7 @@ def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[S
         return [within or centred(compared, logged, reward_range)]
     return [
         centred(compared, logged, reward_range),
-        from_least(compared, logged, reward_range),
+        from_limits(compared, reward_range),
     ]
 
 

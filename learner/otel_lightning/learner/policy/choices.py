@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
 import polars as pl
 
 from otel_lightning.collector.store import Sql, Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.policy import flag_rules
+from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.missing import Missing, check_missing
+from otel_lightning.learner.policy.versions import versions_in_context
 from otel_lightning.learner.transitions.make import stage_rollouts
 from otel_lightning.learner.transitions.rewards import outcomes, shuffle
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
@@ -85,6 +89,8 @@ def read_choices(
         )
     joined, missing = check_missing(joined, window.missing, window.worst)
     known = _with_propensities(joined, window, versions)
+    if window.propensities in {"auto", "version"}:
+        known = _in_context(store, window.key, known)
     _check_propensities(known, window.key)
     usable = known.filter(pl.col("propensity").is_not_null())
     columns = ("split", "arm", "propensity", "outcome", "task", "policy_version", "time")
@@ -143,6 +149,30 @@ def _with_propensities(
         "auto": trace.then(pl.lit("trace")).otherwise(pl.lit("version")),
     }.get(window.propensities, pl.lit(window.propensities))
     return both.with_columns(propensity=known[window.propensities], source=source)
+
+
+def _in_context(store: Store, key: str, known: pl.DataFrame) -> pl.DataFrame:
+    """Fill in the propensities of policies that see context, from their rules as served."""
+    for version, targeting, spec in versions_in_context(store, key):
+        mine = pl.col("propensity").is_null() & (pl.col("policy_version") == version)
+        rows = known.filter(mine)
+        if rows.is_empty():
+            continue
+        values = np.nan_to_num(read_features(store, spec, rows["rollout_id"]).values) > 0
+        shares = [
+            flag_rules.shares_given(targeting, dict(zip(spec, cell, strict=True))).get(arm)
+            for cell, arm in zip(values.tolist(), rows["arm"], strict=True)
+        ]
+        found = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
+        known = (
+            known.join(found, on="rollout_id", how="left")
+            .with_columns(
+                propensity=pl.coalesce("propensity", "in_context"),
+                source=pl.when(mine).then(pl.lit("version")).otherwise("source"),
+            )
+            .drop("in_context")
+        )
+    return known
 
 
 def _check_propensities(logged: pl.DataFrame, key: str) -> None:

@@ -4,15 +4,19 @@ import copy
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy import flag_rules
 from otel_lightning.learner.policy.flag_text import with_members
+
+InContext = tuple[Sequence[str], Callable[[Mapping[str, bool]], Mapping[str, int]]]
+Weights = Mapping[str, int] | InContext
 
 WHOLE = 10_000
 """Sum of a flag's weights: a weight is in hundredths of a per cent."""
@@ -37,12 +41,7 @@ def read_flag_file(path: Path, key: str) -> dict[str, Any]:
     if not isinstance(flags, dict) or not isinstance(flags.get(key), dict):
         known = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
         raise DataError(f"'{path}' has no flag '{key}'. Its flags: {known}.")
-    rules = sorted(set(flags[key].get("targeting") or {}) - {"fractional"})
-    if rules:
-        raise DataError(
-            f"Flag '{key}' in '{path}' is targeted by '{rules[0]}', which a learned policy would "
-            "replace. Only 'fractional' targeting can be learned."
-        )
+    _check_rules(flags[key], path, key)
     return document
 
 
@@ -51,24 +50,40 @@ def variants(document: Mapping[str, Any], key: str) -> list[str]:
     return list(document["flags"][key].get("variants") or {})
 
 
-def live_shares(document: Mapping[str, Any], key: str) -> dict[str, float]:
+def live_shares(
+    document: Mapping[str, Any], key: str, cell: Mapping[str, bool] | None = None
+) -> dict[str, float]:
     """Read the share of traffic that each variant gets now, by the flag's own rules.
 
+    Args:
+        document: The content of the file.
+        key: The flag.
+        cell: The features of an input; None takes the mean over all combinations.
+
     Returns:
-        Shares that add up to 1: of the fractional targeting, else all of the default variant.
+        Shares that add up to 1: of the targeting, else all of the default variant.
     """
     flag = document["flags"][key]
-    weights = _weights(flag)
-    total = sum(weights.values())
-    if total > 0 and flag.get("state", "ENABLED") == "ENABLED":
-        return {arm: weight / total for arm, weight in weights.items() if weight > 0}
+    targeting = flag.get("targeting") or {}
     default = flag.get("defaultVariant")
-    return {str(default): 1.0} if default is not None else {}
+    by_default = {str(default): 1.0} if default is not None else {}
+    if not targeting or flag.get("state", "ENABLED") != "ENABLED":
+        return by_default
+    among = flag_rules.cells(flag_rules.features_of(targeting)) if cell is None else [dict(cell)]
+    shares: dict[str, float] = {}
+    for one in among:
+        for arm, share in (flag_rules.shares_given(targeting, one) or by_default).items():
+            shares[arm] = shares.get(arm, 0.0) + share / len(among)
+    return {arm: share for arm, share in shares.items() if share > 0}
 
 
 def retired(document: Mapping[str, Any], key: str) -> set[str]:
     """Name the variants that the targeting lists with weight 0: their text stays, unserved."""
-    return {arm for arm, weight in _weights(document["flags"][key]).items() if weight == 0}
+    targeting = document["flags"][key].get("targeting") or {}
+    names = flag_rules.features_of(targeting)
+    listed = [flag_rules.shares_given(targeting, cell) for cell in flag_rules.cells(names)]
+    named = {arm for shares in listed for arm in shares}
+    return {arm for arm in named if all(shares.get(arm, 0.0) == 0 for shares in listed)}
 
 
 def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
@@ -86,7 +101,7 @@ def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
 
 
 def with_policy(
-    path: Path, document: Mapping[str, Any], key: str, weights: Mapping[str, int], version: str
+    path: Path, document: Mapping[str, Any], key: str, weights: Weights, version: str
 ) -> str:
     """Write a policy into the text of a flag file; every other character stays as it was.
 
@@ -94,11 +109,13 @@ def with_policy(
         path: The file that `document` was read from.
         document: The content of the file.
         key: The flag.
-        weights: Integer weight of each variant, in sum `WHOLE`.
+        weights: Integer weight of each variant, in sum `WHOLE`; or the names of features and a
+            function from a combination of them to such weights.
         version: Version of the policy.
 
     Returns:
-        The new text: fractional targeting, and metadata that names each propensity.
+        The new text: targeting, and metadata that names the version and each propensity. The
+        propensities of a policy that sees context follow from its version.
     """
     flag = document["flags"][key]
     fractional = (flag.get("targeting") or {}).get("fractional") or []
@@ -108,11 +125,13 @@ def with_policy(
         for name, value in (flag.get("metadata") or {}).items()
         if not name.startswith(f"{PROPENSITY}.")
     }
-    metadata |= {f"{PROPENSITY}.{arm}": n / WHOLE for arm, n in weights.items()}
-    part = {
-        "targeting": {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]},
-        "metadata": metadata | {POLICY_VERSION: version},
-    }
+    targeting: dict[str, Any]
+    if isinstance(weights, Mapping):
+        metadata |= {f"{PROPENSITY}.{arm}": n / WHOLE for arm, n in weights.items()}
+        targeting = {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]}
+    else:
+        targeting = flag_rules.rule(*weights)
+    part = {"targeting": targeting, "metadata": metadata | {POLICY_VERSION: version}}
     return replaced(path, document, with_our_part(document, key, part), key)
 
 
@@ -165,7 +184,18 @@ def staged(path: Path, text: str) -> Iterator[None]:
         staging.unlink(missing_ok=True)
 
 
-def _weights(flag: Mapping[str, Any]) -> dict[str, int]:
-    parts = (flag.get("targeting") or {}).get("fractional") or []
-    pairs = [part for part in parts if isinstance(part, list)]
-    return {str(name): int(rest[0]) if rest else 1 for name, *rest in pairs}
+def _check_rules(flag: Mapping[str, Any], path: Path, key: str) -> None:
+    """Refuse targeting that a learned policy would replace without having understood it."""
+    targeting = flag.get("targeting") or {}
+    strange = sorted(set(targeting) - {"fractional"})
+    if not strange:
+        return
+    if POLICY_VERSION in (flag.get("metadata") or {}):
+        with suppress(DataError):
+            for cell in flag_rules.cells(flag_rules.features_of(targeting)):
+                flag_rules.shares_given(targeting, cell)
+            return
+    raise DataError(
+        f"Flag '{key}' in '{path}' is targeted by '{strange[0]}', which a learned policy would "
+        "replace. Only 'fractional' targeting can be learned, and the rules of a learned policy."
+    )

@@ -19,8 +19,11 @@ from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
 from otel_lightning.learner.policy.drift import drift
+from otel_lightning.learner.policy.features import Features, check_leaks, read_features, read_spec
+from otel_lightning.learner.policy.flag_rules import features_of
+from otel_lightning.learner.policy.learn_contextual import learn_and_judge_in_context
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
-from otel_lightning.learner.policy.ship import promote, stable_shares
+from otel_lightning.learner.policy.ship import promote, stable_part, stable_shares
 from otel_lightning.learner.policy.softmax import Choices, Settings, learn, reward_model, seen_by
 from otel_lightning.learner.policy.versions import add_policy, known_versions, policies_of
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in
@@ -48,6 +51,8 @@ class Request:
     reward_range: Range | None = None
     least_gain: float = 0.0
     promote: bool = False
+    features: Path | None = None
+    """TOML file of features that the policy sees; None learns one that sees none."""
     settings: Settings = field(default_factory=Settings)
 
     @property
@@ -111,6 +116,9 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         window = replace(request.window, reward=name)
         logged = read_choices(found, window, known_versions(found, request.key))
         live = stable_shares(found, request.key, document)
+        stable = stable_part(found, request.key, document)
+        spec = read_spec(request.features) if request.features else {}
+        features = read_features(found, spec, logged.rows["rollout_id"])
     choices = _choices(logged.rows, document, request)
     in_train = (logged.rows["split"] == TRAIN).to_numpy()
     if not in_train.any():
@@ -118,8 +126,9 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
             f"All {len(in_train)} rollouts are held out, so there is nothing to learn from. "
             "Collect rollouts of more tasks, or lower --held-out."
         )
-    probabilities, verdict, rewards = learn_and_judge(
-        choices, in_train, live, request.settings, (request.reward_range, request.least_gain)
+    served_now = flag_file.with_our_part(document, request.key, stable)
+    probabilities, verdict, rewards, extra = _by_kind(
+        choices, in_train, (spec, features), (live, served_now), request
     )
     served = {
         arm: share
@@ -140,7 +149,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         notes=_notes(str(rule) if rule else None, logged, choices),
     )
     with opened(store) as found:
-        _record(found, run, learned, request, live)
+        _record(found, run, (learned, extra), request, live)
         if learned.promoted:
             promote(
                 found, request.key, request.flags, output=request.output, version=learned.version
@@ -179,6 +188,35 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
         tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
         served=served,
     )
+
+
+def _by_kind(
+    choices: Choices,
+    in_train: NDArray[np.bool_],
+    declared: tuple[dict[str, str], Features],
+    live: tuple[dict[str, float], dict[str, Any]],
+    request: Request,
+) -> tuple[Floats, Verdict, Rewards, dict[str, Any]]:
+    """Learn and judge a policy that sees the declared features, or one that sees none.
+
+    Returns:
+        The share of each arm, the verdict, the range of the rewards, and what else to record.
+    """
+    (spec, features), (shares, document) = declared, live
+    rows = _live_rows(choices, features, document, request)
+    demands = (request.reward_range, request.least_gain)
+    if not spec:
+        return *learn_and_judge(choices, in_train, shares, request.settings, demands), {}
+    check_leaks(features, choices.rewards)
+    found = learn_and_judge_in_context(
+        choices, features, in_train, rows, settings=request.settings, demands=demands
+    )
+    extra = {
+        "contextual": found.policy.as_parameters(),
+        "expressions": spec,
+        "servable": features.binary,
+    }
+    return found.shares, found.verdict, found.rewards, extra
 
 
 def learn_and_judge(
@@ -223,6 +261,27 @@ def learn_and_judge(
     return probabilities, replace(verdict, refusals=verdict.refusals + rewards.refusals), rewards
 
 
+def _live_rows(
+    choices: Choices, features: Features, document: dict[str, Any], request: Request
+) -> Floats:
+    """Evaluate the live policy's rules for each rollout: the share of each arm, shape [N, K]."""
+    targeting = flag_file.our_part(document, request.key)["targeting"]
+    unknown = [name for name in features_of(targeting) if name not in features.names]
+    if unknown:
+        raise DataError(
+            f"The live policy of flag '{request.key}' sees the feature '{unknown[0]}'. Declare it "
+            "in --features, so that both policies can be compared."
+        )
+    known = np.nan_to_num(features.values) > 0
+    cells, number = np.unique(known, axis=0, return_inverse=True)
+    rows = np.zeros((len(cells), len(choices.arms)))
+    for i, cell in enumerate(cells.tolist()):
+        given = dict(zip(features.names, cell, strict=True))
+        shares = flag_file.live_shares(document, request.key, given)
+        rows[i] = [shares.get(arm, 0.0) for arm in choices.arms]
+    return np.asarray(rows[number.ravel()], dtype=np.float64)
+
+
 def _notes(rule: str | None, logged: LoggedChoices, choices: Choices) -> tuple[str, ...]:
     notes = [rule] if rule else []
     if logged.without_propensity:
@@ -238,12 +297,17 @@ def _notes(rule: str | None, logged: LoggedChoices, choices: Choices) -> tuple[s
 
 
 def _record(
-    store: Store, run: Run, learned: Learned, request: Request, live: Mapping[str, float]
+    store: Store,
+    run: Run,
+    result: tuple[Learned, dict[str, Any]],
+    request: Request,
+    live: Mapping[str, float],
 ) -> None:
     """Add the run, and the policy as a candidate with its lineage."""
+    learned, extra = result
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     probabilities = {arm: weight / flag_file.WHOLE for arm, weight in learned.weights.items()}
-    policy = run.policy(request.key, probabilities, asdict(request.settings))
+    policy = run.policy(request.key, probabilities, asdict(request.settings) | extra)
     former = [row for row in policies_of(store, request.key) if row["status"] == "live"]
     parent = former[-1]["version"] if former else None
     verdict = learned.verdict
@@ -266,4 +330,5 @@ def _record(
 def _config(request: Request) -> dict[str, Any]:
     times = {name: str(getattr(request, name) or "") or None for name in ("since", "until")}
     files = {"flags": str(request.flags), "output": str(request.output)}
+    files |= {"features": str(request.features)} if request.features else {}
     return asdict(request) | files | times

@@ -1,14 +1,17 @@
 """Put a policy into the flag file, take it back, and compare the file with the record."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy import contextual, flag_file
 from otel_lightning.learner.policy.versions import policies_of, promotions_of, record_promotion
 from otel_lightning.learner.runs import to_json
 
@@ -64,13 +67,11 @@ def promote(  # noqa: PLR0913 - what, where and how
     former = stable_shares(store, key, document)
     _check_live(policy, former)
     share = 1.0 if canary is None else canary
-    mixed = {
-        arm: share * policy["arms"].get(arm, 0.0) + (1 - share) * former.get(arm, 0.0)
-        for arm in former | policy["arms"]
-    }
     served_version = policy["version"] if canary is None else f"{policy['version']}@{canary:g}"
+    before_canary = flag_file.with_our_part(document, key, stable_part(store, key, document))
     kept = dict.fromkeys(flag_file.retired(document, key), 0)
-    weights = kept | flag_file.integer_weights(mixed)
+    weights = _weights(policy, before_canary, key, share, kept)
+    mixed = _mixed(former, policy["arms"], share)
     target = output or flags
     change = Change(policy["version"], served_version, live, mixed, written=not dry_run)
     if dry_run:
@@ -80,7 +81,12 @@ def promote(  # noqa: PLR0913 - what, where and how
         change, key, target, document, action="promote" if canary is None else "canary", share=share
     )
     row |= {"after": to_json(flag_file.our_part(flag_file.parse(text), key))}
-    row |= {"arms": to_json({arm: n / flag_file.WHOLE for arm, n in weights.items()})}
+    served = (
+        {arm: n / flag_file.WHOLE for arm, n in weights.items()}
+        if isinstance(weights, dict)
+        else mixed
+    )
+    row |= {"arms": to_json(served)}
     with flag_file.staged(target, text):
         record_promotion(store, row, "live" if canary is None else "canary")
     return change
@@ -195,15 +201,48 @@ def _check_gate(policy: dict[str, Any]) -> None:
 
 
 def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:
-    """The live shares without a canary: those that the canary's promotion found."""
+    """Read the live shares without a canary: those that the canary's promotion found."""
+    part = stable_part(store, key, document)
+    return flag_file.live_shares(flag_file.with_our_part(document, key, part), key)
+
+
+def stable_part(store: Store, key: str, document: dict[str, Any]) -> dict[str, Any]:
+    """Take the flag's targeting and metadata as they were before a canary."""
     now = flag_file.our_part(document, key)
     version = str(now["metadata"].get(POLICY_VERSION) or "")
     if "@" in version:
         for row in reversed(promotions_of(store, key)):
             if row["served_version"] == version and row["action"] == "canary":
-                before = flag_file.with_our_part(document, key, row["before"])
-                return flag_file.live_shares(before, key)
-    return flag_file.live_shares(document, key)
+                return dict(row["before"])
+    return now
+
+
+def _mixed(live: Shares, new: Shares, share: float) -> Shares:
+    return {arm: share * new.get(arm, 0.0) + (1 - share) * live.get(arm, 0.0) for arm in live | new}
+
+
+def _weights(
+    policy: dict[str, Any], document: dict[str, Any], key: str, share: float, kept: dict[str, int]
+) -> dict[str, int] | flag_file.InContext:
+    """Mix a policy with the live one: weights, or rules if the policy sees context."""
+    if "contextual" not in policy["learned"]:
+        live = flag_file.live_shares(document, key)
+        return kept | flag_file.integer_weights(_mixed(live, policy["arms"], share))
+    learned = contextual.from_parameters(policy["learned"]["contextual"])
+    if not policy["learned"]["servable"]:
+        raise DataError(
+            f"Policy {policy['version']} has a feature whose values are not 0 and 1, which a flagd "
+            'file cannot express. Learn again with features such as "length(input) > 200".'
+        )
+
+    def of_cell(cell: Mapping[str, bool]) -> dict[str, int]:
+        values = np.array([[float(cell[name]) for name in learned.features]])
+        new = dict(zip(learned.arms, learned.probabilities(values)[0].tolist(), strict=True))
+        served = {arm: p for arm, p in new.items() if p > 0}
+        mixed = _mixed(flag_file.live_shares(document, key, cell), served, share)
+        return kept | flag_file.integer_weights(mixed)
+
+    return learned.features, of_cell
 
 
 def _check_live(policy: dict[str, Any], live: Shares) -> None:

@@ -24,7 +24,12 @@ def policies_of(store: Store, key: str | None = None) -> list[Row]:
         for row in read(store, __package__, "gates").iter_rows(named=True)
     }
     return [
-        {**row, "arms": json.loads(row["arms"] or "{}"), "gate": gates.get(row["run_id"], {})}
+        {
+            **row,
+            "arms": json.loads(row["arms"] or "{}"),
+            "learned": json.loads(row["parameters"] or "{}"),
+            "gate": gates.get(row["run_id"], {}),
+        }
         for row in read(store, __package__, "policies").iter_rows(named=True)
         if key in (None, row["key"])
     ]
@@ -47,7 +52,18 @@ def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
         for row in promotions_of(store, key)
         if row["served_version"] and row["arms"]
     }
-    return known | served
+    in_context = {version for version, *_ in versions_in_context(store, key)}
+    return {name: arms for name, arms in (known | served).items() if name not in in_context}
+
+
+def versions_in_context(store: Store, key: str) -> list[tuple[str, dict[str, Any], dict[str, str]]]:
+    """Read the versions that see context: name, targeting as served, feature expressions."""
+    specs = {row["version"]: row["learned"].get("expressions") for row in policies_of(store, key)}
+    return [
+        (row["served_version"], row["after"]["targeting"], specs[row["version"]])
+        for row in promotions_of(store, key)
+        if row["action"] != "rollback" and specs.get(row["version"])
+    ]
 
 
 def add_policy(store: Store, policy: Row) -> None:
