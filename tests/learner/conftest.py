@@ -87,7 +87,7 @@ class Traces:
         }
         self._rows["agent_runs"].append(row | columns)
 
-    def reward(self, rollout: str | None, value: float, **columns: Any) -> None:
+    def reward(self, rollout: str | None, value: float | None, **columns: Any) -> None:
         """Add a judgement of a whole rollout."""
         row = {
             "reward_id": str(next(self._numbers)),

@@ -106,3 +106,8 @@ def test_rollout_that_was_cut_off_is_worth_what_its_task_still_promises() -> Non
     ended = METHODS["gae"](together([Rollout([0.0]), rest]), Options(lam=1.0))
     cut = METHODS["gae"](together([Rollout([0.0], truncated=True), rest]), Options(lam=1.0))
     assert (ended[0], cut[0]) == (-1.0, 0.0)
+
+
+def test_value_that_is_fitted_to_a_single_call_is_its_return() -> None:
+    steps = together([Rollout([3.0]), Rollout([1.0, 5.0], task=1)])
+    assert fitted(steps.rewards, steps).at[0] == 3.0

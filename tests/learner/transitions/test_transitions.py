@@ -216,3 +216,14 @@ def test_store_that_an_ingester_holds_is_learned_from_all_the_same(traces: "Trac
             server_file(traces.path).unlink()
     assert summary.transitions == 1
     assert column(traces, "reward") == [1.0]
+
+
+@pytest.mark.parametrize("name", [None, "task_success"])
+def test_rewards_that_are_all_nan_are_not_told_as_no_reward(
+    traces: "Traces", name: str | None
+) -> None:
+    for rollout in "ab":
+        traces.call(rollout)
+        traces.reward(rollout, None)  # what deriving makes of a score of NaN
+    with pytest.raises(DataError, match="2 rewards were received, such as 'task_success', but"):
+        make_transitions(traces.store(), Settings(reward=name))

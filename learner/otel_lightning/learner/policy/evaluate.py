@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import Sql, Store, open_store
+from otel_lightning.collector.store import Sql, Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate import off_policy
 from otel_lightning.learner.evaluate.estimates import Estimated, estimated
@@ -71,11 +71,11 @@ class Answer:
     notes: tuple[str, ...]
 
 
-def evaluate_policy(store: str, question: Question) -> Answer:
+def evaluate_policy(store: StoreLike, question: Question) -> Answer:
     """Estimate the value of a policy from logged choices.
 
     Args:
-        store: Location of the store.
+        store: Path of the store, or an open store.
         question: Which policy, which rollouts.
 
     Raises:
@@ -83,19 +83,19 @@ def evaluate_policy(store: str, question: Question) -> Answer:
         StoreError: If the store cannot be read or written.
     """
     run = Run("evaluate", _config(question))
-    with recorded_in(store, run), open_store(store, create=False) as opened:
-        name, _ = rules.chosen(opened, question.window.reward)
-        versions = known_versions(opened, question.window.key)
-        logged = read_choices(opened, replace(question.window, reward=name), versions)
+    with recorded_in(store, run), opened(store) as found:
+        name, _ = rules.chosen(found, question.window.reward)
+        versions = known_versions(found, question.window.key)
+        logged = read_choices(found, replace(question.window, reward=name), versions)
         label, shares = _shares(question, versions)
-        segments = _segments(opened, question.by) if question.by else None
+        segments = _segments(found, question.by) if question.by else None
         answer = _answer(question, logged, (label, shares), segments, versions)
         ended = run.ended(
             outcome="done",
             fingerprint=fingerprint(logged.rows.drop("policy_version", "time")),
             metrics=asdict(answer),
         )
-        opened.insert("runs", arrow(ended))
+        found.insert("runs", arrow(ended))
     return answer
 
 

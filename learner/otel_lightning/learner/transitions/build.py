@@ -1,6 +1,6 @@
-"""One bucket of tasks: calls and rewards to what transitions say of them, without a store.
+"""Compute the transitions of one bucket of tasks from its calls and rewards; pure.
 
-Rollouts and tasks are numbers here: what names them stays in the store.
+Rollouts and tasks are numbers here; their names stay in the store.
 """
 
 import numpy as np
@@ -35,15 +35,15 @@ COLUMNS = (
 
 
 def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.DataFrame:
-    """Compute what the rows of `transition_rows` say, for all rollouts of some tasks.
+    """Compute rewards, returns, advantages, splits and ends for all rollouts of some tasks.
 
     Args:
         calls: Rows of `staged_calls`.
         rewards: Rows of `staged_rewards`, of the same rollouts.
-        settings: Which credit, which split.
+        settings: Credit and split.
 
     Returns:
-        One row a call, in the order of task, rollout and step.
+        One row per call, with `COLUMNS`, in the order of task, rollout and step.
     """
     ordered = calls.with_columns(in_order()).sort("order").with_row_index("row")
     ended = ordered.with_columns(split(settings.held_out), **_ends())
@@ -53,7 +53,7 @@ def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.
 
 
 def steps_of(rows: pl.DataFrame) -> Steps:
-    """Number what credit methods compare; an unknown state is equal to itself only."""
+    """Turn rows into the arrays of credit methods; an unknown state equals only itself."""
     return Steps(
         rewards=rows["reward"].to_numpy(),
         outcomes=rows["outcome_reward"].to_numpy(),
@@ -72,7 +72,10 @@ def _placed(calls: pl.LazyFrame, rewards: pl.LazyFrame, shuffle_seed: int | None
 
 
 def _sums(earned: pl.DataFrame, calls: int) -> list[pl.Series]:
-    """Add up in the order given: the same to the last bit however the tasks are put in buckets."""
+    """Add up the rewards of each call, in the order given.
+
+    The order makes the sums equal to the last bit, whatever buckets the tasks are in.
+    """
     row = earned["row"].to_numpy()
     names = {"value": "reward", "outcome": "outcome_reward"}
     return [

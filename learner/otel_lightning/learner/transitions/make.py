@@ -1,7 +1,7 @@
-"""Rollouts to transitions: (observation, action, reward, next observation, terminated, truncated).
+"""Build transitions: (observation, action, reward, next observation, terminated, truncated).
 
-One row a model call that said something in a rollout with a reward. The rows are narrow; the
-view `transitions` joins the text when it is asked for. Only tasks with news are built again.
+There is one row per model call that has a completion, in a rollout with a reward. Rows are narrow:
+the view `transitions` joins their text when it is read. Only tasks that changed are built again.
 """
 
 import time
@@ -26,7 +26,7 @@ ALONE = "alone in their task, nothing to compare with: advantage 0"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What the store's transitions are now, in numbers."""
+    """The transitions that the store has now, in numbers."""
 
     rollouts: int
     rewarded: int
@@ -37,11 +37,11 @@ class Summary:
     heldout: int
     mean_reward: float | None
     built: int
-    """Transitions that were built this time; the others had no news."""
+    """Transitions that this run built; the tasks of the others had not changed."""
     left_out: dict[str, int]
-    """How many rollouts or calls are no transitions, by reason."""
+    """Number of rollouts or calls that are not in the transitions, by reason."""
     rule: str | None = None
-    """What came of the rule that gave the rewards, if one did."""
+    """What the rule that gave the rewards scored and left out; None without a rule."""
 
 
 def make_transitions(
@@ -52,10 +52,10 @@ def make_transitions(
     Args:
         store: Path of the store, or an open store.
         settings: Which rewards, which agents, which credit, which split.
-        rebuild: Build everything again and not only tasks with news. Gives the same.
+        rebuild: Build everything again, not only tasks that changed. The result is the same.
 
     Returns:
-        What the transitions are now.
+        The transitions that the store has now, in numbers.
 
     Raises:
         DataError: If no rollout has a reward, a reward is not a finite number, or a setting is
@@ -83,7 +83,7 @@ def make_transitions(
 
 
 def stage_rollouts(store: Store, settings: Settings) -> None:
-    """Stage the rewards that are asked for and what there is to know of each rollout.
+    """Stage the chosen rewards, and one row per rollout with its task and its outcome.
 
     Raises:
         DataError: If there is no such reward, or one is not a finite number.
@@ -105,9 +105,9 @@ def choice_of(settings: Settings) -> stage.Choice:
 
 
 def _write(store: Store, calls: int, settings: Settings) -> None:
-    """Replace the tasks with news, a bucket at a time: memory grows with what is uncommitted.
+    """Replace the transitions of changed tasks, one bucket in a transaction, to bound memory.
 
-    A run that dies on the way leaves whole tasks, old or new; the next one builds them again.
+    A run that dies halfway leaves every task whole, old or new; the next run builds the rest.
     """
     buckets = stage.buckets(calls)
     progress = Progress("Transitions", len(buckets))

@@ -1,26 +1,27 @@
-"""From judgements, wherever and whenever they came, to one reward a model call.
+"""Turn judgements into one reward per model call.
 
-A judgement of a rollout as a whole is its outcome, at its last call; one that names a call, or was
-sent on the way, stays there. What was judged again counts once, as last judged. What an unselected
-or failed call earned moves to the last selected call before it, else to the first.
+A judgement of a whole rollout is its outcome and counts at its last call. A judgement that names a
+call, or that was sent during the rollout, counts at that call. If something was judged several
+times, the last judgement counts. The reward of an unselected or failed call moves to the last
+selected call before it, or to the first if there is none before it.
 """
 
 import polars as pl
 
 AFTER_ALL = 2**31 - 1
-"""The step of a judgement of the whole rollout: behind every call."""
+"""Step of a judgement of the whole rollout: after every call."""
 STEPS = 2**32
-"""More than a rollout has."""
+"""More steps than any rollout has."""
 
 
 def in_order() -> pl.Expr:
-    """Number calls and judgements by rollout and step, both at once."""
+    """Combine rollout and step into one number that sorts calls and judgements."""
     step = pl.col("step").fill_null(AFTER_ALL).cast(pl.Int64)
     return (pl.col("rollout") * STEPS + step).alias("order")
 
 
 def last_judged(rewards: pl.LazyFrame) -> pl.LazyFrame:
-    """Drop judgements that a later one of the same name and the same thing replaced.
+    """Drop judgements that a later one of the same name, rollout and step replaced.
 
     Args:
         rewards: Columns reward_id, rollout, name, value, time, step, emitted.
@@ -42,8 +43,8 @@ def place(calls: pl.LazyFrame, rewards: pl.LazyFrame) -> pl.LazyFrame:
         rewards: As `last_judged` takes them; a step of null is the rollout as a whole.
 
     Returns:
-        Columns row, value and outcome, the part of the value that judges the whole rollout; one
-        row a reward, those of a call in the order of time.
+        One row per reward, the rewards of a call in the order of time. Columns: row, value, and
+        outcome, the part of the value that judges the whole rollout.
     """
     whole = pl.col("step").is_null()
     judged = last_judged(rewards).select(
@@ -75,7 +76,7 @@ def outcomes(rewards: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def shuffle(outcomes: pl.LazyFrame, seed: int) -> pl.LazyFrame:
-    """Give each rollout another's outcome: a negative control that teaches nothing."""
+    """Permute the outcomes of rollouts: a negative control in which nothing can be learned."""
     return outcomes.with_columns(pl.col("outcome").shuffle(seed))
 
 

@@ -1,7 +1,7 @@
-"""What transitions are built from, projected by SQL into temporary tables: narrow, never text.
+"""Stage the inputs of transitions in temporary tables: narrow columns, never text.
 
-A task is the unit: its rollouts are read, split and built together. Tasks lie in the order of a
-64-bit hash, so a bucket is a range of hashes and reading one reads nothing else.
+The rollouts of a task are read, split and built together. Tables are sorted by a 64-bit hash of the
+task, so a bucket is a range of hashes, and reading a bucket reads no other rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class Bucket:
 
     @property
     def changed(self) -> str:
-        """The condition for rows of its tasks with news."""
+        """The SQL condition for rows of its changed tasks."""
         news = "task_hash IN (SELECT task_hash FROM changed_tasks)"
         return f"task_hash BETWEEN {self.first}::UBIGINT AND {self.last}::UBIGINT AND {news}"
 
@@ -46,15 +46,15 @@ class Choice:
     idle_before_ns: int = 0
     """An open rollout whose last call ended before this counts as cut off."""
     tools_count: bool = False
-    """Whether it matters what came of tools."""
+    """Whether the credit depends on the success of tools."""
     states_count: bool = False
-    """Whether it matters which calls saw the same."""
+    """Whether the credit depends on which calls saw the same."""
     task_by: str = "user"
     """What names the task of a rollout without a task id, one of `settings.TASK_BY`."""
 
     @property
     def clauses(self) -> dict[str, Value]:
-        """What the statements leave open, as SQL."""
+        """The values of the statements' placeholders."""
         patterns = (f"coalesce(agent_name, '') GLOB {quote_literal(p)}" for p in self.agents)
         return {
             "selected": Sql(f"({' OR '.join(patterns)})" if self.agents else "TRUE"),
@@ -85,9 +85,9 @@ def bounded(store: Store) -> Iterator[None]:
 
 
 def stage_rewards(store: Store, name: str | None) -> None:
-    """Stage the rewards of one name; without a name those that were received.
+    """Stage the rewards of one name; without a name, all that were received.
 
-    What rules and judges gave counts only when it is named, so nothing counts twice.
+    Scores of rules and judges count only if they are named, so nothing counts twice.
 
     Raises:
         DataError: If there are none, or a value is not a finite number.
@@ -105,22 +105,22 @@ def stage_rewards(store: Store, name: str | None) -> None:
 
 
 def stage_rollouts(store: Store, choice: Choice, settings: str = "") -> None:
-    """Stage one row a rollout: task, outcome, why it is left out, fingerprint.
+    """Stage one row per rollout: task, outcome, reason of exclusion, fingerprint.
 
     Args:
         store: An open store with staged rewards.
         choice: Which rollouts and calls to take.
-        settings: What else the transitions depend on.
+        settings: Fingerprint of the other settings on which transitions depend.
     """
     values = choice.clauses | {"settings": settings}
     store.execute(statement(__package__, "staged_rollouts", **values))
 
 
 def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:
-    """Stage the calls that become transitions, of tasks with news or of all.
+    """Stage the calls that become transitions, of changed tasks or of all.
 
     Returns:
-        How many there are.
+        Number of calls.
     """
     store.execute(statement(__package__, "changed_tasks", rebuild=rebuild))
     store.execute(statement(__package__, "changed_rewards"))
@@ -132,7 +132,7 @@ def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:
 
 
 def buckets(calls: int) -> list[Bucket]:
-    """Cut the hashes of tasks into ranges of about equally many calls.
+    """Cut the hashes of tasks into ranges with about the same number of calls.
 
     Example:
         >>> [(b.first, b.last) for b in buckets(1)] == [(0, 2**64 - 1)]
@@ -151,7 +151,7 @@ def read_bucket(store: Store, name: str, bucket: Bucket) -> pl.LazyFrame:
 
 
 def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
-    """Replace the transitions of a bucket's tasks with news by what was computed for its calls."""
+    """Replace the transitions of a bucket's changed tasks by the computed rows."""
     rows = statement(__package__, "transition_rows", **asdict(bucket))
     store.replace("transition_rows", arrow(computed), bucket.changed, rows)
 
@@ -164,6 +164,17 @@ def ask(store: Store, query: str) -> pl.DataFrame:
 def _no_reward(store: Store, name: str | None) -> str:
     judged = "rollout_id IS NOT NULL AND value IS NOT NULL"
     known = ask(store, f"SELECT DISTINCT name FROM rewards WHERE {judged} ORDER BY name")["name"]
+    chosen = f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}"
+    unusable = f"rollout_id IS NOT NULL AND value IS NULL AND {chosen}"
+    nameless = ask(store, f"SELECT count(*) AS n, min(name) AS name FROM rewards WHERE {unusable}")
+    count, first = nameless.row(0)
+    if count:
+        others = f" Or choose another with --reward: {', '.join(known)}." if len(known) else ""
+        return (
+            f"{count} rewards were received, such as '{first}', but none has a number: each is "
+            f"NaN, not a number, or a label alone. Send 'gen_ai.evaluation.score.value' as a "
+            f"finite number, or turn labels into numbers with a rule.{others}"
+        )
     if known.is_empty():
         return (
             "No rollout in the store has a reward, so there is nothing to learn from. Send "

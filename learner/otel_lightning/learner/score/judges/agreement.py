@@ -1,4 +1,4 @@
-"""How far two ratings of the same rollouts agree, all from their table of counts.
+"""Measure how far two ratings of the same rollouts agree, from their table of counts.
 
 Rows are the values of the judge, columns those of the labels, both rising; a cell counts the
 rollouts that got both.
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from otel_lightning.learner.errors import DataError
@@ -28,7 +29,7 @@ class Estimate(NamedTuple):
 
 
 class Agreement(NamedTuple):
-    """What two ratings have in common."""
+    """The number of rollouts with both ratings, and four measures of agreement."""
 
     n: int
     kappa: Estimate
@@ -128,17 +129,15 @@ def spearman_rho(counts: Counts) -> float:
     Returns:
         In [-1, 1]; NaN if one of the ratings is constant.
 
-    Source:
-        Kendall, Rank correlation methods (4th ed.), ch. 3.
-
     Example:
-        >>> spearman_rho(np.eye(3))
+        >>> round(spearman_rho(np.eye(3)), 6)
         1.0
     """
-    rows, columns, middle = counts.sum(1), counts.sum(0), (counts.sum() + 1) / 2
-    x, y = _midranks(rows) - middle, _midranks(columns) - middle
-    variances = float((x**2 @ rows) * (y**2 @ columns))
-    return float(x @ counts @ y) / float(np.sqrt(variances)) if variances else np.nan
+    cells = np.nonzero(counts)
+    judge, labels = (np.repeat(level, counts[cells].astype(np.int64)) for level in cells)
+    pairs = pl.DataFrame({"judge": judge, "labels": labels})
+    rho = pairs.select(pl.corr("judge", "labels", method="spearman")).item()
+    return np.nan if rho is None else float(rho)
 
 
 def kendall_tau_b(counts: Counts) -> float:
@@ -182,8 +181,3 @@ def _ordered(counts: Counts) -> float:
 
 def _pairs(n: Values) -> Values:
     return n * (n - 1) / 2
-
-
-def _midranks(counts: Values) -> Values:
-    ranks: Values = counts.cumsum() - (counts - 1) / 2
-    return ranks
