@@ -14,7 +14,12 @@ from support.requests_by_hand import trace_request
 from support.running import Ingester, eventually
 from support.sending import post
 
-from otel_lightning.collector.serve.descriptors import RESERVED, connections_within
+from otel_lightning.collector.serve import descriptors
+from otel_lightning.collector.serve.descriptors import (
+    RESERVED,
+    IdleConnections,
+    connections_within,
+)
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 Starter = Callable[..., Ingester]
@@ -88,3 +93,28 @@ def test_too_few_descriptors_are_an_error_at_start() -> None:
 
 def test_connections_leave_descriptors_in_reserve() -> None:
     assert connections_within(1024) == 1024 - RESERVED
+
+
+def test_a_connection_that_never_sends_is_closed_also_when_few_are_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {
+        "SILENT_SECONDS": 0.3,
+        "LOOK_SECONDS": 0.02,
+        "LEAST_IDLE_SECONDS": 0.1,
+    }.items():
+        monkeypatch.setattr(descriptors, name, value)
+    with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as stack:
+        port = listening.getsockname()[1]
+        silent, talking = (
+            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)
+        )
+        accepted = [stack.enter_context(listening.accept()[0]) for _ in range(2)]
+        talking.sendall(b"PRI")
+        watching = IdleConnections({port}, 1000)
+        watching.start()
+        silent.settimeout(20)
+        assert silent.recv(1) == b"", "closed by the other side"
+        watching.stop()
+        accepted[1].sendall(b"still there")
+        assert talking.recv(100) == b"still there"

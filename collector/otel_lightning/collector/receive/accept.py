@@ -67,6 +67,8 @@ class Receiver:
     max_body: int = MAX_BODY_BYTES
     counts: Counts = field(default_factory=Counts)
     alarms: Alarms = field(default_factory=Alarms)
+    grpc_address: str = "port 4317"
+    """Where exporters send gRPC."""
 
     def check_alarms(self) -> None:
         """Take nothing more while what was taken before cannot be stored or derived.

@@ -1,12 +1,15 @@
 """OTLP over HTTP: protobuf or JSON by content type, answered when durable."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Event
 from typing import Any
+from urllib.parse import quote
 
+import grpc
 from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
 from otel_lightning.collector.receive.accept import (
@@ -30,6 +33,8 @@ from otel_lightning.collector.receive.refusals import (
     too_large,
 )
 
+logger = logging.getLogger(__name__)
+
 SIGNALS = {
     "/v1/traces": "traces",
     "/v1/logs": "logs",
@@ -41,6 +46,7 @@ SMALL_BYTES = 1024 * 1024  # gathered by granian and read at once; larger ones i
 LARGE_BODIES = 4  # times the limit: how much of large bodies may be in memory
 UNREAD_BODIES = 4  # times the limit: how much of a refused body is read away
 PLAIN = "text/plain; charset=utf-8"
+GRPC = "application/grpc"
 Headers = tuple[tuple[str, str], ...]
 HEADERS: dict[HTTPStatus, Headers] = {
     HTTPStatus.SERVICE_UNAVAILABLE: (("retry-after", str(RETRY_AFTER_SECONDS)),),
@@ -59,11 +65,14 @@ def application(receiver: Receiver, leaving: Event) -> Application:
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
+    wrong_port = WrongPort(receiver.grpc_address)
 
     def ending() -> Headers:
         return (("connection", "close"),) if leaving.is_set() else ()
 
     async def answer(scope: Any, protocol: Any) -> None:
+        if scope.headers.get("content-type", "").startswith(GRPC):
+            return wrong_port.answer(protocol)
         is_probe = scope.path in PATHS
         if is_probe and scope.headers.get("authorization") is None:
             return _show_health(receiver, scope, protocol, ending())
@@ -188,6 +197,27 @@ def _respond(
     body = encode(message, as_json=as_json)
     with suppress(RSGIProtocolClosed):  # the sender has gone
         protocol.response_bytes(int(status), [content_type, *headers], body)
+
+
+class WrongPort:
+    """Tells a gRPC exporter where to send instead, in a form that it shows."""
+
+    def __init__(self, grpc_address: str) -> None:
+        self._sentence = (
+            f"this is the port for OTLP over HTTP: send gRPC to {grpc_address}, or set "
+            f"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+        )
+        self._is_logged = False
+
+    def answer(self, protocol: Any) -> None:
+        """Answer with gRPC's status in the headers, which no body follows."""
+        if not self._is_logged:
+            self._is_logged = True
+            logger.warning("A gRPC exporter sends to the wrong port: %s.", self._sentence)
+        unimplemented = ("grpc-status", str(grpc.StatusCode.UNIMPLEMENTED.value[0]))
+        message = ("grpc-message", quote(self._sentence, safe=" ,:/="))
+        with suppress(RSGIProtocolClosed):
+            protocol.response_empty(200, [("content-type", GRPC), unimplemented, message])
 
 
 def _show_health(receiver: Receiver, scope: Any, protocol: Any, headers: Headers) -> None:

@@ -97,7 +97,8 @@ def server(
         address=host,
         port=port,
         interface=Interfaces.RSGI,
-        http=HTTPModes.http1,  # while it waits to learn which version, no timeout runs
+        # Without TLS HTTP/2 is spoken too, to tell a gRPC exporter that it has the wrong port.
+        http=HTTPModes.http1 if tls else HTTPModes.auto,
         websockets=False,
         log_enabled=False,
         backlog=1024,

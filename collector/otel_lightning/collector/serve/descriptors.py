@@ -25,6 +25,8 @@ FULL, RELIEVED = 0.5, 0.25  # shares of the connections: close idle ones above, 
 CROWDED = 0.75  # above this share, connections that wait for an answer are closed too
 LOOK_SECONDS = 0.25
 LEAST_IDLE_SECONDS = 1.0
+SILENT_SECONDS = 30.0  # a connection that never sent a byte is closed after so long
+LOOKS_PER_SCAN = 20  # how often all connections are looked at, also when few are open
 DESCRIPTORS = Path("/proc/self/fd")
 TCP_INFO_BYTES = 192
 LAST_DATA_SENT, LAST_DATA_RECEIVED, BYTES_RECEIVED = 44, 52, 128
@@ -69,6 +71,8 @@ class Connection(NamedTuple):
     idle_seconds: float
     is_answered: bool
     """Whether nothing is under way: nothing was received, or an answer followed it."""
+    is_silent: bool
+    """Whether nothing was ever received."""
 
 
 class IdleConnections(threading.Thread):
@@ -88,9 +92,10 @@ class IdleConnections(threading.Thread):
         self._ports, self._most = ports, most
         self._stopping = threading.Event()
         self._has_warned = False
+        self._looks = 0
 
     def run(self) -> None:
-        """Look a few times a second; with few descriptors open a look is one directory listing."""
+        """Look a few times a second; mostly it lists the open descriptors only."""
         while DESCRIPTORS.exists() and not self._stopping.wait(LOOK_SECONDS):
             self._look()
 
@@ -101,9 +106,14 @@ class IdleConnections(threading.Thread):
 
     def _look(self) -> None:
         open_now = _open_descriptors()
-        if len(open_now) < self._most * FULL:
+        self._looks += 1
+        is_crowded = len(open_now) >= self._most * FULL
+        if not is_crowded and self._looks % LOOKS_PER_SCAN:
             return
         found = [one for number in open_now if (one := _connection(number, self._ports))]
+        for one in found:
+            if one.is_silent and one.idle_seconds >= SILENT_SECONDS:
+                _close(one, self._ports)
         if len(found) < self._most * FULL:
             return
         may_close_all = len(found) >= self._most * CROWDED
@@ -149,7 +159,8 @@ def _connection(descriptor: int, ports: set[int]) -> Connection | None:
     (sent,) = struct.unpack_from("I", info, LAST_DATA_SENT)
     (received,) = struct.unpack_from("I", info, LAST_DATA_RECEIVED)
     (size,) = struct.unpack_from("Q", info, BYTES_RECEIVED)
-    return Connection(descriptor, received / 1000, is_answered=size == 0 or sent < received)
+    is_answered = size == 0 or sent < received
+    return Connection(descriptor, received / 1000, is_answered, is_silent=size == 0)
 
 
 def _close(connection: Connection, ports: set[int]) -> None:

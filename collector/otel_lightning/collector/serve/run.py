@@ -99,7 +99,11 @@ def _serve(
     idle_connections = IdleConnections(_ports(settings, server), bound.connections)
     idle_connections.start()
     try:
-        receiver = replace(_receiver(settings, spool, loader, server), alarms=alarms)
+        receiver = replace(
+            _receiver(settings, spool, loader, server),
+            alarms=alarms,
+            grpc_address=str(settings.grpc),
+        )
         running = Running(
             partial(_ready, settings, server, say), Threads(loader.is_alive, spool.is_alive)
         )
