@@ -344,3 +344,14 @@ def test_the_outputs_of_custom_tools_answer_them() -> None:
     }
     (tool,) = derive([span(given)], []).tool_calls
     assert (tool.name, tool.arguments, tool.result) == ("shell", {"input": "ls"}, "a.txt")
+
+
+def test_a_reward_in_a_sub_agents_conversation_is_of_the_callers_rollout() -> None:
+    spans = found_spans("pydantic_subagent")
+    score = {"gen_ai.evaluation.score.value": "1", "gen_ai.conversation.id": "conv-sub"}
+    judged = Event("gen_ai.evaluation.result", 1, score)
+    spans = [
+        one._replace(events=(judged,)) if one.name == "invoke_agent sub" else one for one in spans
+    ]
+    (reward,) = derive(spans, []).rewards
+    assert reward.rollout_id == "conv-main"

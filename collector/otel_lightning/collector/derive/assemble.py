@@ -220,13 +220,18 @@ def _tool_calls(
 def _place_signals(derived: Derived, found: Reading, assigned: Rollouts) -> None:
     """Give rewards and arms the rollout that the place of their carrier has.
 
-    A reward that names a trace whose spans state their rollouts finds them when it is read.
+    A reward that names a trace whose spans state their rollouts finds them when it is read. One
+    that names a conversation which is no rollout, such as a sub-agent's, has that of its carrier.
     """
+    names = {call.rollout_id for call in derived.llm_calls}
+    talks = {node.conversation_id for node in found.nodes.values() if node.conversation_id} - names
     derived.rewards = sorted(found.rewards.values(), key=rewards_and_arms.in_time)
     derived.arms = rewards_and_arms.distinct(found.arms)
     traces = {trace_id for trace_id, _ in found.nodes}
     rows: list[Reward | Arm] = [*derived.rewards, *derived.arms]
     for row in rows:
+        if row.rollout_id in talks and row.trace_id in traces:
+            row.rollout_id = None
         whole = isinstance(row, Reward) and row.span_id is None
         is_later = whole and assigned.states(row.trace_id or "")
         if row.rollout_id is None and row.trace_id in traces and not is_later:

@@ -115,7 +115,7 @@ def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
 
 
 def mark_held(calls: Iterable[LlmCall]) -> None:
-    """Mark the calls of which the provider has a part of the history that is not known here.
+    """Mark the calls whose history is in part only known to the provider.
 
     Args:
         calls: Model calls in time order, with the earlier turns that could be put before them.

@@ -42,7 +42,7 @@ def ties(found: Reading) -> list[Tie]:
 def _of_tools(found: Reading) -> Iterator[Tie]:
     """Yield what ties the execution of a tool in another trace to the call that asked for it.
 
-    Calls do not find each other by it: some models number their tool calls anew in each rollout.
+    Calls do not find each other by it: some models number their tool calls from 0 in each rollout.
     """
     calls = [call for call in found.calls if found.pasts[place_of(call)].tools]
     for call in calls:

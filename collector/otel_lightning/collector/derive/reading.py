@@ -20,7 +20,7 @@ from otel_lightning.instrumentation import attributes as names
 
 LARGEST, LARGEST_TOKEN = 2**63, 2**31
 LONGEST_COUNT = 100
-"""So many characters are read as a number at most."""
+"""Longer texts are not read as a number."""
 CONVERSATION_KEYS = (
     "gen_ai.conversation.id",
     "session.id",

@@ -34,7 +34,7 @@ class Stated:
     by_span: Mapping[Place, str]
     """Of the spans of other traces."""
     traces: Collection[str]
-    """All traces of which any span states one."""
+    """All traces in which a span states one."""
 
     def of(self, place: Place) -> str | None:
         """Return the id of a span, if one is stated."""

@@ -57,6 +57,8 @@ def infer_previous(calls: Sequence[LlmCall]) -> None:
         calls: Model calls in time order; those that continue another are changed in place.
     """
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
+    if not any(item_ids(call) for call in calls):
+        return
     for call in calls:
         answered = sum(1 for _ in _parts(call.input_messages, "tool_call_response"))
         _drop_continued(waiting, call)

@@ -236,7 +236,7 @@ class _Ledger:
         return False
 
     def _note(self, response: Part, call: LlmCall) -> None:
-        """Note an execution of which only the response was sent: the provider keeps the rest."""
+        """Note an execution that only its response tells of: the provider keeps the request."""
         part = {"type": "tool_call", "id": response.get("id")}
         self.known[self._next_use(part)] = Request(
             self._asker(), call, part, response, call.start_ns

@@ -1,8 +1,9 @@
 """Which rows the store has already: a span or log record is stored once, however often it comes.
 
 To look for every id in the whole table costs more the larger it is. So a Bloom filter over the ids
-says first which may be there: nearly none but those that were sent again. Of these the table is
-asked, for copies of the same time at first, which DuckDB finds without reading the others.
+says first which may be there: nearly none but those that were sent again. Only these are looked up
+in the table, and first among spans with the same start time, which DuckDB finds without reading
+others.
 
 Source:
     Bloom, Space/time trade-offs in hash coding with allowable errors (1970).
@@ -37,7 +38,10 @@ UNKNOWN = """
 
 
 class Known:
-    """What a store that only this process writes has, as far as it was asked."""
+    """Ids that are stored, as a Bloom filter, so that a duplicate is recognised without a search.
+
+    Valid only while this process is the only one that writes the store.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store

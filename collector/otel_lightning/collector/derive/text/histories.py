@@ -19,7 +19,8 @@ from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.repeated import Repeated
 
 LOOK_BACK = 16
-"""How many of its last turns a call's history is looked for by: so many may be unrecorded."""
+"""Number of turns at the end of a history by which it is looked up; up to this many calls may be
+missing between two recorded ones."""
 TOOL_PARTS = ("tool_call", "tool_call_response")
 NOT_SAID = ("id", "arguments_raw")
 """What of a tool's part a model does not say: the id, and another spelling of the same."""

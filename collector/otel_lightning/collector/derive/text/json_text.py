@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 LONGEST_LITERAL = 1_000_000
-"""So much of Python's spelling is parsed at most: its parser takes many times the text's size."""
+"""Longer texts are not parsed as Python literals: the parser takes many times the text's size."""
 QUOTED = r"""(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 LOOSE_STARTS = frozenset('{["NI-')
 JSON_STARTS = frozenset('{["-0123456789tfnNI \t\r\n')

@@ -11,7 +11,7 @@ from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text.json_text import dumps
 
 SHORT = 3
-"""So many messages of input are packed at most."""
+"""Inputs of at most this many messages are packed."""
 
 
 def pack(call: LlmCall) -> None:

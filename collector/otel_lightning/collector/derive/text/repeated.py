@@ -1,7 +1,7 @@
-"""One copy of each message that histories repeat: agents send the whole one with every call.
+"""A cache of messages: agents send the whole history with every call, so most messages repeat.
 
-So the messages of a long conversation take the memory of what was said, and not of its square, and
-what is found out about one is found out once.
+Calls share one copy of each message. So the memory of a conversation grows with its length and not
+with the square of it, and the hash of a message is computed once.
 """
 
 from hashlib import blake2b
@@ -11,11 +11,11 @@ from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text.json_text import dumps
 
 AT_MOST = 50_000
-"""So many are kept: conversations of more turns take more memory."""
+"""Number of messages in the cache. Above it the cache is emptied, so that it stays bounded."""
 
 
 class Repeated(dict[str, Any]):
-    """A message that several calls hold: whoever changes one changes a copy."""
+    """A message that several calls share. Copy it before changing it."""
 
     __slots__ = ("turn",)
 
@@ -50,7 +50,7 @@ def one_copy(message: Message) -> Message:
 
 
 def forget() -> None:
-    """Let all go: the calls that hold them are written."""
+    """Empty the cache, once the calls that hold the messages are written."""
     _kept.clear()
 
 
