@@ -28,8 +28,9 @@ READY_SECONDS = 120
 REFUSED = 3  # exit code: the gate said no
 Z = 1.96  # 95 %
 
-LOGGED_TASKS, LOGGED_ATTEMPTS = 100, 4
+LOGGED_TASKS, LOGGED_ATTEMPTS = 150, 4
 NEW_TASKS, NEW_ATTEMPTS = 150, 3
+HELD_OUT = 0.5  # a gate that knows only the range of the rewards needs many tasks
 WORKERS = "4"
 LEARNING_RATE = 1e-3  # for a model this small; large ones take a hundredth of it
 
@@ -200,13 +201,13 @@ def log_and_learn(demo: Demo, *, shuffle: bool) -> dict[str, bool]:
     demo.agent("log", "logged", LOGGED_ATTEMPTS, folder / "base-model", flags)
     title("3. Learning from what was stored" + (", with shuffled rewards" if shuffle else ""))
     control = {"shuffle-rewards": 1} if shuffle else {}
-    demo.learn("transitions", **control)
+    demo.learn("transitions", **{"held-out": HELD_OUT}, **control)
     flag_file = {
         "key": "support-prompt",
         "flags": flags,
         "output": folder / "learned-flags.json",
         "reward-range": "0,1",
-        "held-out": 0.5,
+        "held-out": HELD_OUT,
     }
     fine_tuning = {
         "algorithm": "rft",
