@@ -106,11 +106,15 @@ def main() -> None:
 @click.option("--max-size", envvar="LIGHTNING_MAX_SIZE",
               help="Forget the oldest traces when the store holds more, such as 20GB.")  # fmt: skip
 @MEMORY
-@click.option("--reader-seconds", type=click.FloatRange(min=0, min_open=True),
-              envvar="LIGHTNING_READER_SECONDS",
+@click.option("--reader-seconds", type=click.FloatRange(min=0, min_open=True), default=120,
+              show_default=True, envvar="LIGHTNING_READER_SECONDS",
               help="End statements of the read-only token after so long.")  # fmt: skip
-@click.option("--reader-rows", type=click.IntRange(min=1), envvar="LIGHTNING_READER_ROWS",
+@click.option("--reader-rows", type=click.IntRange(min=1), default=10_000_000, show_default=True,
+              envvar="LIGHTNING_READER_ROWS",
               help="Refuse to answer more rows to the read-only token.")  # fmt: skip
+@click.option("--reader-memory", default="512MB", show_default=True,
+              envvar="LIGHTNING_READER_MEMORY",
+              help="Memory of a statement of that token that may need any amount.")  # fmt: skip
 @SPANS_AT_ONCE
 @click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
               help="Only store; derive later with `lightning-ingest derive`.")  # fmt: skip

@@ -1,11 +1,18 @@
 """Readers under limits: too long or too much is refused, all else is answered as without."""
 
+import json
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
+import duckdb
 import pytest
+from support.otlp_client import send
+from support.requests_by_hand import trace_request
+from support.running import Ingester, cli
 
 from otel_lightning.collector.store import Store, StoreError, open_store, write_server
+from otel_lightning.collector.store.bounded import is_bounded
 from otel_lightning.collector.store.reader_limits import ReaderLimits
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
@@ -70,3 +77,101 @@ def test_errors_are_those_of_the_statement(reader: Store) -> None:
 def test_who_may_write_has_no_limits(path: Path) -> None:
     with open_store(path) as writer:
         assert writer.query("FROM range(2000)").num_rows == 2000
+
+
+KILLER = "SELECT max(length(repeat(repeat('x',100000000),20+range::int))) FROM range(4)"
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store whose readers' statements run in processes of their own, where they must."""
+    path = tmp_path_factory.mktemp("guarded") / "traces.duckdb"
+    with open_store(path) as holder:
+        holder.execute(
+            "INSERT INTO spans (trace_id, span_id, name) SELECT range, 's', 'kept' FROM range(100)"
+        )
+        limits = ReaderLimits(seconds=30, rows=1000, memory_bytes=400_000_000)
+        write_server(path, holder.serve("127.0.0.1:1", limits=limits))
+        yield path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        KILLER,
+        "SELECT length(string_agg(repeat('x', 10000000), '')) FROM range(1000)",
+        "SELECT len(range(1000000000))",
+        "WITH RECURSIVE r AS (SELECT 'x' AS t UNION ALL SELECT t || t FROM r) SELECT max(t) FROM r",
+    ],
+)
+def test_a_statement_that_takes_all_memory_ends_and_nothing_else_does(
+    statement: str, guarded: Path
+) -> None:
+    peak = peak_bytes()
+    with open_store(guarded, read_only=True) as reader:
+        with pytest.raises(StoreError, match=r"(?i)memory|bytes|allocat"):
+            reader.query(statement)
+        assert reader.query("SELECT count(*) AS n FROM spans")["n"].to_pylist() == [100]
+        again = reader.query("SELECT repeat(name, 2) AS n FROM spans LIMIT 1")
+        assert again["n"].to_pylist() == ["keptkept"]
+    assert peak_bytes() - peak < 200_000_000  # of the process that holds the store: this one
+
+
+def test_a_process_of_its_own_answers_as_the_store_does(guarded: Path) -> None:
+    statement = (
+        "SELECT string_agg(trace_id, ',' ORDER BY trace_id) AS ids, list(DISTINCT name) AS names,"
+        " max(start_time) AS t, any_value(attributes) AS a FROM spans"
+    )
+    with open_store(guarded, read_only=True) as reader, open_store(guarded) as writer:
+        assert reader.query(statement).to_pylist() == writer.query(statement).to_pylist()
+        with pytest.raises(StoreError, match="more than 1000 rows"):
+            reader.query("SELECT repeat('x', 2) FROM range(1001)")
+        with pytest.raises(StoreError, match="no_such_table"):
+            reader.query("SELECT repeat('x', 2) FROM no_such_table")
+
+
+def test_what_takes_too_long_in_a_process_of_its_own_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "traces.duckdb"
+    with open_store(path) as holder:
+        limits = ReaderLimits(seconds=2, memory_bytes=400_000_000)
+        write_server(path, holder.serve("127.0.0.1:1", limits=limits))
+        with open_store(path, read_only=True) as reader:
+            with pytest.raises(StoreError, match="longer than 2 seconds"):
+                reader.query(f"SELECT repeat(count(*)::VARCHAR, 2) FROM ({ENDLESS})")
+            assert reader.query("SELECT repeat('x', 2) AS x")["x"].to_pylist() == ["xx"]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT attributes['a'], count(*) FROM spans WHERE name LIKE 'x%' GROUP BY ALL", True),
+        ("FROM range(5) r JOIN spans ON trace_id = r.range::VARCHAR", True),
+        ("SELECT input_messages -> '$[0].parts' FROM llm_calls ORDER BY start_time LIMIT 5", True),
+        ("SELECT sum(input_tokens) OVER (PARTITION BY rollout_id) FROM llm_calls", True),
+        ("SELECT name || ' of ' || trace_id, [name] FROM spans", True),
+        ("SELECT name || name || name || name || name || name FROM spans", False),
+        ("SELECT schema_name, sql, 'table' FROM duckdb_tables()", True),
+        ("SELECT range(10)", False),
+        ("FROM spans WHERE length(repeat(name, 9)) > 3", False),
+        ("WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r) FROM r", False),
+        ("SELECT list_transform(map_keys(attributes), k -> k) FROM spans", False),
+        ("SELECT count(*) FROM repeat('x', 5)", False),
+        ("SELECT a_function_to_come(name) FROM spans", False),
+    ],
+)
+def test_only_what_makes_no_more_than_it_reads_is_bounded(statement: str, expected: bool) -> None:  # noqa: FBT001
+    with duckdb.connect() as parser:
+        tree = parser.execute("SELECT json_serialize_sql(?::VARCHAR)", [statement]).fetchall()
+    assert is_bounded(json.loads(tree[0][0])) is expected
+
+
+def peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_the_ingester_outlives_a_statement_that_takes_all_memory(ingester: Ingester) -> None:
+    told = cli("sql", KILLER, "--store", str(ingester.store))
+    assert told.returncode == 1
+    assert "memory" in told.stderr.lower()
+    assert send(ingester.http, trace_request("chat").SerializeToString()).status == 200
+    assert cli("sql", "SELECT 1 AS one", "--store", str(ingester.store)).returncode == 0

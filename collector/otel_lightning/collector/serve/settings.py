@@ -118,7 +118,9 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         allowed_hosts=options["allowed_hosts"],
         max_body=options["max_body"] * MIB,
         memory_bytes=options["memory"],
-        readers=ReaderLimits(options["reader_seconds"], options["reader_rows"]),
+        readers=ReaderLimits(
+            options["reader_seconds"], options["reader_rows"], parse_size(options["reader_memory"])
+        ),
         keeping=_keeping(options),
         refuse_after=parse_age(options["refuse_after"]),
     )

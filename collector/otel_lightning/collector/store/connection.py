@@ -39,6 +39,7 @@ class Store:
     def __init__(self, connection: duckdb.DuckDBPyConnection, server: Server | None = None) -> None:
         self._connection = connection
         self._serves: str | None = None
+        self._answers: Answers | None = None
         self._memory_bytes: int | None = None
         self.server = server
 
@@ -213,15 +214,18 @@ class Store:
             memory_bytes: How much DuckDB may take, for storing and for all who ask.
             limits: What one statement of the read-only token may take.
         """
-        tokens = read_only.Tokens(secrets.token_hex(16), secrets.token_hex(16))
+        tokens = read_only.Tokens(*(secrets.token_hex(16) for _ in read_only.Tokens._fields))
         with as_store_error():
             load_extensions(self._connection)
             self.limit(memory_bytes)
             self._connection.execute(SERVING)
-            answer = Answers(self._connection, limits).answer if limits else None
+            self._answers = Answers(self._connection, limits) if limits else None
+            answer = self._answers.answer if self._answers else None
             guard = read_only.Guard(tokens, duckdb.connect(), answer)
             read_only.prepare(self._connection, guard)
             self._serves = _listen(self._connection, tokens.writer)
+        if self._answers:
+            self._answers.use_processes(self._serves, tokens.scanner)
         return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http)
 
     def offer(self, name: str, do: Callable[[str], str]) -> None:
@@ -236,6 +240,8 @@ class Store:
 
     def close(self) -> None:
         """Close the connection; the last one to close checkpoints."""
+        if self._answers:
+            self._answers.close()
         if self._serves:  # else its threads would wait for Python while Python waits for them
             with suppress(duckdb.Error):
                 self._connection.execute(f"CALL quack_stop('{self._serves}')").fetchall()

@@ -33,6 +33,12 @@ WRITER = CONFIG | {
     "default_block_size": "65536",  # of 262,144 each long column of a row group wastes half of one
 }
 ELSEWHERE = "lightning elsewhere"
+DAMAGE = (
+    duckdb.IOException,
+    duckdb.SerializationException,
+    duckdb.InternalException,
+    duckdb.FatalException,
+)
 ONLY_ITS_USER = 0o077
 """The umask that lets nobody else read a new file."""
 
@@ -116,10 +122,12 @@ def _why_not(path: Path, error: duckdb.Error) -> str:
         )
     if isinstance(error, duckdb.IOException) and "Cannot open file" in str(error):
         return f"'{path}' cannot be opened. Check the path and its permissions. ({error})"
-    return (
-        f"'{path}' is damaged or not a store: DuckDB cannot open it. Restore it from a backup: the "
-        f"page back-up-and-upgrade says how. ({error})"
-    )
+    if isinstance(error, DAMAGE):
+        return (
+            f"'{path}' is damaged or not a store: DuckDB cannot open it. Restore it from a backup: "
+            f"the page back-up-and-upgrade says how. ({error})"
+        )
+    return f"'{path}' cannot be opened as a store. Choose another with --store. ({error})"
 
 
 def _with_small_row_groups(
@@ -141,10 +149,19 @@ def _with_small_row_groups(
     return connection
 
 
-def _attach(server: Server, token: str) -> Store:
+def attach(address: str, token: str) -> duckdb.DuckDBPyConnection:
+    """Connect to a served store, which becomes the database `remote`.
+
+    Raises:
+        duckdb.Error: If nobody answers there, or the token is wrong.
+    """
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     load_extensions(connection)
     connection.execute("SET httpfs_connection_caching = true")  # else each statement opens one
     connection.execute(f"CREATE SECRET (TYPE quack, TOKEN {quote_literal(token)})")
-    connection.execute(f"ATTACH {quote_literal(server.sql)} AS remote")
-    return Store(connection, server)
+    connection.execute(f"ATTACH {quote_literal(address)} AS remote")
+    return connection
+
+
+def _attach(server: Server, token: str) -> Store:
+    return Store(attach(server.sql, token), server)

@@ -19,6 +19,7 @@ import duckdb
 from duckdb.func import FunctionNullHandling
 
 from otel_lightning.collector.store import attribute_columns
+from otel_lightning.collector.store.bounded import is_bounded
 from otel_lightning.collector.store.sql_text import quote_literal
 
 TABLE_FUNCTIONS = frozenset({
@@ -41,10 +42,14 @@ LOCKED = "SELECT error('Settings cannot be changed: the configuration has been l
 
 
 class Tokens(NamedTuple):
-    """The secrets of one served store: `reader` may only read, `writer` may do anything."""
+    """The secrets of one served store: `reader` may only read, `writer` may do anything.
+
+    `scanner` reads like `reader`, without limits: our own processes that run readers' statements.
+    """
 
     reader: str
     writer: str
+    scanner: str
 
 
 class Guard:
@@ -54,22 +59,27 @@ class Guard:
         self,
         tokens: Tokens,
         parser: duckdb.DuckDBPyConnection,
-        answer: Callable[[str], str] | None = None,
+        answer: Callable[..., str] | None = None,
     ) -> None:
         """Guard a server.
 
         Args:
             tokens: What lets clients in.
             parser: A database of its own, only to read statements with.
-            answer: Where readers have limits: runs a SELECT and says what to hand out instead.
+            answer: Where readers have limits: `Answers.answer`, which runs a SELECT and says what
+                to hand out instead.
         """
         self._tokens, self._parser, self._answer = tokens, parser, answer
         self._writers: set[str] = set()
+        self._scanners: set[str] = set()
 
     def authenticate(self, session: str, token: str, _served: str) -> bool:
         """Let a client in if it has one of the tokens."""
         if _same(token, self._tokens.writer):
             self._writers.add(session)
+            return True
+        if _same(token, self._tokens.scanner):
+            self._scanners.add(session)
             return True
         return _same(token, self._tokens.reader)
 
@@ -79,7 +89,7 @@ class Guard:
             return LOCKED if _changes_settings(sql) else sql
         reason = self.refusal(sql)
         if reason is None:
-            return self._limited(self._quicker(sql))
+            return sql if session in self._scanners else self._limited(self._quicker(sql))
         if SENT_ROWS.match(sql):
             return None
         return f"SELECT error({quote_literal(reason)})"
@@ -101,7 +111,10 @@ class Guard:
             return sql
         if explained:
             return "SELECT error('EXPLAIN ANALYZE has no limits, so this token cannot use it.')"
-        return self._answer(self._deserialize(self._serialize(sql)))
+        serialized = self._serialize(sql)
+        return self._answer(
+            self._deserialize(serialized), bounded=is_bounded(json.loads(serialized))
+        )
 
     def _quicker(self, sql: str) -> str:
         """Answer common attributes from their own columns where only `spans` is read.

@@ -1,8 +1,9 @@
-"""How long a reader's statement may take, and how many rows it may answer.
+"""How much a reader's statement may take: seconds, rows, memory.
 
-DuckDB has no such settings, and nobody can interrupt a statement that its Quack server runs. So
-where there are limits, the statement runs on a connection of ours first, which can be interrupted,
-and the server only hands out the answer, from a table in memory that soon goes.
+DuckDB has no such limits for a statement, and nobody can interrupt one that its Quack server runs.
+So the statement runs first, on a connection of ours that can be interrupted, or in a process of its
+own where it may take any amount of memory. The server only hands out the answer, from a table in
+memory that is dropped soon after.
 """
 
 import itertools
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from otel_lightning.collector.store.reader_process import Access, ReaderError, ReaderProcesses
 from otel_lightning.collector.store.sql_text import quote_literal
 
 ANSWERS = "lightning_answers"
@@ -24,9 +26,11 @@ class ReaderLimits:
 
     seconds: float | None = None
     rows: int | None = None
+    memory_bytes: int | None = None
+    """What a process of its own may take; None runs every statement in this process."""
 
     def __bool__(self) -> bool:
-        return self.seconds is not None or self.rows is not None
+        return not (self.seconds is None and self.rows is None and self.memory_bytes is None)
 
 
 NO_READER_LIMITS = ReaderLimits()
@@ -37,18 +41,40 @@ class Answers:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: ReaderLimits) -> None:
         self._connection, self._limits = connection, limits
+        self._apart: ReaderProcesses | None = None
         self._numbers = itertools.count(1)
         connection.execute(f"ATTACH ':memory:' AS {ANSWERS}")
 
-    def answer(self, select: str) -> str:
+    def use_processes(self, address: str, token: str) -> None:
+        """Run statements that may take any memory in processes of their own, where limits say so.
+
+        Args:
+            address: Where this database is served.
+            token: What lets such a process read its tables.
+        """
+        if self._limits.memory_bytes is not None:
+            self._apart = ReaderProcesses(Access(address, token, self._limits.memory_bytes))
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._apart:
+            self._apart.close()
+
+    def answer(self, select: str, *, bounded: bool) -> str:
         """Run a SELECT and return the statement that gives its answer, or says what was too much.
 
         Args:
             select: One statement, without a comment or semicolon behind it.
+            bounded: Whether it makes no more than it reads.
         """
         table = f"{ANSWERS}.answer_{next(self._numbers)}"
         try:
-            self._run(select, table)
+            if self._apart and not bounded:
+                self._run_apart(self._apart, select, table)
+            else:
+                self._run(select, table)
+        except ReaderError as error:
+            return _error(str(error))
         except duckdb.InterruptException:
             return _error(
                 f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
@@ -70,6 +96,15 @@ class Answers:
             cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){most}")
         finally:
             timer.cancel()
+
+    def _run_apart(self, apart: ReaderProcesses, select: str, table: str) -> None:
+        rows = apart.run(select, self._limits.rows, self._limits.seconds)
+        cursor, name = self._connection.cursor(), table.replace(".", "_")
+        cursor.register(name, rows)
+        try:
+            cursor.execute(f"CREATE TABLE {table} AS FROM {name}")
+        finally:
+            cursor.unregister(name)
 
     def _within_rows(self, table: str) -> str:
         found = self._connection.cursor().execute(f"SELECT count(*) FROM {table}").fetchall()

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from otel_lightning.collector.atomic_file import replaced
 from otel_lightning.collector.progress import Progress
 from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.store.sql_text import Value
@@ -85,9 +86,8 @@ def export_transitions(
     if not math.isfinite(threshold):
         raise DataError(f"--threshold is {threshold}; it must be a finite number.")
     output.parent.mkdir(parents=True, exist_ok=True)
-    staging = output.with_name(f".{output.name}.partial")
-    try:
-        with opened(store) as found, bounded(found), writer(staging, form) as write:
+    with replaced(output) as temporary:
+        with opened(store) as found, bounded(found), writer(temporary, form) as write:
             if not number(found, "SELECT count(*) FROM transition_rows"):
                 raise no_transitions(store)
             seen = overview(found, split)
@@ -99,9 +99,6 @@ def export_transitions(
             )
         if not done.rows:
             raise DataError(_nothing(form, done, seen, split, threshold))
-        staging.replace(output)
-    finally:
-        staging.unlink(missing_ok=True)
     return done
 
 

@@ -6,11 +6,11 @@ from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from otel_lightning.collector.atomic_file import new_folder
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.named_sql import arrow, read
@@ -144,13 +144,10 @@ def _staged(output: Path, checkpoints: Path) -> Iterator[Path]:
 
     Checkpoints are removed with success; after a failure only complete ones are kept.
     """
-    staging = Path(mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
-        yield staging
-        staging.chmod(0o755)
-        staging.rename(output)
+        with new_folder(output) as staging:
+            yield staging
         rmtree(checkpoints, ignore_errors=True)
     finally:
-        rmtree(staging, ignore_errors=True)
         if checkpoints.exists() and not any(checkpoints.glob("checkpoint-*")):
             rmtree(checkpoints, ignore_errors=True)

@@ -1,0 +1,209 @@
+"""A process that runs readers' statements under a hard memory limit.
+
+It asks the process that receives for the rows of tables, and does all else itself. If a statement
+takes too much, the operating system refuses the memory, or this process dies: nobody else notices.
+It speaks over stdin and stdout.
+"""
+
+import contextlib
+import json
+import os
+import queue
+import struct
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+HEADER = struct.Struct("<BQ")  # what it is, and how many bytes follow
+READY, ROWS, FAILED = 0, 1, 2
+PROCESSES = 2
+ANSWER_BYTES = 64_000_000
+SHARE_OF_DUCKDB = 0.6  # of the limit; the rest is for what DuckDB does not count
+ORPHAN_SECONDS = 1.0
+START_SECONDS = 60.0
+
+
+class ReaderError(Exception):
+    """A statement was refused or failed; the message goes to whoever asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the process reaches the store, and what it may take."""
+
+    address: str
+    token: str
+    memory_bytes: int
+
+
+class ReaderProcesses:
+    """Starts processes when they are needed, hands them statements, and replaces those that die."""
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._places = threading.BoundedSemaphore(PROCESSES)
+        self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._closed = False
+
+    def run(self, select: str, rows: int | None, seconds: float | None) -> pa.Table:
+        """Answer one SELECT.
+
+        Args:
+            select: The statement.
+            rows: Give at most one row more than that.
+            seconds: End it after that long.
+
+        Raises:
+            ReaderError: If it fails, takes too long, or takes too much memory.
+        """
+        with self._places:
+            process = self._take()
+            try:
+                table = process.run(select, rows, seconds)
+            except ReaderError:
+                if process.is_alive:
+                    self._idle.put(process)
+                raise
+            self._idle.put(process)
+            return table
+
+    def close(self) -> None:
+        """End all processes."""
+        self._closed = True
+        while not self._idle.empty():
+            self._idle.get().end()
+
+    def _take(self) -> "_Process":
+        while not self._idle.empty():
+            process = self._idle.get()
+            if process.is_alive:
+                return process
+        return _Process(self._access)
+
+
+class _Process:
+    def __init__(self, access: Access) -> None:
+        self._memory_bytes = access.memory_bytes
+        command = [sys.executable, "-c", f"from {__name__} import main; main()"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._to: Any = self._process.stdin
+        self._from: Any = self._process.stdout
+        told = {"address": access.address, "token": access.token, "memory": access.memory_bytes}
+        self._ask(told, START_SECONDS)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def run(self, select: str, rows: int | None, seconds: float | None) -> pa.Table:
+        answer = self._ask({"select": select, "rows": rows}, seconds)
+        with pa.ipc.open_stream(answer) as reader:
+            return reader.read_all()
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _ask(self, question: dict[str, object], seconds: float | None) -> bytes:
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(seconds or threading.TIMEOUT_MAX, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            self._to.write(json.dumps(question).encode() + b"\n")
+            self._to.flush()
+            kind, size = HEADER.unpack(_read(self._from, HEADER.size))
+            answer = _read(self._from, size)
+        except OSError as error:
+            self.end()
+            limit = self._memory_bytes // 10**6
+            raise ReaderError(
+                f"It took longer than {seconds:g} seconds, the limit of this token."
+                if late.is_set()
+                else f"It took more than {limit} MB of memory, the limit of this token."
+            ) from error
+        finally:
+            timer.cancel()
+        if kind == FAILED:
+            raise ReaderError(answer.decode(errors="replace"))
+        return answer
+
+
+def _read(stream: Any, size: int) -> bytes:
+    content: bytes = stream.read(size)
+    if len(content) < size:
+        raise BrokenPipeError
+    return content
+
+
+def main() -> None:
+    """Answer statements from stdin until it is closed."""
+    import duckdb
+
+    from otel_lightning.collector.store.opening import attach
+
+    told = json.loads(sys.stdin.readline())
+    parent = os.getppid()
+    threading.Thread(target=_end_with, args=[parent], daemon=True).start()
+    connection = attach(told["address"], told["token"])
+    connection.execute("USE remote; SET threads = 1")
+    connection.execute(f"SET memory_limit = '{int(told['memory'] * SHARE_OF_DUCKDB)}B'")
+    connection.execute("SET enable_progress_bar = false")
+    connection.execute("FROM spans LIMIT 0").fetchall()  # what it needs once is loaded now
+    _limit_memory(told["memory"])
+    _write(READY, b"")
+    for line in sys.stdin:
+        question = json.loads(line)
+        try:
+            _write(ROWS, _answer(connection, question["select"], question["rows"]))
+        except (duckdb.Error, MemoryError, ReaderError, pa.ArrowException) as error:
+            _write(FAILED, str(error).encode())
+
+
+def _answer(connection: Any, select: str, rows: int | None) -> bytes:
+    most = "" if rows is None else f" LIMIT {rows + 1}"
+    found: pa.Table = connection.execute(f"FROM ({select}){most}").to_arrow_table()
+    if found.nbytes > ANSWER_BYTES:
+        raise ReaderError(
+            f"The answer has {found.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, the "
+            f"limit of this token. Add LIMIT, or ask for less."
+        )
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, found.schema) as writer:
+        writer.write_table(found)
+    return bytes(sink.getvalue())
+
+
+def _write(kind: int, content: bytes) -> None:
+    sys.stdout.buffer.write(HEADER.pack(kind, len(content)) + content)
+    sys.stdout.buffer.flush()
+
+
+def _limit_memory(memory_bytes: int) -> None:
+    """Have the operating system refuse more memory than this, beside what is there already."""
+    import resource
+
+    with contextlib.suppress(OSError):  # not Linux: DuckDB's own limit is left
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  no Path: no memory
+            there = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (there + memory_bytes, there + memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _end_with(parent: int) -> None:
+    """End when the process that receives has ended, also in the middle of a statement."""
+    while os.getppid() == parent:
+        time.sleep(ORPHAN_SECONDS)
+    os._exit(1)
