@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
 
-.PHONY: help demo test test-all check bench bench-ingest bench-ask bench-derive bench-transitions bench-policy clean
+.PHONY: help demo test test-all check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ bench-ask: .venv/ready  ## What asking costs over 10 million spans
 
 bench-derive: .venv/ready  ## What deriving costs, beside an older version and by size
 	$(BIN)/python tests/bench/derive.py
+
+bench-lag: .venv/ready  ## How soon rows can be asked for under sustained load
+	$(BIN)/python tests/bench/lag.py
 
 bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning and up to 20 million spans
 	$(BIN)/python tests/bench/transitions.py

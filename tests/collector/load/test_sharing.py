@@ -73,7 +73,7 @@ def test_without_deriving_there_is_no_lag_of_it(tmp_path: Path) -> None:
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
         assert loader._load_some(0)
         assert loader.derive_lag() == 0.0
-        assert oldest_stale(store) is None
+        assert oldest_stale(store) == (0, None)
         spool.close()
 
 

@@ -58,7 +58,7 @@ def _backlog(store: Store, path: Path) -> Finding:
 
 def _derive_backlog(store: Store) -> Finding:
     """Tell how long the oldest of what is stale waits; only while a process derives is it bad."""
-    received_ns = oldest_stale(store)
+    received_ns = oldest_stale(store).received_ns
     seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
     told = f"the oldest received {seconds:.0f} seconds ago" if received_ns else "nothing waits"
     return Finding("not derived", told, not store.server or seconds <= LONGEST_UNDERIVED_SECONDS)

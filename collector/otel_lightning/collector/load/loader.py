@@ -78,6 +78,8 @@ class Loader(threading.Thread):
         self._sharing = Sharing(keeping.max_lag_seconds)
         self._started_ns = time.time_ns()
         self._lags = False
+        self._stale = 0  # traces and log records
+        self._derived_per_second: float | None = None  # of those
         self.underived_ns: int | None = None
         """When the oldest request whose rows are not derived yet was received."""
         self.position = resume(store, spool)
@@ -162,6 +164,11 @@ class Loader(threading.Thread):
         oldest = self.underived_ns
         return 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
 
+    def _coming_lag(self) -> float:
+        """Return how far deriving lags, or will when it reaches what was stored last."""
+        coming = self._stale / self._derived_per_second if self._derived_per_second else 0.0
+        return max(self.derive_lag(), coming)
+
     def _note_lag(self) -> None:
         """Look how far deriving lags; say so once when it is too far, and once when it is not.
 
@@ -169,8 +176,8 @@ class Loader(threading.Thread):
         """
         if not self._keeping.derive:
             return
-        waiting = self._pace.waiting()
-        self.underived_ns = oldest_stale(self._store, self._started_ns, waiting)
+        found = oldest_stale(self._store, self._started_ns, self._pace.waiting())
+        self._stale, self.underived_ns = found.ids, found.received_ns
         lag, most = self.derive_lag(), self._keeping.max_lag_seconds
         if self._lags != (lag > (most / 2 if self._lags else most)):
             self._lags = not self._lags
@@ -204,7 +211,7 @@ class Loader(threading.Thread):
 
     def _derive_some(self) -> bool:
         """Derive, half of the time at most while it keeps up; long conversations wait longer."""
-        began, lag = time.monotonic(), self.derive_lag()
+        began, lag = time.monotonic(), self._coming_lag()
         is_due = began >= self._derive_at or lag > PROMPT_SECONDS or self._sharing.owes
         self._postponed = not (is_due or self._stopping.is_set())
         if self._postponed or not self._keeping.derive:
@@ -220,6 +227,8 @@ class Loader(threading.Thread):
             return False
         ended = time.monotonic()
         self._sharing.derived(ended - began)
+        rate, known = done / max(ended - began, 1e-6), self._derived_per_second
+        self._derived_per_second = (rate + known) / 2 if known else rate
         self._derive_at = ended + (ended - began)
         return True
 
@@ -274,7 +283,7 @@ class Loader(threading.Thread):
             self._checkpoint()
         self._spool.forget(end)
         self._note_lag()
-        self._sharing.stored(time.monotonic() - began, self.derive_lag())
+        self._sharing.stored(time.monotonic() - began, self._coming_lag())
         return True
 
     def _tell_rate(self, size: int) -> None:

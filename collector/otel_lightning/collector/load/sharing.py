@@ -6,9 +6,9 @@ and more the further it lags. Senders are held to the pace at which both togethe
 the spool measures how fast it is emptied. So neither lag grows beyond `--max-lag`.
 """
 
-LEAST_SHARE, MOST_SHARE = 0.5, 0.9
+LEAST_SHARE, MOST_SHARE = 0.5, 0.95
 """Deriving's share of the time while it keeps up, and at most."""
-MOST_OWED_SECONDS = 10.0
+MOST_OWED_SECONDS = 15.0
 """What is owed beyond this is forgotten: storing must go on too."""
 
 
@@ -33,12 +33,12 @@ class Sharing:
         """Return deriving's share of the time.
 
         Args:
-            lag: Seconds that deriving lags behind receiving.
+            lag: Seconds that deriving lags, or will when it reaches what was stored last.
 
         Example:
             >>> sharing = Sharing(max_lag=30)
             >>> sharing.share(0), sharing.share(10.5), sharing.share(60)
-            (0.5, 0.7, 0.9)
+            (0.5, 0.7, 0.95)
         """
         return min(max(lag / (self._max_lag / 2), LEAST_SHARE), MOST_SHARE)
 

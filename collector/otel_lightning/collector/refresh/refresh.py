@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -177,20 +177,29 @@ def refresh_with_room(
             return refresh(store, spans_at_once, pace)
 
 
-def oldest_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> int | None:
-    """Return when the first of what is not derived yet was received, Unix nanoseconds.
+class Stale(NamedTuple):
+    """What is not derived yet."""
+
+    ids: int
+    """Traces and log records."""
+    received_ns: int | None
+    """When the first of them was received, Unix nanoseconds."""
+
+
+def oldest_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> Stale:
+    """Return how much is not derived yet, and since when.
 
     Args:
         store: Any store.
         since_ns: Ignore what was received before.
         waiting: The rollouts that wait to be derived again, which do not count.
     """
-    oldest = _column(
-        store,
-        f"SELECT epoch_ns(min(received_at)) FROM stale WHERE epoch_ns(received_at) >= {since_ns}"
-        f" AND coalesce(near, id) NOT IN ({_quoted(waiting) or repr('')})",
-    )[0]
-    return None if oldest is None else int(oldest)
+    found = store.query(
+        "SELECT count(*) AS n, epoch_ns(min(received_at)) AS since FROM stale"
+        f" WHERE epoch_ns(received_at) >= {since_ns}"
+        f" AND coalesce(near, id) NOT IN ({_quoted(waiting) or repr('')})"
+    ).to_pylist()[0]
+    return Stale(found["n"], found["since"])
 
 
 def rebuild(store: Store) -> None:
@@ -381,13 +390,14 @@ def _json(record: Any, name: str) -> bytes | None:
 
 def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:
     """Build a table column by column; text that was written as JSON stays the bytes that it is."""
+    others = [RECORDED_AS.get(name, name) for name in schema.names if name not in texts]
+    values = zip(*map(attrgetter(*others), rows), strict=True)
     columns = []
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name in texts:
             columns.append(pa.array(texts[name], pa.binary()).view(pa.string()).cast(kind))
         else:
-            value_of = attrgetter(RECORDED_AS.get(name, name))
-            columns.append(pa.array([value_of(row) for row in rows], kind))
+            columns.append(pa.array(next(values), kind))
     return pa.Table.from_arrays(columns, schema=schema)
 
 
