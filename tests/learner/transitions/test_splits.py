@@ -37,6 +37,12 @@ def test_all_or_nothing_can_be_held_out() -> None:
     assert set(splits(tasks, 1.0)) == {HELD_OUT}
 
 
+def test_share_of_0_holds_out_no_hash_and_a_share_of_1_every_hash() -> None:
+    ends = pl.DataFrame({"task_hash": [0, 2**64 - 1]}, {"task_hash": pl.UInt64})
+    assert set(ends.select(split(0.0)).to_series()) == {TRAIN}
+    assert set(ends.select(split(1.0)).to_series()) == {HELD_OUT}
+
+
 def test_task_held_out_at_a_small_share_is_held_out_at_a_larger_one() -> None:
     tasks = [f"task-{i}" for i in range(200)]
     small, large = (splits(tasks, share) for share in (0.2, 0.4))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @store_option
 @option("--judge", metavar="NAME", required=True, help="Scores of this name or source.")
 @option("--labels", metavar="NAME|FILE.csv", required=True, help="Rewards of this name, or a file.")
-@option("--seed", command="agreement", type=int, default=0, help="Of the bootstrap.")
+@option("--seed", command="agreement", type=int, default=0, help="Seed of the bootstrap.")
 def agreement(store: str, *, judge: str, labels: str, seed: int) -> None:
     """Say how far a judge agrees with given labels, with 95 % bootstrap intervals."""
     with expected_errors():

@@ -28,18 +28,43 @@ option = partial(shared_option, command="judge")
 @option("--model", metavar="NAME", required=True, help="The model that judges.")
 @option("--measure", type=MEASURE, multiple=True, help="Repeat for several.  [default: all three]")
 @option("--rubric", type=FILE, multiple=True, help="A rubric of your own, .toml or .md; repeat.")
-@option("--evaluator", type=click.Choice(["own", "azure"]), default="own", help="Whose prompts.")
+@option(
+    "--evaluator",
+    type=click.Choice(["own", "azure"]),
+    default="own",
+    help="Prompts to judge with: ours, or those of Azure AI Evaluation.",
+)
 @option("--agent", metavar="NAME", multiple=True, help="Judge these agents only; * and ? match.")
-@option("--limit", type=click.IntRange(1), help="Judge so many rollouts, the newest.")
-@option("--samples", type=click.IntRange(1), default=1, help="Ask so often, take the mean.")
+@option("--limit", type=click.IntRange(1), help="Judge the newest N rollouts only.")
+@option(
+    "--samples",
+    type=click.IntRange(1),
+    default=1,
+    help="Answers per rollout; the score is their mean.",
+)
 @option("--temperature", type=click.FloatRange(0), help="[default: the model's]")
-@option("--concurrency", type=click.IntRange(1), default=8, help="Requests at once.")
-@option("--retries", type=click.IntRange(0), default=5, help="Of a request, with backoff.")
-@option("--timeout", type=click.FloatRange(1), default=120.0, help="Seconds a request.")
-@option("--max-characters", type=click.IntRange(1000), default=60_000, help="Shown a rollout.")
-@option("--input-price", type=PRICE, help="Of a million tokens read.")
-@option("--output-price", type=PRICE, help="Of a million tokens written.")
-@option("--cache", type=FILE, help="Where answers are kept.  [default: STORE.judge]")
+@option("--concurrency", type=click.IntRange(1), default=8, help="Number of requests at once.")
+@option(
+    "--retries",
+    type=click.IntRange(0),
+    default=5,
+    help="Retries of a failed request, with growing waits.",
+)
+@option(
+    "--timeout",
+    type=click.FloatRange(1),
+    default=120.0,
+    help="Seconds until a request is given up.",
+)
+@option(
+    "--max-characters",
+    type=click.IntRange(1000),
+    default=60_000,
+    help="Most characters of a rollout to show; the middle is cut.",
+)
+@option("--input-price", type=PRICE, help="Price of a million input tokens, to print the cost.")
+@option("--output-price", type=PRICE, help="Price of a million output tokens, to print the cost.")
+@option("--cache", type=FILE, help="File that keeps answers.  [default: STORE.judge]")
 @option("--retry-errors", is_flag=True, help="Ask again where the kept answer has no score.")
 def judge(  # noqa: PLR0913 - one parameter an option
     store: str,

@@ -1,4 +1,4 @@
-"""Which tasks are learned from and which only judge what was learned."""
+"""Split tasks into those to learn from and those that only judge what was learned."""
 
 import polars as pl
 
@@ -22,6 +22,7 @@ def split(held_out: float) -> pl.Expr:
         >>> tasks.select(split(0.5)).to_series().to_list()
         ['heldout', 'train', 'train']
     """
-    position = pl.col("task_hash").cast(pl.Float64) / 2**64
+    # The first 53 bits are exact in a float, so no position is rounded up to 1.
+    position = (pl.col("task_hash") // 2**11).cast(pl.Float64) / 2**53
     name = pl.when(position < held_out).then(pl.lit(HELD_OUT)).otherwise(pl.lit(TRAIN))
     return name.alias("split")
