@@ -355,3 +355,10 @@ def test_a_reward_in_a_sub_agents_conversation_is_of_the_callers_rollout() -> No
     ]
     (reward,) = derive(spans, []).rewards
     assert reward.rollout_id == "conv-main"
+
+
+def test_a_span_id_of_another_trace_ties_nothing_to_a_merged_call() -> None:
+    other = chat([said("user", "else")], said("assistant", "so"))
+    same_id = span(other, trace="other", id="0303030303030303", resource={"service.name": "x"})
+    calls = derive([*found_spans("dup_session"), same_id], []).llm_calls
+    assert {call.rollout_id for call in calls if call.trace_id == "other"} == {"other"}

@@ -274,6 +274,8 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     above = outer if outer.trace_id == home.trace_id else home
     call = replace(inner, parent_span_id=above.parent_span_id, **told)
     call.trace_id, call.span_id = home.trace_id, home.span_id
+    places = {place_of(layer) for layer in layers}
+    call.merged_places = sorted(places - {place_of(home)})
     call.lost_ids = any(layer.lost_ids for layer in layers)
     for name in FROM_OUTSIDE:
         setattr(call, name, _first(layers[::-1], name))

@@ -191,25 +191,15 @@ def assign(
     found = Rollouts(stated_ids(nodes, named), stated_ids(nodes, talks), {})
     ordered = sorted(calls, key=order)
     groups = _Groups()
-    copies = _places_of({one for call in ordered for one in call.merged_span_ids}, nodes)
     for call in ordered:
         groups.add(call.trace_id)
-        for place in sorted({place for one in call.merged_span_ids for place in copies[one]}):
+        for place in call.merged_places:
             _tie(groups, found, place, place_of(call))
     for later, earlier in continuations(ordered, nodes, pasts):
         _tie(groups, found, place_of(later), place_of(earlier))
     for shown, asker in _decided(askers, ordered, groups):
         _tie(groups, found, (shown.trace_id or "", shown.span_id or ""), place_of(asker))
     return replace(found, by_trace=groups.names())
-
-
-def _places_of(span_ids: Collection[str], nodes: Nodes) -> dict[str, list[Place]]:
-    """Return the places of each of these spans: ids of spans are unique in a trace only."""
-    found: dict[str, list[Place]] = {span_id: [] for span_id in span_ids}
-    for place in nodes if found else ():
-        if place[1] in found:
-            found[place[1]].append(place)
-    return found
 
 
 def _decided(

@@ -108,6 +108,8 @@ class LlmCall:
     state_hash: str | None = None
     lost_ids: bool = False
     """Whether the layer that wrote it loses the ids of tool calls, or writes others."""
+    merged_places: list[tuple[str, str]] = field(default_factory=list)
+    """Trace and span ids of `merged_span_ids`: span ids alone are unique in a trace only."""
     packed: tuple[bytes | None, bytes | None] | None = None
     """The input and output messages as JSON, in place of the values; see `packing`."""
 
