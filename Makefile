@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
 
-.PHONY: help demo test test-all check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy clean
+.PHONY: help demo test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -12,7 +12,7 @@ demo: .venv/ready  ## An unchanged agent learns from its own traces, before and 
 	$(BIN)/python examples/support_desk/demo.py $(if $(SHUFFLE_REWARDS),--shuffle-rewards)
 
 test: .venv/ready  ## The tests
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest -m "not slow and not frameworks"
 	$(BIN)/pytest --markdown-docs README.md docs
 
 test-all: .venv/ready  ## The tests and the slow proofs
@@ -26,6 +26,12 @@ check: .venv/ready  ## Style, types, imports, dependencies, size
 	$(BIN)/lint-imports
 	$(BIN)/deptry instrumentation collector learner
 	$(BIN)/python tests/code_size.py
+
+test-frameworks: .venv/ready  ## Unchanged agents in real frameworks, each in an environment of its own
+	$(BIN)/pytest -m frameworks tests/instrumentation/frameworks
+
+bench-instrumentation: .venv/ready  ## What tracing costs an agent, beside other tracers
+	$(BIN)/python tests/bench/instrumentation.py
 
 bench: .venv/ready  ## The benchmarks, as tables
 	$(BIN)/python tests/bench/ingest.py

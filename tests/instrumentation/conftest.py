@@ -127,10 +127,12 @@ class Sink:
     url: str
     spans: list[Item] = field(default_factory=list)
     logs: list[Item] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
 
     def take(self, path: str, body: bytes) -> None:
         if path == "/v1/traces":
+            self.bodies.append(body)
             self._take_spans(ExportTraceServiceRequest.FromString(body))
         elif path == "/v1/logs":
             self._take_logs(ExportLogsServiceRequest.FromString(body))

@@ -87,14 +87,24 @@ def strip(added: Additions, part: Any) -> None:
         added: What we asked for.
         part: An object of the openai client; changed in place.
     """
-    empty = _writes_empty_values(part)
-    for owner in _owners(part):
-        if added.ids:
-            _drop_ids(owner, empty=empty)
-        if added.logprobs:
-            _drop_logprobs(owner, empty=empty)
-    if added.usage and getattr(part, "usage", 0) is None:
+    owners = [owner for owner in _owners(part) if _has_tokens(owner)]
+    if owners:
+        empty = _writes_empty_values(part)
+        for owner in owners:
+            if added.ids:
+                _drop_ids(owner, empty=empty)
+            if added.logprobs:
+                _drop_logprobs(owner, empty=empty)
+    if added.usage and part.__dict__.get("usage", 0) is None:
         _restore(part, "usage", empty=False)
+
+
+def _has_tokens(owner: Any) -> bool:
+    # Looked up in the object's own dictionaries: a stream has a thousand chunks.
+    more = owner.__pydantic_extra__
+    return owner.__dict__.get("logprobs") is not None or bool(
+        more and ("token_ids" in more or "prompt_token_ids" in more)
+    )
 
 
 def is_only_usage(added: Additions, part: Any) -> bool:
@@ -133,11 +143,14 @@ def strip_body(added: Additions, body: bytes) -> bytes:
 
 def _owners(part: Any) -> Iterator[Any]:
     """Yield the objects within a part that token ids or logprobs can be on."""
+    if "choices" in part.__dict__:  # chat completions and completions
+        yield part
+        yield from part.choices or ()
+        return
     whole = getattr(part, "response", None) or part
     if whole is not part:
         yield part
     yield whole
-    yield from getattr(whole, "choices", None) or ()
     items = list(getattr(whole, "output", None) or ())
     if item := getattr(part, "item", None):
         items.append(item)

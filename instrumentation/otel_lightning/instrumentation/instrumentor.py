@@ -15,6 +15,7 @@ from otel_lightning.instrumentation import (
     client,
     delivery,
     ids,
+    missing,
     privacy,
     propagation,
     providers,
@@ -33,6 +34,7 @@ def prepare() -> None:
     privacy.share_switch()
     bundled.load_when_imported()
     tokens.capture_tokens()
+    missing.say_what_is_missing()
 
 
 class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]

@@ -1,0 +1,200 @@
+"""What tracing costs an agent: `make bench-instrumentation`.
+
+Each tracer runs in a process of its own, in turns, beside one model server and sink; the least of
+the rounds counts, since other work on the machine only adds. The CPU time is that of all threads,
+the export included.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections import defaultdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+CACHE = ROOT / ".cache" / "frameworks"
+CHUNKS = 200
+ARGUMENTS = json.dumps({"city": "Oslo"})
+FLAGS = {
+    "flags": {
+        "desk": {
+            "variants": {"a": {"temperature": 0.5}, "b": {"temperature": 1.0}},
+            "defaultVariant": "a",
+            "targeting": {"fractional": [["a", 50], ["b", 50]]},
+        }
+    }
+}
+PACKAGES = {
+    "openinference": ("openinference", ["openai", "openinference-instrumentation-openai"]),
+    "agentlightning": ("agentlightning", ["openai", "agentlightning==0.3.0"]),
+}
+"""Tracers with an environment of their own: its folder and packages."""
+
+
+class _Model(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if not self.path.endswith("/chat/completions"):
+            self.answer("application/x-protobuf", b"")
+            return
+        request = json.loads(body)
+        if request.get("stream"):
+            self.answer("text/event-stream", STREAM)
+        else:
+            self.answer("application/json", answer(request))
+
+    def answer(self, content_type: str, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", content_type)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+HEAD = {"id": "c", "created": 1, "model": "m", "prompt_token_ids": list(range(200))}
+USAGE = {"prompt_tokens": 200, "completion_tokens": 30, "total_tokens": 230}
+
+
+def answer(request: dict[str, Any]) -> bytes:
+    message: dict[str, Any] = {"role": "assistant", "content": "It is sunny in Oslo. " * 5}
+    if request["messages"][-1]["role"] == "user":
+        function = {"name": "sun", "arguments": ARGUMENTS}
+        message = {"role": "assistant", "content": None}
+        message["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    if request.get("return_token_ids"):
+        choice["token_ids"] = list(range(30))
+        token = {"token": "x", "logprob": -0.5, "bytes": None, "top_logprobs": []}
+        choice["logprobs"] = {"content": [token] * 30}
+    whole = {**HEAD, "object": "chat.completion", "choices": [choice], "usage": USAGE}
+    return json.dumps(whole).encode()
+
+
+def _stream() -> bytes:
+    lines = []
+    for number in range(CHUNKS):
+        delta = {"role": "assistant", "content": "word "}
+        choice = {"index": 0, "finish_reason": None, "delta": delta, "token_ids": [number]}
+        chunk = {**HEAD, "object": "chat.completion.chunk", "choices": [choice]}
+        chunk |= {"prompt_token_ids": None}
+        lines.append(f"data: {json.dumps(chunk)}\n\n")
+    return "".join([*lines, "data: [DONE]\n\n"]).encode()
+
+
+STREAM = _stream()
+
+
+def environment(url: str) -> dict[str, str]:
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": os.environ.get("HOME", "/"),
+        "OPENAI_BASE_URL": f"{url}/v1",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": url,
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_METRICS_EXPORTER": "none",
+        "OTEL_TRACES_EXPORTER": "otlp",
+        "OTEL_LOGS_EXPORTER": "none",
+        "LIGHTNING_INSTRUMENT": "false",  # the worker starts what it measures
+    }
+
+
+def variants(url: str, flags: Path) -> dict[str, tuple[str, str, dict[str, str]]]:
+    """Give the interpreter, the tracer and the variables of each row."""
+    base = environment(url)
+    ours = base | {"LIGHTNING_ROLLOUT_ID": "r"}
+    every = ours | {
+        "LIGHTNING_REQUEST_TOKEN_IDS": "true",
+        "LIGHTNING_REQUEST_USAGE": "true",
+        "LIGHTNING_POLICY": str(flags),
+    }
+    alone = base | {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "otel_lightning"}
+    rows = {
+        "bare client": (sys.executable, "none", base),
+        "Traceloop": (sys.executable, "traceloop", alone),
+        "Traceloop + ours": (sys.executable, "ours", ours),
+        "Traceloop + ours, all on": (sys.executable, "ours", every),
+    }
+    for name, (folder, _) in PACKAGES.items():
+        python = CACHE / folder / "bin" / "python"
+        if python.exists():
+            rows[name] = (str(python), name, base)
+    return rows
+
+
+def install() -> None:
+    """Make the environments of the other tracers, once; say so where that cannot be had."""
+    for folder, packages in PACKAGES.values():
+        venv = CACHE / folder
+        if (venv / "ok").exists():
+            continue
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages]
+        if subprocess.run(pip, check=False).returncode:
+            sys.stderr.write(f"{folder}: not installable here; its row is left out\n")
+            (venv / "bin" / "python").unlink()
+        else:
+            (venv / "ok").touch()
+
+
+def measure(rounds: int, times: int, url: str, flags: Path) -> dict[str, dict[str, float]]:
+    least: dict[str, dict[str, float]] = defaultdict(dict)
+    for _ in range(rounds):
+        for name, (python, tracer, variables) in variants(url, flags).items():
+            command = [python, str(HERE / "instrumentation_worker.py"), tracer, str(times)]
+            try:
+                done = subprocess.run(
+                    command, env=variables, capture_output=True, text=True, check=True, timeout=120
+                )
+            except subprocess.SubprocessError as error:
+                sys.stderr.write(f"{name}: no row, {error}\n")
+                continue
+            for key, value in json.loads(done.stdout.strip().splitlines()[-1]).items():
+                least[name][key] = min(value, least[name].get(key, value))
+    return least
+
+
+def table(least: dict[str, dict[str, float]]) -> str:
+    bare = least["bare client"]
+    lines = [
+        "| agent | start, CPU-s | added µs of CPU a call | a chunk | memory, MiB |",
+        "|---|---|---|---|---|",
+    ]
+    for name, cost in least.items():
+        call = cost["call_us"] - bare["call_us"]
+        chunk = (cost["stream_us"] - bare["stream_us"]) / CHUNKS
+        lines.append(
+            f"| {name} | {cost['start_s']:.2f} | {call:.0f} | {chunk:.1f} |"
+            f" {cost['memory_mib']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--times", type=int, default=150)
+    given = parser.parse_args()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    install()
+    flags = CACHE / "bench-flags.json"
+    flags.write_text(json.dumps(FLAGS))
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Model) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        sys.stdout.write(table(measure(given.rounds, given.times, url, flags)) + "\n")
+        server.shutdown()
+
+
+if __name__ == "__main__":
+    main()
