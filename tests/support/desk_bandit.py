@@ -31,8 +31,13 @@ def said(text: str) -> str:
     return json.dumps([{"role": "assistant", "parts": parts}])
 
 
-def log(traces: Any, tokenizer: Any, attempts: int = 4, **columns: Any) -> None:
-    """Log uniform choices among four actions, of which the request makes one the right one."""
+def log(
+    traces: Any, tokenizer: Any, attempts: int = 4, agent_name: list[str] | None = None
+) -> None:
+    """Log uniform choices among four actions, of which the request makes one the right one.
+
+    Agents, if named, take rollouts in turn.
+    """
     rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
     for task in range(TASKS):
         request, number = REQUESTS[task % 4], task // 4
@@ -44,7 +49,9 @@ def log(traces: Any, tokenizer: Any, attempts: int = 4, **columns: Any) -> None:
                 "completion_logprobs": [math.log(0.25), 0.0],
                 "output_messages": said(action),
             }
-            traces.call(rollout, **(row | columns))
+            if agent_name:
+                row["agent_name"] = agent_name[attempt % len(agent_name)]
+            traces.call(rollout, **row)
             traces.task(rollout, f"task-{task}")
             traces.reward(rollout, float(action == RIGHT[request]))
 

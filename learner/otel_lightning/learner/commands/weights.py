@@ -184,7 +184,6 @@ def _folder(output: Path, agent: str | None, *, each: bool) -> Path:
 
 def _training(options: dict[str, Any]) -> Any:
     """Gather the options; those of the command line win over those of the file."""
-    from otel_lightning.learner.errors import DataError
     from otel_lightning.learner.weights.settings import (
         Training,
         read_assignments,
@@ -192,10 +191,6 @@ def _training(options: dict[str, Any]) -> Any:
     )
 
     path, assignments = options.pop("settings"), options.pop("set")
-    if options["four_bit"] and options["lora"] is None:
-        raise DataError("--four-bit freezes the weights, so it needs an adapter: add --lora 16.")
-    if options["steps"] is not None and options["epochs"] is not None:
-        raise DataError("Give --steps or --epochs, not both.")
     trl, settings = read_settings_file(path) if path else ({}, {})
     return Training(trl=trl, algorithm=settings | read_assignments(assignments), **options)
 

@@ -97,7 +97,8 @@ def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Pa
     )
     compared, different = 0, 0
     for row in logged.head(10 * SAMPLE).iter_rows(named=True):
-        text = str(chat_messages(json.loads(row["completion"])[:1])[0]["content"] or "").strip()
+        said = chat_messages(json.loads(row["completion"])[:1])
+        text = str(said[0]["content"] or "").strip() if said else ""
         if not text or compared == SAMPLE:
             continue
         compared += 1

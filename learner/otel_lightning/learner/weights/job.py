@@ -2,7 +2,6 @@
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -59,6 +58,8 @@ class Job:
     measures: bool = False
     """Whether to measure the validation loss after training."""
     validation_loss: float = field(default=math.nan, init=False)
+    best_step: int | None = field(default=None, init=False)
+    """Step of the lowest validation loss, whose model was kept; None without --stop-early."""
     done: int = field(default=0, init=False)
     """Optimizer steps taken."""
 
@@ -77,8 +78,6 @@ class Job:
         """TRL arguments that put several short rows into one, if asked."""
         if not self.training.packing:
             return {}
-        if self.max_length is None:
-            raise DataError("--packing fills rows up to a length. Give it with --max-length.")
         return {"packing": True}
 
     def arguments(self, own: Mapping[str, Any], *, even: bool = False) -> dict[str, Any]:
@@ -104,6 +103,7 @@ class Job:
             "torch_compile": training.compile,
             "dataloader_pin_memory": torch.cuda.is_available(),
             "logging_steps": 1,
+            "logging_nan_inf_filter": False,  # a loss that is NaN has to be seen
             "report_to": list(training.report_to) or "none",
             "disable_tqdm": True,
             "use_cpu": not torch.accelerator.is_available(),
@@ -187,9 +187,7 @@ class Job:
                     "learn from. Collect more tasks, or leave it out."
                 )
             callbacks.append(EarlyStoppingCallback(self.training.stop_early))
-        with explained(self.folder), warnings.catch_warnings():
-            # TRL 1.16 uses names that transformers 5.23 has renamed; a user cannot change that.
-            warnings.simplefilter("ignore", FutureWarning)
+        with explained(self.folder):
             made = trainer(
                 model=self.model,
                 args=arguments,
@@ -203,6 +201,8 @@ class Job:
             made.remove_callback(ProgressCallback)
             checkpoint = last_checkpoint(self.folder) if self.training.resume else None
             loss = float(made.train(resume_from_checkpoint=checkpoint).training_loss)
+            if self.training.stop_early is not None:
+                self.best_step = made.state.best_global_step
             if self.measures and evaluation is not None:
                 self.validation_loss = float(made.evaluate()["eval_loss"])
         self.model = made.accelerator.unwrap_model(made.model)

@@ -4,6 +4,7 @@ import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,34 @@ class Training:
     algorithm: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the algorithm."""
 
+    def __post_init__(self) -> None:
+        """Refuse options that contradict each other, before anything is loaded.
+
+        Raises:
+            DataError: If two options cannot be had together, or a tracker is not installed.
+        """
+        if self.four_bit and self.lora is None:
+            raise DataError(
+                "--four-bit freezes the weights, so it needs an adapter to train: add --lora 16."
+            )
+        if self.steps is not None and self.epochs is not None:
+            raise DataError("Give --steps or --epochs, not both.")
+        if self.packing and self.max_length is None:
+            raise DataError("--packing fills rows up to a length. Give it with --max-length.")
+        for tracker in self.report_to:
+            if find_spec(tracker) is None:
+                raise DataError(
+                    f"--report-to {tracker} needs its package. Install it with: "
+                    f"pip install {tracker}"
+                )
+
     def as_config(self, name: str) -> dict[str, Any]:
         """Write the settings as they are kept with a run."""
-        return (
-            dataclasses.asdict(self)
-            | {"algorithm": name, "model": str(self.model)}
-            | {"settings": dict(self.algorithm)}
-        )
+        return dataclasses.asdict(self) | {
+            "algorithm": name,
+            "algorithm_settings": dict(self.algorithm),
+            "model": str(self.model),
+        }
 
 
 def read_settings_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:

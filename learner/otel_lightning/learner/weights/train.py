@@ -1,6 +1,7 @@
 """From transitions to a trained model in a folder, and the gate's verdict on it."""
 
 import random
+import warnings as python_warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -22,6 +23,7 @@ from otel_lightning.learner.weights.checks import (
     sources,
     warnings,
 )
+from otel_lightning.learner.weights.distributed import world_size
 from otel_lightning.learner.weights.examples import Example, Tokenized, tokenize
 from otel_lightning.learner.weights.failures import explained
 from otel_lightning.learner.weights.held_out import (
@@ -104,7 +106,9 @@ def train_and_judge(
     algorithm = algorithms.load(name)
     settings = algorithm_settings(algorithm.Settings, name, training)
     output, checkpoints = folders
-    with explained(checkpoints):
+    with explained(checkpoints), python_warnings.catch_warnings():
+        # TRL and PEFT use names that transformers has renamed; a user cannot change that.
+        python_warnings.simplefilter("ignore", FutureWarning)
         loaded = load_model(training, reward=algorithms.scores_text(algorithm))
         data = _prepare(rows, loaded, algorithm, (name, settings, training))
         job = _job(loaded, data, training, algorithm, folders[1])
@@ -112,9 +116,11 @@ def train_and_judge(
             job.learning_rate = _probe(job, data, algorithm, settings)
             job.model = load_model(training, reward=algorithms.scores_text(algorithm)).model
         job.record = record
-        data.metrics["learning_rate"] = job.learning_rate
+        data.metrics |= {"learning_rate": job.learning_rate, "processes": world_size()}
         judged = _judge_scores if algorithms.scores_text(algorithm) else _judge_text
         verdict = judged(job, data, algorithm, settings)
+        if job.best_step is not None:
+            data.metrics["best_step"] = job.best_step
         if output is not None:
             job.save(output)
     return Learned(data.metrics, verdict, tuple(data.warnings))

@@ -1,0 +1,161 @@
+"""What a user can mend is one clear sentence."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from support.desk_bandit import fine_tune, log, run
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+TOOLS = json.dumps([{"type": "function", "name": "lookup", "parameters": {}}])
+
+
+@pytest.fixture
+def logged(traces: "Traces", tokenizer: Any) -> "Traces":
+    log(traces, tokenizer, attempts=2)
+    run("transitions", "--store", traces.store(), "--credit", "group")
+    return traces
+
+
+@pytest.fixture
+def broken(model: Path, tmp_path: Path) -> Callable[..., Path]:
+    """Copy the model, and change its files."""
+
+    def change(*missing: str, **settings: Any) -> Path:
+        folder = tmp_path / "model"
+        shutil.copytree(model, folder)
+        for name in missing:
+            (folder / name).unlink()
+        config = folder / "tokenizer_config.json"
+        if config.exists():
+            config.write_text(json.dumps(json.loads(config.read_text()) | settings))
+        return folder
+
+    return change
+
+
+def error(traces: "Traces", model: Path, tmp_path: Path, *options: str) -> str:
+    result = fine_tune(traces, model, tmp_path / "learned", *options)
+    assert result.exit_code == 1, result.output
+    assert not (tmp_path / "learned").exists()
+    return result.stderr
+
+
+def test_folder_without_a_model(
+    logged: "Traces", broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    told = error(logged, broken("config.json"), tmp_path)
+    assert "holds no model: it has no config.json. Give --model a folder" in told
+
+
+def test_folder_without_weights(
+    logged: "Traces", broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    told = error(logged, broken("model.safetensors"), tmp_path)
+    assert "transformers cannot load the model in" in told
+
+
+def test_tokenizer_without_chat_template_where_rows_have_no_ids(
+    traces: "Traces", broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    traces.call("a")
+    traces.reward("a", 1.0)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    told = error(traces, broken("chat_template.jinja"), tmp_path)
+    assert "has no chat template, and 1 of 1 transitions have no token ids" in told
+
+
+def test_template_that_drops_tools(traces: "Traces", model: Path, tmp_path: Path) -> None:
+    traces.call("a", tool_definitions=TOOLS)
+    traces.reward("a", 1.0)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    told = error(traces, model, tmp_path)
+    assert "leaves tool definitions out, but 1 transitions offer tools" in told
+
+
+def test_text_of_another_model(traces: "Traces", model: Path, tmp_path: Path) -> None:
+    traces.call("a", prompt_token_ids=[3, 4], completion_token_ids=[5, 6])
+    traces.reward("a", 1.0)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    told = error(traces, model, tmp_path)
+    assert "In 1 of 1 transitions the logged token ids, decoded by the tokenizer in" in told
+
+
+def test_rewards_that_are_all_the_same(
+    traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
+) -> None:
+    for rollout in ("a", "b"):
+        ids = tokenizer.convert_tokens_to_ids(["left", "<end>"])
+        traces.call(rollout, prompt_token_ids=[3], completion_token_ids=ids, output_messages="[]")
+        traces.reward(rollout, 1.0)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    told = error(traces, model, tmp_path)
+    assert "All 2 transitions of the train split have reward 1" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--steps", "3", "--epochs", "1"], "Give --steps or --epochs, not both."),
+        (["--packing"], "--packing fills rows up to a length. Give it with --max-length."),
+        (["--four-bit"], "so it needs an adapter to train: add --lora 16."),
+        (["--set", "beta"], "'beta' is no NAME=VALUE"),
+        (["--set", "beta=1"], "rft has no setting 'beta'. Its settings: threshold=0.0, per_task"),
+        (["--set", "per_task=many"], "rft's setting 'per_task' is 'many', but must be of the kind"),
+        (["--batch-size", "9", "--accumulate", "2"], "Choose a multiple of 2."),
+        (["--resume"], "to resume. Run without --resume."),
+        (["--max-length", "3"], "longer than --max-length"),
+        (["--each-agent"], "names its agent, so --each-agent has nothing to separate"),
+    ],
+)
+def test_option_that_cannot_be(
+    options: list[str], told: str, logged: "Traces", model: Path, tmp_path: Path
+) -> None:
+    if "--epochs" in options:
+        arguments = ["--store", str(logged.path), "--model", str(model), *options]
+        where = ["--output", str(tmp_path / "learned"), "--algorithm", "rft"]
+        assert told in run("weights", *arguments, *where).stderr
+    else:
+        assert told in error(logged, model, tmp_path, *options)
+
+
+def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text("[trainer]\nweight_decay = 1\n")
+    told = error(logged, model, tmp_path, "--settings", str(settings))
+    assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in told
+
+
+def test_loss_that_diverges_names_the_option(logged: "Traces", model: Path, tmp_path: Path) -> None:
+    told = error(logged, model, tmp_path, "--learning-rate", "1e30", "--steps", "8")
+    assert "training diverged. Lower --learning-rate" in told
+
+
+def test_memory_that_runs_out_names_the_options() -> None:
+    import torch
+
+    from otel_lightning.learner.errors import DataError
+    from otel_lightning.learner.weights.failures import explained
+
+    with pytest.raises(DataError, match="Lower --batch-size"), explained("checkpoints"):
+        torch.empty(2**50)
+
+
+def test_disk_that_is_full_keeps_the_checkpoints(tmp_path: Path) -> None:
+    from otel_lightning.learner.errors import DataError
+    from otel_lightning.learner.weights.failures import explained
+
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("this system has no /dev/full")
+    with (
+        pytest.raises(DataError, match=f"complete checkpoints are kept in '{tmp_path}'"),
+        explained(tmp_path),
+        full.open("w") as file,
+    ):
+        file.write("checkpoint")

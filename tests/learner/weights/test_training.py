@@ -1,0 +1,205 @@
+"""Training as long and as interrupted as real models need it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from safetensors.numpy import load_file
+from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+FAST = ["--learning-rate", "5e-3"]
+DEADLINE_S = 120
+
+
+@pytest.fixture
+def logged(traces: "Traces", tokenizer: Any) -> "Traces":
+    log(traces, tokenizer)
+    assert run("transitions", "--store", traces.store(), "--credit", "group").exit_code == 0
+    return traces
+
+
+def curve(traces: "Traces", name: str = "loss") -> dict[int, float]:
+    """A metric by its step, over all runs."""
+    rows = traces.ask(f"SELECT step, value FROM run_steps WHERE name = '{name}'")
+    return {row["step"]: row["value"] for row in rows}
+
+
+def command(traces: "Traces", model: Path, output: Path, *options: str) -> list[str]:
+    where = ["--store", str(traces.path), "--model", str(model), "--output", str(output)]
+    return ["-m", "otel_lightning.learner", "weights", "--algorithm", "rft", *where, *options]
+
+
+def finish(*words: str) -> str:
+    """Run Python to its end and give its output; what does not end is killed with its children."""
+    process = started(*words)
+    try:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    return str(output)
+
+
+def started(*words: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.Popen(
+        [sys.executable, *words], env=environment, text=True, start_new_session=True, **pipes
+    )
+
+
+def last_curve(traces: "Traces") -> dict[int, float]:
+    """The losses of the last run."""
+    last = "(SELECT max(run_id) FROM run_steps)"
+    rows = traces.ask(f"SELECT step, value FROM run_steps WHERE name = 'loss' AND run_id = {last}")
+    return {row["step"]: row["value"] for row in rows}
+
+
+def test_every_step_of_the_curve_is_in_the_store(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    fine_tune(logged, behavior_model, tmp_path / "learned", *FAST, "--steps", "6")
+    assert sorted(curve(logged)) == [1, 2, 3, 4, 5, 6]
+    names = {row["name"] for row in logged.ask("SELECT DISTINCT name FROM run_steps")}
+    assert {"learning_rate", "grad_norm", "importance_weight/q50"} <= names
+    runs = logged.ask("SELECT run_id FROM runs WHERE command = 'weights'")
+    assert logged.ask("SELECT DISTINCT run_id FROM run_steps") == runs
+
+
+@pytest.mark.slow
+def test_training_killed_at_any_moment_resumes_with_the_same_losses(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    how = [*FAST, "--steps", "40", "--batch-size", "8", "--save-every", "4"]
+    output = finish(*command(logged, behavior_model, tmp_path / "whole", *how))
+    assert (tmp_path / "whole").exists(), output
+    whole = last_curve(logged)
+    checkpoints = tmp_path / ".killed.checkpoints"
+    with started(*command(logged, behavior_model, tmp_path / "killed", *how)) as process:
+        deadline = time.monotonic() + DEADLINE_S
+        while not list(checkpoints.glob("checkpoint-*/trainer_state.json")):
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert not (tmp_path / "killed").exists()
+    output = finish(*command(logged, behavior_model, tmp_path / "killed", *how, "--resume"))
+    assert (tmp_path / "killed").exists(), output
+    resumed = last_curve(logged)
+    assert min(resumed) > 1
+    assert resumed == pytest.approx({step: whole[step] for step in resumed})
+    weights = load_file(tmp_path / "killed" / "model.safetensors")
+    for name, value in load_file(tmp_path / "whole" / "model.safetensors").items():
+        assert (weights[name] == value).all()
+    assert not checkpoints.exists()
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing:FutureWarning"
+)  # PEFT uses the old name
+def test_adapter_is_saved_for_peft_and_can_be_trained_again(
+    logged: "Traces", behavior_model: Path, tokenizer: Any, tmp_path: Path
+) -> None:
+    from peft import AutoPeftModelForCausalLM
+
+    options = ["--learning-rate", "2e-2", "--lora", "8"]
+    fine_tune(logged, behavior_model, tmp_path / "first", *options)
+    files = {path.name for path in (tmp_path / "first").iterdir()}
+    assert {"adapter_model.safetensors", "adapter_config.json", "README.md"} <= files
+    assert "model.safetensors" not in files
+    adapted = AutoPeftModelForCausalLM.from_pretrained(tmp_path / "first")
+    assert adapted.active_adapter == "default"
+    first = right_share(tmp_path / "first", tokenizer, held_out_tasks(logged))
+    assert first > 0.35
+    options = ["--learning-rate", "1e-3", "--steps", "1"]
+    again = fine_tune(logged, tmp_path / "first", tmp_path / "second", *options)
+    assert again.exit_code in {0, 3}, again.output
+    second = right_share(tmp_path / "second", tokenizer, held_out_tasks(logged))
+    assert second == pytest.approx(first, abs=0.05)
+
+
+def test_early_stopping_keeps_the_model_of_the_lowest_validation_loss(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    options = [*FAST, "--steps", "60", "--stop-early", "2"]
+    fine_tune(logged, behavior_model, tmp_path / "learned", *options)
+    losses = curve(logged, "eval_loss")
+    assert len(losses) >= 3
+    best = min(losses, key=losses.__getitem__)
+    assert max(losses) in {best + 12, 60}
+    rows = logged.ask("SELECT metrics ->> 'best_step' AS best FROM runs WHERE command = 'weights'")
+    assert rows == [{"best": str(best)}]
+
+
+def test_probing_learning_rates_takes_the_one_of_the_lowest_loss(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    fine_tune(logged, behavior_model, tmp_path / "learned", "--find-lr", "--steps", "2")
+    (row,) = logged.ask("SELECT metrics FROM runs WHERE command = 'weights'")
+    metrics = json.loads(row["metrics"])
+    prefix = "validation_loss_at_"
+    tried = {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
+    assert len(tried) == 5
+    assert float(min(tried, key=tried.__getitem__)) == pytest.approx(
+        metrics["learning_rate"], rel=0.01
+    )
+
+
+def test_each_agent_gets_its_own_adapter_in_one_command(
+    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
+) -> None:
+    log(traces, tokenizer, attempts=2, agent_name=["planner", "writer"])
+    run("transitions", "--store", traces.store(), "--credit", "group")
+    output = tmp_path / "adapters"
+    options = [*FAST, "--steps", "2", "--lora", "4", "--each-agent"]
+    result = fine_tune(traces, behavior_model, output, *options)
+    assert result.exit_code in {0, 3}, result.output
+    assert (output / "planner" / "adapter_model.safetensors").exists()
+    assert (output / "writer" / "adapter_model.safetensors").exists()
+    told = traces.ask("SELECT config ->> 'agent' AS agent FROM runs WHERE command = 'weights'")
+    assert sorted(row["agent"] for row in told) == ["planner", "writer"]
+    unknown = fine_tune(traces, behavior_model, tmp_path / "no", "--agent", "nobody")
+    assert unknown.exit_code == 1
+    assert "No transition is of agent 'nobody'. Known: 'planner', 'writer'" in unknown.stderr
+
+
+def test_any_argument_of_the_trainer_can_be_given_in_a_file(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[trl]\nlr_scheduler_type = "constant"\n[algorithm]\nper_task = 1\n')
+    options = [*FAST, "--warmup", "0", "--steps", "3", "--settings", str(settings)]
+    fine_tune(logged, behavior_model, tmp_path / "learned", *options)
+    assert set(curve(logged, "learning_rate").values()) == {5e-3}
+    (row,) = logged.ask("SELECT config FROM runs WHERE command = 'weights'")
+    assert json.loads(row["config"])["algorithm_settings"] == {"per_task": 1}
+
+
+def test_shuffled_rewards_teach_nothing_and_the_gate_says_so(
+    logged: "Traces", behavior_model: Path, tokenizer: Any, tmp_path: Path
+) -> None:
+    output = tmp_path / "learned"
+    result = fine_tune(logged, behavior_model, output, *FAST, "--shuffle-rewards", "1")
+    assert result.exit_code == 3
+    assert right_share(output, tokenizer, held_out_tasks(logged)) < 0.4
+
+
+def test_card_says_where_the_model_comes_from(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    fine_tune(logged, behavior_model, tmp_path / "learned", *FAST, "--steps", "2")
+    card = (tmp_path / "learned" / "README.md").read_text()
+    (row,) = logged.ask("SELECT run_id, data_fingerprint FROM runs WHERE command = 'weights'")
+    for told in (row["run_id"], row["data_fingerprint"], "**refused**", "not declared"):
+        assert told in card
+    assert not list((tmp_path / "learned").glob("*.bin"))
