@@ -109,3 +109,9 @@ def test_bootstrap_of_many_tasks_agrees_with_the_normal_approximation() -> None:
     estimate = METHODS["ips"](Logged.without_model(rng.random(50_000), np.ones(50_000)))
     sums = intervals.by_task(estimate, np.arange(50_000))
     assert intervals.bootstrap(sums) == pytest.approx(intervals.normal(sums), abs=4e-4)
+
+
+def test_values_that_rounding_put_below_the_least_one_give_the_least_bound() -> None:
+    values = np.concatenate([np.full(50, -1.0 - 1e-12), np.full(2, 0.5)])
+    bound = lower_bound([Scores(values, -1.0)])
+    assert -1.0 <= bound < values.mean()

@@ -62,7 +62,7 @@ def test_arm_never_tried_is_not_preferred() -> None:
         assert learn(choices, Settings(estimator=estimator))[3] < 0.06
 
 
-@pytest.mark.parametrize("estimator", sorted(GRADIENTS))
+@pytest.mark.parametrize("estimator", ["doubly_robust", "ips", "snips"])
 def test_gradient_is_the_derivative_of_the_estimate(estimator: str) -> None:
     choices = bandit(5, np.array([0.4, 0.3, 0.2, 0.1]))
     pi, model = np.array([0.1, 0.2, 0.3, 0.4]), reward_model(choices)

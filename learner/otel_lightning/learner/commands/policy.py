@@ -22,7 +22,7 @@ from otel_lightning.learner.commands.values import RangeOfRewards, Since
 if TYPE_CHECKING:
     from otel_lightning.learner.policy.learn import Learned
 
-OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips"])
+OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
 SOURCE = click.Choice(["auto", "trace", "version", "frequencies"])
 
 

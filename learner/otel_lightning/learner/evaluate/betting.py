@@ -87,8 +87,8 @@ class _Counted(NamedTuple):
 
 
 def _counted(scores: Scores) -> _Counted:
-    """Count equal values, since most rewards are one of a few."""
-    values, times = np.unique(scores.values, return_counts=True)
+    """Count equal values, since most rewards are one of a few; rounding goes below no least one."""
+    values, times = np.unique(np.maximum(scores.values, scores.lowest), return_counts=True)
     return _Counted(values, times.astype(np.float64), scores.lowest)
 
 

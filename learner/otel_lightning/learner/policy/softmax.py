@@ -10,6 +10,8 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.off_policy import Logged
 
 Floats = NDArray[np.float64]
+BASELINE_DECAY = 0.9
+LARGEST_WEIGHT = 5.0
 Gradient = Callable[[Floats], Floats]
 """From the probability of each arm to the derivative of the policy's value by it, shape [K]."""
 
@@ -148,10 +150,23 @@ def _doubly_robust_gradient(choices: Choices) -> Gradient:
     return lambda _: slope
 
 
+def _reinforce_gradient(choices: Choices) -> Gradient:
+    """REINFORCE with a moving baseline and weights of at most 5, as azure-agents-learning-sdk."""
+    baselines = np.zeros_like(choices.rewards)
+    baseline = 0.0
+    for i, reward in enumerate(choices.rewards.tolist()):
+        baselines[i] = baseline
+        baseline = BASELINE_DECAY * baseline + (1 - BASELINE_DECAY) * reward
+    weights = np.minimum(1 / choices.propensities, LARGEST_WEIGHT)
+    slope = choices.per_arm(weights * (choices.rewards - baselines)) / len(choices.taken)
+    return lambda _: slope
+
+
 GRADIENTS: dict[str, Callable[[Choices], Gradient]] = {
     "ips": _ips_gradient,
     "snips": _snips_gradient,
     "doubly_robust": _doubly_robust_gradient,
+    "reinforce": _reinforce_gradient,
 }
 
 
