@@ -24,6 +24,8 @@ from otel_lightning.learner.policy.softmax import Choices, Settings, learn
 
 Draw = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
 SETTINGS = Settings(steps=300, learning_rate=3.0)
+ENOUGH = 30
+"""Intervals that must be given before a cell can say how often they hold."""
 INTERVALS = ("normal", "bootstrap", "bernstein", "betting")
 
 
@@ -271,8 +273,10 @@ def main() -> int:
         if family.range is None or options.only not in label:
             continue
         rates = coverage(family, logging, arms, options.seeds)
-        low = 0.93 - 2.33 * (0.95 * 0.05 / options.seeds) ** 0.5
-        failed += any(given and held < low for given, held in rates.values())
+        for given, held in rates.values():
+            count = given * options.seeds
+            low = 0.93 - 2.33 * (0.95 * 0.05 / max(count, 1)) ** 0.5
+            failed += count >= ENOUGH and held < low
         print(
             f"{label:<48}"
             + "".join(f"{held:>8.1%} ({given:>4.0%})" for given, held in rates.values())
