@@ -61,6 +61,9 @@ def path(tmp_path: Path) -> Path:
             " 's' || rollout_id AS reward_id, rollout_id, explanation FROM"
             " (SELECT DISTINCT rollout_id, input_messages AS explanation FROM llm_calls)"
         )
+        store.execute(
+            "INSERT INTO task_messages SELECT DISTINCT state_hash, state_hash FROM llm_calls"
+        )
     spool = Spool(spool_folder(path))
     for number in (2, 4):  # the second for the second time
         spool.append("traces", call(number)).result(timeout=10)
@@ -111,6 +114,7 @@ def test_what_is_erased_is_in_no_table_and_no_byte(selection: tuple[str, ...], p
         assert store.query("SELECT value FROM reward_events")["value"].to_pylist() == [1]
         assert len(store.query("FROM llm_calls")) == 2
         assert len(store.query("FROM scores")) == 1
+        assert len(store.query("FROM task_messages")) == 1  # traces 3 and 4 have the same text
         assert [one for one in check_deep(store, path) if not one.well] == []
 
 

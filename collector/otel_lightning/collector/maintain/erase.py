@@ -147,6 +147,7 @@ def _erase_rows(store: Store, selection: Selection) -> Erased:
             tables = store.query(statement(__package__, "tables_with", column=column))
             for table in tables["name"].to_pylist():
                 store.execute(f"DELETE FROM {table} WHERE {column} IN (FROM {erased})")
+        store.execute(statement(__package__, "erase_hashes"))
     counts = [len(store.query(f"FROM {name}")) for name in ("erased_traces", "erased_rollouts")]
     return Erased(counts[0], counts[1], before - _rows(store))
 
