@@ -25,11 +25,12 @@ def shared(make: Callable[[], T]) -> T:
     if world_size() == 1:
         return make()
     from accelerate import PartialState
-    from accelerate.utils import broadcast_object_list
+    from torch import distributed
 
     PartialState()  # joins the processes
     made: list[T | None] = [make() if is_main() else None]
-    broadcast_object_list(made, from_process=0)
+    # accelerate's own function does nothing where several processes share a CPU.
+    distributed.broadcast_object_list(made, src=0)
     return made[0]  # type: ignore[return-value]  # the main process made it
 
 
@@ -37,7 +38,8 @@ def gathered(parts: list[T]) -> list[T]:
     """Join the lists of all processes, in the order of the processes."""
     if world_size() == 1:
         return parts
-    from accelerate.utils import gather_object
+    from torch import distributed
 
-    joined: list[T] = gather_object(parts)
-    return joined
+    of_each: list[list[T] | None] = [None] * world_size()
+    distributed.all_gather_object(of_each, parts)
+    return [item for part in of_each if part is not None for item in part]
