@@ -1,1 +1,1 @@
-"""`lightning-ingest check`: is the store complete, and are its derived tables current?"""
+"""`lightning-ingest check` and `doctor`: is the store complete, and can one learn from its data?"""

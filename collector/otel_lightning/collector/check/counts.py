@@ -1,4 +1,4 @@
-"""`lightning-ingest check`: is all well?"""
+"""`lightning-ingest check`: count the rows of a store and find backlogs and errors."""
 
 import time
 from datetime import UTC, datetime
@@ -16,11 +16,12 @@ COUNTED = (
     "rewards", "rollouts", "transitions", "unread_spans", "stale",
 )  # fmt: skip
 LONGEST_WAIT_SECONDS = 60.0
-LONGEST_UNDERIVED_SECONDS = 300.0  # a long rollout that grows waits for four times what it takes
+# A long rollout that still grows waits four times as long as deriving it took, so it may wait long.
+LONGEST_UNDERIVED_SECONDS = 300.0
 
 
 class Finding(NamedTuple):
-    """One line of the check; `well` is False for what needs a look."""
+    """One line of the report; `well` is False if a person should look at it."""
 
     name: str
     value: str
@@ -28,7 +29,7 @@ class Finding(NamedTuple):
 
 
 def check(store: Store, path: Path) -> list[Finding]:
-    """Count what is stored and look for what waits or went wrong."""
+    """Count the rows of each table, and report backlogs, rejected rows and alarms."""
     counts = {table: _count(store, table) for table in COUNTED}
     schema = store.query("SELECT max(version) AS v FROM schema_migrations")["v"][0].as_py()
     running = f"process {store.server.pid} at {store.server.http}" if store.server else "no"
@@ -46,7 +47,10 @@ def check(store: Store, path: Path) -> list[Finding]:
 
 
 def _backlog(store: Store, path: Path) -> Finding:
-    """Tell how much waits to be stored; while a process stores, only what waits too long is bad."""
+    """Report the bytes on the spool that are not stored yet.
+
+    While a process stores them, a backlog is normal: only a long wait is bad.
+    """
     unstored = waiting(store, path)
     if not store.server or not unstored:
         return Finding("spool backlog", f"{unstored:,} bytes", unstored == 0)
@@ -57,7 +61,10 @@ def _backlog(store: Store, path: Path) -> Finding:
 
 
 def _derive_backlog(store: Store) -> Finding:
-    """Tell how long the oldest of what is stale waits; only while a process derives is it bad."""
+    """Report the age of the oldest stale trace.
+
+    A long wait is bad only while a process derives: without one, nothing is expected to happen.
+    """
     received_ns = oldest_stale(store).received_ns
     seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
     told = f"the oldest received {seconds:.0f} seconds ago" if received_ns else "nothing waits"
@@ -65,7 +72,7 @@ def _derive_backlog(store: Store) -> Finding:
 
 
 def _repeated(store: Store) -> Finding:
-    """Tell how many spans were not stored because other spans have their ids."""
+    """Report the number of spans that were not stored because other spans have their ids."""
     query = "SELECT count(*) AS n FROM rejected WHERE starts_with(reason, 'repeated ids:')"
     rows = int(store.query(query)["n"][0].as_py())
     return Finding("repeated ids", f"{rows:,} spans not stored; see rejected", rows == 0)

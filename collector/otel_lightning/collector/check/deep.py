@@ -22,12 +22,12 @@ DERIVED = ("llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "trace
 
 
 def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Finding]:
-    """Read the whole spool and every id of the store, and derive again.
+    """Read the whole spool, search for duplicate and orphaned rows, and derive again to compare.
 
     Args:
-        store: Direct or served.
-        path: Where it is.
-        sample: How many traces to derive again, chosen by chance; None for all.
+        store: A direct or served store.
+        path: Path of the store.
+        sample: Number of traces to derive again, chosen at random; None for all.
     """
     folder = spool_folder(path)
     broken = damaged(folder, spool_position(store), writing=store.server is not None)

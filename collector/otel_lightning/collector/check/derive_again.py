@@ -1,7 +1,8 @@
-"""Derive again what is stored, in a scratch store, and compare: do the tables say what they should?
+"""Derive the stored spans and logs again in a scratch store, and compare the derived tables.
 
-A trace's rows depend on the traces that it is tied to, so a sample is completed by those. What came
-since the check began, or waits to be derived, is left out with all that it is tied to.
+The rows of a trace depend on the traces that share a key with it, so a sample includes those too.
+Traces that were received since the check began, or that are stale, are not compared; nor are the
+traces that share a key with them.
 """
 
 import tempfile
@@ -54,20 +55,20 @@ NO_TRACE = ""
 
 
 class Compared(NamedTuple):
-    """What became of one derived table."""
+    """The result of comparing one derived table."""
 
     table: str
     traces: int
     different: list[str]
-    """Ids of the traces whose rows differ; `NO_TRACE` for what names none."""
+    """Ids of the traces whose rows differ; `NO_TRACE` stands for the rows without a trace id."""
 
 
 def compare(store: Store, sample: int | None = None) -> list[Compared]:
     """Derive again and compare table by table.
 
     Args:
-        store: Direct or served.
-        sample: How many traces to look at, chosen by chance; None for all.
+        store: A direct or served store.
+        sample: Number of traces to compare, chosen at random; None for all.
     """
     since = f"make_timestamp_ns({store.query(NEWEST)['newest'][0].as_py()})"
     chosen = None
@@ -90,7 +91,7 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
 
 
 def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Table]:
-    """Yield the rows to copy, in their order, some at a time."""
+    """Yield the rows to copy, in batches, in the order of the table."""
     last = store.query(f"SELECT coalesce(max(rowid), -1) AS at FROM {table}")["at"][0].as_py()
     for start in range(0, last + 1, ROWS_AT_ONCE):
         end = start + ROWS_AT_ONCE
@@ -102,7 +103,7 @@ def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Ta
 
 
 def _tied(store: Store, traces: Iterable[str]) -> set[str]:
-    """Return these traces and all that a chain of shared keys leads to."""
+    """Return these traces and all traces that a chain of shared keys connects to them."""
     found, new = set[str](), set(traces)
     while new:
         found |= new
@@ -115,7 +116,7 @@ def _among(chosen: set[str] | None) -> str:
 
 
 def _prints(store: Store, table: str, chosen: set[str] | None = None) -> dict[str, tuple[int, str]]:
-    """Return for each trace how many rows it has, and what tells them from others."""
+    """Return for each trace its number of rows and their checksum, which ignores their order."""
     rows = store.query(PRINTS.format(table=table, which=_among(chosen))).to_pylist()
     return {row["trace_id"]: (row["rows"], row["print"]) for row in rows}
 

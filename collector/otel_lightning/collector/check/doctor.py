@@ -1,4 +1,4 @@
-"""`lightning-ingest doctor`: what will hurt learning, how often, an example, and the remedy."""
+"""`lightning-ingest doctor`: find problems that harm learning, with an example and a remedy."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -26,16 +26,16 @@ CONTENT_SWITCHES = {
     "litellm": "unset litellm.turn_off_message_logging",
     "autogen": "install opentelemetry-instrumentation-openai: AutoGen records no model calls",
 }
-"""What brings the content of calls, by how the name of the instrumentation's scope begins."""
+"""How to switch on the recording of content, by prefix of the instrumentation's scope name."""
 ANY_CONTENT = "switch content on where the instrumentation lets you; see " + HOW_TO
 
 
 class Ailment(NamedTuple):
-    """One kind of finding: the statement `doctor_NAME` counts it."""
+    """One kind of problem; the statement `doctor_NAME.sql` counts it."""
 
     name: str
     said: str
-    """What is wrong; `{kind}` is what the statement groups by."""
+    """The problem in words; `{kind}` is the column by which the statement groups."""
     remedy: str
 
 
@@ -69,7 +69,7 @@ AILMENTS = (
 
 
 class Diagnosis(NamedTuple):
-    """One finding."""
+    """One problem found in a store: how many of how many rows have it, an example, a remedy."""
 
     name: str
     number: int
@@ -80,10 +80,10 @@ class Diagnosis(NamedTuple):
 
 
 def diagnose(store: Store) -> list[Diagnosis]:
-    """Return what will hurt learning from this store; nothing if all is well.
+    """Return the problems of this store that harm learning; an empty list if there are none.
 
     Args:
-        store: Direct or served, its derived tables up to date.
+        store: A direct or served store whose derived tables are up to date.
     """
     return [
         _diagnosis(ailment, row)
@@ -100,7 +100,8 @@ def _diagnosis(ailment: Ailment, row: Mapping[str, Any]) -> Diagnosis:
 
 
 def _switch(scope: str | None) -> str:
-    """Return what brings the content of an instrumentation's calls: the longest known name."""
+    """Return how to switch on content for an instrumentation: its longest known prefix decides."""
     known = [name for name in CONTENT_SWITCHES if (scope or "").startswith(name)]
+    # Other scope names begin with "ai" too, so the scope of the Vercel AI SDK must match exactly.
     exact = [name for name in known if name != "ai" or scope == "ai"]
     return CONTENT_SWITCHES[max(exact, key=len)] if exact else ANY_CONTENT

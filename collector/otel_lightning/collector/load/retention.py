@@ -1,8 +1,8 @@
-"""What the store forgets: whole traces, the oldest first, by age or when it grows too large.
+"""Retention: delete whole traces, the oldest first, by age or when the store is too large.
 
-A trace is as old as the last span or log record that came for it. When it goes, its spans and logs
-go in one transaction with every row that names it, in whatever table; log records and judgements
-without a trace go by their own age, and so does what was rejected. Runs and policies stay.
+The age of a trace counts from its last received span or log record. One transaction deletes its
+spans, its logs and every row of any table that has its id. Log records and rewards without a trace,
+and rejected rows, are deleted by their own age. Runs and policies are never deleted.
 """
 
 import re
@@ -20,8 +20,8 @@ BYTES = {
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
 MAX_LAG_SECONDS = 30.0
-"""How long storing and deriving together may lag behind receiving."""
-FILL = 0.9  # of the cap that stays, so that not every load has to delete
+"""Longest allowed lag of storing and deriving behind receiving, in seconds."""
+FILL = 0.9  # share of the size limit that is kept, so that not every load has to delete
 
 EXPIRED = """
     CREATE TEMP TABLE expired AS
@@ -49,12 +49,16 @@ WITHOUT_A_TRACE = """
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """How long and how much to keep, what of it, and whether and how to derive meanwhile."""
+    """Settings of the loader: retention, attribute limits, and how it derives."""
 
     retain_seconds: float | None = None
+    """Age at which a trace is deleted; None keeps traces of any age."""
     max_bytes: int | None = None
+    """Size at which the oldest traces are deleted; None does not limit the size."""
     derive: bool = True
+    """Whether to derive new spans and logs after they are stored."""
     spans_at_once: int = SPANS_AT_ONCE
+    """Number of spans that one refresh derives."""
     limits: Limits = NO_LIMITS
     max_lag_seconds: float = MAX_LAG_SECONDS
 
@@ -86,15 +90,15 @@ def parse_size(text: str) -> int:
 
 
 def forget(store: Store, keeping: Keeping, now_ns: int | None) -> int:
-    """Delete what is older than it may be, and the oldest of what is too much.
+    """Delete the traces that are too old, then the oldest ones while the store is too large.
 
     Args:
         store: A direct store.
-        keeping: What may stay.
-        now_ns: Unix nanoseconds; None if the time is not known, then nothing goes by its age.
+        keeping: The age and the size limit.
+        now_ns: Unix nanoseconds; None if the clock is not trusted: then no trace expires by age.
 
     Returns:
-        How many traces went.
+        The number of deleted traces.
     """
     gone = 0
     if keeping.retain_seconds is not None and now_ns is not None:
@@ -105,7 +109,7 @@ def forget(store: Store, keeping: Keeping, now_ns: int | None) -> int:
 
 
 def newest_received(store: Store) -> int | None:
-    """When the newest of what is stored was received, Unix nanoseconds; None if nothing is."""
+    """Return when the newest stored row was received, in Unix nanoseconds; None if none is."""
     rows = store.query(
         "SELECT epoch_ns(max(newest)) AS newest FROM ("
         " SELECT max(received_at) AS newest FROM spans"
@@ -116,9 +120,9 @@ def newest_received(store: Store) -> int | None:
 
 
 def used_bytes(store: Store) -> int:
-    """How many bytes of the file hold something, as of the last checkpoint.
+    """Return the number of used bytes of the file, as of the last checkpoint.
 
-    The file itself does not shrink at once: what was freed is filled again first.
+    The file itself does not shrink after a deletion: DuckDB reuses the free blocks first.
     """
     row = store.query(
         "SELECT used_blocks * block_size AS used FROM pragma_database_size()"
@@ -128,7 +132,7 @@ def used_bytes(store: Store) -> int:
 
 
 def _forget_oldest(store: Store, max_bytes: int) -> int:
-    store.checkpoint()  # what is only in the log has no size yet
+    store.checkpoint()  # rows in the write-ahead log do not count as used bytes yet
     used = used_bytes(store)
     if used <= max_bytes:
         return 0
@@ -154,7 +158,7 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
 
 
 def _any_before(store: Store, cutoff: str) -> bool:
-    """Whether anything is that old; the tables' statistics know without reading them."""
+    """Return whether any row is older; DuckDB answers `min` from statistics, without a scan."""
     oldest = " UNION ALL ".join(
         f"SELECT min(received_at) AS oldest FROM {table}" for table in ("spans", "logs", "rejected")
     )

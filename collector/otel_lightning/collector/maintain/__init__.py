@@ -1,1 +1,1 @@
-"""What is done to a whole store: copy it, back it up, erase from it."""
+"""Maintenance of a whole store: copy it, back it up, erase traces from it, set its prices."""

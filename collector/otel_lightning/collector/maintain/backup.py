@@ -1,8 +1,8 @@
-"""`lightning-ingest backup`: a copy of a store that is whole, also while it is written.
+"""`lightning-ingest backup`: make a consistent copy of a store, even while it is written.
 
-The copy is made of three parts: the file as of a checkpoint, the spool from the position on that
-the file names, and judges' answers. What is acknowledged before the backup begins is in the file or
-in the spool.
+A backup has three parts: the file as of a checkpoint, the spool from the position that the file
+records, and the judges' answers. Every request that was acknowledged before the backup began is in
+the file or on the spool.
 """
 
 import os
@@ -21,19 +21,19 @@ from otel_lightning.collector.spool_identity import NAME as SPOOL_ID
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 
 BACKUP = "lightning_backup"
-"""The SQL function with which a process that serves a store is asked to back it up."""
+"""The SQL function that makes the process that serves a store back it up."""
 HEADER_BYTES = 3 * 4096
-"""DuckDB's file begins with three headers; each checkpoint changes one of them."""
+"""DuckDB's file begins with three headers of 4,096 bytes; each checkpoint changes one of them."""
 CHECKPOINT_SECONDS = 30.0
 ATTEMPTS = 3
 PRIVATE_FOLDER = 0o700
 
 
 def check_target(target: Path) -> None:
-    """Refuse a target that is there already, or whose folder is not.
+    """Refuse a target that exists already, or whose folder does not exist.
 
     Raises:
-        StoreError: If so.
+        StoreError: If the target is refused.
     """
     if not target.parent.is_dir():
         raise StoreError(f"There is no folder '{target.parent}' for the backup. Make it first.")
@@ -43,7 +43,7 @@ def check_target(target: Path) -> None:
 
 
 def back_up_anyhow(path: Path, target: Path) -> None:
-    """Back up a store, by the process that serves it if there is one.
+    """Back up a store; if a process serves it, this process makes the backup.
 
     Raises:
         StoreError: If there is no store, or the target exists.
@@ -58,16 +58,16 @@ def back_up_anyhow(path: Path, target: Path) -> None:
 
 
 def back_up(store: Store, path: Path, target: Path) -> None:
-    """Copy a store that only the caller writes at present, its spool and judges' answers.
+    """Copy a store, its spool and the judges' answers. The caller must be the store's only writer.
 
     Args:
-        store: Direct.
-        path: Its file.
-        target: The file to make; its spool and answers go beside it.
+        store: A direct store.
+        path: The store's file.
+        target: The file to create; its spool and the judges' answers go beside it.
 
     Raises:
-        StoreError: If the target exists, or a transaction that goes on prevents a checkpoint.
-        OSError: If it cannot be written.
+        StoreError: If the target exists, or a running transaction prevents a checkpoint.
+        OSError: If the target cannot be written.
     """
     check_target(target)
     partial = target.with_name(f".{target.name}.partial")
@@ -83,14 +83,15 @@ def back_up(store: Store, path: Path, target: Path) -> None:
         raise
     finally:
         partial.unlink(missing_ok=True)
-    open_store(target, read_only=True).close()  # it is whole, or says why not
+    open_store(target, read_only=True).close()  # raises if the copy is damaged
 
 
 def _copy_file(store: Store, path: Path, target: Path) -> None:
     """Copy the file as of a checkpoint.
 
-    Between checkpoints DuckDB writes to the log and to blocks that the headers do not lead to. So
-    the copy is whole if no checkpoint came meanwhile; another process's large commit may cause one.
+    Between checkpoints DuckDB writes only to the write-ahead log and to blocks that the headers do
+    not reference. So the copy is consistent if the headers did not change meanwhile. A large commit
+    of another process may cause a checkpoint; then the copy is retried.
     """
     for _ in range(ATTEMPTS):
         _checkpoint(store)
@@ -123,7 +124,10 @@ def _create(path: Path) -> BinaryIO:
 
 
 def _copy_spool(store: Store, source: Path, target: Path) -> None:
-    """Copy what is not stored yet; a half-written record at the end was not acknowledged."""
+    """Copy the segments with requests that are not stored yet.
+
+    The last record may be cut, because it was being written: it was not acknowledged yet.
+    """
     if not source.exists():
         return
     position = spool_position(store)
@@ -132,7 +136,7 @@ def _copy_spool(store: Store, source: Path, target: Path) -> None:
     for segment in segments_of(source):
         if segment >= position.segment:
             shutil.copy2(segment_path(source, segment), segment_path(target, segment))
-    for kept in (one for one in source.iterdir() if one.is_dir()):  # bodies set aside
+    for kept in (one for one in source.iterdir() if one.is_dir()):  # bodies that no decoder read
         shutil.copytree(kept, target / kept.name)
 
 

@@ -1,8 +1,8 @@
-"""`lightning-ingest copy`: move what was received from a store of any schema into a new one.
+"""`lightning-ingest copy`: copy the received data of a store of any schema into a new store.
 
-Copied are spans, logs, and all that cannot be derived from them: what was rejected, later scores,
-runs, policies, and the answers of judges. What waits on the old store's spool is stored too.
-Everything else is derived again.
+It copies spans, logs, and everything that cannot be derived from them: rejected rows, later scores,
+runs, policies, and the answers of judges. It also stores the requests on the old store's spool.
+All other tables are derived again.
 """
 
 import shutil
@@ -39,28 +39,29 @@ from otel_lightning.collector.store.seen_ids import Known
 NOT_COPIED = frozenset({
     "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "reward_events", "rollout_tasks",
     "trace_keys", "unread_spans", "stale", "transition_rows", "transition_rollouts",  # derived
-    "schema_migrations", "spool_position", "spool_identity",  # of one file
+    "schema_migrations", "spool_position", "spool_identity",  # belong to one file
 })  # fmt: skip
 ROWS_AT_ONCE = 100_000
 BYTES_AT_ONCE = 16 * 1024 * 1024
 RESOURCE = Sql('to_json(resource)::VARCHAR AS "resource_json"')
 """Stores made before release 0.1.0 may keep the resource as a map."""
 EARLY_HEADER, EARLY_CHECKED = struct.Struct("<QIQB"), struct.Struct("<QB")
-"""Of a spool record made before release 0.1.0: it does not say how many rows the request makes."""
+"""Header of a spool record before release 0.1.0, which lacks the request's number of rows, and the
+part of the header that the checksum covers."""
 
 
 def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: None) -> None:
-    """Make a new store of what another one received; the old one is only read.
+    """Copy the received data of a store into a new one; the old store is only read.
 
-    The new file appears under its name when all is copied, before it is derived.
+    The new file gets its name when everything is copied, before the first row is derived.
 
     Args:
         old: A store of any schema that no process holds.
-        new: The file to make.
-        say: Told what was copied, line by line.
+        new: The file to create.
+        say: Called with each line of the progress report.
 
     Raises:
-        StoreError: If there is no old store, a process holds it, or the new one exists.
+        StoreError: If the old store does not exist, a process holds it, or the new one exists.
     """
     _check(old, new)
     partial = new.with_name(f".{new.name}.partial")
@@ -90,21 +91,21 @@ def _check(old: Path, new: Path) -> None:
     for path in (new, spool_folder(new)):
         if path.exists():
             raise StoreError(f"'{path}' exists already. Give the copy a name that is free.")
-    open_file(old, read_only=True).close()  # says in plain words if it is no store
+    open_file(old, read_only=True).close()  # raises with a clear message if it is not a store
 
 
 def _tables(store: Store) -> list[str]:
-    """The tables that both stores have and that are copied."""
+    """Return the tables to copy: both stores have them, and they cannot be derived."""
     ours = _names(store, "tables", database=Sql("current_database()"))
     theirs = _names(store, "tables", database="old")
     return [table for table in ours if table in theirs and table not in NOT_COPIED]
 
 
 def copy_table(store: Store, table: str) -> int:
-    """Copy a table from the attached database `old`, converted where it was another one.
+    """Copy a table from the attached database `old`, and convert columns of older schemas.
 
     Raises:
-        StoreError: If not all of its rows could be copied.
+        StoreError: If not all rows were copied.
     """
     columns = Sql(", ".join(_columns(store, table)))
     last = store.query(f"SELECT coalesce(max(rowid), -1) AS n, count(*) AS all FROM old.{table}")
@@ -127,10 +128,10 @@ def copy_table(store: Store, table: str) -> int:
 
 
 def _columns(store: Store, table: str) -> Iterator[str]:
-    """Yield what to select from the old table for each column of the new one."""
+    """Yield the SELECT expression over the old table for each column of the new table."""
     theirs = set(_names(store, "columns", database="old", table=table))
     for name in _names(store, "columns", database=Sql("current_database()"), table=table):
-        if name == "resource":  # made from resource_json
+        if name == "resource":  # a generated column, computed from resource_json
             continue
         if name in theirs:
             yield f'"{name}"'
@@ -146,7 +147,7 @@ def _names(store: Store, query: str, **values: str) -> list[str]:
 
 
 def _copy_spool(store: Store, old: Path, new: Path) -> int:
-    """Store what waits on the spool of the old store."""
+    """Store the requests that wait on the spool of the old store; return their number."""
     with open_file(old, read_only=True) as opened:
         position = spool_position(opened)
     known, count, size = Known(store), 0, 0
@@ -163,7 +164,7 @@ def _copy_spool(store: Store, old: Path, new: Path) -> int:
 
 
 def waiting_requests(folder: Path, position: Position) -> Iterator[Request]:
-    """Yield the requests behind a position, in the present form or the one before 0.1.0."""
+    """Yield the requests after a position, in the present record format or that before 0.1.0."""
     for segment in segments_of(folder):
         if segment < position.segment:
             continue
@@ -189,7 +190,7 @@ def _early_records(path: Path, offset: int) -> Iterator[Request]:
 
 
 def _copy_beside(old: Path, new: Path) -> None:
-    """Copy what lies in files beside the store: bodies set aside, and judges' answers."""
+    """Copy the files beside the store: bodies that no decoder read, and judges' answers."""
     with suppress(FileNotFoundError):
         shutil.copytree(spool_folder(old) / "dead", spool_folder(new) / "dead", dirs_exist_ok=True)
     with suppress(FileNotFoundError):
@@ -197,11 +198,11 @@ def _copy_beside(old: Path, new: Path) -> None:
 
 
 def judge_cache(store_path: Path) -> Path:
-    """Where judges' answers are kept unless `lightning-learn judge --cache` says otherwise."""
+    """Return the default path of the judges' answers, without `lightning-learn judge --cache`."""
     return store_path.with_name(store_path.name + ".judge")
 
 
 def remove_file(store_path: Path) -> None:
-    """Remove a store's file and its log, if they exist."""
+    """Delete a store's file and its write-ahead log, if they exist."""
     for path in (store_path, store_path.with_name(store_path.name + ".wal")):
         path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""`lightning-ingest forget`: erase traces from everything that this project keeps, to the byte.
+"""`lightning-ingest forget`: erase traces from every file of a store, so that no byte remains.
 
-Deleted rows stay readable in a DuckDB file until their blocks are used again, and requests stay on
-the spool until a segment is full. So the rows are deleted, the rest is written to a new file, and
-the old file, its log, the spool and judges' answers are overwritten with zeros.
+Deleted rows stay readable in a DuckDB file until DuckDB reuses their blocks, and requests stay on
+the spool until a segment is full. So the command deletes the rows, writes the remaining rows to a
+new file, and overwrites the old file, its log, the spool and the judges' answers with zeros.
 """
 
 import os
@@ -40,19 +40,19 @@ OF_THE_FILE = frozenset({"schema_migrations"})
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which traces to erase: those that any of these names."""
+    """The traces to erase: each trace that matches at least one of these fields."""
 
     traces: Sequence[str] = ()
     rollouts: Sequence[str] = ()
     conversations: Sequence[str] = ()
     where: str | None = None
-    """A condition over a row of `spans`, in SQL; the traces of the spans that meet it go whole."""
+    """SQL condition on a row of `spans`; the whole trace of each matching span is erased."""
 
     def check(self) -> None:
-        """Refuse a selection that names nothing, or whose condition is not one.
+        """Refuse an empty selection, or a `where` that is not exactly one condition.
 
         Raises:
-            StoreError: If so.
+            StoreError: If the selection is refused.
         """
         if not (self.traces or self.rollouts or self.conversations or self.where):
             raise StoreError("Say what to forget: --trace, --rollout, --conversation or --where.")
@@ -62,7 +62,7 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class Erased:
-    """What went."""
+    """Number of erased traces, rollouts and rows."""
 
     traces: int
     rollouts: int
@@ -70,17 +70,17 @@ class Erased:
 
 
 def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> Erased:
-    """Erase traces from a store that no process serves, its spool and judges' answers.
+    """Erase traces from a store that no process serves, from its spool and the judges' answers.
 
-    If nothing is selected, only what waits on the spool is stored and derived.
+    If no trace matches, the requests on the spool are stored and derived, and nothing is erased.
 
     Args:
-        path: The store.
-        selection: Which traces.
-        memory_bytes: What DuckDB may take.
+        path: Path of the store.
+        selection: The traces to erase.
+        memory_bytes: DuckDB's memory limit; None for DuckDB's default.
 
     Raises:
-        StoreError: If there is no store, a process serves it, or the selection is wrong.
+        StoreError: If there is no store, a process serves it, or the selection is not valid.
     """
     selection.check()
     if server := read_server(path):
@@ -99,10 +99,11 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
         names = [str(name) for name in store.query("FROM erased_traces")["trace_id"].to_pylist()]
         caches = _judge_caches(store, path)
         log = path.with_name(path.name + ".wal")
+        # Open the old files before they are replaced: afterwards no path leads to their bytes.
         files = [old_files.enter_context(one.open("r+b")) for one in (path, log) if one.exists()]
         store.close()
         _rewrite(path)
-        for file in files:  # they have no name any more
+        for file in files:
             _overwrite(file.fileno())
     _erase_set_aside(spool_folder(path), names)
     for cache in caches:
@@ -111,7 +112,7 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
 
 
 def _empty_spool(store: Store, path: Path) -> None:
-    """Store what waits on the spool, then erase all of its segments."""
+    """Store the requests that wait on the spool, then erase all segments."""
     folder = spool_folder(path)
     known, batch, size = Known(store), [], 0
     for request in waiting_requests(folder, spool_position(store)):
@@ -165,7 +166,7 @@ def _tables(store: Store) -> list[str]:
 
 
 def _rewrite(path: Path) -> None:
-    """Put a new file with the same rows in the place of a store's file."""
+    """Replace a store's file by a new file with the same rows, which has no deleted rows."""
     partial = path.with_name(f".{path.name}.partial")
     remove_file(partial)
     try:
@@ -181,7 +182,7 @@ def _rewrite(path: Path) -> None:
 
 
 def _judge_caches(store: Store, path: Path) -> set[Path]:
-    """The files with judges' answers, which quote what they judge: beside the store, or chosen."""
+    """Find the files with judges' answers, which quote traces: the default file and `--cache`."""
     rows = store.query(
         "SELECT DISTINCT config ->> '$.cache' AS cache FROM runs"
         " WHERE command = 'judge' AND config ->> '$.cache' IS NOT NULL"
@@ -191,7 +192,7 @@ def _judge_caches(store: Store, path: Path) -> set[Path]:
 
 
 def _erase_set_aside(folder: Path, traces: Iterable[str]) -> None:
-    """Erase the bodies that could not be read, if they name one of these traces."""
+    """Erase the bodies that no decoder could read if they contain the id of one of these traces."""
     names = [name for trace in traces for name in (trace.encode(), _bytes(trace))]
     aside = (file for file in folder.rglob("*") if file.parent != folder and file.is_file())
     for file in aside:

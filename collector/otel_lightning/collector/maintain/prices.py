@@ -1,4 +1,4 @@
-"""`lightning-ingest prices`: read a price file, so that the view `costs` knows what calls cost."""
+"""`lightning-ingest prices`: read a price file, from which the view `costs` computes costs."""
 
 import csv
 import json
@@ -17,7 +17,7 @@ LITELLM = {
     "cached_input": "cache_read_input_token_cost",
     "cache_creation_input": "cache_creation_input_token_cost",
 }
-"""The names, and the unit of one token, in LiteLLM's list of models and prices."""
+"""Names of the same prices in LiteLLM's price list, which are per token."""
 SCHEMA = pa.schema(
     [("model", pa.string()), ("provider", pa.string())]
     + [(name, pa.float64()) for name in PER_MILLION]
@@ -25,19 +25,20 @@ SCHEMA = pa.schema(
 
 
 def set_prices(store: Store, path: Path) -> int:
-    """Replace the prices of a store by those of a file.
+    """Replace all prices of a store by those of a file.
 
     Args:
         store: A direct store.
-        path: CSV with the columns `model`, `input` and any of `provider`, `output`, `cached_input`,
-            `cache_creation_input`, per million tokens; JSON as a list of such objects, or as an
-            object by model, also in the form of LiteLLM's price list (per token).
+        path: A CSV or JSON file. CSV has the columns `model` and `input`, and optionally
+            `provider`, `output`, `cached_input` and `cache_creation_input`; prices are per million
+            tokens. JSON is a list of such objects, an object by model name, or LiteLLM's price
+            list (per token).
 
     Returns:
         The number of prices.
 
     Raises:
-        StoreError: If the file is none of these; the prices stay as they were.
+        StoreError: If the file has another form; the prices are not changed.
     """
     rows = [_price(row, path) for row in _rows(path)]
     known = [row for row in rows if row["input"] is not None]
@@ -68,7 +69,10 @@ def _rows(path: Path) -> list[Mapping[str, Any]]:
 
 
 def _price(row: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return one price per million tokens. LiteLLM puts the provider before some models' names."""
+    """Return the prices of one model, per million tokens.
+
+    LiteLLM prefixes some model names with the provider; the prefix is removed.
+    """
     if not row.get("model"):
         raise StoreError(f"'{path}' has a row without a model: {dict(row)}")
     model, provider = str(row["model"]), row.get("provider") or row.get("litellm_provider")

@@ -1,4 +1,4 @@
-"""The DuckDB file: opening, migrating, asking. Only this package imports duckdb."""
+"""Open, migrate and query the DuckDB file. Only this package imports duckdb."""
 
 from otel_lightning.collector.store.connection import (
     LEAST_MEMORY_BYTES,

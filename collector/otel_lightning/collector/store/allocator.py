@@ -1,18 +1,19 @@
-"""How this process takes and keeps memory."""
+"""Set how this process allocates memory and returns it to the operating system."""
 
 import ctypes
 from contextlib import suppress
 
 import pyarrow as pa
 
-M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -8, -3, -1  # of glibc's malloc.h
+M_ARENA_MAX, M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -8, -3, -1  # constants of glibc's malloc.h
 LARGE_BYTES, FREE_BYTES = 32 * 1024 * 1024, 16 * 1024 * 1024
 
 
 def share_memory() -> None:
-    """Let all threads use one heap, Arrow too: else each keeps the most that it ever had in pieces.
+    """Make all threads, and Arrow, share one heap, so that freed memory is reused.
 
-    What is freed is soon used again, so some of it stays: new pages cost a tenth of all CPU.
+    With one arena per thread, each arena fragments and keeps its peak size. Up to `FREE_BYTES` of
+    freed memory stays in the process, because requesting new pages costs a tenth of all CPU time.
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with suppress(AttributeError):  # not glibc

@@ -1,8 +1,8 @@
-"""Attributes that have a column of their own in `spans`, named by their key, beside the map.
+"""Promoted attributes: common keys that also have their own column in `spans`, beside the map.
 
-Reading one key of a map reads all of the map. So `attributes['gen_ai.request.model']` is answered
-from the column `"gen_ai.request.model"`: the statement is rewritten in DuckDB's own syntax tree,
-never as text, and a statement that is not of the plain kind stays as it is.
+DuckDB reads the whole map to get one key. So `attributes['gen_ai.request.model']` is answered from
+the column `"gen_ai.request.model"`. The statement is rewritten in DuckDB's own syntax tree, never
+as text. A statement that DuckDB cannot serialize, or that renames `attributes`, is not rewritten.
 """
 
 import json
@@ -35,14 +35,15 @@ Node = dict[str, Any]
 
 
 def columns(attributes: pa.MapArray) -> dict[str, pa.Array]:
-    """Take the promoted keys out of maps whose keys are distinct, a column a key.
+    """Extract each promoted key from the maps into its own column. Keys of a map are distinct.
 
     Args:
         attributes: Maps of text to text, shape [N].
 
     Returns:
-        For each promoted key its values, shape [N], NULL where a map does not have it.
+        The values of each promoted key, shape [N]; NULL where a map does not have the key.
     """
+    # Compare dictionary codes instead of texts: one integer comparison for each key and entry.
     codes = attributes.keys.dictionary_encode()
     numbers = codes.indices.to_numpy()
     known = {key: code for code, key in enumerate(codes.dictionary.to_pylist())}
@@ -55,7 +56,7 @@ def columns(attributes: pa.MapArray) -> dict[str, pa.Array]:
 
 
 def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) -> str:
-    """Answer `attributes['a promoted key']` from its column.
+    """Replace `attributes['a promoted key']` by the column of that key.
 
     Args:
         sql: One SELECT.
@@ -63,7 +64,8 @@ def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) 
         write: DuckDB's `json_deserialize_sql`.
 
     Returns:
-        The same question. It may not bind (`logs` has no such columns): then ask as before.
+        An equivalent statement. It fails to bind for a table without these columns, such as
+        `logs`; the caller then runs the original statement.
     """
     if "attributes" not in sql or not any(key in sql for key in KEYS):
         return sql
@@ -72,6 +74,7 @@ def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) 
         return sql
     for select in [node for node in nodes(tree) if "select_list" in node]:
         for expression in select["select_list"]:
+            # Keep the name of the result column, which DuckDB derives from the expression.
             if not expression["alias"] and any(map(_key, nodes(expression))):
                 expression["alias"] = _name(expression, parse, write)
     for node in list(nodes(tree)):
@@ -89,7 +92,7 @@ def _at(values: pa.Array, rows: np.ndarray, places: np.ndarray, size: int) -> pa
 
 
 def _key(node: Node) -> str | None:
-    """The promoted key if a node is `attributes['key']` or `alias.attributes['key']`."""
+    """Return the promoted key if a node is `attributes['key']` or `alias.attributes['key']`."""
     children = node.get("children") or []
     if node.get("type") != "ARRAY_EXTRACT" or len(children) != 2:  # noqa: PLR2004
         return None
@@ -108,7 +111,7 @@ def _become_column(node: Node, key: str) -> None:
 
 
 def _renames(tree: Node) -> bool:
-    """Whether a statement itself says what `attributes` is, so that it may not be the map."""
+    """Return whether a statement uses `attributes` as an alias, so that it may not be the map."""
     return any(
         isinstance(value, str) and value.lower() == "attributes"
         for node in nodes(tree)
@@ -125,14 +128,14 @@ def _strings(part: Any) -> list[Any]:
 
 
 def _name(expression: Node, parse: Callable[[str], str], write: Callable[[str], str]) -> str:
-    """What DuckDB calls the column of an expression without an alias."""
+    """Return the name that DuckDB gives to the column of an expression without an alias."""
     tree = json.loads(parse("SELECT 1"))
     tree["statements"][0]["node"]["select_list"] = [expression]
     return write(json.dumps(tree)).removeprefix("SELECT ")
 
 
 def nodes(tree: Any) -> Iterator[Node]:
-    """Yield every object of a syntax tree, however deep, without recursion."""
+    """Yield every object of a syntax tree, at any depth, without recursion."""
     waiting = [tree]
     while waiting:
         node = waiting.pop()

@@ -1,9 +1,9 @@
-"""Which statements need memory in proportion to what they read, and which may need any amount.
+"""Tell statements whose memory is bounded by their input from statements that may need any amount.
 
-DuckDB's memory limit counts what it sorts, joins and groups, and spills that to disk. It does not
-count the texts and lists that a function makes: one `repeat` may take gigabytes beside the limit.
-So a reader's statement runs in the process that receives only if each function in it makes no more
-than it is given; every other one runs in a process of its own.
+DuckDB's memory limit covers sorts, joins and groups, which spill to disk. It does not cover the
+texts and lists that functions create: one `repeat` can allocate gigabytes beyond the limit.
+So a reader's statement runs in the receiving process only if no function in it returns more bytes
+than it takes. Every other statement runs in a separate process with a hard memory limit.
 """
 
 from typing import Any
@@ -43,22 +43,24 @@ BOUNDED = frozenset({
     "month", "day", "hour", "minute", "second", "strftime", "age", "time_bucket", "to_timestamp",
 })  # fmt: skip
 JOINING = frozenset({"||", "concat", "concat_ws", "list_value", "struct_pack", "row"})
-"""Functions that make as much as all that they are given: one of them at most doubles a value."""
+"""Functions whose result is as large as all their arguments together. Each at most doubles a value,
+so a few of them are allowed."""
 MOST_JOINING = 4
+"""Allowed number of `JOINING` functions in a statement: a value grows at most 16 times."""
 ROWS = frozenset({"range", "generate_series", "unnest", "json_each", "json_tree"})
-"""Table functions that give row after row; as functions of a value the first two make a list."""
+"""Table functions that stream rows. Used as scalar functions, the first two build a whole list."""
 ABOUT_THE_DATABASE = ("duckdb_", "pragma_")
-"""Table functions that tell what is there; clients ask them when they attach."""
+"""Prefixes of the table functions that list the catalog; clients call them when they attach."""
 
 
 def is_bounded(tree: Any) -> bool:
-    """Whether a statement, as DuckDB's syntax tree, makes no more than it reads.
+    """Return whether a statement, as DuckDB's syntax tree, creates no more data than it reads.
 
-    What is not known to be bounded is not.
+    An unknown function counts as unbounded.
     """
     joining = 0
     row_makers: set[int] = set()
-    for node in nodes(tree):  # a table function comes before the function in it
+    for node in nodes(tree):  # a TABLE_FUNCTION node comes before the function node inside it
         kind = node.get("type")
         if kind == "RECURSIVE_CTE_NODE":
             return False

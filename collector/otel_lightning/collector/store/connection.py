@@ -23,12 +23,12 @@ from otel_lightning.collector.store.sql_text import quote_literal
 SKIPPED_TO = 5_000
 """DuckDB skips to matching rows only if a join needs at most this many; above it, it scans every
 block in between."""
-# While serving, when no other setting can be changed. Queries spill to disk beyond the limit; one
-# conversation must fit.
+# While a store is served, its configuration is locked except for these two settings.
 SERVING = "SET GLOBAL allowed_configs = ['threads', 'memory_limit']"
+# DuckDB spills to disk beyond its memory limit, but one conversation must fit into memory.
 MEMORY_BYTES, LEAST_MEMORY_BYTES = 512_000_000, 256_000_000
 CACHE_BYTES = 16_000_000
-ROW_GROUP_ROWS = 6 * 2048
+ROW_GROUP_ROWS = 6 * 2048  # a multiple of DuckDB's vector size, 2048
 PORTS_TO_TRY = 20
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
 
@@ -44,32 +44,34 @@ class Store:
         self.server = server
 
     def query(self, sql: str) -> pa.Table:
-        """Answer a SELECT as an Arrow table.
+        """Run a SELECT and return its rows as an Arrow table.
 
         Raises:
-            StoreError: If DuckDB refuses the statement; its own words are kept.
+            StoreError: If DuckDB refuses the statement; the message is DuckDB's.
         """
         with as_store_error():
             quicker = attribute_columns.rewrite(sql, self._parse, self._write)
             try:
                 return self._run(quicker).to_arrow_table()
             except duckdb.Error as error:
-                # It means the `attributes` of another table, which lacks the columns of `spans`.
+                # The statement reads `attributes` of another table, which has no promoted columns.
                 if quicker == sql or not is_of_names(error):
                     raise
             return self._run(sql).to_arrow_table()
 
     def stream(self, sql: str, rows_at_once: int) -> Iterator[pa.RecordBatch]:
-        """Answer a SELECT batch by batch; nothing else may be asked until it is read.
+        """Run a SELECT and yield its rows in batches.
+
+        Run no other statement on this connection before the last batch is read.
 
         Raises:
-            StoreError: If DuckDB refuses the statement; its own words are kept.
+            StoreError: If DuckDB refuses the statement; the message is DuckDB's.
         """
         with as_store_error():
             yield from self._run(sql).to_arrow_reader(rows_at_once)
 
     def execute(self, sql: str) -> None:
-        """Run statements for their effect.
+        """Run one or more statements and discard their results.
 
         Raises:
             StoreError: If DuckDB refuses one of them.
@@ -78,18 +80,18 @@ class Store:
             self._run(sql).fetchall()
 
     def insert(self, table: str, rows: pa.Table) -> None:
-        """Append an Arrow table by column name."""
+        """Append the rows of an Arrow table, matching columns by name."""
         with as_store_error(), self._registered(rows) as name:
             target = f"remote.{table}" if self.server else table
             self._connection.execute(f"INSERT INTO {target} BY NAME SELECT * FROM {name}")
 
     def pick(self, rows: pa.Table, select: str) -> pa.Table:
-        """Answer a SELECT over `{rows}`, which stands for an Arrow table."""
+        """Run a SELECT over an Arrow table, which the statement names `{rows}`."""
         with as_store_error(), self._registered(rows) as name:
             return self._connection.execute(select.format(rows=name)).to_arrow_table()
 
     def checkpoint(self) -> bool:
-        """Write the log of changes into the file; False if another transaction is in the way."""
+        """Write the write-ahead log into the file. Return False if a transaction blocks it."""
         try:
             self._connection.execute("CHECKPOINT")
         except duckdb.TransactionException:
@@ -101,19 +103,21 @@ class Store:
     def replace(
         self, table: str, rows: pa.Table, where: str = "TRUE", select: str = "FROM {rows}"
     ) -> None:
-        """Put `rows` in the place of those that match `where`; all of it or nothing.
+        """Delete the rows that match `where` and insert `rows`, in one transaction.
 
         Args:
             table: The table.
-            rows: What goes into it, or what `select` makes that from.
-            where: Which rows of the table to remove.
-            select: A SELECT over `{rows}`, which stands for an Arrow table.
+            rows: The new rows, or the input of `select`.
+            where: SQL condition on the rows to delete.
+            select: A SELECT that makes the new rows; it names the Arrow table `{rows}`.
         """
         delete, insert = f"DELETE FROM {table} WHERE {where}", f"INSERT INTO {table} BY NAME"
         if self.server is None:
             with self.transaction(), self._registered(rows) as name:
                 self.execute(f"{delete}; {insert} {select.format(rows=name)}")
             return
+        # The server cannot see an Arrow table of this process: upload the rows first, outside the
+        # transaction, so that the transaction is short.
         staging = f"staging_{secrets.token_hex(8)}"
         with as_store_error(), self._registered(rows) as name:
             self._connection.execute(f"CREATE TABLE remote.{staging} AS FROM {name}")
@@ -132,7 +136,7 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit what the block does, or undo it if it raises. Only where the store is direct."""
+        """Commit the changes of the block, or roll them back if it raises. Direct stores only."""
         with as_store_error():
             self._connection.begin()
         try:
@@ -145,19 +149,19 @@ class Store:
             raise
 
     def cursor(self) -> "Store":
-        """A second connection to the same store, for another thread."""
+        """Open a second connection to the same store, for another thread."""
         other = Store(self._connection.cursor(), self.server)
         other._memory_bytes = self._memory_bytes
         return other
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory that `limit` set, in bytes; None for DuckDB's default."""
+        """The memory limit that `limit` set, in bytes; None for DuckDB's default."""
         return self._memory_bytes
 
     @property
     def threads(self) -> int:
-        """How many threads DuckDB works with, for all connections of this process."""
+        """Number of DuckDB's worker threads, for all connections of this process."""
         with as_store_error():
             found = self._connection.execute("SELECT current_setting('threads')").fetchall()
         return int(found[0][0])
@@ -168,9 +172,9 @@ class Store:
             self._connection.execute(f"SET GLOBAL threads = {count}")
 
     def limit(self, memory_bytes: int) -> None:
-        """Let DuckDB take so much memory; beyond that it spills to disk.
+        """Set DuckDB's memory limit in bytes; beyond it, DuckDB spills to disk.
 
-        The running ingester, where there is one, has its own limit.
+        Does nothing for a served store: the process that serves it has its own limit.
         """
         if self.server:
             return
@@ -179,20 +183,21 @@ class Store:
         self._memory_bytes = memory_bytes
 
     def let_go(self) -> None:
-        """Let go of what is cached of the file, all but a little, where memory is limited.
+        """Evict the cached blocks of the file except for `CACHE_BYTES`, if memory is limited.
 
-        DuckDB keeps what it writes up to the memory limit, and has no other limit for it.
+        DuckDB caches written blocks up to its memory limit. It has no separate limit for this
+        cache, so the memory limit is lowered for a moment.
         """
         if self._memory_bytes is None:
             return
-        with suppress(duckdb.Error):  # as much is in use at present
+        with suppress(duckdb.Error):  # DuckDB uses more than this at present and refuses
             self._connection.execute(f"SET GLOBAL memory_limit = '{CACHE_BYTES}B'")
         with as_store_error():
             self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
 
     @contextmanager
     def with_room(self) -> Iterator[None]:
-        """Let the block take most of the machine's memory, where that is limited."""
+        """Raise the memory limit to 3/4 of the machine's memory during the block, if one is set."""
         room = max(self._memory_bytes or 0, machine.memory_bytes() * 3 // 4)
         if self._memory_bytes is not None:
             self._connection.execute(f"SET GLOBAL memory_limit = '{room}B'")
@@ -207,12 +212,12 @@ class Store:
         memory_bytes: int = MEMORY_BYTES,
         limits: ReaderLimits = NO_READER_LIMITS,
     ) -> Server:
-        """Let other processes of this user ask SQL while this one holds the file.
+        """Let other processes of this user run SQL while this process holds the file.
 
         Args:
-            http: Where this process receives, for those who look for it.
-            memory_bytes: How much DuckDB may take, for storing and for all who ask.
-            limits: What one statement of the read-only token may take.
+            http: Address at which this process receives telemetry, for the server file.
+            memory_bytes: DuckDB's memory limit, shared by storing and by all clients.
+            limits: Limits of one statement that uses the read-only token.
         """
         tokens = read_only.Tokens(*(secrets.token_hex(16) for _ in read_only.Tokens._fields))
         with as_store_error():
@@ -229,20 +234,20 @@ class Store:
         return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http)
 
     def offer(self, name: str, do: Callable[[str], str]) -> None:
-        """Let clients with the token that may do anything call a function of this process.
+        """Let clients that have the writer token call a function of this process.
 
         Args:
-            name: What they call it in SQL: `SELECT name('text')`.
-            do: Gets the text and returns the answer; what it raises fails the statement.
+            name: Name of the function in SQL: `SELECT name('text')`.
+            do: Takes the text and returns the answer. An exception makes the statement fail.
         """
         with as_store_error():
             self._connection.create_function(name, do, ["VARCHAR"], "VARCHAR", side_effects=True)
 
     def close(self) -> None:
-        """Close the connection; the last one to close checkpoints."""
+        """Close the connection. Closing the last connection writes a checkpoint."""
         if self._answers:
             self._answers.close()
-        if self._serves:  # else its threads would wait for Python while Python waits for them
+        if self._serves:  # stop first: else Quack's threads wait for the GIL while we wait for them
             with suppress(duckdb.Error):
                 self._connection.execute(f"CALL quack_stop('{self._serves}')").fetchall()
         self._connection.close()
@@ -284,7 +289,7 @@ class Store:
 
 
 def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
-    """Load what speaks to another process's store; the wheels bring it, nothing is downloaded."""
+    """Load the client-server extensions from their Python packages; nothing is downloaded."""
     for name in EXTENSIONS:
         folder = Path(str(import_module(f"duckdb_extension_{name}").__file__)).parent
         file = next(folder.rglob(f"{name}.duckdb_extension"))
@@ -292,9 +297,9 @@ def load_extensions(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _listen(connection: duckdb.DuckDBPyConnection, token: str) -> str:
-    """Serve on a free port and return the address; Quack cannot choose a port itself.
+    """Serve on a free port and return the address. Quack cannot choose a port itself.
 
-    A port that another process takes between our choice and Quack's is tried again.
+    Another process may take the port before Quack binds it: then retry with another port.
     """
     for attempt in range(1, PORTS_TO_TRY + 1):
         address = f"quack:localhost:{_free_port()}"

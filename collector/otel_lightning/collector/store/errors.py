@@ -1,4 +1,4 @@
-"""What goes wrong with a store, in our own exceptions: callers need not know DuckDB."""
+"""The exceptions of a store. They hide DuckDB's exceptions from callers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,24 +6,24 @@ from contextlib import contextmanager
 import duckdb
 
 WRAPPING = "\n\nLINE 1: FROM remote.query("
-"""Begins the part of an error text that quotes how we wrapped a statement for the server."""
+"""From here on, an error text quotes the wrapper that sends a statement to the server: cut it."""
 
 
 class StoreError(Exception):
-    """The store cannot do what was asked; the message says what, which and what next."""
+    """The store refused or failed; the message names the problem, the object and the next step."""
 
 
 class OutOfMemoryError(StoreError):
-    """DuckDB needs more memory than it may take."""
+    """DuckDB needs more memory than its limit allows."""
 
 
 class BrokenStoreError(StoreError):
-    """DuckDB gave the database up: nothing works before the process is started again."""
+    """DuckDB marked the database as invalid: every statement fails until the process restarts."""
 
 
 @contextmanager
 def as_store_error() -> Iterator[None]:
-    """Turn DuckDB's exceptions into ours, with its own words."""
+    """Convert DuckDB's exceptions to ours and keep DuckDB's message."""
     try:
         yield
     except duckdb.Error as error:
@@ -32,9 +32,9 @@ def as_store_error() -> Iterator[None]:
 
 
 def is_of_names(error: duckdb.Error) -> bool:
-    """Whether a statement failed because a name in it means nothing, so before it ran.
+    """Return whether a statement failed because a name in it is unknown, that is, before it ran.
 
-    The server's errors come as text.
+    An error from the server has no type of its own, so its text is searched too.
     """
     kinds = (duckdb.BinderException, duckdb.CatalogException)
     return isinstance(error, kinds) or "Binder Error" in str(error)[:200]

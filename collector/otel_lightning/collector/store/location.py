@@ -1,4 +1,4 @@
-"""Take a store as its path, as text or already open."""
+"""Accept a store as a path, as text, or already open."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ def opened(store: StoreLike, *, read_only: bool = False) -> Iterator[Store]:
 
     Args:
         store: The path of an existing store, or an open store.
-        read_only: Open a path for reading only. An open store stays as it is.
+        read_only: Open a path for reading only. Ignored for an open store.
 
     Raises:
         StoreError: If there is no store at the path, or it cannot be opened.

@@ -1,9 +1,9 @@
-"""Bring a store's schema up to date by the numbered files in `migrations/`.
+"""Migrate a store's schema with the numbered files in `migrations/`.
 
-A file that was released is never edited again: a store keeps the checksum of each file that made
-it, and one whose files differ from ours is refused. A change is a new file with the next number. If
-it changes what is derived, its first line is `-- derive: again`: then everything received is marked
-as stale, and the next refreshes derive it again.
+Never edit a released migration: a store records the checksum of each migration that it ran, and a
+store with another checksum is refused. Add a new file with the next number instead. If the
+migration changes derived rows, its first line must be `-- derive: again`: then all received spans
+and logs are marked as stale, and the next refreshes derive them again.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from otel_lightning.collector.store.sql_text import statement
 
 DERIVE_AGAIN = "-- derive: again"
 CHECKSUMS_SINCE = 5
-"""The file that adds the column `checksum`; stores of release 0.1.0 end before it."""
+"""The migration that adds the column `checksum`. Stores of release 0.1.0 lack it."""
 COLUMNS = """
     SELECT table_name, column_name, data_type FROM duckdb_columns()
     WHERE database_name = current_database() AND schema_name = 'main' AND NOT internal
@@ -32,7 +32,7 @@ Layout = set[tuple[str, str, str]]
 
 
 class Migration(NamedTuple):
-    """One numbered file."""
+    """One numbered migration file."""
 
     version: int
     sql: str
@@ -44,13 +44,13 @@ class Migration(NamedTuple):
 
     @property
     def derives_again(self) -> bool:
-        """Whether what was derived before must be derived again."""
+        """Whether this migration makes all derived rows stale."""
         return self.sql.startswith(DERIVE_AGAIN)
 
 
 @cache
 def migrations() -> Sequence[Migration]:
-    """The files in the order of their numbers."""
+    """Read the migrations in the order of their numbers."""
     folder = resources.files(__package__) / "migrations"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     return [
@@ -59,10 +59,10 @@ def migrations() -> Sequence[Migration]:
 
 
 def check(store: Store, path: Path, known: Sequence[Migration] | None = None) -> None:
-    """Refuse a store whose schema this version cannot work with; change nothing.
+    """Refuse a store whose schema this version does not support. Change nothing.
 
     Raises:
-        StoreError: If the store is newer, or other files than ours made it.
+        StoreError: If the schema is newer than ours, or a migration has another checksum.
     """
     known = migrations() if known is None else known
     applied = applied_files(store)
@@ -74,6 +74,7 @@ def check(store: Store, path: Path, known: Sequence[Migration] | None = None) ->
         )
     ours = {migration.version: migration.checksum for migration in known}
     different = [n for n, checksum in applied.items() if checksum not in (None, ours.get(n))]
+    # A store of release 0.1.0 has no checksums: compare its tables and columns instead.
     if None in applied.values() and _layout(store) != _released_layout(applied, known):
         different.append(max(applied))
     if different:
@@ -85,9 +86,10 @@ def check(store: Store, path: Path, known: Sequence[Migration] | None = None) ->
 
 
 def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
-    """Run the files that a store, which was checked, does not have yet.
+    """Run the migrations that a store lacks. Call `check` first.
 
-    Each file is one transaction with the row that says that it ran.
+    Each migration and its row in `schema_migrations` are one transaction, so that a crash leaves
+    the migration either complete or not started.
     """
     known = migrations() if known is None else known
     applied = applied_files(store)
@@ -107,15 +109,15 @@ def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
 
 
 def mark_all_stale(store: Store) -> None:
-    """Mark everything received, so that the next refreshes derive it again.
+    """Mark all traces and log records as stale, so that the next refreshes derive them again.
 
-    The rows that were derived stay until their traces are derived again.
+    Derived rows stay readable until their trace is derived again.
     """
     store.execute(statement(__package__, "mark_all_stale"))
 
 
 def applied_files(store: Store) -> Mapping[int, str | None]:
-    """The numbers of the files that made a store, with their checksums; None where not kept."""
+    """Read the number and checksum of each migration that a store ran; None if not recorded."""
     columns = {column for table, column, _ in _layout(store) if table == "schema_migrations"}
     if not columns:
         return {}
@@ -137,7 +139,7 @@ def _layout(store: Store) -> Layout:
 
 
 def _released_layout(applied: Mapping[int, str | None], known: Sequence[Migration]) -> Layout:
-    """What the released files make, as far as a store has them: it keeps no checksums itself."""
+    """Compute the columns that the released versions of the applied migrations create."""
     with duckdb.connect() as connection:
         for migration in known:
             if migration.version in applied:

@@ -1,7 +1,7 @@
 """Open a store: the DuckDB file itself, or the running ingester that holds it.
 
-DuckDB lets one process write a file. While `lightning-ingest` holds it, everybody else reaches it
-through DuckDB's own client-server protocol (Quack) on loopback: `open_store` finds out by itself.
+DuckDB lets only one process open a file for writing. While `lightning-ingest` holds the lock, other
+processes use DuckDB's client-server protocol (Quack) on loopback. `open_store` chooses by itself.
 """
 
 import os
@@ -27,10 +27,12 @@ CONFIG = {
     "storage_compatibility_version": "latest",  # older formats have no zstd
 }
 WRITER = CONFIG | {
-    "force_compression": "zstd",  # smaller and cheaper than what DuckDB chooses for long texts
-    "checkpoint_threshold": "1GB",  # a checkpoint stalls commits: the loader says when
+    "force_compression": "zstd",  # smaller and cheaper than DuckDB's own choice for long texts
+    "checkpoint_threshold": "1GB",  # a checkpoint blocks commits, so the loader triggers them
     "dynamic_or_filter_threshold": f"{SKIPPED_TO}",
-    "default_block_size": "65536",  # of 262,144 each long column of a row group wastes half of one
+    # Each long column of a row group wastes half a block on average, so blocks are small. The
+    # default is 262,144 bytes.
+    "default_block_size": "65536",
 }
 ELSEWHERE = "lightning elsewhere"
 DAMAGE = (
@@ -40,7 +42,7 @@ DAMAGE = (
     duckdb.FatalException,
 )
 ONLY_ITS_USER = 0o077
-"""The umask that lets nobody else read a new file."""
+"""The umask that makes a new file readable for its user only."""
 
 
 def open_store(location: str | Path, *, create: bool = True, read_only: bool = False) -> Store:
@@ -48,16 +50,17 @@ def open_store(location: str | Path, *, create: bool = True, read_only: bool = F
 
     Args:
         location: Path of the DuckDB file.
-        create: Make the file if there is none.
-        read_only: Open for reading only, the file or with the ingester's read-only token. The
-            schema stays as it is; opened for writing, it is brought up to date.
+        create: Create the file if it does not exist.
+        read_only: Open the file for reading only, or use the ingester's read-only token. Opening
+            for writing runs missing migrations; opening for reading does not.
 
     Raises:
-        StoreError: If there is no such file, it is not a store, its schema is newer or not one that
-            was released, or another process holds it without answering.
+        StoreError: If the file does not exist, is not a store, has a newer or an unreleased
+            schema, or is locked by a process that answers no SQL.
     """
     path = Path(location)
     if server := read_server(path):
+        # A process that is stopping may close its port first: then open the file itself.
         with suppress(duckdb.Error):
             return _attach(server, server.reader if read_only else server.token)
     if not path.exists() and (read_only or not create):
@@ -77,10 +80,10 @@ def open_store(location: str | Path, *, create: bool = True, read_only: bool = F
 
 
 def open_file(path: Path, *, read_only: bool) -> Store:
-    """Open the file itself, whatever its schema.
+    """Open the file itself, without checking its schema.
 
     Raises:
-        StoreError: If it is not a DuckDB file, is damaged, or another process holds it.
+        StoreError: If it is not a DuckDB file, is damaged, or is locked by another process.
     """
     try:
         if read_only:
@@ -93,9 +96,9 @@ def open_file(path: Path, *, read_only: bool) -> Store:
 
 
 def keep_files_private() -> None:
-    """Let nobody else read the files that this process makes from here on.
+    """Make all files that this process creates from now on readable for its user only.
 
-    DuckDB makes and deletes the log of a store as it works, with the permissions of the process.
+    DuckDB creates and deletes the write-ahead log while it works, with the umask of the process.
     """
     os.umask(ONLY_ITS_USER)
 
@@ -133,10 +136,10 @@ def _why_not(path: Path, error: duckdb.Error) -> str:
 def _with_small_row_groups(
     connection: duckdb.DuckDBPyConnection, path: Path
 ) -> duckdb.DuckDBPyConnection:
-    """Attach the file again under its name: only ATTACH can say how large its row groups are.
+    """Attach the file again under its name, because only ATTACH has the option ROW_GROUP_SIZE.
 
-    A transaction that fills a row group writes it to its place in the file at once, compressed,
-    and not to the write-ahead log first; a small one takes little memory to fill.
+    A transaction that fills a row group writes it, compressed, straight into the file, not to the
+    write-ahead log first. A small row group needs little memory until it is full.
     """
     name = connection.execute("SELECT current_database()").fetchall()[0][0]
     quoted = '"' + name.replace('"', '""') + '"'
@@ -150,14 +153,15 @@ def _with_small_row_groups(
 
 
 def attach(address: str, token: str) -> duckdb.DuckDBPyConnection:
-    """Connect to a served store, which becomes the database `remote`.
+    """Connect to a served store and attach it as the database `remote`.
 
     Raises:
         duckdb.Error: If nobody answers there, or the token is wrong.
     """
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
     load_extensions(connection)
-    connection.execute("SET httpfs_connection_caching = true")  # else each statement opens one
+    # Without this, each statement opens a new TCP connection.
+    connection.execute("SET httpfs_connection_caching = true")
     connection.execute(f"CREATE SECRET (TYPE quack, TOKEN {quote_literal(token)})")
     connection.execute(f"ATTACH {quote_literal(address)} AS remote")
     return connection

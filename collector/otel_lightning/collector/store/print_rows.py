@@ -1,7 +1,7 @@
-"""Answers of `lightning-ingest sql`: a table for people, json, csv or parquet for programs.
+"""Print the answers of `lightning-ingest sql`: a table for people; json, csv, parquet for programs.
 
-What is stored came from outside. Control characters in it could move the cursor of a terminal,
-change its title or hide text, so none is written to one.
+Stored texts come from outside and are not trusted. Their control characters could move the cursor
+of a terminal, change its title or hide text, so they are escaped before they reach a terminal.
 """
 
 import io
@@ -19,20 +19,20 @@ from otel_lightning.collector.store.sql_text import quote_literal
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-NARROWEST = 10  # characters of a column, with its gap; if less is left, each row is a block
-UNLIMITED = 1_000_000  # characters of a line that is not for a terminal
+NARROWEST = 10  # characters of a column with its gap; if columns are narrower, print rows as blocks
+UNLIMITED = 1_000_000  # characters of a line that does not go to a terminal
 
 
 class Layout(NamedTuple):
-    """How a table is written."""
+    """Settings for printing a table."""
 
     width: int | None = None
-    """Characters of a line; None cuts nothing."""
+    """Width of a line in characters; None cuts nothing."""
     most_rows: int | None = None
-    """How many rows are shown; None shows all."""
+    """Largest number of rows to print; None prints all."""
     in_color: bool = False
     is_terminal: bool = False
-    """Whether csv and json go to a terminal too, and must not control it."""
+    """Whether the output is a terminal: then control characters in csv and json are escaped too."""
 
 
 PLAIN = Layout()
@@ -46,7 +46,7 @@ def write(
     echo: Callable[[str], None],
     layout: Layout = PLAIN,
 ) -> None:
-    """Write an answer in the form asked for, to a file or through `echo`."""
+    """Write an answer as a table, csv, json or parquet, to a file or through `echo`."""
     if form == "table":
         text = as_table(rows, layout)
     elif output:
@@ -66,7 +66,7 @@ def write(
 
 
 def printable(text: str) -> str:
-    r"""Escape all that is no visible character or space, such as the escape character.
+    r"""Escape every character that is not printable, such as the escape character.
 
     Example:
         >>> print(printable("a\x1b[2Jb"))
@@ -78,9 +78,10 @@ def printable(text: str) -> str:
 
 
 def as_table(rows: pa.Table, layout: Layout = PLAIN) -> str:
-    """Align columns: numbers right; where a line is too narrow, cells end with an ellipsis.
+    """Print rows as aligned columns, numbers to the right.
 
-    If the columns do not fit at all, each row becomes a block with a line for each column.
+    If a line is too narrow, cells are cut and end with an ellipsis. If there are too many columns
+    for the width, each row becomes a block with one line per column.
     """
     shown = rows if layout.most_rows is None else rows.slice(0, layout.most_rows)
     width = layout.width or UNLIMITED
@@ -151,7 +152,7 @@ def _cells(rows: pa.Table) -> Iterator[list[str]]:
 
 
 def copy_to(rows: pa.Table, form: str, file: Path) -> None:
-    """Write rows as csv, json or parquet, by DuckDB's own writers."""
+    """Write rows as csv, json or parquet with DuckDB's own writers."""
     options = "FORMAT json, ARRAY true" if form == "json" else f"FORMAT {form}"
     with as_store_error(), duckdb.connect() as connection:
         connection.register("answer", rows)
@@ -159,7 +160,10 @@ def copy_to(rows: pa.Table, form: str, file: Path) -> None:
 
 
 def _times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Cast times to text at any depth: Python's own have no nanoseconds, and Arrow asks pandas."""
+    """Cast times to text at any depth.
+
+    Python's datetime has no nanoseconds, and Arrow's conversion of nanoseconds needs pandas.
+    """
     return column.cast(_without_times(column.type))
 
 

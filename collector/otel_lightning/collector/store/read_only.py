@@ -1,10 +1,9 @@
-"""Who may ask what over SQL: one token may do anything, the other only reads.
+"""Access control for SQL clients: the writer token may do anything, the reader token only reads.
 
-DuckDB's Quack server calls two functions of ours: one when a client connects, one with every
-statement. A client of the read-only token gets a statement through if DuckDB's own parser says
-that it is one SELECT, and if the SELECT calls only functions and reads only tables that touch
-nothing but the store. What is not known to be harmless is refused. Below that lies a second
-wall: the served database has no access to files, network and extensions at all.
+DuckDB's Quack server calls two functions of ours: one when a client connects, one for every
+statement. A statement of the reader token is allowed if DuckDB's own parser says that it is one
+SELECT, and if every function and table in it is on an allow-list. Everything unknown is refused.
+There is a second wall: the served database has no access to files, network and extensions.
 """
 
 import hmac
@@ -30,21 +29,24 @@ TABLE_FUNCTIONS = frozenset({
 })  # fmt: skip
 HARMLESS_VOLATILE = frozenset({"error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"})
 NOT_FOR_READERS = frozenset({"current_setting", "getvariable", "json_serialize_plan", "pg_sleep"})
-"""They have no side effects, but tell of the process, plan other statements, or wait."""
+"""Functions without side effects that show state of the process, plan other statements, or wait."""
 RELATION = re.compile(r"(?!(?:duckdb|pragma|pg)_)\w+", re.IGNORECASE)
-"""A table's name; a file's has a dot or a slash, and DuckDB's own state begins otherwise."""
+"""The name of a table. DuckDB would read a name with a dot or slash as a file, and the excluded
+prefixes are DuckDB's own state."""
 EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<runs>ANALYZE\s+)?", re.IGNORECASE)
 SENT_ROWS = re.compile(r"\s*INSERT\b", re.IGNORECASE)
-"""How Quack asks about rows that a client sends; only None keeps them out."""
+"""The statement with which Quack announces rows that a client uploads. Only the answer None refuses
+the rows; a replacement statement would not."""
 
 LOCKED = "SELECT error('Settings cannot be changed: the configuration has been locked.')"
-"""For all but the process that serves, which goes on choosing how many threads there are."""
+"""Replaces every SET of a client. The serving process itself still changes its thread count, so
+DuckDB's own lock cannot cover all settings."""
 
 
 class Tokens(NamedTuple):
     """The secrets of one served store: `reader` may only read, `writer` may do anything.
 
-    `scanner` reads like `reader`, without limits: our own processes that run readers' statements.
+    `scanner` reads without limits. Only our own reader processes get it; they apply the limits.
     """
 
     reader: str
@@ -53,7 +55,7 @@ class Tokens(NamedTuple):
 
 
 class Guard:
-    """Decides for each session and statement of a Quack server."""
+    """Authenticates the sessions and authorizes the statements of a Quack server."""
 
     def __init__(
         self,
@@ -61,20 +63,20 @@ class Guard:
         parser: duckdb.DuckDBPyConnection,
         answer: Callable[..., str] | None = None,
     ) -> None:
-        """Guard a server.
+        """Create a guard for one server.
 
         Args:
-            tokens: What lets clients in.
-            parser: A database of its own, only to read statements with.
-            answer: Where readers have limits: `Answers.answer`, which runs a SELECT and says what
-                to hand out instead.
+            tokens: The accepted tokens.
+            parser: A separate database that only parses statements.
+            answer: `Answers.answer` if readers have limits: it runs a SELECT and returns the
+                statement that reads its stored answer. None if readers have no limits.
         """
         self._tokens, self._parser, self._answer = tokens, parser, answer
         self._writers: set[str] = set()
         self._scanners: set[str] = set()
 
     def authenticate(self, session: str, token: str, _served: str) -> bool:
-        """Let a client in if it has one of the tokens."""
+        """Return whether a client has one of the tokens, and remember its role."""
         if _same(token, self._tokens.writer):
             self._writers.add(session)
             return True
@@ -84,7 +86,7 @@ class Guard:
         return _same(token, self._tokens.reader)
 
     def authorize(self, session: str, sql: str) -> str | None:
-        """Return the statement that the server runs for this one; None refuses it."""
+        """Return the statement that the server runs instead of this one; None refuses it."""
         if session in self._writers:
             return LOCKED if _changes_settings(sql) else sql
         reason = self.refusal(sql)
@@ -95,7 +97,7 @@ class Guard:
         return f"SELECT error({quote_literal(reason)})"
 
     def refusal(self, sql: str) -> str | None:
-        """Say why a reader may not run a statement; None if it may."""
+        """Return the reason why a reader may not run a statement; None if it may."""
         if "\0" in sql:
             return "A statement cannot contain the character NUL."
         tree = self._parse(EXPLAIN.sub("", sql, count=1))
@@ -117,9 +119,9 @@ class Guard:
         )
 
     def _quicker(self, sql: str) -> str:
-        """Answer common attributes from their own columns where only `spans` is read.
+        """Rewrite common attributes to their own columns if the statement reads only `spans`.
 
-        Elsewhere the columns may be missing, and a client cannot be asked again.
+        Other tables may lack these columns, and a served statement cannot be retried here.
         """
         tree = attribute_columns.nodes(self._parse(sql))
         tables = {node["table_name"] for node in tree if node.get("type") == "BASE_TABLE"}
@@ -162,10 +164,10 @@ class Guard:
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
-    """Put the database of a connection, whose extensions are loaded, under a guard.
+    """Install a guard and lock the database of a connection. Load its extensions before.
 
-    From here on it reaches no file but its own, no network and no extension, and nobody changes a
-    setting.
+    From now on, the database has no access to other files, to the network or to extensions, and
+    its settings cannot be changed.
     """
     connection.create_function(
         "lightning_authenticate",
@@ -189,9 +191,9 @@ def prepare(connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
 
 
 def attach_line(uri: str, server_file: Path) -> str:
-    """The SQL with which any DuckDB 1.5 of this user attaches the store to read it.
+    """Return the SQL with which any DuckDB 1.5 of this user attaches the store for reading.
 
-    The token stays in the file: a line that is printed ends up in logs.
+    The SQL reads the token from the server file: a printed token would end up in logs.
     """
     path = quote_literal(str(server_file.resolve()))
     return (
@@ -203,7 +205,7 @@ def attach_line(uri: str, server_file: Path) -> str:
 def _changes_settings(sql: str) -> bool:
     try:
         statements = duckdb.extract_statements(sql)
-    except duckdb.Error:  # the server says what is wrong with it
+    except duckdb.Error:  # not valid SQL: the server reports the error
         return False
     return any(statement.type == duckdb.StatementType.SET for statement in statements)
 

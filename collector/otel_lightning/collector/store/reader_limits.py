@@ -1,9 +1,9 @@
-"""How much a reader's statement may take: seconds, rows, memory.
+"""Limits of a reader's statement: seconds, rows, memory.
 
-DuckDB has no such limits for a statement, and nobody can interrupt one that its Quack server runs.
-So the statement runs first, on a connection of ours that can be interrupted, or in a process of its
-own where it may take any amount of memory. The server only hands out the answer, from a table in
-memory that is dropped soon after.
+DuckDB has no such limits for one statement, and a statement that its Quack server runs cannot be
+interrupted. So we run the statement first: on our own connection, which can be interrupted, or in a
+separate process if its memory is not bounded. The answer goes into a table in memory. The server
+then only reads this table, and a timer drops it.
 """
 
 import itertools
@@ -17,17 +17,17 @@ from otel_lightning.collector.store.reader_process import Access, ReaderError, R
 from otel_lightning.collector.store.sql_text import quote_literal
 
 ANSWERS = "lightning_answers"
-KEPT_SECONDS = 60.0  # an answer is being handed out from the moment on that it is there
+KEPT_SECONDS = 60.0  # the server starts to read an answer at once, so this is enough time
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderLimits:
-    """What one statement with the read-only token may take; None does not limit it."""
+    """The limits of one statement with the read-only token; None is no limit."""
 
     seconds: float | None = None
     rows: int | None = None
     memory_bytes: int | None = None
-    """What a process of its own may take; None runs every statement in this process."""
+    """Memory limit of a reader process; None runs every statement in this process."""
 
     def __bool__(self) -> bool:
         return not (self.seconds is None and self.rows is None and self.memory_bytes is None)
@@ -37,7 +37,7 @@ NO_READER_LIMITS = ReaderLimits()
 
 
 class Answers:
-    """Runs statements within limits on a database that is being served."""
+    """Runs readers' statements within limits on a served database, and stores their answers."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: ReaderLimits) -> None:
         self._connection, self._limits = connection, limits
@@ -46,26 +46,26 @@ class Answers:
         connection.execute(f"ATTACH ':memory:' AS {ANSWERS}")
 
     def use_processes(self, address: str, token: str) -> None:
-        """Run statements that may take any memory in processes of their own, where limits say so.
+        """Run statements with unbounded memory in separate processes, if memory is limited.
 
         Args:
-            address: Where this database is served.
-            token: What lets such a process read its tables.
+            address: Address at which this database is served.
+            token: Token with which a reader process reads its tables.
         """
         if self._limits.memory_bytes is not None:
             self._apart = ReaderProcesses(Access(address, token, self._limits.memory_bytes))
 
     def close(self) -> None:
-        """End the processes."""
+        """Stop the reader processes."""
         if self._apart:
             self._apart.close()
 
     def answer(self, select: str, *, bounded: bool) -> str:
-        """Run a SELECT and return the statement that gives its answer, or says what was too much.
+        """Run a SELECT and return a statement that reads its answer, or raises its error.
 
         Args:
-            select: One statement, without a comment or semicolon behind it.
-            bounded: Whether it makes no more than it reads.
+            select: One statement, without a comment or semicolon at its end.
+            bounded: Whether the statement creates no more data than it reads.
         """
         table = f"{ANSWERS}.answer_{next(self._numbers)}"
         try:
@@ -87,6 +87,7 @@ class Answers:
         return self._within_rows(table)
 
     def _run(self, select: str, table: str) -> None:
+        # One row above the limit shows that the answer is too long.
         most = "" if self._limits.rows is None else f" LIMIT {self._limits.rows + 1}"
         cursor = self._connection.cursor()
         timer = threading.Timer(self._limits.seconds or threading.TIMEOUT_MAX, cursor.interrupt)

@@ -1,8 +1,8 @@
 """A process that runs readers' statements under a hard memory limit.
 
-It asks the process that receives for the rows of tables, and does all else itself. If a statement
-takes too much, the operating system refuses the memory, or this process dies: nobody else notices.
-It speaks over stdin and stdout.
+It fetches the rows of tables from the receiving process and does the rest of the work itself. If a
+statement needs too much memory, the operating system refuses it or this process dies. The receiving
+process is not affected. The two processes communicate over stdin and stdout.
 """
 
 import contextlib
@@ -19,22 +19,22 @@ from typing import Any
 
 import pyarrow as pa
 
-HEADER = struct.Struct("<BQ")  # what it is, and how many bytes follow
+HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
 READY, ROWS, FAILED = 0, 1, 2
 PROCESSES = 2
 ANSWER_BYTES = 64_000_000
-SHARE_OF_DUCKDB = 0.6  # of the limit; the rest is for what DuckDB does not count
+SHARE_OF_DUCKDB = 0.6  # of the memory limit; the rest is for memory that DuckDB does not count
 ORPHAN_SECONDS = 1.0
 START_SECONDS = 60.0
 
 
 class ReaderError(Exception):
-    """A statement was refused or failed; the message goes to whoever asked."""
+    """A statement was refused or failed; the message is sent to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the process reaches the store, and what it may take."""
+    """How a reader process reaches the store, and its memory limit."""
 
     address: str
     token: str
@@ -42,7 +42,7 @@ class Access:
 
 
 class ReaderProcesses:
-    """Starts processes when they are needed, hands them statements, and replaces those that die."""
+    """A pool of reader processes: starts them on demand and replaces those that died."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -51,12 +51,12 @@ class ReaderProcesses:
         self._closed = False
 
     def run(self, select: str, rows: int | None, seconds: float | None) -> pa.Table:
-        """Answer one SELECT.
+        """Run one SELECT and return its rows.
 
         Args:
             select: The statement.
-            rows: Give at most one row more than that.
-            seconds: End it after that long.
+            rows: Row limit; one more row is returned, to show that the limit is exceeded.
+            seconds: Time limit; None is no limit.
 
         Raises:
             ReaderError: If it fails, takes too long, or takes too much memory.
@@ -73,7 +73,7 @@ class ReaderProcesses:
             return table
 
     def close(self) -> None:
-        """End all processes."""
+        """Stop all idle processes."""
         self._closed = True
         while not self._idle.empty():
             self._idle.get().end()
@@ -118,6 +118,7 @@ class _Process:
             late.set()
             self._process.kill()
 
+        # A statement cannot be interrupted over a pipe: kill the process instead.
         timer = threading.Timer(seconds or threading.TIMEOUT_MAX, give_up)
         timer.daemon = True
         timer.start()
@@ -161,7 +162,8 @@ def main() -> None:
     connection.execute("USE remote; SET threads = 1")
     connection.execute(f"SET memory_limit = '{int(told['memory'] * SHARE_OF_DUCKDB)}B'")
     connection.execute("SET enable_progress_bar = false")
-    connection.execute("FROM spans LIMIT 0").fetchall()  # what it needs once is loaded now
+    # Allocate what DuckDB needs once before memory is limited, so that it does not count.
+    connection.execute("FROM spans LIMIT 0").fetchall()
     _limit_memory(told["memory"])
     _write(READY, b"")
     for line in sys.stdin:
@@ -192,10 +194,10 @@ def _write(kind: int, content: bytes) -> None:
 
 
 def _limit_memory(memory_bytes: int) -> None:
-    """Have the operating system refuse more memory than this, beside what is there already."""
+    """Limit the memory that this process may allocate from now on, by RLIMIT_AS."""
     import resource
 
-    with contextlib.suppress(OSError):  # not Linux: DuckDB's own limit is left
+    with contextlib.suppress(OSError):  # not Linux: only DuckDB's own limit applies
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  no Path: no memory
             there = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (there + memory_bytes, there + memory_bytes))
@@ -203,7 +205,7 @@ def _limit_memory(memory_bytes: int) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """End when the process that receives has ended, also in the middle of a statement."""
+    """Exit when the receiving process has ended, even in the middle of a statement."""
     while os.getppid() == parent:
         time.sleep(ORPHAN_SECONDS)
     os._exit(1)

@@ -1,9 +1,9 @@
-"""Which rows the store has already: a span or log record is stored once, however often it comes.
+"""Find duplicates: a span or log record is stored once, even if it is received several times.
 
-To look for every id in the whole table costs more the larger it is. So a Bloom filter over the ids
-says first which may be there: nearly none but those that were sent again. Only these are looked up
-in the table, and first among spans with the same start time, which DuckDB finds without reading
-others.
+A search for every id in the whole table becomes slower as the table grows. So a Bloom filter over
+the stored ids selects the possible duplicates first; it is rarely wrong. Only these are searched in
+the table. The first search reads only spans in the same range of start times, which DuckDB finds
+without reading the other blocks.
 
 Source:
     Bloom, Space/time trade-offs in hash coding with allowable errors (1970).
@@ -25,8 +25,8 @@ COMPARED = [
     *IDS["spans"],
     *("name", "parent_span_id", "start_time", "end_time", "status_code", "attributes"),
 ]
-"""What tells a span that was sent again from another one with the same ids."""
-BITS_A_ROW, PROBES = 32, 6  # 25 in a million are taken for known, at most
+"""Columns that distinguish a span that was sent again from another span with the same ids."""
+BITS_A_ROW, PROBES = 32, 6  # false positives of a full filter: at most 25 in a million
 LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
 
 KEYS = "SELECT hash({ids}) AS key FROM {{rows}}"
@@ -38,7 +38,7 @@ UNKNOWN = """
 
 
 class Known:
-    """Ids that are stored, as a Bloom filter, so that a duplicate is recognised without a search.
+    """Ids of stored rows, as Bloom filters: new rows are recognised without reading the table.
 
     Valid only while this process is the only one that writes the store.
     """
@@ -47,10 +47,10 @@ class Known:
         self._store = store
         self._filters: dict[str, list[Filter]] = {}
         self.repeated = 0
-        """Number of spans that were not stored since the start: others have their ids."""
+        """Number of spans that were not stored, because other spans have their ids, since start."""
 
     def unknown(self, table: str, rows: pa.Table) -> pa.Table:
-        """Return the rows that `table` does not have, of several copies one; they are known now."""
+        """Return the rows that `table` lacks, without duplicates among them, and add their ids."""
         keys = self._keys(table, rows)
         if len(np.unique(keys)) < len(keys):
             positions = self._pick(DISTINCT, table, rows, np.arange(len(rows)))
@@ -62,10 +62,10 @@ class Known:
         return rows.take(np.delete(np.arange(len(rows)), present)) if len(present) else rows
 
     def with_other_content(self, rows: pa.Table) -> pa.Table:
-        """Return the spans of a batch that were not stored because another one has their ids.
+        """Return the spans of a batch that were not stored because another span has their ids.
 
-        An agent that seeds Python's random numbers gives the ids of its first run to the second.
-        To be asked after the new spans of the batch were inserted.
+        An agent that seeds Python's random numbers repeats the ids of its first run in the second.
+        Call this after the new spans of the batch were inserted.
 
         Args:
             rows: All spans of the batch.
@@ -79,7 +79,7 @@ class Known:
         return found
 
     def _filters_of(self, table: str) -> "list[Filter]":
-        """Return the filters of all that is stored; a full one is followed by a larger one."""
+        """Return the filters of a table; when the last one is full, add one of twice its size."""
         filters = self._filters.setdefault(table, [])
         if not filters:
             filters.append(self._filled(table))
@@ -88,7 +88,7 @@ class Known:
         return filters
 
     def _filled(self, table: str) -> "Filter":
-        """Make a filter of what is stored, with room for half as much again."""
+        """Build a filter of all stored ids, with a capacity of 1.5 times their number."""
         query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
         stored = self._store.query(query).to_pylist()[0]
         made = Filter(max(LEAST_ROWS, stored["n"] * 3 // 2))
@@ -98,7 +98,7 @@ class Known:
                 f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
             )
             made.add(_numbers(keys["key"]))
-        self._store.let_go()  # of all ids
+        self._store.let_go()  # the scan filled DuckDB's cache with ids that nobody needs again
         return made
 
     def _keys(self, table: str, rows: pa.Table) -> NDArray[np.uint64]:
@@ -108,7 +108,7 @@ class Known:
     def _present(
         self, table: str, rows: pa.Table, positions: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return which of these rows a table has, looking where most copies lie first."""
+        """Return which of these rows a table has; search the most likely start times first."""
         absent = positions
         for bounds in _bounds(table, rows):
             absent = self._pick(UNKNOWN.replace("BOUNDS", bounds), table, rows, absent)
@@ -117,7 +117,7 @@ class Known:
     def _pick(
         self, select: str, table: str, rows: pa.Table, positions: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Select some of the rows at these positions by their ids."""
+        """Run a SELECT over the ids of the rows at these positions and return positions."""
         ids = rows.select(IDS[table]).take(positions)
         same = " AND ".join(f"t.{name} = b.{name}" for name in IDS[table])
         select = select.format(table=table, ids=", ".join(IDS[table]), same=same)
@@ -126,7 +126,7 @@ class Known:
 
 
 class Filter:
-    """A set of keys that also takes some for its own that were never added, but few."""
+    """A Bloom filter: a set of keys with no false negatives and few false positives."""
 
     def __init__(self, capacity: int) -> None:
         self._rows, self.capacity = 0, capacity
@@ -135,11 +135,11 @@ class Filter:
 
     @property
     def is_full(self) -> bool:
-        """Whether more keys would make it say yes too often."""
+        """Whether more keys would make false positives too frequent."""
         return self._rows > self.capacity
 
     def may_hold(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Tell for each key, shape [N], whether it was added; only no is certain."""
+        """Return for each key, shape [N], whether it may have been added. False is certain."""
         found = np.ones(len(keys), bool)
         for byte, bit in self._places(keys):
             found &= self._bits[byte] & bit != 0
@@ -154,7 +154,9 @@ class Filter:
     def _places(
         self, keys: NDArray[np.uint64]
     ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-        step = (keys >> np.uint64(32)) | np.uint64(1)  # the low bits say where to begin
+        # Double hashing: the low bits choose the first place, the high bits the distance between
+        # places. The distance is odd, because the size is even: a common factor wastes places.
+        step = (keys >> np.uint64(32)) | np.uint64(1)
         for probe in range(PROBES):
             place = (keys + np.uint64(probe) * step) % self._size
             bit = np.left_shift(1, (place & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
@@ -162,7 +164,7 @@ class Filter:
 
 
 def _bounds(table: str, rows: pa.Table) -> Sequence[str]:
-    """Say where to look: copies of a span have its start time, others may have any."""
+    """Return the search conditions in order: a duplicate nearly always has the same start time."""
     if table != "spans":
         return ("TRUE",)
     times = rows["start_time"]

@@ -1,4 +1,4 @@
-"""The file beside a store that tells other processes how to reach the one that holds it."""
+"""The server file beside a store tells clients how to reach the process that holds the store."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from otel_lightning.collector.atomic_file import PRIVATE, replaced
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Where the process that holds a store answers, as written beside the store (mode 0600)."""
+    """Addresses and tokens of the process that holds a store, as in the server file (mode 0600)."""
 
     pid: int
     sql: str
@@ -18,25 +18,25 @@ class Server:
     reader: str
     http: str
     tls_cert: str | None = None
-    """The certificate that HTTP is served with; None where it is plain."""
+    """Path of the TLS certificate for HTTPS; None for plain HTTP."""
 
 
 def server_file(path: Path) -> Path:
-    """Where the process that holds a store says how to reach it."""
+    """Return the path of a store's server file."""
     return path.with_name(path.name + ".server")
 
 
 def write_server(path: Path, server: Server) -> None:
-    """Say how to reach the process that holds the store; only its user can read that."""
+    """Write the server file of a store; only its user can read it."""
     with replaced(server_file(path), PRIVATE) as temporary:
         temporary.write_text(json.dumps(asdict(server)))
 
 
 def read_server(path: Path) -> Server | None:
-    """The process that holds the store, or None if none that lives has said so."""
+    """Read the server file of a store; return None if it is missing or its process has ended."""
     try:
         server = Server(**json.loads(server_file(path).read_text()))
-        os.kill(server.pid, 0)
+        os.kill(server.pid, 0)  # sends no signal, only fails if there is no such process
     except (OSError, ValueError, TypeError):
         return None
     return server

@@ -1,4 +1,4 @@
-"""SQL text: statements kept in `.sql` files, and values written as literals."""
+"""SQL text: read statements from `.sql` files, and write values as SQL literals."""
 
 import re
 from collections.abc import Iterable
@@ -11,11 +11,11 @@ import duckdb
 from otel_lightning.collector.store.errors import as_store_error
 
 PLACEHOLDER = re.compile(r"\$([a-z_]+)\b")
-"""A name to fill in; `'$.key'` and `'$[0]'`, which are JSON paths, are none."""
+"""A parameter such as `$table`. JSON paths such as `'$.key'` and `'$[0]'` do not match."""
 
 
 class Sql(str):
-    """SQL of our own, such as a condition: a statement takes it as it is, unquoted."""
+    """Trusted SQL, such as a condition, which is inserted into a statement without quotes."""
 
     __slots__ = ()
 
@@ -48,15 +48,15 @@ def literal(value: Value) -> str:
         return quote_literal(value)
     if isinstance(value, int | float):
         return repr(value)
-    # `IN ()` is no SQL; nothing equals NULL.
+    # `IN ()` is a syntax error. `IN (NULL)` is valid and matches nothing.
     return "(" + (", ".join(map(quote_literal, value)) or "NULL") + ")"
 
 
 def is_select(sql: str) -> bool:
-    """Whether a text holds exactly one statement and that one only reads.
+    """Return whether a text has exactly one statement and this statement only reads.
 
     Raises:
-        StoreError: If it is not SQL.
+        StoreError: If the text is not valid SQL.
     """
     with as_store_error():
         statements = duckdb.extract_statements(sql)
@@ -65,12 +65,12 @@ def is_select(sql: str) -> bool:
 
 
 def statement(package: str, name: str, **values: Value) -> str:
-    """Read a statement from the folder `sql` of a package, with its values filled in.
+    """Read a statement from the folder `sql` of a package and fill in its parameters.
 
     Args:
-        package: The asker's `__package__`.
-        name: Of the file, without `.sql`.
-        values: One for each `$name` in the file.
+        package: The caller's `__package__`.
+        name: Name of the file, without `.sql`.
+        values: One value for each `$name` in the file.
 
     Raises:
         KeyError: If a `$name` in the file has no value.

@@ -1,4 +1,4 @@
--- Choices of a configuration without the probability with which they were made.
+-- Choices of an arm without a propensity.
 SELECT
     count(*) AS n,
     (SELECT count(*) FROM arms) AS total,

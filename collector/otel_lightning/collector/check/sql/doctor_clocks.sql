@@ -1,4 +1,4 @@
--- Spans of one service that began before the span of another service which called it.
+-- Spans that began before their parent span in another service: the two clocks differ.
 SELECT
     count(*) AS n,
     (SELECT count(*) FROM spans) AS total,

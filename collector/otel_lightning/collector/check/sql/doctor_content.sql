@@ -1,4 +1,4 @@
--- Calls whose messages were not recorded, by the instrumentation that wrote them.
+-- Calls whose messages were not recorded, grouped by instrumentation scope.
 WITH calls AS (SELECT * FROM llm_calls WHERE operation IS DISTINCT FROM 'embeddings')
 SELECT
     count(*) AS n,

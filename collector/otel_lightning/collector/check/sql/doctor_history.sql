@@ -1,4 +1,4 @@
--- Calls of which the provider keeps a part of the history, or whose text was cut.
+-- Calls with an incomplete input: the provider keeps a part of the history, or the text was cut.
 SELECT
     count(*) AS n,
     (SELECT count(*) FROM llm_calls) AS total,

@@ -1,4 +1,4 @@
--- Calls without what a known dialect always has: a model, an operation, and how they ended.
+-- Calls that a dialect read only in part: they lack a model, or have only one of input and completion.
 SELECT
     count(*) AS n,
     (SELECT count(*) FROM llm_calls) AS total,

@@ -1,4 +1,5 @@
--- Rollouts of one call that asked for a tool, or that was shown what a tool returned.
+-- Rollouts with a single call that requests a tool or reads a tool's response. Such a call usually
+-- belongs to a longer rollout whose calls do not share a rollout id.
 WITH alone AS (SELECT rollout_id FROM llm_calls WHERE step IS NOT NULL GROUP BY rollout_id HAVING count(*) = 1)
 SELECT
     count(*) AS n,

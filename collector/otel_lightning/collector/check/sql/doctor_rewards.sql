@@ -1,4 +1,4 @@
--- Judgements of something that was never received.
+-- Rewards of a rollout, response, span or trace that was never received.
 SELECT
     count(*) AS n,
     (SELECT count(*) FROM rewards) AS total,

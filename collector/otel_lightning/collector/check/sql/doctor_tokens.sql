@@ -1,4 +1,4 @@
--- Calls that answered, and whose tokens nobody counted, by the instrumentation that wrote them.
+-- Calls with a completion but without token counts, grouped by instrumentation scope.
 WITH calls AS (SELECT * FROM llm_calls WHERE has_completion)
 SELECT
     count(*) AS n,

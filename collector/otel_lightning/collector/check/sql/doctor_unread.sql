@@ -1,4 +1,4 @@
--- Spans on which a reader broke.
+-- Spans that raised an exception in a dialect's reader.
 SELECT
     count(*) AS n,
     (SELECT count(*) FROM spans) AS total,

@@ -1,4 +1,4 @@
--- What continues or shares something with an erased trace is derived again without it.
+-- Traces that share a key with an erased trace are derived again without it.
 INSERT INTO stale BY NAME
 SELECT DISTINCT 'trace' AS kind, trace_id AS id FROM trace_keys
 WHERE key IN (SELECT key FROM trace_keys WHERE trace_id IN (FROM erased_traces))

@@ -1,4 +1,4 @@
--- Which traces are erased whole, and the rollouts and responses that go with them.
+-- The selected traces, which are erased as a whole, and their rollouts and responses.
 CREATE OR REPLACE TEMP TABLE erased_traces AS
 SELECT DISTINCT trace_id FROM (
     SELECT trace_id FROM spans WHERE trace_id IN $traces OR ($condition)
@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP TABLE erased_responses AS
 SELECT DISTINCT response_id FROM llm_calls
 WHERE response_id IS NOT NULL AND trace_id IN (FROM erased_traces);
 
--- A rollout goes if all its traces go; another one is derived again without them.
+-- A rollout is erased if all its traces are erased. Otherwise it is derived again from the others.
 CREATE OR REPLACE TEMP TABLE erased_rollouts AS
 WITH places AS (
     SELECT rollout_id, trace_id FROM llm_calls UNION ALL SELECT rollout_id, trace_id FROM tool_calls

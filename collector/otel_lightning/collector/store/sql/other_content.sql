@@ -1,5 +1,5 @@
--- Positions of the spans of a batch that are not stored as they came, though their ids are. A span
--- that was stored as it came has the same start time, so only those times are looked at.
+-- Positions of the spans of a batch whose ids are stored, but with other content. A stored span with
+-- the same content has the same start time, so only the batch's range of start times is read.
 SELECT b.position
 FROM {rows} b
 ANTI JOIN (
