@@ -1,11 +1,13 @@
-"""The dialects in which instrumentations write GenAI spans, one file a family.
+"""The dialects in which instrumentations write GenAI spans: one file for each family.
 
-A family is a module with `NAME`, `matches(span)` and `read(span)`. To add one, write its file: this
-folder is the list. The families are asked in the order of their `RANK`, which is 0 if a module has
-none: what nobody else writes comes first. Keys are better evidence than scope names, because scopes
-are reused across versions. Which family a span belongs to is decided once for all spans with
-the same keys and the same values of what `matches` looked at, so `matches` may depend on nothing
-but its span.
+A family is a module with `NAME`, `matches(span)` and `read(span)`. To add a family, add its file:
+every module of this folder is loaded. Families are asked in ascending order of `RANK` (default 0),
+and the first that matches reads the span. A family whose keys no other family writes gets a low
+rank; a family that matches many spans gets a high one. Prefer attribute keys to scope names as
+evidence, because scope names are reused across versions.
+
+The decision is cached: it holds for all spans with the same keys and the same values of the fields
+that `matches` read. So `matches` must depend on its span alone.
 """
 
 import importlib
@@ -27,16 +29,16 @@ class Family(Protocol):
     NAME: str
 
     def matches(self, span: Span, /) -> bool:
-        """Tell whether the span bears the evidence of this family."""
+        """Tell whether an instrumentation of this family wrote the span."""
         ...
 
     def read(self, span: Span, /) -> Row | None:
-        """Return what the span records, or None if it is only structure."""
+        """Return the row that the span records, or None if it only groups other spans."""
         ...
 
 
 def _families() -> list[Family]:
-    """Return the families of this folder: each module that has `matches` and `read`."""
+    """Return the families of this folder, sorted by rank: each module that has `matches`."""
     names = (each.name for each in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
     found = [module for module in modules if hasattr(module, "matches")]
@@ -54,11 +56,11 @@ def read(span: Span, shape: Shape | None = None) -> Row | None:
     """Return the model call, tool execution, agent run or retrieval that a span records, if any.
 
     Args:
-        span: The span, with the log records that name it.
-        shape: The shape of its attributes, if it is known.
+        span: The span, with the log records that carry its span id.
+        shape: The shape of its attributes, if the caller knows it already.
 
     Raises:
-        TypeError: If the span holds something of another type where a name or a number belongs.
+        TypeError: If a value has a type that its column cannot hold, such as a list as a name.
     """
     family = (shape or shape_of(span.attributes)).plan(_decision).of(span)
     row: Row | None = family.read(span) if family else None
@@ -76,7 +78,10 @@ def _family(span: Span) -> Family | None:
 
 
 def _check(row: Row) -> None:
-    """Refuse a value that a column cannot hold: it would cost the other rows of its batch."""
+    """Raise TypeError for a value that its column cannot hold.
+
+    Without this check the insert would fail, and with it all other rows of the batch.
+    """
     table = type(row).__name__
     wrong = _first_wrong(table, tuple(map(type, _VALUES[table](row))))
     if wrong:
@@ -85,13 +90,16 @@ def _check(row: Row) -> None:
 
 @lru_cache(maxsize=1024)
 def _first_wrong(row: str, types: tuple[type, ...]) -> str | None:
-    """Return the first field whose type its column cannot hold. Most rows are of few kinds."""
+    """Return the first field whose type its column cannot hold.
+
+    Cached, because most rows have one of a few combinations of types.
+    """
     found = zip(_FIELDS[row], types, strict=True)
     return next((name for (name, kinds), kind in found if not issubclass(kind, kinds)), None)
 
 
 def _plain_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
-    """Return the fields that are text or a number, each with the types that it may have."""
+    """Return the name and the allowed types of each field that is text or a whole number."""
     kinds: dict[Any, tuple[type, ...]] = {
         str: (str,),
         str | None: (str, NoneType),

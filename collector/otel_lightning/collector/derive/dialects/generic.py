@@ -1,8 +1,8 @@
 """Observability vendors' own spans: a type, an input and an output under the vendor's prefix.
 
 LangWatch (`langwatch.span.type`, `langwatch.input`), Laminar (`lmnr.span.type`, `lmnr.span.input`),
-VoltAgent (`span.type`, `input`) and Genkit (`genkit:metadata:subtype`, `genkit:input`) write them
-where no convention's keys are, and so do others: the prefix may be any.
+VoltAgent (`span.type`, `input`) and Genkit (`genkit:metadata:subtype`, `genkit:input`) write such
+spans without the keys of any convention. Other vendors do the same, so every prefix is accepted.
 """
 
 from collections.abc import Mapping
@@ -21,15 +21,15 @@ AGENT_KINDS = {"agent": "agent", "workflow": "workflow", "flow": "workflow"}
 RETRIEVALS = {"rag": "retriever", "retriever": "retriever", "reranker": "reranker"}
 TYPES = ("span.type", "span.kind", "observation.type", "metadata:subtype")
 REQUEST, RESPONSE = ".llm_request", ".llm_response"
-"""Google ADK's first versions: the whole request and response, under a prefix and no type."""
+"""Early Google ADK: the whole request and response under a prefix, without a type."""
 MODELS = ("gen_ai.request.model", "gen_ai.response.model")
 
 
 class Keys(NamedTuple):
-    """The attributes in which a vendor's span says what it is, and holds its content."""
+    """The names of the attributes that hold the type and the content of a vendor's span."""
 
     kind: str
-    """The attribute that says the type; the type itself where only the names of others tell it."""
+    """The attribute that holds the type, or the type itself if no attribute holds it."""
     input: str | None
     output: str | None
     params: str | None = None
@@ -37,13 +37,16 @@ class Keys(NamedTuple):
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has a type under some prefix, and an input or an output there."""
+    """Tell whether the span has a type and an input or output under the same prefix."""
     return _keys(tuple(span.attributes)) is not None
 
 
 @lru_cache(maxsize=1024)
 def _keys(names: tuple[str, ...]) -> Keys | None:
-    """Return where the content is. One vendor's spans have the same few sets of attributes."""
+    """Return which attributes hold the type and content.
+
+    Cached, because the spans of one vendor have the same few sets of attributes.
+    """
     for name in names:
         prefix = next((name.removesuffix(end) for end in TYPES if name.endswith(end)), None)
         if prefix is not None and prefix[-1:] in {"", ".", ":"}:
@@ -76,7 +79,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
 
 
 def _content(span: Span, key: str | None) -> Any:
-    """Return what an attribute holds: JSON, out of a wrapper that names its type, or text."""
+    """Return an attribute's value: parsed JSON, or text. `{"type", "value"}` is unwrapped."""
     text = span.attributes.get(key) if key else None
     value = json_text.parse(text)
     if isinstance(value, Mapping) and value.keys() == {"type", "value"}:
@@ -99,7 +102,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     call.operation = operation
     call.provider = reading.provider(span.attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model, call.response_model = map(span.attributes.get, MODELS)
-    named = span.attributes.get(keys.name or "", "")  # after its model, the provider in front
+    named = span.attributes.get(keys.name or "", "")  # the model, as `provider/model`
     call.request_model = call.request_model or (named if "/" in named else None)
     if call.provider is None and "/" in (call.request_model or ""):
         call.provider, _, call.request_model = (call.request_model or "").partition("/")

@@ -1,7 +1,7 @@
-"""Haystack's own tracing: a span a component, with its input and output if content is traced.
+"""Haystack's own tracing: one span per component, with input and output if content is traced.
 
-A generator is a model call; its replies say what the provider said. Tools are run many at a time by
-one component: their executions are read from the messages.
+A generator is a model call; the metadata of its replies comes from the provider. One component runs
+several tools in one span, so tool executions are read from the messages instead.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ AGENT = "haystack.agent.run"
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span is a component's or an agent's."""
+    """Tell whether the span belongs to a component or an agent."""
     return KIND in span.attributes or span.name == AGENT
 
 
@@ -71,7 +71,7 @@ def _choice(reply: Any) -> Message:
 
 
 def _plain_message(message: Any) -> Any:
-    """Return a message as a provider would write it; a bare text is what it is."""
+    """Return a message in a provider's form; plain text is returned unchanged."""
     if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
         return message
     blocks = [_plain_block(block) for block in message["content"] if isinstance(block, Mapping)]

@@ -19,7 +19,7 @@ PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presen
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has the flattened layout and not also the conventions' own keys."""
+    """Tell whether the span has the flattened layout, without the keys of the conventions."""
     keys = span.attributes
     if "gen_ai.operation.name" in keys or "gen_ai.output.messages" in keys:
         return False
@@ -92,10 +92,10 @@ def _flattened(span: Span, prefix: str) -> list[dict[str, Any]]:
 
 
 def _message(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a flattened message as a provider would write it. Blocks of content came as JSON."""
+    """Return a flattened message in a provider's form, with JSON blocks of content parsed."""
     blocks = json_text.parse(item.get("content"))
     content = blocks if _is_blocks(blocks) else item.get("content")
-    if content == "null" and item.get("role") == "assistant":  # JavaScript's text of no content
+    if content == "null" and item.get("role") == "assistant":  # JavaScript writes null as text
         content = None
     return {**item, "content": content, "tool_calls": item.get("tool_calls", [])}
 
@@ -123,7 +123,7 @@ def _tools(span: Span) -> list[Any] | None:
 
 
 def _read_tool(span: Span) -> ToolCall:
-    """Read the execution of a decorated function, whose name need not be the tool's."""
+    """Read the execution of a decorated function. Its name may differ from the tool's name."""
     attributes = span.attributes
     result = attributes.get("agentops.tool.output", attributes.get("agentops.entity.output"))
     parsed = json_text.parse(result)
@@ -138,7 +138,7 @@ def _read_tool(span: Span) -> ToolCall:
 
 
 def _read_request(span: Span) -> ToolCall:
-    """Read a tool call that AgentOps writes as a child span of the call that asked for it."""
+    """Read a tool call that AgentOps writes as a child span of the model call that requested it."""
     attributes = span.attributes
     return reading.tool_call(
         span,

@@ -11,11 +11,12 @@ RANK = 30
 OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
 PREFIX = "langfuse.observation."
 OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})
-"""Keys of spans to which a layer only added Langfuse's: those that were there say more."""
+"""Keys of another dialect. A span that has one of them was written by another instrumentation and
+only got Langfuse's keys added; the other dialect's keys hold more."""
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has Langfuse's observation type, and is its own."""
+    """Tell whether the span has Langfuse's observation type and no keys of another dialect."""
     return f"{PREFIX}type" in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
@@ -52,7 +53,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     if not payloads.fill_from_response(call, answer):
         call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
-    call.request_model = asked and asked.strip('"')  # LangChain's; quoted, or as it is
+    call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes
     call.response_model = call.response_model or (None if name == call.request_model else name)
     call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
     payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
@@ -60,12 +61,12 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.error_type = call.error_type or "_OTHER"
         call.error_message = call.error_message or _text(span, "status_message")
         call.request_model = call.request_model or call.response_model
-        call.response_model = None  # none has answered
+        call.response_model = None  # the call failed: no model answered
     return reading.completed(call, _text(span, "input"), text)
 
 
 def _request(span: Span) -> payloads.Payload:
-    """Return a provider's request, or one made of messages and of what the metadata says."""
+    """Return the provider's request, or build one from the messages and the metadata."""
     text = _text(span, "input")
     sent = reading.named_arguments(json_text.parse(text), "messages")
     if isinstance(sent, list):
@@ -73,18 +74,23 @@ def _request(span: Span) -> payloads.Payload:
         sent = {"messages": [one for one in sent if not _is_definition(one)], "tools": offered}
     request = sent if isinstance(sent, dict) else {"messages": sent or text}
     tools = request.get("tools") or reading.array(span.attributes, f"{PREFIX}metadata.tools")
-    told = {"instructions": _text(span, "metadata.instructions")}  # so JavaScript's agents
+    # The agents SDK for JavaScript writes the system prompt into the metadata.
+    told = {"instructions": _text(span, "metadata.instructions")}
     return {**told, **request, "tools": tools}
 
 
 def _is_definition(message: Any) -> bool:
-    """Tell whether a message defines a tool: the LangChain handler lists them behind the others."""
+    """Tell whether a message defines a tool: the LangChain handler appends tools to messages."""
     content = message.get("content") if isinstance(message, dict) else None
     return isinstance(content, dict) and content.get("type") == "function"
 
 
 def _usage(details: Any) -> payloads.Usage:
-    """Return the token counts: a provider's, or Langfuse's own, whose details are apart."""
+    """Return the token counts from a provider's usage object, or from Langfuse's own.
+
+    Langfuse counts cached and reasoning tokens separately, so the totals are sums over all keys
+    that begin with `input` or `output`.
+    """
     if not isinstance(details, dict) or "input" not in details:
         return payloads.usage(details)
 

@@ -37,11 +37,10 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
 
 
 def _has_failed(span: Span) -> bool:
-    """Tell whether a run ended in an exception.
+    """Tell whether a run ended in an exception: it has an exception event and no output.
 
-    Its status says OK for all that: Python's exporter sets it when a run begins, after which
-    OpenTelemetry lets nobody set another; its outputs are then empty (`null`, `{}`, or an object of
-    empty values), or what a stream had said until then.
+    The span's status is OK even so. Python's exporter sets OK when a run begins, and OpenTelemetry
+    ignores a later status. The output of a failed run is `null`, `{}` or an object of empty values.
     """
     if "exception" not in [event.name for event in span.events]:
         return False
@@ -49,14 +48,14 @@ def _has_failed(span: Span) -> bool:
 
 
 def _says_anything(value: Any) -> bool:
-    """Tell whether a value holds any text or number, and not only empty lists and objects."""
+    """Tell whether a value holds text or a number, not only empty lists and objects."""
     if isinstance(value, dict):
         return any(map(_says_anything, value.values()))
     return any(map(_says_anything, value)) if isinstance(value, list) else bool(value)
 
 
 def _read_call(span: Span) -> LlmCall:
-    """Read a call: what the conventions name, then the provider's or LangChain's own payloads."""
+    """Read a call: first the conventions' keys, then the provider's or LangChain's payload."""
     attributes = span.attributes
     call = semconv.read_call(span, NAME, "chat")
     prompt = json_text.parse(attributes.get("gen_ai.prompt"))
@@ -73,13 +72,17 @@ def _read_call(span: Span) -> LlmCall:
     answer = call.output_messages[0]["parts"] if call.output_messages else None
     places = [at for at, said in enumerate(history) if answer and said["parts"] == answer]
     if places and (reading.asks_for_tools(call) or places[-1] == len(history) - 1):
-        call.input_messages = history[: places[-1]]  # written late: with what came after
+        # The exporter wrote the input late, when the answer was already in the history.
+        call.input_messages = history[: places[-1]]
     sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
     return reading.completed(call, *sources)
 
 
 def _with_metadata(result: Any, span: Span) -> Any:
-    """Return a response with its fields that LangSmith's tracer of the agents SDK put elsewhere."""
+    """Return a response completed by the fields that LangSmith's tracer keeps in the metadata.
+
+    LangSmith's tracer of the OpenAI agents SDK takes `FIELDS` out of the response.
+    """
     if span.attributes.get(f"{METADATA}object") != "response" or not isinstance(result, dict):
         return result
     told = {key: span.attributes.get(f"{METADATA}{name}") for key, name in FIELDS.items()}
@@ -87,7 +90,7 @@ def _with_metadata(result: Any, span: Span) -> Any:
 
 
 def _fill_result(call: LlmCall, result: Any) -> None:
-    """Set what LangChain's form of a response says, or what a decorated function gave back."""
+    """Set the fields of a call from LangChain's response, or from a decorated function's result."""
     told = isinstance(result, dict) and (result if "role" in result else result.get("output"))
     metadata = payloads.langchain_metadata(result)
     call.output_messages = payloads.langchain_choices(result) or payloads.answer(told)
@@ -108,7 +111,7 @@ def _read_tool(span: Span) -> ToolCall:
     output = told.get("output", told.get("outputs", result))
     message = reading.tool_message(output)
     match arguments:
-        case {"args": [given, {"toolCallId": str(call_id)}]}:  # so the AI SDK calls a tool
+        case {"args": [given, {"toolCallId": str(call_id)}]}:  # the AI SDK's call of a tool
             arguments, message = given, {"tool_call_id": call_id, **message}
     return reading.tool_call(
         span,

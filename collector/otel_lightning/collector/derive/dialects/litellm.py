@@ -1,6 +1,7 @@
-"""LiteLLM's callback: the conventions with gaps, and a child span with the provider's raw answer.
+"""LiteLLM's callback: conventions with missing keys, and a child span with the raw response.
 
-The child's values are Python's spelling of the payload; they are read as literals, never run.
+The child's values are `repr()` texts of the provider's payload. They are parsed as literals and
+never executed.
 """
 
 import base64
@@ -18,7 +19,8 @@ RAW = "raw_gen_ai_request"
 PREFIX = "llm."
 OFFERED = "gen_ai.tool.", "llm.request.functions."
 WRAPPED, INVENTED = "resp_bGl0ZWxsbT", re.compile(r"chatcmpl-\w{8}(-\w{4}){3}-\w{12}")
-"""How ids of responses begin around which LiteLLM put its routing; those that it made up."""
+"""`WRAPPED`: the prefix of response ids that LiteLLM encoded together with its routing.
+`INVENTED`: the form of ids that LiteLLM made up because the provider gave none."""
 
 
 def matches(span: Span) -> bool:
@@ -27,7 +29,7 @@ def matches(span: Span) -> bool:
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
-    """Read a LiteLLM span: the request, or the raw payload below it."""
+    """Read a LiteLLM span: the request, or its child with the raw payload."""
     if span.name == RAW:
         return _read_raw(span)
     return _read_request(span) if "litellm.call_id" in span.attributes else semconv.read(span)
@@ -38,7 +40,7 @@ def _read_request(span: Span) -> LlmCall:
     operation = attributes.get("gen_ai.operation.name", "chat")
     call = semconv.read_call(span, NAME, semconv.OPERATIONS.get(operation, operation))
     call.response_id = _providers_own(call.response_id)
-    call.lost_ids = True  # its outputs have no ids of tool calls, and its inputs do
+    call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
     functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
     call.tool_definitions = call.tool_definitions or reading.flat_tools(functions)
     requests = [
@@ -54,20 +56,20 @@ def _read_request(span: Span) -> LlmCall:
 
 
 def _providers_own(response_id: str | None) -> str | None:
-    """Return the id that the provider gave to a response, out of the one that LiteLLM made."""
+    """Return the provider's response id, decoded from LiteLLM's; None if LiteLLM made it up."""
     if response_id is None or INVENTED.fullmatch(response_id):
         return None
     if not response_id.startswith(WRAPPED):
         return response_id
     try:
         told = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace")
-    except ValueError:  # it was cut
+    except ValueError:  # the id was truncated
         return response_id
     return told.partition("response_id:")[2] or response_id
 
 
 def _read_raw(span: Span) -> LlmCall | None:
-    """Read the raw payload: under `llm.PROVIDER.` are the request and the response at once."""
+    """Read the raw payload: `llm.PROVIDER.` holds the fields of both request and response."""
     fields: dict[str, Any] = {}
     for key, text in span.attributes.items():
         name = key.removeprefix(PREFIX).partition(".")[2]

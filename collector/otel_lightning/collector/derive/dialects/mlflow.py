@@ -1,4 +1,4 @@
-"""MLflow: every attribute is JSON; a call's inputs and outputs are the provider's payloads."""
+"""MLflow: every attribute is JSON; the inputs and outputs of a call are the provider's payloads."""
 
 import re
 from typing import Any
@@ -20,7 +20,7 @@ COUNTS = (
 """The names of the counts in the order of `payloads.Usage`."""
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
-"""How Python spells an object that is not data: a stream, say."""
+"""The `repr()` of a Python object that is not data, such as a stream."""
 
 
 def matches(span: Span) -> bool:
@@ -53,7 +53,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.request_model = None if whole else _value(span, "model")
     sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
     known = payloads.fill_from_request(call, sent)
-    if not known:  # a framework's, without the model
+    if not known:  # a framework's request, which does not name the model
         request = sent if isinstance(sent, dict) else {**whole, "input": sent}
         call.input_messages = payloads.request_messages(request)
         call.tool_definitions = payloads.request_tools(request)
@@ -75,7 +75,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
 
 
 def _spread(span: Span) -> dict[str, Any]:
-    """Return the response whose fields are attributes of the span: of OpenAI's agents SDK."""
+    """Return the response that the OpenAI agents SDK writes field by field as span attributes."""
     if _value(span, "object") != "response":
         return {}
     return {key: _value(span, key) for key in span.attributes if "." not in key}

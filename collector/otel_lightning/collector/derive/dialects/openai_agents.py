@@ -1,7 +1,7 @@
-"""The contrib package `openai-agents-v2` 0.1: the conventions, with Python's spelling inside texts.
+"""The contrib package `openai-agents-v2` 0.1: the conventions, with `repr()` texts in messages.
 
-Its messages hold `repr()` of SDK objects where parts belong. They are taken apart as syntax, never
-run. The names of agents that it writes on every span are constants, and so say nothing.
+Its messages hold the `repr()` of SDK objects instead of parts. These texts are parsed as syntax and
+never executed. The agent name that it writes on every span is a constant, so it is ignored.
 """
 
 import ast
@@ -19,12 +19,12 @@ MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span bears the package's constant description."""
+    """Tell whether the span has the constant description that the package writes."""
     return span.attributes.get("gen_ai.agent.description") == CONSTANT
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
-    """Read a span of the conventions after putting its messages right."""
+    """Read a span of the conventions after converting its messages to parts."""
     attributes = {
         key: _respelled(text) if key in MESSAGES else text for key, text in span.attributes.items()
     }
@@ -44,7 +44,7 @@ def _respelled(text: str) -> str:
 
 
 def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message whose parts are what their texts spell out."""
+    """Return a message whose parts are parsed from their `repr()` texts."""
     fields = dict(message)
     parts: list[Any] = []
     for part in message.get("parts", []):
@@ -58,7 +58,7 @@ def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _object(text: Any) -> dict[str, Any]:
-    """Return the fields of an object that a text spells as Python; none if it spells none."""
+    """Return the fields of the object in a `repr()` text, or {} if the text holds no object."""
     if not isinstance(text, str) or not text.endswith(("}", ")")):
         return {}
     try:

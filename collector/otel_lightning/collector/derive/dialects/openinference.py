@@ -1,7 +1,7 @@
 """OpenInference: Arize's instrumentations, in Python and JavaScript.
 
-Messages are flattened attributes (`llm.input_messages.N.message.…`); most packages also keep the
-provider's own request and response in `input.value` and `output.value`, which then win.
+Messages are flattened attributes (`llm.input_messages.N.message.…`). Most packages also keep the
+provider's own request and response in `input.value` and `output.value`, which then take precedence.
 """
 
 from typing import Any
@@ -22,16 +22,17 @@ RANK = 10
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})
-"""Keys of spans to which a processor only added OpenInference's: those that were there say more."""
+"""Keys of another dialect. A span that has one of them was written by another instrumentation, and
+a processor only added OpenInference's keys; the other dialect's keys hold more."""
 WHOLE = {"input.value", "output.value"}
 OWN = ("llm.", "lightning.")
 REDACTED = "__REDACTED__"
 DSPY_FINISH = "finish.__call__"
-"""DSPy's way to end its loop, which looks like a tool."""
+"""The span with which DSPy ends its loop. It looks like a tool, but is none."""
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has OpenInference's span kind, and is its own."""
+    """Tell whether the span has OpenInference's span kind and no keys of another dialect."""
     return "openinference.span.kind" in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
@@ -51,7 +52,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
 
 
 def _read_retrieval(span: Span, kind: str) -> Retrieval:
-    """Read a retriever's or reranker's span; a reranker's last list of documents counts."""
+    """Read a retriever's or reranker's span; a reranker's output documents take precedence."""
     attributes = span.attributes
     query = reading.text(attributes, "reranker.query") or _value(attributes.get("input.value"))
     prefixes = ("reranker.output_documents.", "retrieval.documents.", "reranker.input_documents.")
@@ -60,14 +61,15 @@ def _read_retrieval(span: Span, kind: str) -> Retrieval:
 
 
 def _is_no_call(span: Span) -> bool:
-    """Tell whether the span only made a request ready: its output holds the messages to send.
+    """Tell whether an `LLM` span records no model call.
 
-    Or is one token of a stream: it names no model, and has not both a question and an answer.
+    Two kinds of spans are no calls. One only prepared a request: its output holds the messages to
+    send. The other is one token of a stream: it names no model, and lacks the input or the output.
     """
     attributes = span.attributes
     named = "llm.model_name" in attributes or "embedding.model_name" in attributes
     if not named and not attributes.keys() >= WHOLE and not reading.failed(span):
-        is_whole = '"model"' in attributes.get("output.value", "")  # a provider's response
+        is_whole = '"model"' in attributes.get("output.value", "")  # a provider's whole response
         return not is_whole and not any(key.startswith(OWN) for key in attributes)
     if "llm.token_count.total" in attributes or "llm.output_messages.0.message.role" in attributes:
         return False
@@ -97,7 +99,7 @@ def _fill_request(call: LlmCall, span: Span) -> None:
         reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
     )
     given = parameters if isinstance(parameters, dict) else {}
-    # The second is where LiteLLM's callback for Langfuse has it.
+    # LiteLLM's callback for Langfuse writes the request into the second attribute.
     request = json_text.parse(reading.text(attributes, "input.value", "langfuse.observation.input"))
     if not payloads.fill_from_request(call, request):
         history = _indexed_messages(span, "llm.input_messages.")
@@ -117,9 +119,10 @@ def _fill_request(call: LlmCall, span: Span) -> None:
 
 
 def _with_ids(history: list[Message], request: Any) -> list[Message]:
-    """Return a history whose tool responses say what they answer, if the request's own copy does.
+    """Return the history with tool call ids, taken from the request's own copy of the messages.
 
-    The flattened messages of LiteLLM and of early versions leave the ids out, JavaScript's blocks.
+    The flattened messages of LiteLLM and of early versions lack the ids of tool calls, and those of
+    JavaScript lack blocks. If the copy has fewer messages, the flattened history is returned.
     """
     parts = (part for message in history for part in message["parts"] or [{"id": None}])
     if not any("id" in part and part["id"] is None for part in parts):
@@ -132,7 +135,7 @@ def _with_ids(history: list[Message], request: Any) -> list[Message]:
 
 
 def _model_asked_for(parameters: dict[str, Any]) -> str | None:
-    """Return the model of the invocation parameters, unless they are a copy of the response."""
+    """Return the model in the invocation parameters, unless they are a copy of the response."""
     return None if "id" in parameters else parameters.get("model")
 
 
@@ -151,20 +154,20 @@ def _fill_response(call: LlmCall, span: Span) -> None:
 
 
 def _chunk(payload: Any) -> Any:
-    """Return the response inside the last event of a stream, as Mistral's client hands it on."""
+    """Return the response inside the last event of a stream, in the form of Mistral's client."""
     inner = payload.get("data") if isinstance(payload, dict) and len(payload) == 1 else None
     return inner if isinstance(inner, dict) else payload
 
 
 def _body(metadata: str) -> Any:
-    """Return the provider's response in the metadata of Mastra's steps."""
+    """Return the provider's response that Mastra keeps in the metadata of a step."""
     told = json_text.parse(metadata) if '"body":' in metadata else None
     body = told.get("body") if isinstance(told, dict) else None
     return json_text.parse(body) if isinstance(body, str) else None
 
 
 def _fill_metadata(call: LlmCall, payload: Any) -> None:
-    """Set what a framework's own form of the response says beside its messages."""
+    """Set usage, finish reason, id and model from a framework's own form of the response."""
     if not isinstance(payload, dict):
         return
     metadata = payloads.langchain_metadata(payload)
@@ -177,7 +180,7 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
 
 
 def _answer(payload: Any) -> list[Message]:
-    """Return AutoGen's answer, text or the list of its tool calls, or Mastra's, both."""
+    """Return the answer of AutoGen (text or a list of tool calls) or of Mastra (either or both)."""
     said = payload if isinstance(payload, dict) else {}
     content = said.get("content") or said.get("toolCalls") or said.get("text")
     if isinstance(content, list):
@@ -186,11 +189,14 @@ def _answer(payload: Any) -> list[Message]:
 
 
 def _settle_models(call: LlmCall, span: Span) -> None:
-    """Read `llm.model_name`, which is the model that answered where the one asked for is known."""
+    """Set both models from `llm.model_name`, which may be the requested or the responding model.
+
+    It is the responding model if the requested one is known from elsewhere.
+    """
     name = reading.text(span.attributes, "llm.model_name", "embedding.model_name")
     answered = call.response_model or reading.text(span.attributes, "llm.response.model_name")
     if answered is None and call.request_model is None:
-        # Haystack's replies name it, as Python spells them.
+        # Haystack's replies name the responding model; they are written as `repr()` texts.
         answered = name if f"'{name}'" in span.attributes.get("output.value", "") else None
     elif answered is None:
         echoed = name == call.request_model and call.operation == "chat"
@@ -221,7 +227,11 @@ def _tools(span: Span) -> list[Any] | None:
 
 
 def _definition(tool: dict[str, Any]) -> Any:
-    """Return a tool's definition, which is in its schema, or that is of its parameters alone."""
+    """Return a tool's definition from `json_schema`.
+
+    The schema is either the whole definition, or only that of the parameters. In the second case
+    the name and the description come from the attributes beside it.
+    """
     schema = json_text.parse(tool.get("json_schema"))
     known = tool.keys() & {"name", "description"} if isinstance(schema, dict) else ()
     alone = known and schema.keys().isdisjoint({"name", "function"})
@@ -241,7 +251,7 @@ def _embedded(span: Span) -> list[Message] | None:
 
 
 def _plain_message(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a flattened message as a provider would write it."""
+    """Return a flattened message in a provider's form."""
     message = item.get("message", {})
     if "function" in item:
         return {"role": "tool", "content": [_function_result(text) for text in item["function"]]}
@@ -256,7 +266,7 @@ def _plain_message(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _function_result(text: str) -> dict[str, Any]:
-    """Return one of the function results that AutoGen's messages hold as JSON."""
+    """Return a function result that AutoGen writes into a message as JSON."""
     result = json_text.parse(text) or {}
     return {
         "type": "tool_result",
@@ -266,7 +276,7 @@ def _function_result(text: str) -> dict[str, Any]:
 
 
 def _plain_call(call: dict[str, Any]) -> dict[str, Any]:
-    """Return a flattened tool call. Empty arguments are left out, so absent ones are `{}`."""
+    """Return a flattened tool call. Packages omit empty arguments, so absent ones become `{}`."""
     function = call.get("function", {})
     arguments = function.get("arguments", {})
     return {"id": call.get("id"), "name": function.get("name"), "arguments": arguments}
@@ -282,7 +292,7 @@ def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_handoff(span: Span) -> AgentRun | None:
-    """Read the handoff that the OpenAI agents package writes as a tool: `handoff to NAME`."""
+    """Read a handoff, which the OpenAI agents package writes as a tool named `handoff to NAME`."""
     said, _, name = span.name.partition("handoff to ")
     is_handoff = not said and name and span.attributes.get("tool.name") != span.name
     return reading.agent_run(span, "handoff", name) if is_handoff else None
@@ -304,13 +314,13 @@ def _read_tool(span: Span) -> ToolCall | None:
 
 
 def _value(text: str | None) -> Any:
-    """Return a value that may or may not be JSON, whatever its MIME type says."""
+    """Return the parsed value of a JSON text, or the text. The MIME type is not reliable."""
     parsed = json_text.parse(text)
     return text if parsed is None and text != "null" else parsed
 
 
 def _arguments(value: Any) -> Any:
-    """Return a tool's arguments; a Python tool's call is recorded as args and kwargs."""
+    """Return a tool's arguments; of a Python tool recorded as args and kwargs, the kwargs."""
     if isinstance(value, str) and value.startswith("{"):
         value = json_text.parse_literal(value) or value
     if isinstance(value, dict) and "kwargs" in value and not value.get("args"):

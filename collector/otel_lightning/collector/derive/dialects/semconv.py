@@ -1,9 +1,10 @@
-"""OpenTelemetry's GenAI conventions, and whatever else speaks them.
+"""OpenTelemetry's GenAI conventions, and the packages that follow them.
 
-Traceloop 0.50 and later, the official `genai-*` and contrib packages, JavaScript, pydantic-ai,
-agent-framework, Google ADK, Anthropic's own tracer, newcomers. They differ inside the same keys:
-in where the messages are (attributes, one details event, an event a message, as span event or
-log), in how arguments, finish reasons and system prompts are written.
+Among them are Traceloop 0.50 and later, the official `genai-*` and contrib packages, JavaScript,
+pydantic-ai, agent-framework, Google ADK and Anthropic's own tracer. They use the same keys, but
+differ in two respects: where the messages are (in attributes, in one details event, or in one event
+per message, each as a span event or a log record), and how they write arguments, finish reasons and
+system prompts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,15 +32,16 @@ RANK = 90
 DETAILS = "gen_ai.client.inference.operation.details"
 CHOICE = "gen_ai.choice"
 EVENTS = "events"
-"""The attribute in which early pydantic-ai lists the events that others send one by one."""
+"""The attribute in which early pydantic-ai lists the events that others send separately."""
 REQUEST = "gen_ai.request."
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"
 SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
-"""Sentry's names of what is sent and offered, and of an answer's texts and tool calls."""
+"""Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
 HISTORY_NAMES = ("previous_response_id", "conversation")
-"""The parameters that name a history which the provider keeps; the first under any prefix."""
+"""The parameters that name a history which the provider stores. The first one is read under any
+prefix, the second only under `gen_ai.request.`."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 MESSAGE_EVENTS = {
     "gen_ai.system.message": "system",
@@ -52,7 +54,8 @@ WHOLE_EVENTS = {
     "gen_ai.content.prompt": ("gen_ai.user.message", "gen_ai.prompt"),
     "gen_ai.content.completion": (CHOICE, "gen_ai.completion"),
 }
-"""Events of early conventions that hold a whole history: what they stand for, and their key."""
+"""Events of early conventions that hold a whole history: the event that each of its messages is
+read as, and the attribute that holds them."""
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
     "llm": "chat",
@@ -88,13 +91,13 @@ USAGE = (
         "gen_ai.usage.details.cache_write_tokens",
     ),
 )
-"""The spellings of each count, in the order of `payloads.Usage`."""
+"""The spellings of each token count, in the order of `payloads.Usage`."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
-"""Operations that repeat the messages or usage of the calls below them."""
+"""Operations whose spans repeat the messages or usage of their child calls, and are no calls."""
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span names a GenAI operation, or has what only a model call has."""
+    """Tell whether the span names a GenAI operation, or has keys of a model call or a tool."""
     return _operation(span) is not None or _has_call_evidence(span) or _is_tool(span, "")
 
 
@@ -144,7 +147,15 @@ def _agent_name(span: Span) -> str | None:
 
 
 def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
-    """Read a model call that follows the conventions, wholly or but for a dialect's own keys."""
+    """Read a model call that follows the conventions.
+
+    Dialects that add their own keys to the conventions call this first and then fill in the rest.
+
+    Args:
+        span: The span of the call.
+        dialect: The name to store in `llm_calls.dialect`.
+        operation: The operation, such as `chat`.
+    """
     attributes = _all_attributes(span)
     call = reading.llm_call(span, dialect)
     call.operation = operation
@@ -152,7 +163,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.request_model = _model_asked_for(attributes)
     call.response_model = reading.text(attributes, "gen_ai.response.model", "openai.response.model")
     call.response_id = attributes.get("gen_ai.response.id") or _id_inside(attributes)
-    # Of the two ids that an item of the Responses API has, packages write either.
+    # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = (call.response_id or "").startswith("resp_")
     call.request_params = _parameters(attributes)
     call.tool_definitions = _tool_definitions(attributes)
@@ -180,13 +191,13 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
 
 
 def _fill_whole(call: LlmCall, response: Any) -> None:
-    """Set what the provider's own response says, which Logfire keeps beside the messages."""
+    """Set the fields of a call from the provider's response, which Logfire keeps as well."""
     if payloads.fill_from_response(call, response):
         call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
 
 
 def _id_inside(attributes: Attributes) -> str | None:
-    """Return the response's id out of the response that Logfire keeps of a stream."""
+    """Return the response id from the streamed response that Logfire keeps."""
     told = json_text.parse(attributes.get("response_data"))
     inside = (told, told.get("message")) if isinstance(told, Mapping) else ()
     ids = [one.get("id") for one in inside if isinstance(one, Mapping)]
@@ -194,15 +205,19 @@ def _id_inside(attributes: Attributes) -> str | None:
 
 
 def _model_asked_for(attributes: Attributes) -> str | None:
-    """Return the request's model. MLflow and ddtrace put the response's there, and it elsewhere."""
+    """Return the requested model.
+
+    MLflow and ddtrace write the responding model into `gen_ai.request.model`, and the requested one
+    into keys of their own, so those are read first.
+    """
     asked = json_text.parse(attributes.get("model")) or attributes.get("openai.request.model")
     return asked if isinstance(asked, str) else attributes.get("gen_ai.request.model") or None
 
 
 def _name_requests(call: LlmCall, attributes: Attributes) -> None:
-    """Give tool calls the ids that their responses will name, where the call's own span lists them.
+    """Replace item ids (fc_…) of tool calls by the ids (call_…) that their responses use.
 
-    OpenLIT's messages have the ids of the Responses API's items (fc_…) instead.
+    OpenLIT writes the item ids of the Responses API into messages, and the others on the span.
     """
     keys = ("gen_ai.tool.name", "gen_ai.tool.call.id")
     names, ids = (attributes.get(key, "").split(",") for key in keys)
@@ -214,7 +229,10 @@ def _name_requests(call: LlmCall, attributes: Attributes) -> None:
 
 
 def _drop_positions(call: LlmCall) -> None:
-    """Drop ids made of name and place, as for Gemini: a call's and its response's differ."""
+    """Drop tool call ids of the form NAME_POSITION, which packages make up for Gemini.
+
+    They do not identify a call: the id of a tool call and that of its response may differ.
+    """
     sent, answered = call.input_messages or [], call.output_messages or []
     names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
     for side, keep in ((sent, repeated.one_copy), (answered, dict)):
@@ -238,10 +256,10 @@ def _tool_definitions(attributes: Attributes) -> list[Any] | None:
 
 @lru_cache(maxsize=64)
 def _tools(text: str) -> list[Any] | None:
-    """Return the tools that a text defines: every call of an agent repeats the same text.
+    """Return the tools that a text defines. Cached, as all calls of an agent repeat the same text.
 
     Returns:
-        An empty list if the text says that there are none, None if it says nothing.
+        An empty list if the text states that there are no tools, None if it states nothing.
     """
     definitions = json_text.parse(text)
     if isinstance(definitions, Mapping):
@@ -250,13 +268,13 @@ def _tools(text: str) -> list[Any] | None:
 
 
 def _hides_requests(call: LlmCall) -> bool:
-    """Tell whether the answer is empty text: what is left of tool calls that a layer dropped."""
+    """Tell whether the answer is empty: the instrumentation may have dropped its tool calls."""
     outputs = call.output_messages or []
     return call.content == "full" and not any(message["parts"] for message in outputs)
 
 
 def _all_attributes(span: Span) -> Attributes:
-    """Return the span's attributes and those of its details event, whichever way that came."""
+    """Return the span's attributes, merged with those of its details event or log record."""
     if not span.events and not span.logs:
         return span.attributes
     events = [event.attributes for event in span.events if event.name == DETAILS]
@@ -281,7 +299,10 @@ def _parameters(attributes: Attributes) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return which of these keys are parameters, and which: spans of one kind have the same."""
+    """Return the (key, parameter name) pairs among these keys.
+
+    Cached, because spans of one kind have the same keys.
+    """
     given = set(keys) - {SENT, OFFERED}
     found = [
         (key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST) and key in given
@@ -291,15 +312,16 @@ def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def finish_reasons(attributes: Attributes) -> list[Any]:
-    """Return the reported finish reasons, one a choice."""
+    """Return the reported finish reasons, one per choice."""
     listed = reading.array(attributes, "gen_ai.response.finish_reasons") or []
-    listed = [reason for reason in listed if reason != "in_progress"]  # a chunk's, not a choice's
+    # `in_progress` belongs to a chunk of a stream, not to a choice.
+    listed = [reason for reason in listed if reason != "in_progress"]
     single = ("gen_ai.response.finish_reason", "anthropic.message.stop_reason")
     return listed or [reading.text(attributes, *single)]
 
 
 def usage(attributes: Attributes) -> payloads.Usage:
-    """Return the token counts under the conventions' keys, early spellings included."""
+    """Return the token counts under the conventions' keys, including early spellings."""
     return payloads.Usage(*(reading.integer(attributes, *keys) for keys in USAGE))
 
 
@@ -312,10 +334,21 @@ def _logprobs(span: Span) -> list[float] | None:
 
 
 def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
-    """Set the messages; return whether one of the texts that hold them was cut."""
+    """Set the messages.
+
+    Args:
+        call: The call to fill.
+        span: Its span, whose events and logs may hold the messages.
+        attributes: The span's attributes, merged with its details event.
+        reasons: Number of finish reasons, which is the number of choices.
+
+    Returns:
+        Whether the content is incomplete: a text was truncated, or a stream was abandoned.
+    """
     sent, answered = reading.text(attributes, INPUT, SENT), attributes.get(OUTPUT)
     system = attributes.get(SYSTEM)
-    if attributes.get("gen_ai.prompt.0.role") == "system":  # Laminar's is in the older layout only
+    # Laminar writes the system prompt in the older, flattened layout only.
+    if attributes.get("gen_ai.prompt.0.role") == "system":
         system = system or attributes.get("gen_ai.prompt.0.content")
     history, outputs = _listed(sent), _listed(answered)
     cut_input = history is None and json_text.is_cut(sent)
@@ -336,7 +369,10 @@ def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: i
 
 
 def _said(attributes: Attributes) -> list[Any]:
-    """Return the choices of an answer whose texts, and whose tool calls, have their own key."""
+    """Return the choices of an answer that has its texts under one key and tool calls in another.
+
+    Sentry writes this form. The tool calls belong to the first choice.
+    """
     text, items = attributes.get(SAID), reading.array(attributes, ASKED) or []
     texts = reading.array(attributes, SAID) or [text]
     said = [{"role": "assistant", "content": one or None} for one in texts]
@@ -345,14 +381,18 @@ def _said(attributes: Attributes) -> list[Any]:
 
 
 def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Split off the answer that Logfire lists as the last of the messages, and not as a choice."""
+    """Split off the answer: Logfire lists it as the last messages and not as a choice.
+
+    Returns:
+        The messages before the final assistant messages, and these final messages.
+    """
     told = [isinstance(one, Mapping) and one.get("role") == "assistant" for one in history]
     end = len(history) - len(list(takewhile(bool, reversed(told))))
     return history[:end], history[end:]
 
 
 def _listed(text: str | None) -> list[Any] | None:
-    """Return messages from whatever holds them: a list, a single message, or the bare text."""
+    """Return the messages of an attribute: a JSON list, a single JSON message, or plain text."""
     value = json_text.parse(text)
     if isinstance(value, Mapping):
         return [value]
@@ -362,14 +402,14 @@ def _listed(text: str | None) -> list[Any] | None:
 
 
 def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
-    """Tell whether a stream was left before its end: the reason for its finish is there, empty."""
+    """Tell whether a stream was abandoned before its end: then its finish reason is empty text."""
     if "true" not in [attributes.get(key) for key in STREAMED]:
         return False
     return "" in [output.get("finish_reason") for output in outputs if isinstance(output, Mapping)]
 
 
 def _sent_items(history: list[Any]) -> list[Any]:
-    """Return the items of a Responses request that Traceloop for JavaScript wrote as one text."""
+    """Return the items of a Responses request; Traceloop for JavaScript writes them as one text."""
     if len(history) != 1:
         return history
     try:
@@ -384,7 +424,7 @@ def _sent_items(history: list[Any]) -> list[Any]:
 
 
 def _choices(outputs: list[Any], reasons: int) -> list[Message]:
-    """Return one message a choice. Several messages with one finish reason are one turn."""
+    """Return one message per choice; messages that share one finish reason are one turn."""
     if reasons < len(outputs) and not _numbered(outputs):
         return messages.one_turn(outputs)
     return [turn for output in outputs for turn in messages.one_turn([output])]
@@ -395,7 +435,7 @@ def _numbered(outputs: list[Any]) -> bool:
 
 
 def _message_records(span: Span) -> Iterator[tuple[str, Any]]:
-    """Yield the messages that came as events or logs, with what each is, in order."""
+    """Yield (event name, message) for the messages sent as events or logs, in order."""
     for fields in reading.array(span.attributes, EVENTS) or ():
         if isinstance(fields, Mapping) and fields.get("event.name") in MESSAGE_EVENTS:
             yield fields["event.name"], _told(fields["event.name"], fields)
@@ -413,10 +453,11 @@ def _message_records(span: Span) -> Iterator[tuple[str, Any]]:
 
 
 def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[str, Any]]:
-    """Yield the messages of log records in order, which their delivery need not have kept.
+    """Yield the messages of log records in time order, because delivery may have reordered them.
 
-    JavaScript's clock gives one time to many. Then roles decide, tool calls and choices by their
-    number; what is still tied (two turns of one user in a millisecond) stays as it was received.
+    JavaScript's clock gives many records the same time. Then the order of roles decides, and among
+    tool responses and choices their number. Records that are still equal (two turns of one user
+    within a millisecond) keep the order in which they were received.
     """
     known = list(records)
     asked = [call.get("id") for _, said in known for call in said.get("tool_calls") or []]
@@ -444,7 +485,7 @@ def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
 
 
 def _log_message(name: str, log: Log) -> dict[str, Any]:
-    """Return a message whose fields are the record's body, or else its attributes."""
+    """Return a message whose fields are the record's body or, without a body, its attributes."""
     fields = json_text.parse(log.body)
     if not isinstance(fields, Mapping):
         told = _event_message(name, log.attributes)

@@ -1,4 +1,4 @@
-"""Tool executions of OpenTelemetry's GenAI conventions, whatever names their values have."""
+"""Tool executions of OpenTelemetry's GenAI conventions, under each known spelling of their keys."""
 
 from typing import Any
 
@@ -22,11 +22,11 @@ RESULTS = (
     "traceloop.entity.output",
 )
 MERGED_TOOLS = "(merged tools)"
-"""Google ADK's name for a span that only sums up parallel tool calls."""
+"""Google ADK's name for a span that only sums up parallel tool executions."""
 
 
 def read(span: Span) -> ToolCall | None:
-    """Read the execution of a tool, unless the span only sums up others."""
+    """Read the execution of a tool, or return None if the span only sums up other executions."""
     attributes = span.attributes
     name = reading.text(attributes, "gen_ai.tool.name", "tool.name", "traceloop.entity.name")
     if name == MERGED_TOOLS:
@@ -34,10 +34,10 @@ def read(span: Span) -> ToolCall | None:
     given = reading.text(attributes, *ARGUMENTS) or _said(attributes, "input")
     result = _result(reading.text(attributes, *RESULTS) or _said(attributes, "output"))
     if given == "{}" and attributes.get("gcp.vertex.agent.tool_response") == "{}":
-        given = result = None  # ADK's way to leave content out
+        given = result = None  # Google ADK writes `{}` for both if content is not recorded
     message = reading.tool_message(result)
     if "gen_ai.tool.name" not in attributes:
-        name = message.get("name") or name  # which is a class's
+        name = message.get("name") or name  # the span's name is that of a class, not of the tool
     return reading.tool_call(
         span,
         name=name or span.name,
@@ -48,7 +48,7 @@ def read(span: Span) -> ToolCall | None:
 
 
 def _said(attributes: Attributes, side: str) -> str | None:
-    """Return what is in a tool's message, where TanStack has arguments and result."""
+    """Return the content of a tool's message: TanStack writes arguments and results there."""
     told = reading.array(attributes, f"gen_ai.{side}.messages") or []
     parts = (one["parts"][0] for one in messages.conversation(told) if one["role"] == "tool")
     value = next((part.get("response") for part in parts), None)
@@ -56,7 +56,7 @@ def _said(attributes: Attributes, side: str) -> str | None:
 
 
 def _arguments(text: str | None) -> Any:
-    """Return a tool's arguments, out of the wrappers that frameworks put around them."""
+    """Return a tool's arguments without the wrappers that frameworks put around them."""
     value = json_text.parse(text)
     if not isinstance(value, dict):
         return text if value is None else value
@@ -65,13 +65,13 @@ def _arguments(text: str | None) -> Any:
     if set(value) == {"tool_name", "arguments"}:
         return value["arguments"]
     match value:
-        case {"args": [str(one)]} if len(value) == 1:  # LangChain for JavaScript's: one text
+        case {"args": [str(one)]} if len(value) == 1:  # LangChain for JavaScript: one JSON text
             return json_text.parse(one) or value
     return reading.named_arguments(value)
 
 
 def _result(text: str | None) -> Any:
-    """Return a tool's result; LangChain's is the whole serialised message."""
+    """Return a tool's result; LangChain wraps it in a serialised message."""
     value = json_text.parse(text)
     if not isinstance(value, dict):
         return text if value is None else value

@@ -1,6 +1,6 @@
 """Vercel's AI SDK: `ai.*` attributes on inner `….doGenerate`, `.doStream` and `.doEmbed` spans.
 
-The outer spans (`ai.generateText` and the like) sum up the inner ones: they are no calls.
+The outer spans, such as `ai.generateText`, sum up the inner ones. They are not read as calls.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ NAME = "vercel"
 RANK = 50
 OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
 SETTINGS = "ai.settings."
-MADE_UP = ("aitxt-", "aiobj-")  # how the ids begin that the SDK gives responses without one
+MADE_UP = ("aitxt-", "aiobj-")  # prefixes of ids that the SDK makes up for responses without id
 
 
 def matches(span: Span) -> bool:
@@ -72,7 +72,7 @@ def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
     attributes = span.attributes
     calls = reading.array(attributes, "ai.response.toolCalls") or []
     blocks = [{"type": "tool-call", **call} for call in calls]
-    # An object is the answer's text, unless a tool was asked with it.
+    # `ai.response.object` is the answer's text, unless it holds the arguments of a tool call.
     said = "text" if finish_reason == "tool_calls" or "ai.response.text" in attributes else "object"
     for name, kind in ((said, "text"), ("reasoning", "reasoning")):
         if text := attributes.get(f"ai.response.{name}"):
@@ -90,7 +90,7 @@ def _usage(span: Span) -> payloads.Usage:
 
 
 def _fill_from_provider(call: LlmCall, text: str | None) -> None:
-    """Set the counts of the provider's own metadata: all, or what early versions leave out."""
+    """Set token counts from the provider's metadata, which has counts that early versions lack."""
     metadata = json_text.parse(text)
     for own in metadata.values() if isinstance(metadata, dict) else ():
         if isinstance(own, dict):
