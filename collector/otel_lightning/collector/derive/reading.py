@@ -1,4 +1,4 @@
-"""What every dialect reader needs: typed values of text attributes, and what all calls share."""
+"""Helpers of all dialect readers: typed values of text attributes, and rows with common fields."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -19,8 +19,9 @@ from otel_lightning.collector.derive.text.documents import documents, number
 from otel_lightning.instrumentation import attributes as names
 
 LARGEST, LARGEST_TOKEN = 2**63, 2**31
+"""Exclusive upper bounds of a count (a BIGINT column) and of a token id (an INTEGER column)."""
 LONGEST_COUNT = 100
-"""Longer texts are not read as a number."""
+"""Limit in characters: a text of this length or more is not parsed as a number."""
 CONVERSATION_KEYS = (
     "gen_ai.conversation.id",
     "session.id",
@@ -45,17 +46,17 @@ TOKEN_COUNTS = (
     "cache_creation_input_tokens",
 )
 COSTS = ("operation.cost", "gen_ai.usage.cost", "llm.cost.total", "gen_ai.usage.total_cost")
-"""The spellings of what an instrumentation says that a call cost."""
+"""The spellings of the cost of a call, as instrumentations report it."""
 SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
 """The spellings of the schema of a tool's parameters."""
 _CONVERSATION = frozenset(CONVERSATION_KEYS)
 _COSTS = frozenset(COSTS)
 SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
-"""How Python spells LangChain's tool messages."""
+"""The `repr()` of LangChain's tool messages."""
 
 
 def text(attributes: Attributes, *keys: str) -> str | None:
-    """Return the first of these attributes that says anything."""
+    """Return the first of these attributes that is present and not empty."""
     for key in keys:
         if value := attributes.get(key):
             return value
@@ -63,7 +64,7 @@ def text(attributes: Attributes, *keys: str) -> str | None:
 
 
 def provider(attributes: Attributes, *keys: str) -> str | None:
-    """Return the provider as the conventions spell it, in lower case.
+    """Return the provider's name in lower case, as the conventions write it.
 
     Example:
         >>> provider({"gen_ai.system": "OpenAI"}, "gen_ai.provider.name", "gen_ai.system")
@@ -84,7 +85,7 @@ def integer(attributes: Attributes, *keys: str) -> int | None:
 
 @lru_cache(maxsize=4096)
 def _whole(text: str) -> int | None:
-    """Return a text's whole number, if it is one; the same few counts come again and again."""
+    """Return the whole number that a text holds, or None. Cached, because counts repeat."""
     value = json_text.parse(text)
     if isinstance(value, float) and value.is_integer():
         value = int(value)
@@ -97,21 +98,21 @@ def is_count(value: object) -> bool:
 
 
 def array(attributes: Attributes, key: str) -> list[Any] | None:
-    """Return an attribute that is a non-empty array, else None."""
+    """Return the value of an attribute that is a non-empty array, or None for any other."""
     text = attributes.get(key)
     value = json_text.parse(text) if text else None
     return value if isinstance(value, list) and value else None
 
 
 def token_ids(value: object) -> list[int] | None:
-    """Return a non-empty list of token ids, or None if the value is anything else."""
+    """Return the value if it is a non-empty list of token ids, otherwise None."""
     if not isinstance(value, list) or not value:
         return None
     return value if all(is_count(one) and 0 <= one < LARGEST_TOKEN for one in value) else None
 
 
 def logprobs(value: object) -> list[float] | None:
-    """Return a non-empty list of log probabilities, or None if the value is anything else."""
+    """Return the value as floats if it is a non-empty list of log probabilities, otherwise None."""
     if not isinstance(value, list) or not value:
         return None
     known = [float(one) for one in value if isinstance(one, int | float)]
@@ -119,33 +120,37 @@ def logprobs(value: object) -> list[float] | None:
 
 
 def conversation_id(attributes: Attributes) -> str | None:
-    """Return the conversation that a span or event says it belongs to."""
+    """Return the conversation id that a span or event states, if any."""
     if _CONVERSATION.isdisjoint(attributes):
         return None
     return text(attributes, *CONVERSATION_KEYS)
 
 
 def failed(span: Span) -> bool:
-    """Tell whether the span ended in an error. A recorded exception alone is none."""
+    """Tell whether the span ended in an error. An exception event alone does not count as one."""
     return span.status_code.endswith("ERROR")
 
 
 def error(span: Span) -> tuple[str | None, str | None]:
-    """Return the type and message of the error that a span ended in, if it did."""
+    """Return the type and message of the error that ended a span; (None, None) without an error."""
     if not failed(span):
         return None, None
     last: Attributes = next(
         (event.attributes for event in reversed(span.events) if event.name == "exception"), {}
     )
     kind = text(span.attributes, "error.type") or text(last, "exception.type") or "_OTHER"
-    # An exception's class alone: some name its module too, which another version moves.
+    # Keep the class name alone: some packages add the module, which differs between versions.
     name = kind.rpartition(".")[2]
     kind = name if name[:1].isupper() else kind
     return kind, span.status_message or text(last, "exception.message")
 
 
 def llm_call(span: Span, dialect: str) -> LlmCall:
-    """Return what a model call's span says in every dialect: place, time, error, our own names."""
+    """Return a model call with the fields that all dialects share.
+
+    These are ids, times, names, error, cost, and the token ids and log probabilities under our own
+    attribute names.
+    """
     kind, message = error(span)
     attributes = span.attributes
     call = LlmCall(
@@ -193,8 +198,8 @@ def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
     Args:
         span: The span of a retriever or reranker.
         kind: `retriever` or `reranker`.
-        query: What was looked for: text, or an object that holds it.
-        found: The documents, in the form of any framework.
+        query: The search query: text, or an object that holds the text.
+        found: The documents, in any framework's form.
     """
     if isinstance(query, Mapping):
         texts = (query.get(key) for key in ("query", "input", "question", "text"))
@@ -215,7 +220,13 @@ def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
 
 
 def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
-    """Return the execution of a tool that a span records, with what the dialect says of it."""
+    """Return the execution of a tool that a span records.
+
+    Args:
+        span: The span of the execution.
+        name: The tool's name, if known.
+        said: Further fields of `ToolCall` that the dialect knows.
+    """
     return ToolCall(
         name=name,
         trace_id=span.trace_id,
@@ -228,15 +239,18 @@ def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
 
 
 def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall:
-    """Settle what follows from the rest: the finish reason, and how much of the content is there.
+    """Set the fields that follow from others: the finish reason and the state of the content.
 
     Args:
-        call: A call whose messages are set.
+        call: A call whose messages are set; changed in place.
         sources: The texts that its messages were read from.
-        cut: Whether one of those is known to have been cut.
+        cut: Whether one of these texts is known to have been truncated.
+
+    Returns:
+        The same call.
     """
     outputs = call.output_messages or []
-    if call.input_tokens == 0:  # a model always reads something: nothing was counted
+    if call.input_tokens == 0:  # a model always reads input, so 0 means that nobody counted
         for name in TOKEN_COUNTS:
             setattr(call, name, getattr(call, name) or None)
     if call.finish_reason is None:
@@ -245,7 +259,8 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     if call.finish_reason == "stop" and asks_for_tools(call):
         call.finish_reason = "tool_calls"
     if call.finish_reason == "error" and not call.error_type:
-        # Some packages write it where a provider gave no reason: an answer shows that it is none.
+        # Some packages write `error` where the provider gave no reason. A call with an answer did
+        # not fail.
         answered = any(message["parts"] for message in outputs)
         call.finish_reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
     if call.error_type and not outputs:
@@ -267,7 +282,7 @@ def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
 
 
 def _left_out(message: Message) -> bool:
-    """Tell whether a message is only an outline: its text or arguments were not recorded."""
+    """Tell whether a message has roles and types only: its text or arguments were not recorded."""
     parts = message["parts"]
     if not parts:
         return bool(message["role"] != "assistant")
@@ -275,7 +290,10 @@ def _left_out(message: Message) -> bool:
 
 
 def is_gemini(call: LlmCall) -> bool:
-    """Tell whether a call is to Gemini, whose `stop` includes tool calls and which needs no ids."""
+    """Tell whether a call is to Gemini.
+
+    Gemini reports `stop` also for a turn that requests tools, and its tool calls have no ids.
+    """
     named = (call.provider or "").startswith(("gemini", "google", "vertex_ai", "gcp."))
     return named or call.operation == "generate_content"
 
@@ -290,7 +308,7 @@ def asks_for_tools(call: LlmCall) -> bool:
 
 
 _CARRIED = {"tool_call": "arguments", "tool_call_response": "response"}
-"""What a part of a kind is about; every part has its type."""
+"""The key that holds the content of a part of each type. A part without it was redacted."""
 
 
 def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
@@ -305,7 +323,7 @@ def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
 
 
 def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the tools of one definition: Gemini's holds several."""
+    """Return the tools of one definition. A definition in Gemini's form holds several."""
     declared = definition.get("function_declarations", definition.get("functionDeclarations"))
     if not isinstance(declared, list):
         return [definition]
@@ -316,7 +334,8 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     inside = (tool.get(key) for key in ("function", "toolSpec"))
     body = next((value for value in inside if isinstance(value, dict)), tool)
     kind = str(tool.get("type") or "function")
-    if body is tool and "name" not in tool and kind != "function":  # the provider's own, as it is
+    # A tool that the provider runs has no name and no schema; it is kept unchanged.
+    if body is tool and "name" not in tool and kind != "function":
         return {"type": kind, "name": tool.get("server_label") or kind, **tool}
     flat = {"type": "function", "name": body.get("name"), "description": body.get("description")}
     for key in SCHEMAS:
@@ -327,7 +346,7 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _schema(value: Any) -> Any:
-    """Return a JSON schema, whether it came as text, wrapped by Bedrock, or as it is."""
+    """Return a JSON schema that came as JSON text, in Bedrock's wrapper `{"json": …}`, or plain."""
     value = json_text.parse(value) if isinstance(value, str) else value
     value = value.get("json", value) if isinstance(value, dict) else value
     if not isinstance(value, dict) or "properties" not in value:
@@ -336,27 +355,36 @@ def _schema(value: Any) -> Any:
 
 
 def is_a_call(value: object) -> bool:
-    """Tell whether a value is what a decorator keeps of a function's call: args and kwargs."""
+    """Tell whether a value is a function's arguments as a decorator records them: args, kwargs."""
     if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
         return False
     return isinstance(value["args"] or [], list) and isinstance(value["kwargs"], dict)
 
 
 def named_arguments(value: Any, first: str | None = None) -> Any:
-    """Return a decorated function's arguments, if all have names; the first may be given one."""
+    """Return a decorated function's arguments by name; unchanged if some have no name.
+
+    Args:
+        value: The recorded arguments, `{"args", "kwargs"}`. Any other value is returned unchanged.
+        first: The name for the first positional argument. The other positional ones are dropped.
+    """
     if not is_a_call(value) or (value["args"] and not first):
         return value
     return {**({first: value["args"][0]} if value["args"] else {}), **value["kwargs"]}
 
 
 def plain_result(result: Any) -> Any:
-    """Return a tool's own result out of the record that LlamaIndex makes of its run."""
+    """Return a tool's own result without the record that LlamaIndex wraps around it."""
     inner = result.get("tool_output", result) if isinstance(result, dict) else result
     return inner.get("raw_output", inner) if isinstance(inner, dict) else inner
 
 
 def tool_message(result: Any) -> Mapping[str, Any]:
-    """Return the tool message of LangChain's that a result is, in whatever it was serialised."""
+    """Return the LangChain tool message that a result holds, in each known serialisation.
+
+    Returns:
+        The message, with `content` and `tool_call_id`; {} if the result holds none.
+    """
     for key in ("output", "data", "kwargs"):
         inner = result.get(key) if isinstance(result, dict) else None
         result = inner if isinstance(inner, dict | str) else result

@@ -1,7 +1,7 @@
-"""Rewards and arms: what was judged, and which configuration was in force.
+"""Rewards, and arms (the values of feature flags that were in force).
 
-Both travel as OpenTelemetry's own events, `gen_ai.evaluation.result` and
-`feature_flag.evaluation`, on a span or as log records.
+Both are sent as OpenTelemetry's own events, `gen_ai.evaluation.result` and
+`feature_flag.evaluation`, either as span events or as log records.
 """
 
 import hashlib
@@ -18,12 +18,12 @@ EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
 ANNOTATION = "agentlightning.annotation"
 AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
 UNNAMED = "primary"
-"""What a reward without a name is called: agentlightning's word."""
+"""The name given to a reward without one, which is also Agent Lightning's default."""
 ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
 
 
 class Carried(NamedTuple):
-    """An event with the place that carried it: a span's event and a log record look the same."""
+    """An event with the ids of its span: the common form of a span event and a log record."""
 
     name: str
     time_ns: int | None
@@ -35,7 +35,7 @@ class Carried(NamedTuple):
 
 
 def of_span(span: Span) -> Iterator[Reward | Arm]:
-    """Yield the rewards and arms that a span carries: its events, or what an annotation says."""
+    """Yield the rewards and arms of a span: from its events, an annotation or a returned reward."""
     for event in span.events:
         if event.name in EVENTS:
             place = span.resource, span.trace_id, span.span_id, "span"
@@ -47,7 +47,7 @@ def of_span(span: Span) -> Iterator[Reward | Arm]:
 
 
 def of_log(log: Log) -> Iterator[Reward | Arm]:
-    """Yield the reward or arm that a log record is, if it is one."""
+    """Yield the reward or arm that a log record holds, if it holds one."""
     if log.event_name in EVENTS:
         source = "feedback" if names.FEEDBACK_ID in log.attributes else "log"
         place = log.resource, log.trace_id or "", log.span_id or "", source
@@ -86,7 +86,11 @@ def _reward_id(event: Carried) -> str:
 
 
 def _annotated(span: Span) -> Iterator[Reward]:
-    """Yield the rewards of an annotation span. They judge what it links to, else the rollout."""
+    """Yield the rewards of an annotation span.
+
+    They belong to the span or response that the annotation links to or, without a link, to the
+    rollout.
+    """
     attributes = span.attributes
     links = {
         link.get("key_match"): link.get("value_match")
@@ -109,7 +113,7 @@ def _annotated(span: Span) -> Iterator[Reward]:
 
 
 def _dimensions(attributes: Attributes) -> list[Attributes]:
-    """Return the rewards of Agent Lightning 0.3, else the one of 0.2."""
+    """Return the rewards in the form of Agent Lightning 0.3 or, if there are none, of 0.2."""
     listed: list[Attributes] = flattened.nested(attributes, "agentlightning.reward.")
     return listed or ([{"value": attributes["reward"]}] if "reward" in attributes else [])
 
@@ -130,7 +134,7 @@ def _returned(span: Span) -> Iterator[Reward]:
 
 
 def distinct(arms: Iterable[Arm]) -> list[Arm]:
-    """Return the choices, each once, in an order that delivery does not change."""
+    """Return the arms without duplicates, sorted, so that the order of delivery has no effect."""
     unique = {(arm.trace_id, arm.span_id, arm.key, arm.arm, arm.time_ns): arm for arm in arms}
     return [unique[key] for key in sorted(unique, key=str)]
 
@@ -160,16 +164,16 @@ def _stated_rollout(event: Carried) -> str | None:
 
 
 def number(attributes: Attributes, key: str) -> float | None:
-    """Return an attribute that is a number, else None."""
+    """Return the value of an attribute that is a number, or None for any other."""
     value = parse(attributes.get(key))
     return float(value) if isinstance(value, int | float) else None
 
 
 def _identity(*carrier: object) -> str:
-    """Return the same id however often and in whatever order the same thing is delivered."""
+    """Return a hash as id, so that a reward delivered twice is recognised as a duplicate."""
     return hashlib.sha256(json.dumps(carrier, default=str).encode()).hexdigest()[:32]
 
 
 def in_time(reward: Reward) -> tuple[int, str]:
-    """Return the sort key of judgements: the last one counts."""
+    """Return the sort key of rewards by time: of several for one subject, the last one counts."""
     return reward.time_ns or 0, reward.reward_id

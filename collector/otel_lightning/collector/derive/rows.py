@@ -1,8 +1,8 @@
-"""What dialect readers take and give: received spans and logs in, canonical rows out.
+"""Input and output types of deriving: received spans and logs, and the rows read from them.
 
-Every attribute value is text, as the store keeps it: strings as they are, any other value as
-JSON (numbers, booleans, arrays, key-value lists; bytes as base64). So a list of messages reads
-the same whether it came as a JSON string or as a structured OTLP value.
+Every attribute value is text, in the form of the store: a string unchanged, any other value as JSON
+(numbers, booleans, arrays, key-value lists; bytes as base64). So a list of messages reads the same
+whether it was sent as a JSON string or as a structured OTLP value.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,8 @@ from otel_lightning.collector.derive.text.tool_failures import tells_failure
 
 Attributes = Mapping[str, str]
 Message = dict[str, Any]
-"""A message of OpenTelemetry's GenAI conventions: role, parts, and a choice's finish_reason."""
+"""A message of OpenTelemetry's GenAI conventions: `role`, `parts` and, in outputs,
+`finish_reason`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """One log record; GenAI events come as logs too.
+    """One log record. Some packages send GenAI events as log records.
 
-    `event_name` is the record's own, else its attribute `event.name`. `body` is text: a string
-    as it is, anything else as JSON.
+    `event_name` is the record's own name or, if it has none, its attribute `event.name`. `body` is
+    text: a string unchanged, any other value as JSON.
     """
 
     time_ns: int | None
@@ -45,7 +46,7 @@ class Log:
 
 
 class Span(NamedTuple):
-    """One span as received, with the log records that name it."""
+    """One span as received, with the log records that carry its span id."""
 
     trace_id: str
     span_id: str
@@ -96,7 +97,7 @@ class LlmCall:
     reasoning_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
     cost: float | None = None
-    """What the instrumentation says that the call cost."""
+    """The cost of the call as the instrumentation reports it, in the instrumentation's currency."""
     prompt_token_ids: list[int] | None = None
     completion_token_ids: list[int] | None = None
     completion_logprobs: list[float] | None = None
@@ -107,15 +108,15 @@ class LlmCall:
     merged_span_ids: list[str] = field(default_factory=list)
     state_hash: str | None = None
     lost_ids: bool = False
-    """Whether the layer that wrote it loses the ids of tool calls, or writes others."""
+    """Whether the instrumentation drops the ids of tool calls, or writes different ones."""
     merged_places: list[tuple[str, str]] = field(default_factory=list)
-    """Trace and span ids of `merged_span_ids`: span ids alone are unique in a trace only."""
+    """(trace id, span id) of each of `merged_span_ids`. A span id is unique only in its trace."""
     packed: tuple[bytes | None, bytes | None] | None = None
-    """The input and output messages as JSON, in place of the values; see `packing`."""
+    """The input and output messages as JSON instead of the two fields above; see `packing`."""
 
     @property
     def has_completion(self) -> bool:
-        """Whether the model said something: in words, or in tokens."""
+        """Whether the answer of the model is known: as messages or as token ids."""
         said = self.packed[1] if self.packed else self.output_messages
         return bool(said or self.completion_token_ids)
 
@@ -139,13 +140,13 @@ class ToolCall:
 
     @property
     def told_error(self) -> bool | None:
-        """Whether the result tells that the tool failed."""
+        """Whether the result says that the tool failed; None if it does not say."""
         return tells_failure(self.result)
 
 
 @dataclass(slots=True)
 class Retrieval:
-    """One look-up of documents, or one reranking of them: a row of `retrievals`."""
+    """One search for documents, or one reranking of documents: a row of `retrievals`."""
 
     trace_id: str
     span_id: str
@@ -157,11 +158,11 @@ class Retrieval:
     end_ns: int | None
     query: str | None = None
     documents: list[dict[str, Any]] | None = None
-    """Each with `id`, `content`, `score` and `metadata`, as far as they are known."""
+    """Each has `id`, `content`, `score` and `metadata`; unknown ones are left out."""
     error_type: str | None = None
     rollout_id: str | None = None
     llm_span_id: str | None = None
-    """The call that used the documents."""
+    """Span id of the model call that used the documents."""
 
     @property
     def scores(self) -> list[float | None] | None:
@@ -184,16 +185,16 @@ class AgentRun:
     rollout_id: str | None = None
     conversation_id: str | None = None
     tool_definitions: list[Any] | None = None
-    """What it may use, where only the agent's span says so; its calls inherit it."""
+    """Tools that the agent may use, if its own span states them. Its calls inherit them."""
 
 
 Row = LlmCall | ToolCall | AgentRun | Retrieval
-"""What a span records."""
+"""A row that a dialect reads from a span."""
 
 
 @dataclass(slots=True)
 class Reward:
-    """One judgement as received: a row of `reward_events`, from which the view `rewards` joins."""
+    """One reward as received: a row of `reward_events`, which the view `rewards` is built from."""
 
     reward_id: str
     name: str
@@ -211,7 +212,7 @@ class Reward:
 
 @dataclass(slots=True)
 class Arm:
-    """One choice of configuration that was in force for a span: a row of `arms`."""
+    """One value of a feature flag that was in force for a span: a row of `arms`."""
 
     trace_id: str | None
     span_id: str | None
@@ -225,7 +226,7 @@ class Arm:
 
 @dataclass(slots=True)
 class Derived:
-    """All canonical rows of a closed set of traces, in a stable order."""
+    """All rows of a closed set of traces (no trace outside is tied to it), in a stable order."""
 
     llm_calls: list[LlmCall] = field(default_factory=list)
     tool_calls: list[ToolCall] = field(default_factory=list)
@@ -236,4 +237,4 @@ class Derived:
     tasks: dict[str, str] = field(default_factory=dict)
     """Rollout id to task id, from `lightning.task.id`."""
     unread: dict[tuple[str, str], str] = field(default_factory=dict)
-    """(trace id, span id) to the error of the reader that broke on it."""
+    """(trace id, span id) of each span whose reader failed, with the error text."""

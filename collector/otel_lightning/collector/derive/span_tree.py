@@ -1,7 +1,7 @@
-"""Spans as a tree: what a span takes from the spans above it.
+"""The tree of spans: values that a span inherits from its ancestors.
 
-Everything here walks each span once, without recursion: a trace may be ten thousand levels deep,
-lack its root, or hold a cycle where it is broken.
+Each function visits a span once and does not recurse: a trace may be ten thousand levels deep.
+It may also lack its root, and a broken trace may contain a cycle of parents.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -11,15 +11,15 @@ from otel_lightning.collector.derive.rows import Attributes, LlmCall
 
 Value = TypeVar("Value")
 Place = tuple[str, str]
-"""A trace id and a span id: what names a span."""
+"""(trace id, span id), which identifies a span."""
 
 
 class Node(NamedTuple):
-    """What is kept of a span once it was read: where it stands, and the ids that it states."""
+    """The fields of a span that are kept after reading: its place and the ids that it states."""
 
     trace_id: str
     parent: Place
-    """The span above, which need not have been received."""
+    """The parent span, which may not have been received."""
     name: str
     start_ns: int | None
     resource: Attributes
@@ -32,19 +32,22 @@ Nodes = Mapping[Place, Node]
 
 
 def place_of(call: LlmCall) -> Place:
-    """Return what names the call's span."""
+    """Return the trace id and span id of the call's span."""
     return call.trace_id, call.span_id
 
 
 def inherited(
     nodes: Nodes, own: Mapping[Place, Value], wanted: Iterable[Place] | None = None
 ) -> dict[Place, Value]:
-    """Return for each span its own value, else that of its nearest ancestor that has one.
+    """Return for each span its own value or, if it has none, that of its nearest ancestor with one.
 
     Args:
         nodes: The spans by place.
-        own: The values of some of them.
-        wanted: The spans that are asked about, if not all.
+        own: The values that spans have themselves.
+        wanted: The spans to look up; all spans by default.
+
+    Returns:
+        The values by place. A span without its own or an inherited value is missing.
 
     Example:
         A span `b` below `a`, which has the value 1, inherits it: `{a: 1, b: 1}`.
@@ -70,7 +73,7 @@ def inherited(
 
 
 def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, Place]:
-    """Return for each member the nearest other member above it, where there is one."""
+    """Return for each member its nearest ancestor that is also a member, if it has one."""
     parents = {place: nodes[place].parent for place in members}
     around = inherited(nodes, {place: place for place in members}, parents.values())
     above = ((place, around.get(parent)) for place, parent in parents.items())
@@ -78,13 +81,13 @@ def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, 
 
 
 def outermost(nodes: Nodes, members: Collection[Place]) -> dict[Place, Place]:
-    """Return for each span the highest member above it, or the span itself if that is it."""
+    """Return for each span the topmost member among the span itself and its ancestors."""
     found: dict[Place, Place | None] = {}
     for start in nodes:
         path: list[Place] = []
         place = start
         while place in nodes and place not in found:
-            found[place] = None  # where a cycle comes back to
+            found[place] = None  # a cycle of parents ends here
             path.append(place)
             place = nodes[place].parent
         top = found.get(place)
@@ -95,13 +98,18 @@ def outermost(nodes: Nodes, members: Collection[Place]) -> dict[Place, Place]:
 
 
 def depths(above: Mapping[Place, Place], members: Mapping[Place, object]) -> dict[Place, int]:
-    """Return how many members are above each one, given the nearest above each."""
+    """Return the number of ancestors that are members, for each member.
+
+    Args:
+        above: The nearest member above each member, from `nearest_above`.
+        members: The members.
+    """
     found: dict[Place, int] = {}
     for start in members:
         path: list[Place] = []
         place: Place | None = start
         while place is not None and place not in found:
-            found[place] = 0  # what a cycle comes back to counts as the top
+            found[place] = 0  # a cycle of parents ends here, and counts as the top
             path.append(place)
             place = above.get(place)
         depth = -1 if place is None else found[place]

@@ -1,10 +1,9 @@
 """OpenTelemetry's GenAI conventions, and the packages that follow them.
 
-Among them are Traceloop 0.50 and later, the official `genai-*` and contrib packages, JavaScript,
-pydantic-ai, agent-framework, Google ADK and Anthropic's own tracer. They use the same keys, but
-differ in two respects: where the messages are (in attributes, in one details event, or in one event
-per message, each as a span event or a log record), and how they write arguments, finish reasons and
-system prompts.
+Traceloop 0.50 and later, the official `genai-*` and contrib packages, JavaScript, pydantic-ai,
+agent-framework, Google ADK and Anthropic's own tracer. They differ in where the messages are
+(attributes, one details event, one event per message; span event or log record), and in how they
+write arguments, finish reasons and system prompts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -40,8 +39,7 @@ SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
 HISTORY_NAMES = ("previous_response_id", "conversation")
-"""The parameters that name a history which the provider stores. The first one is read under any
-prefix, the second only under `gen_ai.request.`."""
+"""Parameters that name a history which the provider stores; the first is read under any prefix."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 MESSAGE_EVENTS = {
     "gen_ai.system.message": "system",
@@ -54,8 +52,7 @@ WHOLE_EVENTS = {
     "gen_ai.content.prompt": ("gen_ai.user.message", "gen_ai.prompt"),
     "gen_ai.content.completion": (CHOICE, "gen_ai.completion"),
 }
-"""Events of early conventions that hold a whole history: the event that each of its messages is
-read as, and the attribute that holds them."""
+"""Early conventions' events with a whole history: the event of each message, and the attribute."""
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
     "llm": "chat",
@@ -147,15 +144,7 @@ def _agent_name(span: Span) -> str | None:
 
 
 def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
-    """Read a model call that follows the conventions.
-
-    Dialects that add their own keys to the conventions call this first and then fill in the rest.
-
-    Args:
-        span: The span of the call.
-        dialect: The name to store in `llm_calls.dialect`.
-        operation: The operation, such as `chat`.
-    """
+    """Read a model call that follows the conventions; other dialects then add their own keys."""
     attributes = _all_attributes(span)
     call = reading.llm_call(span, dialect)
     call.operation = operation
@@ -207,8 +196,7 @@ def _id_inside(attributes: Attributes) -> str | None:
 def _model_asked_for(attributes: Attributes) -> str | None:
     """Return the requested model.
 
-    MLflow and ddtrace write the responding model into `gen_ai.request.model`, and the requested one
-    into keys of their own, so those are read first.
+    MLflow and ddtrace write the responding model there, and the requested one under their own keys.
     """
     asked = json_text.parse(attributes.get("model")) or attributes.get("openai.request.model")
     return asked if isinstance(asked, str) else attributes.get("gen_ai.request.model") or None
@@ -299,10 +287,7 @@ def _parameters(attributes: Attributes) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return the (key, parameter name) pairs among these keys.
-
-    Cached, because spans of one kind have the same keys.
-    """
+    """Return (key, parameter name) pairs. Cached, because spans of one kind have the same keys."""
     given = set(keys) - {SENT, OFFERED}
     found = [
         (key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST) and key in given
@@ -334,17 +319,7 @@ def _logprobs(span: Span) -> list[float] | None:
 
 
 def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
-    """Set the messages.
-
-    Args:
-        call: The call to fill.
-        span: Its span, whose events and logs may hold the messages.
-        attributes: The span's attributes, merged with its details event.
-        reasons: Number of finish reasons, which is the number of choices.
-
-    Returns:
-        Whether the content is incomplete: a text was truncated, or a stream was abandoned.
-    """
+    """Set the messages; return whether a text was truncated or a stream abandoned."""
     sent, answered = reading.text(attributes, INPUT, SENT), attributes.get(OUTPUT)
     system = attributes.get(SYSTEM)
     # Laminar writes the system prompt in the older, flattened layout only.
@@ -381,11 +356,7 @@ def _said(attributes: Attributes) -> list[Any]:
 
 
 def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Split off the answer: Logfire lists it as the last messages and not as a choice.
-
-    Returns:
-        The messages before the final assistant messages, and these final messages.
-    """
+    """Split off the final assistant messages, in which Logfire writes the answer."""
     told = [isinstance(one, Mapping) and one.get("role") == "assistant" for one in history]
     end = len(history) - len(list(takewhile(bool, reversed(told))))
     return history[:end], history[end:]
