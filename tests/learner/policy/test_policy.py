@@ -1,6 +1,6 @@
 import json
 import random
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -453,3 +453,60 @@ def test_retired_variant_keeps_its_text_and_weight_0_and_a_new_one_its_explorati
     assert served(flag_file)["friendly"] == 0
     assert served(flag_file)["new"] == pytest.approx(333, abs=60)
     assert "friendly" in json.loads(flag_file.read_text())["flags"]["support-prompt"]["variants"]
+
+
+def test_two_policies_that_took_turns_are_refused_by_name(
+    traces: "Traces", flag_file: Path
+) -> None:
+    for i in range(200):
+        arm = ("brief", "careful")[i % 3 == 0]
+        traces.call(f"r{i:03}")
+        traces.task(f"r{i:03}", f"task-{i}")
+        traces.arm(f"r{i:03}", arm, 0.5, policy_version=f"v{i % 2}", time=at(i))
+        traces.reward(f"r{i:03}", float(i % 3 == 0))
+    before = flag_file.read_bytes()
+    result = learn(traces, flag_file, "--reward-range", "0,1")
+    assert result.exit_code == 1
+    assert "Policies v0 and v1 were live at the same time: they took turns 198 times" in (
+        result.stderr
+    )
+    assert "the last time at 2026-11-01 08:19:00 UTC" in result.stderr
+    assert "leave out with --since" in result.stderr
+    assert flag_file.read_bytes() == before
+    one = ("--since", "2026-11-01 08:19:00")
+    assert "live at the same time" not in learn(traces, flag_file, *one).stderr
+
+
+def test_version_that_came_back_by_a_rollback_is_not_two_live_at_once(
+    traces: "Traces", flag_file: Path
+) -> None:
+    for i in range(300):
+        arm = ("brief", "careful")[i % 3 == 0]
+        version = "v1" if 100 <= i < 200 else "v0"
+        traces.call(f"r{i:03}")
+        traces.task(f"r{i:03}", f"task-{i}")
+        traces.arm(f"r{i:03}", arm, 0.5, policy_version=version, time=at(i))
+        traces.reward(f"r{i:03}", float(i % 3 == 0))
+    assert "live at the same time" not in learn(traces, flag_file).output
+
+
+@pytest.mark.parametrize("missing", [(), ("--missing", "worst")], ids=["default", "worst"])
+def test_rewards_that_are_all_nan_are_refused_and_say_which_reward(
+    traces: "Traces", flag_file: Path, missing: tuple[str, ...]
+) -> None:
+    for i in range(60):
+        traces.call(f"r{i:02}")
+        traces.arm(f"r{i:02}", ("brief", "careful")[i % 2], 0.5)
+        traces.reward(f"r{i:02}", float("nan"))
+    before = flag_file.read_bytes()
+    result = learn(traces, flag_file, *missing)
+    assert result.exit_code == 1
+    assert "Reward 'task_success' of rollout 'r00' is nan. Send it again with a finite number" in (
+        result.stderr
+    )
+    assert flag_file.read_bytes() == before
+
+
+def at(number: int) -> datetime:
+    """A time so many minutes after five o'clock."""
+    return LATER + timedelta(minutes=number)

@@ -1,6 +1,7 @@
 """Drift of the logged data: do the older and the newer half tell the same story?"""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from itertools import pairwise
 
 import polars as pl
@@ -11,6 +12,10 @@ SAME = 1e-3
 """Propensities closer than this are equal: weights of a flag are rounded."""
 LEAST = 10
 """Rollouts of an arm that each half needs for a comparison."""
+HANDOVER = "60s"
+"""Time after a change of the flag file in which some processes may still serve the former one."""
+RETURNS = 2
+"""How often a version may come back without a recorded rollback: a file restored by hand."""
 
 
 def drift(rows: pl.DataFrame) -> list[str]:
@@ -97,3 +102,37 @@ def _at_once(rows: pl.DataFrame) -> list[str]:
                 "the same time: two flag files serve this key, or one was changed while it served."
             )
     return sentences
+
+
+def live_at_once(rows: pl.DataFrame, changes: Sequence[tuple[datetime, str]]) -> str | None:
+    """Say which two policies took turns, as two flag files for one key do.
+
+    A version that comes back once was rolled back to; versions that take turns all the time were
+    live at once.
+
+    Args:
+        rows: Columns policy_version, time.
+        changes: Time and action of each recorded change of the flag file.
+
+    Returns:
+        A sentence that names both policies and the time of their last turn, or None.
+    """
+    served = rows.drop_nulls(["policy_version", "time"]).sort("time", "rollout_id")
+    for at, _ in changes:
+        reloading = pl.col("time").is_between(pl.lit(at), pl.lit(at).dt.offset_by(HANDOVER))
+        served = served.filter(~reloading)
+    turns = served.filter(pl.col("policy_version").ne_missing(pl.col("policy_version").shift()))
+    # A version's first turn is no return; each later one is.
+    returns = turns.filter(~pl.col("policy_version").is_first_distinct())
+    rollbacks = sum(action == "rollback" for _, action in changes)
+    if returns.height <= RETURNS + rollbacks:
+        return None
+    last = returns.row(-1, named=True)
+    before = served.filter(
+        (pl.col("time") <= last["time"]) & (pl.col("policy_version") != last["policy_version"])
+    )
+    names = sorted([last["policy_version"], before["policy_version"][-1]])
+    return (
+        f"Policies {names[0]} and {names[1]} were live at the same time: they took turns "
+        f"{returns.height} times, the last time at {last['time']:%Y-%m-%d %H:%M:%S} UTC."
+    )

@@ -18,14 +18,19 @@ from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
-from otel_lightning.learner.policy.drift import drift
+from otel_lightning.learner.policy.drift import drift, live_at_once
 from otel_lightning.learner.policy.features import Features, check_leaks, read_features, read_spec
 from otel_lightning.learner.policy.flag_rules import features_of
 from otel_lightning.learner.policy.learn_contextual import learn_and_judge_in_context
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.policy.ship import promote, stable_part, stable_shares
 from otel_lightning.learner.policy.softmax import Choices, Settings, learn, reward_model, seen_by
-from otel_lightning.learner.policy.versions import add_policy, known_versions, policies_of
+from otel_lightning.learner.policy.versions import (
+    add_policy,
+    known_versions,
+    policies_of,
+    promotions_of,
+)
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules
 from otel_lightning.learner.transitions.splits import TRAIN
@@ -115,6 +120,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         name, rule = rules.chosen(found, request.reward)
         window = replace(request.window, reward=name)
         logged = read_choices(found, window, known_versions(found, request.key))
+        _check_one_live(found, request.key, logged.rows)
         live = stable_shares(found, request.key, document)
         stable = stable_part(found, request.key, document)
         spec = read_spec(request.features) if request.features else {}
@@ -155,6 +161,17 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
                 found, request.key, request.flags, output=request.output, version=learned.version
             )
     return learned
+
+
+def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
+    """Refuse choices of two policies that were live at once: no gain has one policy to beat."""
+    changes = [(row["time"], row["action"]) for row in promotions_of(store, key)]
+    if told := live_at_once(rows, changes):
+        raise DataError(
+            f"{told} Two flag files serve flag '{key}', so no policy can be compared with the "
+            "live one. Serve one file, or give each agent a key of its own; then leave out with "
+            "--since what came before."
+        )
 
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
