@@ -1,8 +1,9 @@
-"""Which calls belong to one rollout, and in which order.
+"""Assign each span to a rollout.
 
-Identity is the first that is there: a rollout id on the span, else on its resource; a conversation
-id; message containment (a call whose input begins with an earlier call's input and output continues
-it); the trace. The calls of one trace without an id of their own stay together.
+The rollout id is the first of these that exists: a rollout id on the span, a rollout id on its
+resource, a conversation id, the rollout of the call that this one continues (its input begins with
+the earlier call's input and output), the trace id. Calls of one trace without a stated id stay in
+one rollout.
 """
 
 from bisect import bisect_left
@@ -21,32 +22,32 @@ RESOURCE_IDS = (ROLLOUT_ID, "agentlightning.rollout_id")
 
 
 def explicit_id(attributes: Attributes, resource: Attributes) -> str | None:
-    """Return the rollout id that a span, else its resource, states."""
+    """Return the rollout id that a span states or, if it states none, that of its resource."""
     return attributes.get(ROLLOUT_ID) or reading.text(resource, *RESOURCE_IDS)
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """The id of each span: its own, its nearest ancestor's, or the only one of its trace."""
+    """The stated id of each span: its own, its nearest ancestor's, or the only one in its trace."""
 
     by_trace: Mapping[str, str]
-    """Of the traces whose spans state only one."""
+    """Trace id to stated id, for traces in which all stated ids are equal."""
     by_span: Mapping[Place, str]
-    """Of the spans of other traces."""
+    """Span to stated id, for traces with several different stated ids."""
     traces: Collection[str]
-    """All traces in which a span states one."""
+    """Ids of all traces in which at least one span states an id."""
 
     def of(self, place: Place) -> str | None:
-        """Return the id of a span, if one is stated."""
+        """Return the stated id of a span, or None."""
         return self.by_trace.get(place[0]) or self.by_span.get(place)
 
 
 def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> Stated:
-    """Find the id of each span.
+    """Find the stated id of each span, with inheritance from ancestors.
 
     Args:
         nodes: All spans of the traces.
-        own: The ids that spans state themselves.
+        own: The ids that spans state themselves, by span.
     """
     in_trace: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), stated in own.items():
@@ -58,7 +59,7 @@ def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> Stated:
 
 @dataclass(slots=True)
 class _Ended:
-    """The calls that ended so far, to be found by the history they left."""
+    """The calls that ended so far, indexed by (hash of their history, scope)."""
 
     waiting: dict[tuple[str, str], list[LlmCall]] = field(default_factory=lambda: defaultdict(list))
     latest: dict[tuple[str, str], LlmCall] = field(default_factory=dict)
@@ -74,7 +75,11 @@ class _Ended:
             self.by_response[call.response_id] = call
 
     def find(self, begins: Iterable[str], scopes: Iterable[str]) -> LlmCall | None:
-        """Return the call to continue: the longest history, the closest scope, the most recent."""
+        """Return the call that a new call continues, or None.
+
+        A longer history wins over a shorter one, then a closer scope, then the latest call. Calls
+        that nothing has continued yet are preferred to those that were continued already.
+        """
         keys = [[(begin, scope) for scope in scopes] for begin in begins]
         for key in (key for group in reversed(keys) for key in group):
             open_calls = self.waiting.get(key, [])
@@ -89,10 +94,11 @@ class _Ended:
 def continuations(
     calls: Sequence[LlmCall], nodes: Nodes, pasts: Mapping[Place, History]
 ) -> Iterator[tuple[LlmCall, LlmCall]]:
-    """Yield each call that continues an earlier one, with that one.
+    """Yield (call, earlier call) for each call that continues an earlier one.
 
-    The earlier call must have ended before the later started, in the same service. Time is swept
-    once, so the cost grows with the number of messages and not with that of pairs.
+    The earlier call must have ended before the later one started, in the same service. The starts
+    and ends are visited once in time order, so the cost grows with the number of messages and not
+    with the number of pairs of calls.
     """
     ended = _Ended()
     if not any(pasts[place_of(call)].begins or _previous_response(call) for call in calls):
@@ -119,7 +125,7 @@ def _previous_response(call: LlmCall) -> str | None:
 def _moments(
     calls: Iterable[LlmCall], pasts: Mapping[Place, History]
 ) -> list[tuple[int, bool, LlmCall, History]]:
-    """Return the ends and starts of calls in time order; at one moment ends come first."""
+    """Return (time, is start, call, history) in time order; at equal times ends come first."""
     moments = []
     for call in sorted(calls, key=order):
         past = pasts[place_of(call)]
@@ -136,7 +142,7 @@ def order(call: LlmCall) -> tuple[int, int, str, str]:
 
 
 def _scopes(call: LlmCall, node: Node | None) -> list[str]:
-    """Return where to look for the call that this one continues, the closest first."""
+    """Return the scopes in which to search the call that this one continues, closest first."""
     resource = node.resource if node else {}
     process = [resource.get(key, "") for key in ("service.instance.id", "host.name", "process.pid")]
     service = call.service_name or ""
@@ -145,16 +151,17 @@ def _scopes(call: LlmCall, node: Node | None) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """The rollout of every span and trace of a closed set."""
+    """The rollout of every span and trace of a closed set (no trace outside is tied to it)."""
 
     named: Stated
-    """By rollout ids."""
+    """Stated rollout ids."""
     talks: Stated
-    """By conversation ids."""
+    """Stated conversation ids."""
     by_trace: Mapping[str, str]
+    """Trace id to rollout id, for spans without a stated id."""
 
     def of(self, trace_id: str, span_id: str | None) -> str:
-        """Return the rollout that a span, or any part of a trace, belongs to."""
+        """Return the rollout of a span or, if the span is unknown, of its trace."""
         stated = self.stated((trace_id, span_id or ""))
         return stated or self.by_trace.get(trace_id, trace_id)
 
@@ -163,7 +170,7 @@ class Rollouts:
         return trace_id in self.named.traces or trace_id in self.talks.traces
 
     def stated(self, place: Place) -> str | None:
-        """Return the rollout id, else the conversation id, that is stated for a span."""
+        """Return the rollout id stated for a span or, if there is none, the conversation id."""
         return self.named.of(place) or self.talks.of(place)
 
 
@@ -177,14 +184,15 @@ def assign(
     """Find the rollout of every span, given the model calls that the spans record.
 
     Args:
-        nodes: All spans of a closed set of traces: none is tied to a trace outside.
-        calls: Their model calls, duplicates merged.
-        pasts: The histories of those calls.
-        askers: What shows that a tool ran apart from the call that asked, with all that may have.
-        within: The spans of agents and tools: what is inside belongs to the caller's rollout.
+        nodes: All spans of a closed set of traces: none of them is tied to a trace outside.
+        calls: Their model calls, after merging duplicates.
+        pasts: The message histories of those calls.
+        askers: Evidence from `tools.apart` that a tool ran, each with the calls that may have
+            requested it in another trace.
+        within: The spans of agents and tools: their descendants belong to the caller's rollout.
 
     Returns:
-        The assignment. A rollout found by containment is named by its first call's trace.
+        The assignment. A rollout without a stated id gets the trace id of its first call.
     """
     talks = conversations.of_rollouts(nodes, within)
     named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
@@ -207,7 +215,11 @@ def _decided(
     calls: Iterable[LlmCall],
     groups: "_Groups",
 ) -> list[tuple[ToolCall | LlmCall, LlmCall]]:
-    """Return which call asked, where only one rollout had asked and not gone on since."""
+    """Return (evidence, requesting call) where exactly one rollout waited for this tool.
+
+    A rollout waits if it requested the tool and made no further call until the tool ran. If several
+    rollouts wait, the request cannot be attributed and the evidence is left out.
+    """
     shown_to_ask = list(askers)
     starts: dict[str, list[int]] = defaultdict(list)
     for call in calls if shown_to_ask else ():
@@ -236,18 +248,18 @@ def _tie(groups: "_Groups", found: Rollouts, later: Place, earlier: Place) -> No
 
 
 class _Groups(Groups):
-    """Traces tied into rollouts."""
+    """Groups of traces that belong to one rollout."""
 
     def __init__(self) -> None:
         super().__init__()
         self._named: dict[str, str] = {}
 
     def name(self, trace_id: str, rollout_id: str) -> None:
-        """Record that a trace continues, or is continued by, a rollout with a stated id."""
+        """Record that a trace belongs to a rollout with a stated id; the first record wins."""
         self._named.setdefault(trace_id, rollout_id)
 
     def names(self) -> dict[str, str]:
-        """Return the rollout of each trace: the id stated first in its group, else the root."""
+        """Return the rollout of each trace: its group's first stated id, or the root."""
         by_root: dict[str, str] = {}
         for trace_id, rollout_id in self._named.items():
             by_root.setdefault(self.root(trace_id), rollout_id)

@@ -1,7 +1,8 @@
-"""What a call says only beside the others: earlier turns, ids that meet, how it really ended.
+"""Fields of a call that only other calls reveal: earlier turns, tool call ids, finish reason.
 
-A provider that keeps the history is sent only what is new, and some layers name a tool call by its
-item (`fc_…`) where the response names the call (`call_…`).
+A provider that stores the history receives only new messages, so the earlier turns are in other
+calls. Some instrumentations write the item id of a tool call (`fc_…`), while its response uses the
+call id (`call_…`).
 """
 
 from collections import defaultdict
@@ -16,17 +17,18 @@ from otel_lightning.collector.derive.text.packing import unpack
 
 Part = dict[str, Any]
 ANSWERED_WITHIN_NS = 60_000_000_000
-"""A call that sends results alone is looked for within one to two such times of the asking one."""
+"""Length (60 s) of the time interval in a mark. A call that sends only tool results is found if it
+starts in the interval in which the requesting call ended, or in the next one."""
 
 
 def add_earlier_turns(calls: Sequence[LlmCall]) -> list[LlmCall]:
-    """Put the turns that a provider kept before what a call sent: the model saw them too.
+    """Prepend the turns that the provider stored to a call's input, as the model saw them too.
 
     Args:
-        calls: Model calls in time order; one that names a previous response is completed in place.
+        calls: Model calls in time order; those that name a previous response are changed in place.
 
     Returns:
-        The calls that were completed.
+        The calls that were changed.
     """
     completed: list[LlmCall] = []
     resumed = [call for call in calls if "previous_response_id" in call.request_params]
@@ -45,13 +47,13 @@ def add_earlier_turns(calls: Sequence[LlmCall]) -> list[LlmCall]:
 
 
 def infer_previous(calls: Sequence[LlmCall]) -> None:
-    """Find the response that a call continues, where a layer records neither ids nor previous one.
+    """Infer the previous response of a call if the instrumentation recorded no usable id.
 
-    Traceloop writes the ids of the Responses API's items (`fc_…`), which no response to a tool call
-    names, and not the id of the previous response. A call that sends nothing but such responses
-    continues the only call before it, of the same service and model, that asked for as many tools
-    by such ids and was not continued yet; of its own trace, if there is one. Several tasks at once
-    that are alike are not told apart.
+    Traceloop writes the item ids of the Responses API (`fc_…`), which no tool response uses, and
+    omits the id of the previous response. A call that sends only tool responses continues an
+    earlier call if that is the only one with the same service, the same model and the same number
+    of tool calls with item ids that was not continued yet. A call of the same trace is preferred.
+    Similar tasks that run at the same time cannot be told apart, so nothing is inferred for them.
 
     Args:
         calls: Model calls in time order; those that continue another are changed in place.
@@ -75,20 +77,17 @@ def infer_previous(calls: Sequence[LlmCall]) -> None:
 
 
 def item_ids(call: LlmCall) -> list[str]:
-    """Return the ids of the tool calls that a response asked for, if they are those of its items.
-
-    A list where one is the tool call's own id is none of this kind.
-    """
+    """Return the ids of the tool calls in a response if all are item ids, otherwise []."""
     ids = [str(part.get("id")) for part in _parts(call.output_messages, "tool_call")]
     return ids if call.response_id and ids and all(one.startswith(ITEM) for one in ids) else []
 
 
 def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
-    """Yield how traces that `infer_previous` may bring together find each other.
+    """Yield the marks by which traces find each other that `infer_previous` may connect.
 
     Yields:
-        A mark of service, model, number of tool calls and minute; whether the call asked for them,
-        or sends what they returned.
+        A mark made of service, model, number of tool calls and minute; and True if the call
+        requested the tools, False if it sends their results.
     """
     alike = f"items {call.service_name} {call.request_model}"
     if asked := item_ids(call):
@@ -100,7 +99,7 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
 
 
 def sends_results_alone(call: LlmCall) -> bool:
-    """Tell whether a call sends responses to tool calls and nothing of what was said before."""
+    """Tell whether a call sends tool responses without any earlier turn of the assistant."""
     return not _has_past(call) and any(_parts(call.input_messages, "tool_call_response"))
 
 
@@ -111,7 +110,7 @@ def _has_past(call: LlmCall) -> bool:
 
 
 def _drop_continued(waiting: Mapping[tuple[Any, ...], list[LlmCall]], call: LlmCall) -> None:
-    """Drop the calls whose tool calls a history repeats, or that a call names as the previous."""
+    """Drop waiting calls that `call` continues: it repeats their tool calls or names their id."""
     previous = call.request_params.get("previous_response_id")
     shown = {part.get("id") for part in _parts(call.input_messages, "tool_call")}
     for alike in waiting.values() if previous or shown else ():
@@ -121,7 +120,7 @@ def _drop_continued(waiting: Mapping[tuple[Any, ...], list[LlmCall]], call: LlmC
 
 
 def _turns(messages: Iterable[Message] | None) -> list[Message]:
-    """Return all but the system prompt, which a provider does not keep."""
+    """Return all messages but the system prompt, which a provider does not store."""
     return [message for message in messages or [] if message["role"] != "system"]
 
 
@@ -131,7 +130,7 @@ def _answer(call: LlmCall) -> list[Message]:
 
 
 def meet_ids(calls: Sequence[LlmCall]) -> None:
-    """Give tool calls the id that their responses use, where a rollout's messages disagree.
+    """Give tool calls the ids that their responses use, if these differ within a rollout.
 
     Args:
         calls: The model calls of one rollout, in order; changed in place.
@@ -149,7 +148,7 @@ def meet_ids(calls: Sequence[LlmCall]) -> None:
 
 
 def _renamed(messages: list[Message] | None, names: Mapping[str, str]) -> list[Message] | None:
-    """Return messages with other ids for tool calls; they may be shared, so not one is changed."""
+    """Return messages with replaced tool call ids, as copies: calls may share a message object."""
     return messages and [
         message
         if names.keys().isdisjoint(part.get("id") for part in _parts([message], "tool_call"))
@@ -164,11 +163,15 @@ def _named(part: Part, names: Mapping[str, str]) -> Part:
 
 
 def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[str, str]:
-    """Pair, in order, the ids of a turn that no response uses with the responses' that no call has.
+    """Pair tool call ids that no response uses with response ids that no tool call has, in order.
 
     Args:
-        history: One call's input.
-        asked: The ids that the call before asked with: they count until the history has its own.
+        history: The input of one call.
+        asked: Tool call ids in the output of the previous call. They are used until the history
+            shows tool calls itself.
+
+    Returns:
+        The id to replace, with its replacement.
     """
     names: dict[str, str] = {}
     calls, responses = list(asked), list[str]()
@@ -193,12 +196,15 @@ def _parts(messages: Iterable[Message] | None, kind: str) -> Iterator[Part]:
 
 
 def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nodes) -> None:
-    """Settle whether `stop` of Gemini's semantics, which includes tool calls, was a request.
+    """Decide whether a Gemini call that ended with `stop` requested tools.
+
+    Gemini reports `stop` for both. Without recorded output, a call requested tools if a tool ran
+    under the same parent span after this call and before the next one.
 
     Args:
         calls: Model calls in time order; those without recorded output are changed in place.
         tools: All tool executions.
-        nodes: All spans: a tool that a call asked for runs beside it, before the next call.
+        nodes: All spans.
     """
     if not any(_is_unsettled(call) for call in calls):
         return
@@ -217,7 +223,7 @@ def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nod
         if any(until is None or start < until for start in starts):
             call.finish_reason = "tool_calls"
         elif place_of(call) in beside or not around[1]:
-            # Tools ran within it, maybe for it; or a bare SDK's: what ran after is not to be seen.
+            # Unknown: tools ran inside the call, or no parent span shows which tools ran after it.
             call.finish_reason = None
 
 

@@ -1,8 +1,8 @@
-"""Tool executions: what spans record of them, joined with what the messages say.
+"""Tool executions: the spans that record them, joined with the tool calls in the messages.
 
-A bare SDK's spans never show an execution: the result is only in the next call's input. The tool
-spans of frameworks often lack the tool call's id. So both are read, and joined by id, else by name
-and order.
+An SDK without a framework records no span for an execution: the result is only in the next call's
+input. The tool spans of frameworks often lack the tool call's id. So both sources are read, and
+joined by id or, without an id, by name and order.
 """
 
 from collections import Counter, defaultdict, deque
@@ -22,7 +22,8 @@ from otel_lightning.collector.derive.text.packing import outputs
 
 Part = dict[str, Any]
 RUN_WITHIN_NS = 10_000_000_000
-"""A tool without its call's id is known to have run for it if it began about so soon after it."""
+"""A tool span without a tool call id is attributed to a request only if it began within about this
+time (10 s) after the requesting call ended."""
 
 
 @dataclass(slots=True)
@@ -30,12 +31,13 @@ class Request:
     """A tool call that a model asked for, and the response that a later call's input shows."""
 
     asker: LlmCall | None
-    """None if it was not recorded: only the history of a later call shows the request."""
+    """The call that requested the tool. None if that call was not recorded."""
     shown: LlmCall
+    """The first call whose output or input shows the request."""
     part: Part
     response: Part | None = None
     until: int | None = None
-    """When the call began whose input shows the response."""
+    """Start time (ns) of the call whose input shows the response."""
     joined: bool = False
 
 
@@ -43,11 +45,11 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
     """Return the tool executions of one rollout, each once.
 
     Args:
-        executions: What its tool spans recorded.
+        executions: The executions that its tool spans recorded.
         calls: Its model calls, in order.
 
     Returns:
-        The executions. A request that was never answered and has no span was not executed.
+        The executions. A request without a response and without a span counts as not executed.
     """
     hosted = [tool for call in calls for tool in _hosted(call)]
     requests = read_requests(calls)
@@ -85,16 +87,18 @@ def _hosted(call: LlmCall) -> Iterator[ToolCall]:
 
 
 def _hosted_result(said: Any) -> Any:
-    """Return what a provider's tool returned: its response, else its error, else all of it."""
+    """Return the result of a provider's tool: its `response`, its `error`, or the whole value."""
     if not isinstance(said, dict) or said.keys().isdisjoint({"response", "error"}):
         return said
     return said.get("response", said.get("error"))
 
 
 def asked(call: LlmCall) -> list[str]:
-    """Return what to know the requests of a call by, from outside its trace.
+    """Return the keys by which other traces find the tool calls that a call requested.
 
-    The id, or the tool with its arguments and when it may have run: right after the call.
+    A key is the tool call id, or the service, the tool's name, its arguments and one of the two
+    intervals of `RUN_WITHIN_NS` in which the tool may have started: that of the call's end and the
+    next one.
     """
     marks: list[str] = []
     for part in (part for message in call.output_messages or () for part in _calls_in(message)):
@@ -115,9 +119,12 @@ def apart(
     nodes: Nodes,
     pasts: Mapping[Place, History],
 ) -> list[tuple[str, ToolCall | LlmCall]]:
-    """Return what shows that a tool ran, and not for which call, with what to know the request by.
+    """Find evidence that a tool ran for a call in another trace.
 
-    Executions whose span has no parent, and calls whose input has responses without requests.
+    Returns:
+        (key, row) pairs. The row is a tool execution whose span has no parent, or a call whose
+        input has a tool response without its request. The key is one of those that `asked` returns
+        for the requesting call.
     """
     found: list[tuple[str, ToolCall | LlmCall]] = []
     for tool in executions:
@@ -135,7 +142,7 @@ def apart(
 def askers(
     shown: Sequence[tuple[str, ToolCall | LlmCall]], calls: Iterable[LlmCall]
 ) -> Iterator[tuple[ToolCall | LlmCall, list[LlmCall]]]:
-    """Yield each of what `apart` found, with the calls that had asked for it, in order."""
+    """Yield each row that `apart` found, with the earlier calls that requested it, in order."""
     by_mark: dict[str, list[LlmCall]] = defaultdict(list)
     for call in sorted(calls, key=order) if shown else ():
         for mark in asked(call):
@@ -146,12 +153,12 @@ def askers(
 
 
 def in_time(tool: ToolCall) -> tuple[int, str, str]:
-    """Return the sort key of executions."""
+    """Return the sort key of executions: by start time, then by id."""
     return tool.start_ns or 0, tool.trace_id or "", tool.span_id or ""
 
 
 def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
-    """Return every tool call that the calls asked for, in order, with its response if one came."""
+    """Return every tool call that the calls requested, in order, with its response if one came."""
     ledger = _Ledger()
     for call in calls:
         ledger.read_input(call)
@@ -162,14 +169,17 @@ def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
 
 @dataclass(slots=True)
 class _Ledger:
-    """The requests of a rollout so far, by tool call id and which use of that id it is."""
+    """The requests of a rollout so far, by (tool call id, number of the use of that id).
+
+    Some packages use one id, or none, for several tool calls, so the uses are counted from 1.
+    """
 
     known: dict[tuple[str, int], Request] = field(default_factory=dict)
     previous: LlmCall | None = None
     uses: Counter[str] = field(default_factory=Counter)
 
     def read_input(self, call: LlmCall) -> None:
-        """Read a history: requests that no output showed, and the responses."""
+        """Read a call's input: requests that no recorded output showed, and tool responses."""
         self.uses = Counter()
         history = call.input_messages or []
         fresh = len(history) - _tail(history)
@@ -196,10 +206,11 @@ class _Ledger:
         return call_id, self.uses[call_id]
 
     def _replayed(self, part: Part, call: LlmCall, recent: bool) -> Request | None:  # noqa: FBT001
-        """Return the request that a history repeats.
+        """Return the request that a history repeats, or None if it is not one of this rollout.
 
-        One that no output showed counts if a call of ours came before, or if its responses are
-        what this call was made for. Else it is an example, or another rollout's.
+        A request that no recorded output showed counts if a call of this rollout came before, or if
+        it is recent: this call was made to send its responses. Any other request is an example in
+        the prompt, or belongs to another rollout.
         """
         use = self._next_use(part)
         if use not in self.known and (recent or self.previous is not None):
@@ -207,9 +218,10 @@ class _Ledger:
         return self.known.get(use)
 
     def _asker(self) -> LlmCall | None:
-        """Return the call before, unless all that it answered is known: then it did not ask this.
+        """Return the previous call as the requester, or None if its recorded output rules that out.
 
-        Frameworks write tool calls into a history that no model made, as for a handoff.
+        The output rules it out if it is complete and did not contain this request. Frameworks add
+        tool calls to a history that no model made, for example for a handoff.
         """
         before = self.previous
         if before is None or not (answered := outputs(before)):
@@ -219,12 +231,15 @@ class _Ledger:
         return before if lost or not all(part.get("id") for part in parts) else None
 
     def _unanswered(self) -> list[Request]:
-        """Return the open requests: a provider that keeps the history gets responses alone."""
+        """Return the requests without a response.
+
+        They matter if the provider stores the history: then a call sends only the tool responses.
+        """
         return [request for request in self.known.values() if request.response is None]
 
     @staticmethod
     def _answer(response: Part, waiting: list[Request], call: LlmCall) -> bool:
-        """Give a response to the request that waits for it; return whether one did."""
+        """Assign a response to the request that waits for it; return whether there was one."""
         call_id = response.get("id")
         same = [request for request in waiting if request.part.get("id") == call_id]
         free = [request for request in waiting if request.response is None]
@@ -236,7 +251,7 @@ class _Ledger:
         return False
 
     def _note(self, response: Part, call: LlmCall) -> None:
-        """Note an execution that only its response tells of: the provider keeps the request."""
+        """Record an execution known from its response alone: the provider stores the request."""
         part = {"type": "tool_call", "id": response.get("id")}
         self.known[self._next_use(part)] = Request(
             self._asker(), call, part, response, call.start_ns
@@ -244,7 +259,7 @@ class _Ledger:
 
 
 def _tail(history: Sequence[Message]) -> int:
-    """Return how many messages the newest tool responses and the turn that asked for them are."""
+    """Return the number of final messages: the last tool responses and the turn that asked."""
     length = 0
     for message in reversed(history):
         if message["role"] != "tool":
@@ -262,7 +277,7 @@ def _responses_in(message: Message) -> Iterator[Part]:
 
 
 class _Waiting:
-    """Requests that wait for the span of their execution; asked about in the order of time."""
+    """Requests that are not yet joined to a tool span. Query executions in time order."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
         self._by_id: dict[str, deque[Request]] = defaultdict(deque)
@@ -272,7 +287,11 @@ class _Waiting:
         self._asked: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
 
     def take(self, execution: ToolCall) -> Request | None:
-        """Return the request that an execution answers: by id, else the latest that fits."""
+        """Return the request that an execution belongs to: by id or, without one, the latest match.
+
+        Matches are tried in this order: same name and arguments, same name, and a name among the
+        arguments of a dispatcher.
+        """
         while self._later and _start(self._later[-1]) <= (execution.start_ns or 0):
             request = self._later.pop()
             name = request.part.get("name")
@@ -291,7 +310,7 @@ class _Waiting:
         return same[0] if same else None
 
     def _latest(self, keys: Iterable[tuple[Any, ...]]) -> Request | None:
-        """Return the first free request of the latest call that asked under one of these keys."""
+        """Return the first unjoined request of the latest call that has one under these keys."""
         stacks = [stack for key in keys if (stack := self._asked.get(key))]
         for stack in stacks:
             while stack and stack[-1].joined:
@@ -312,7 +331,7 @@ def _start(request: Request) -> int:
 
 
 def _names_inside(arguments: Any) -> Iterator[str]:
-    """Yield what may be a tool's name among the arguments of a decorated dispatcher."""
+    """Yield the arguments of a decorated dispatcher that may be the name of a tool."""
     if isinstance(arguments, dict):
         listed = arguments.get("args")
         values = [*arguments.values(), *(listed if isinstance(listed, list) else [])]
@@ -320,7 +339,7 @@ def _names_inside(arguments: Any) -> Iterator[str]:
 
 
 def _filled(execution: ToolCall, request: Request) -> ToolCall:
-    """Complete a span's row by what the messages say; a dispatcher's gets the tool's own name."""
+    """Complete a tool span's row from the messages. A dispatcher gets the name of the real tool."""
     request.joined = True
     part = request.part
     named = isinstance(execution.arguments, dict) and not reading.is_a_call(execution.arguments)
@@ -337,7 +356,7 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
 
 
 def _returned(request: Request) -> Any:
-    """Return what a framework's tool returned, out of the object that it made of it for Gemini."""
+    """Return a tool's result without the `{"result"}` object that frameworks send to Gemini."""
     value = request.response.get("response") if request.response else None
     if isinstance(value, dict) and value.keys() == {"result"} and reading.is_gemini(request.shown):
         return value["result"]
@@ -345,7 +364,7 @@ def _returned(request: Request) -> Any:
 
 
 def _from_messages(request: Request) -> ToolCall:
-    """Return an execution that only messages tell of: it ran between the calls around it."""
+    """Return an execution known from messages alone: it ran between its two calls."""
     part = request.part
     return ToolCall(
         name=part.get("name"),
