@@ -1,1 +1,1 @@
-"""The commands of `lightning-learn`, a file each: they parse and report, nothing more."""
+"""The commands of `lightning-learn`, one file each. They only parse options and print reports."""

@@ -13,11 +13,28 @@ if TYPE_CHECKING:
 
 @click.command()
 @store_option
-@option("--judge", metavar="NAME", required=True, help="Scores of this name or source.")
-@option("--labels", metavar="NAME|FILE.csv", required=True, help="Rewards of this name, or a file.")
-@option("--seed", command="agreement", type=int, default=0, help="Seed of the bootstrap.")
+@option(
+    "--judge",
+    metavar="NAME",
+    required=True,
+    help="Name of the judge's scores, or their source or how it begins, such as judge:tone.",
+)
+@option(
+    "--labels",
+    metavar="NAME|FILE.csv",
+    required=True,
+    help="Labels to compare with: the rewards of this name that no judge gave, or a CSV file with "
+    "the column rollout_id and value, label or both.",
+)
+@option(
+    "--seed",
+    command="agreement",
+    type=int,
+    default=0,
+    help="Seed of the bootstrap; the same seed gives the same intervals.",
+)
 def agreement(store: str, *, judge: str, labels: str, seed: int) -> None:
-    """Say how far a judge agrees with given labels, with 95 % bootstrap intervals."""
+    """Measure how far a judge agrees with given labels, with 95 % bootstrap intervals."""
     with expected_errors():
         from otel_lightning.learner.score.judges.agreement import agree
         from otel_lightning.learner.score.judges.labels import read_pairs

@@ -1,4 +1,4 @@
-"""What the commands share: options, and errors that a user can mend."""
+"""Options, error handling and reports that several commands share."""
 
 import math
 from collections.abc import Iterator
@@ -9,38 +9,97 @@ from typing import TYPE_CHECKING
 import click
 
 from otel_lightning.collector import command_line
+from otel_lightning.learner.commands.values import RangeOfRewards, Since
 
 if TYPE_CHECKING:
     from otel_lightning.learner.evaluate.gate import Verdict
 
 REFUSED = 3
-"""The exit code when the gate said no."""
+"""Exit code when the gate refused a candidate."""
 SHARE = click.FloatRange(0, 1)
 FILE = click.Path(path_type=Path, dir_okay=False)
+SOURCE = click.Choice(["auto", "trace", "version", "frequencies"])
 
 Command = command_line.Command
 option = command_line.option
 
 store_option = option("--store", default="traces.duckdb", help="The DuckDB file.")
-reward_option = option(
-    "--reward", metavar="NAME|RULE", help="Learn from these rewards only: a name, or a rule's file."
+key_option = option("--key", required=True, help="Key of the flag whose variants are the arms.")
+flags_option = option(
+    "--flags", type=FILE, required=True, help="The flagd flag file that serves the arms."
 )
-held_out_option = option("--held-out", type=SHARE, default=0.3, help="Share of tasks to judge by.")
+reward_option = option(
+    "--reward",
+    metavar="NAME|RULE",
+    help="Use the rewards of this name only, or those that this rule gives (FILE.py:FUNCTION, "
+    "FILE.sql or FILE.toml). By default all received rewards count, but none that a rule or a "
+    "judge gave.",
+)
+reward_range_option = option(
+    "--reward-range",
+    type=RangeOfRewards(),
+    help="Least and greatest possible reward, such as 0,1. By default the range is taken from the "
+    "logged rewards.",
+)
+least_gain_option = option(
+    "--least-gain",
+    type=click.FloatRange(0),
+    default=0.0,
+    help="The gate passes only if the lower bound of the gain, in units of reward, is above this.",
+)
+missing_option = option(
+    "--missing",
+    metavar="worst|drop|VALUE",
+    help="Reward of a rollout that has none: the worst one, this value, or drop the rollout. By "
+    "default such rollouts are dropped, and the command fails if one arm has more of them than "
+    "another beyond chance.",
+)
+propensities_option = option(
+    "--propensities",
+    type=SOURCE,
+    default="auto",
+    help="Source of the propensities: the trace, the shares of the policy version that the trace "
+    "names, or the frequency of each arm under its version. auto takes the trace, and the version "
+    "where the trace has none.",
+)
+since_option = option(
+    "--since",
+    type=Since(),
+    help="Leave out choices made before this time (UTC), such as 2026-11-01, or longer ago than "
+    "this, such as 7d. By default no choice is too old.",
+)
+until_option = option(
+    "--until",
+    type=Since(),
+    help="Leave out choices made at this time (UTC) or later, such as 2026-11-01 or 7d (7 days "
+    "ago). By default no choice is too new.",
+)
+held_out_option = option(
+    "--held-out",
+    type=SHARE,
+    default=0.3,
+    help="Share of the tasks, from 0 to 1, that learning never sees and the gate judges by.",
+)
 task_by_option = option(
     "--task-by",
     type=click.Choice(["user", "prompt", "id"]),
     default="user",
-    help="What names the task of a rollout without a task id: the user's messages in its first "
-    "call, its whole first prompt, or nothing, so that it is a task of its own.",
+    help="How to find the task of a rollout without a task id: rollouts are of one task if the "
+    "user's messages in their first call are equal (user) or if the whole first prompt is equal "
+    "(prompt), or each rollout is a task of its own (id).",
 )
 shuffle_option = option(
-    "--shuffle-rewards", type=int, metavar="SEED", help="Negative control: permute rewards."
+    "--shuffle-rewards",
+    type=int,
+    metavar="SEED",
+    help="Negative control: permute the rewards among rollouts with this seed, so that there is "
+    "nothing to learn. By default rewards stay where they are.",
 )
 
 
 @contextmanager
 def expected_errors() -> Iterator[None]:
-    """Turn errors that a user can mend into one sentence; others keep their traceback."""
+    """Print errors that the user can fix as one sentence; others keep their traceback."""
     from otel_lightning.collector.store import StoreError
     from otel_lightning.learner.errors import DataError
 
@@ -51,7 +110,7 @@ def expected_errors() -> Iterator[None]:
 
 
 def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
-    """Print the gate's measurements and its answer; a refusal ends with its own exit code."""
+    """Print the gate's measurements and its verdict; if it refused, exit with code `REFUSED`."""
     click.echo(
         f"Held out: {verdict.rollouts} rollouts of {verdict.tasks} tasks. Value "
         f"{verdict.behavior_value:.4f} live, {verdict.value:.4f} learned ({verdict.estimator}): "
@@ -72,7 +131,7 @@ def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
 
 
 def what_would_pass(verdict: "Verdict") -> str:
-    """Say how many more tasks the gate would be expected to need."""
+    """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
     if verdict.tasks_needed is None or not verdict.gain > verdict.least_gain:
         return (
             "the held-out rollouts show no gain to confirm, so more of the same would not do it; "

@@ -9,38 +9,60 @@ import click
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
+    key_option,
+    missing_option,
     option,
+    propensities_option,
     reward_option,
+    reward_range_option,
+    since_option,
     store_option,
     task_by_option,
+    until_option,
 )
-from otel_lightning.learner.commands.policy import SOURCE
-from otel_lightning.learner.commands.values import RangeOfRewards, Since
 
 if TYPE_CHECKING:
     from otel_lightning.learner.evaluate.estimates import Estimated
     from otel_lightning.learner.policy.evaluate import Answer
 
 WIDTH = 31
-"""Characters of an interval's plot."""
+"""Width of the plot of an interval, in characters."""
 Interval = tuple[float, float] | None
 
 
 @click.command()
 @store_option
-@option("--key", required=True, help="Key of the flag whose variants are the arms.")
-@option("--flags", type=FILE, command="evaluate", help="Evaluate the shares of this flag file.")
-@option("--version", command="evaluate", help="Evaluate this policy.")
-@option("--arm", help="Evaluate serving this arm alone.")
-@option("--by", metavar="SQL", help="Segments: an expression over the view `rollouts`.")
+@key_option
+@option(
+    "--flags",
+    type=FILE,
+    command="evaluate",
+    help="Evaluate the policy that this flagd flag file serves.",
+)
+@option(
+    "--version", command="evaluate", help="Evaluate the policy of this version, as in `policies`."
+)
+@option("--arm", help="Evaluate the policy that always serves this arm.")
+@option(
+    "--by",
+    metavar="SQL",
+    help="Also evaluate each segment of the rollouts: a SQL expression over the view `rollouts`, "
+    "such as service_name. By default there are no segments.",
+)
 @reward_option
-@option("--reward-range", type=RangeOfRewards(), help="Least and greatest possible reward.")
-@option("--missing", metavar="worst|drop|VALUE", help="Treatment of rollouts without a reward.")
-@option("--propensities", type=SOURCE, default="auto", help="Where propensities come from.")
-@option("--since", type=Since(), help="Leave out choices before this time.")
-@option("--until", type=Since(), help="Leave out choices from this time on.")
+@reward_range_option
+@missing_option
+@propensities_option
+@since_option
+@until_option
 @task_by_option
-@option("--seed", type=int, default=0, command="evaluate", help="Seed of the bootstrap.")
+@option(
+    "--seed",
+    type=int,
+    default=0,
+    command="evaluate",
+    help="Seed of the bootstrap; the same seed gives the same intervals.",
+)
 def evaluate(  # noqa: PLR0913 - one parameter an option
     store: str,
     *,
@@ -58,7 +80,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     task_by: str,
     seed: int,
 ) -> None:
-    """Estimate what a policy would be worth, from the choices of others, with intervals."""
+    """Estimate the value of a policy from choices that other policies made, with intervals."""
     with expected_errors():
         from otel_lightning.learner.policy.choices import Window
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy
@@ -136,7 +158,7 @@ def _interval(interval: Interval) -> str:
 
 
 def _plot(value: float, interval: Interval, limits: tuple[float, float]) -> str:
-    """Draw an interval and its value between the limits."""
+    """Draw an interval as a line, with its value as a dot, on a scale between the limits."""
 
     def place(x: float) -> int:
         share = (x - limits[0]) / (limits[1] - limits[0])

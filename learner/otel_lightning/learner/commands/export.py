@@ -12,24 +12,35 @@ FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "opena
 
 @click.command()
 @store_option
-@option("--form", type=FORM, required=True, help="Which trainer reads it.")
+@option(
+    "--form",
+    type=FORM,
+    required=True,
+    help="Format of the rows, named after the trainer that reads them.",
+)
 @option(
     "--output",
     command="export",
     type=FILE,
     required=True,
-    help="File to write: .parquet or .jsonl.",
+    help="File to write, .parquet or .jsonl; its ending decides which.",
 )
-@option("--split", type=click.Choice(["train", "heldout", "all"]), default="train", help="Tasks.")
+@option(
+    "--split",
+    type=click.Choice(["train", "heldout", "all"]),
+    default="train",
+    help="Tasks to export: those to learn from, the held-out ones, or all.",
+)
 @option(
     "--threshold",
     command="export",
     type=float,
     default=0.0,
-    help="Least advantage, or margin of a pair.",
+    help="Export or label as good only completions whose advantage is above this; for trl-dpo, "
+    "only pairs whose advantages differ by more than this.",
 )
 def export(store: str, form: str, output: Path, **settings: Any) -> None:
-    """Write transitions in the shape that a trainer reads."""
+    """Write transitions to a file in the format that a trainer reads."""
     with expected_errors():
         from otel_lightning.learner.export.formats import FORMATS
         from otel_lightning.learner.export.write import export_transitions

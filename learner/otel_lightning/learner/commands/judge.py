@@ -24,48 +24,100 @@ option = partial(shared_option, command="judge")
 
 @click.command()
 @store_option
-@option("--endpoint", metavar="URL", required=True, help="Such as http://127.0.0.1:8000/v1.")
-@option("--model", metavar="NAME", required=True, help="The model that judges.")
-@option("--measure", type=MEASURE, multiple=True, help="Repeat for several.  [default: all three]")
-@option("--rubric", type=FILE, multiple=True, help="A rubric of your own, .toml or .md; repeat.")
+@option(
+    "--endpoint",
+    metavar="URL",
+    required=True,
+    help="Base URL of an OpenAI-compatible API, such as http://127.0.0.1:8000/v1.",
+)
+@option(
+    "--model",
+    metavar="NAME",
+    required=True,
+    help="Name of the model that judges, as the endpoint knows it.",
+)
+@option(
+    "--measure",
+    type=MEASURE,
+    multiple=True,
+    help="Built-in rubric to judge by; may be repeated.  [default: all three; none with --rubric]",
+)
+@option(
+    "--rubric",
+    type=FILE,
+    multiple=True,
+    help="Judge by the rubric in this file, .toml or .md; may be repeated.",
+)
 @option(
     "--evaluator",
     type=click.Choice(["own", "azure"]),
     default="own",
-    help="Prompts to judge with: ours, or those of Azure AI Evaluation.",
+    help="Prompts to judge with: our own, or those of the package azure-ai-evaluation.",
 )
-@option("--agent", metavar="NAME", multiple=True, help="Judge these agents only; * and ? match.")
-@option("--limit", type=click.IntRange(1), help="Judge the newest N rollouts only.")
+@option(
+    "--agent",
+    metavar="NAME",
+    multiple=True,
+    help="Judge only the calls of agents of this name (* and ? match); may be repeated. "
+    "By default the whole rollout is judged.",
+)
+@option(
+    "--limit",
+    type=click.IntRange(1),
+    help="Judge at most this many rollouts, the newest first. By default all are judged.",
+)
 @option(
     "--samples",
     type=click.IntRange(1),
     default=1,
-    help="Answers per rollout; the score is their mean.",
+    help="Number of answers per rollout and rubric; the score is their mean.",
 )
-@option("--temperature", type=click.FloatRange(0), help="[default: the model's]")
-@option("--concurrency", type=click.IntRange(1), default=8, help="Number of requests at once.")
+@option(
+    "--temperature",
+    type=click.FloatRange(0),
+    help="Sampling temperature of the judge.  [default: the model's]",
+)
+@option(
+    "--concurrency", type=click.IntRange(1), default=8, help="Number of requests that run at once."
+)
 @option(
     "--retries",
     type=click.IntRange(0),
     default=5,
-    help="Retries of a failed request, with growing waits.",
+    help="Number of retries of a failed request; the wait grows with each.",
 )
 @option(
     "--timeout",
     type=click.FloatRange(1),
     default=120.0,
-    help="Seconds until a request is given up.",
+    help="Seconds to wait for an answer before the request counts as failed.",
 )
 @option(
     "--max-characters",
     type=click.IntRange(1000),
     default=60_000,
-    help="Most characters of a rollout to show; the middle is cut.",
+    help="Show the judge at most about this many characters of a rollout; the middle is left out.",
 )
-@option("--input-price", type=PRICE, help="Price of a million input tokens, to print the cost.")
-@option("--output-price", type=PRICE, help="Price of a million output tokens, to print the cost.")
-@option("--cache", type=FILE, help="File that keeps answers.  [default: STORE.judge]")
-@option("--retry-errors", is_flag=True, help="Ask again where the kept answer has no score.")
+@option(
+    "--input-price",
+    type=PRICE,
+    help="Price per million input tokens. If a price is given, the cost is printed.",
+)
+@option(
+    "--output-price",
+    type=PRICE,
+    help="Price per million output tokens. If a price is given, the cost is printed.",
+)
+@option(
+    "--cache",
+    type=FILE,
+    help="Cache of the answers, so that no question is paid for twice.  [default: STORE.judge]",
+)
+@option(
+    "--retry-errors",
+    is_flag=True,
+    help="Ask again where the cached answer has no score. By default it is not asked again.",
+)
 def judge(  # noqa: PLR0913 - one parameter an option
     store: str,
     *,
@@ -81,7 +133,7 @@ def judge(  # noqa: PLR0913 - one parameter an option
     output_price: float | None,
     **settings: Any,
 ) -> None:
-    """Score rollouts with a model as the judge. The key is read from OPENAI_API_KEY."""
+    """Score rollouts with a model as the judge. The API key is read from OPENAI_API_KEY."""
     with expected_errors():
         from otel_lightning.learner.score.judges.endpoint import Endpoint
         from otel_lightning.learner.score.judges.judging import judge_rollouts

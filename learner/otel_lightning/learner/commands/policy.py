@@ -9,50 +9,79 @@ import click
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
+    flags_option,
     held_out_option,
+    key_option,
+    least_gain_option,
+    missing_option,
     option,
+    propensities_option,
     report_verdict,
     reward_option,
+    reward_range_option,
     shuffle_option,
+    since_option,
     store_option,
     task_by_option,
+    until_option,
 )
-from otel_lightning.learner.commands.values import RangeOfRewards, Since
 
 if TYPE_CHECKING:
     from otel_lightning.learner.policy.learn import Learned
 
 OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
-SOURCE = click.Choice(["auto", "trace", "version", "frequencies"])
 
 
 @click.command()
 @store_option
-@option("--key", required=True, help="Key of the flag whose variants are the arms.")
-@option("--flags", type=FILE, required=True, help="The flagd flag file that serves the arms.")
+@key_option
+@flags_option
 @option(
     "--output",
     command="policy",
     type=FILE,
-    help="Flag file to write when promoting.  [default: the one in --flags]",
+    help="Flag file to write the policy to with --promote.  [default: the one in --flags]",
 )
-@option("--promote", is_flag=True, help="Put the policy into the flag file if the gate passes.")
-@option("--estimator", type=OBJECTIVE, default="doubly_robust", help="Value to maximise.")
+@option(
+    "--promote",
+    is_flag=True,
+    help="Write the policy into the flag file if the gate passes. By default it is kept as a "
+    "candidate.",
+)
+@option(
+    "--estimator",
+    type=OBJECTIVE,
+    default="doubly_robust",
+    help="Estimator of the policy's value that learning maximises; the gate always uses the "
+    "doubly robust one.",
+)
 @option(
     "--exploration",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.1,
-    help="Share of all traffic that is divided evenly between the arms.",
+    help="Share of all traffic, from 0 to below 1, that is divided evenly between the arms, so "
+    "that the next learning still has data of each.",
 )
-@option("--kl-weight", type=click.FloatRange(0), default=0.05, help="Pull to what was served.")
-@option("--features", type=FILE, help="TOML file of features of the input that the policy sees.")
+@option(
+    "--kl-weight",
+    type=click.FloatRange(0),
+    default=0.05,
+    help="Weight of the KL penalty that keeps the policy near the logged shares of the arms, in "
+    "standard deviations of the reward; 0 turns it off.",
+)
+@option(
+    "--features",
+    type=FILE,
+    help="TOML file of the features of the input by which the policy chooses. By default it "
+    "chooses alike for every input.",
+)
 @reward_option
-@option("--reward-range", type=RangeOfRewards(), help="Least and greatest possible reward.")
-@option("--least-gain", type=click.FloatRange(0), default=0.0, help="Gain to be shown at least.")
-@option("--missing", metavar="worst|drop|VALUE", help="Treatment of rollouts without a reward.")
-@option("--propensities", type=SOURCE, default="auto", help="Where propensities come from.")
-@option("--since", type=Since(), help="Leave out choices before this time.")
-@option("--until", type=Since(), help="Leave out choices from this time on.")
+@reward_range_option
+@least_gain_option
+@missing_option
+@propensities_option
+@since_option
+@until_option
 @held_out_option
 @task_by_option
 @shuffle_option
@@ -69,7 +98,7 @@ def policy(  # noqa: PLR0913 - one parameter an option
     until: datetime | None,
     **chosen: Any,
 ) -> None:
-    """Learn how often to serve each variant of a flag, and judge it against the live policy."""
+    """Learn the share of traffic for each variant of a flag, and compare it to the live policy."""
     with expected_errors():
         from otel_lightning.learner.policy.learn import Request, learn_policy
         from otel_lightning.learner.policy.softmax import Settings
@@ -90,7 +119,7 @@ def policy(  # noqa: PLR0913 - one parameter an option
 
 
 def report(learned: "Learned") -> None:
-    """Print a table of the arms, and the sentences about the data."""
+    """Print a table of the arms, then the notes about the data."""
     from rich.console import Console
     from rich.table import Table
 

@@ -9,6 +9,8 @@ from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
     expected_errors,
+    flags_option,
+    key_option,
     option,
     store_option,
 )
@@ -16,8 +18,9 @@ from otel_lightning.learner.commands.common import (
 if TYPE_CHECKING:
     from otel_lightning.learner.policy.ship import Change
 
-key_option = option("--key", required=True, help="Key of the flag whose variants are the arms.")
-dry_run_option = option("--dry-run", is_flag=True, help="Show the change, and change nothing.")
+dry_run_option = option(
+    "--dry-run", is_flag=True, help="Print the change of each arm's share, but write nothing."
+)
 
 
 class Percent(click.ParamType[float]):
@@ -40,9 +43,18 @@ class Percent(click.ParamType[float]):
 @click.command()
 @store_option
 @key_option
-@option("--flags", type=FILE, required=True, help="The flagd flag file that serves the arms.")
-@option("--version", help="The policy.  [default: the newest whose gate passed]", command="promote")
-@option("--canary", type=Percent(), help="Give it this share of the traffic, such as 10%.")
+@flags_option
+@option(
+    "--version",
+    command="promote",
+    help="Version of the policy to promote.  [default: the newest whose gate passed]",
+)
+@option(
+    "--canary",
+    type=Percent(),
+    help="Give the policy only this share of the traffic, such as 10%, and leave the rest to the "
+    "live policy. By default the policy gets all traffic.",
+)
 @dry_run_option
 def promote(  # noqa: PLR0913 - one parameter an option
     store: str,
@@ -53,7 +65,7 @@ def promote(  # noqa: PLR0913 - one parameter an option
     canary: float | None,
     dry_run: bool,
 ) -> None:
-    """Put a policy whose gate passed into the flag file, whole or as a canary."""
+    """Put a policy that passed the gate into the flag file, for all traffic or as a canary."""
     with expected_errors():
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.policy import ship
@@ -78,7 +90,7 @@ def promote(  # noqa: PLR0913 - one parameter an option
     "--flags",
     type=FILE,
     command="rollback",
-    help="The flag file.  [default: the one that was changed last]",
+    help="The flagd flag file to restore.  [default: the one that was changed last]",
 )
 @dry_run_option
 def rollback(store: str, *, key: str, flags: Path | None, dry_run: bool) -> None:
@@ -99,15 +111,19 @@ def rollback(store: str, *, key: str, flags: Path | None, dry_run: bool) -> None
 
 @click.command()
 @store_option
-@option("--key", help="Only those of this flag.", command="policies")
+@option(
+    "--key",
+    command="policies",
+    help="List only the policies of the flag with this key. By default all are listed.",
+)
 @option(
     "--flags",
     type=FILE,
     command="policies",
-    help="The flag file to compare with.  [default: the one that was changed last]",
+    help="Flagd flag file to compare the policies with.  [default: the one that was changed last]",
 )
 def policies(store: str, *, key: str | None, flags: Path | None) -> None:
-    """List the policies, and say what the flag file really serves."""
+    """List the stored policies, and which of them the flag file serves."""
     from rich.console import Console
     from rich.table import Table
 

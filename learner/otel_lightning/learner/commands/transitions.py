@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from otel_lightning.learner.transitions.make import Summary
 
 CREDIT_HELP = (
-    f"Rewards to advantages: {', '.join(credit.METHODS)}; or a method of rollouts and one of steps "
-    "added up, as in group+anchor_state."
+    f"Method that turns rewards into advantages: {', '.join(credit.METHODS)}; or the sum of a "
+    "method per rollout and a method per call, such as group+anchor_state."
 )
 
 
 def known_credit(_context: click.Context, _parameter: click.Parameter, value: str) -> str:
-    """Refuse a credit method that there is not, as wrong usage."""
+    """Refuse an unknown credit method as wrong usage (exit code 2)."""
     try:
         credit.validate(value)
     except DataError as error:
@@ -51,24 +51,66 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
     "--agent",
     multiple=True,
     metavar="PATTERN",
-    help="Learn from agents of this name only (* and ? match); may be repeated.",
+    help="Learn only from the calls of agents of this name (* and ? match); may be repeated. By "
+    "default all agents count.",
 )
 @option(
     "--idle",
     type=click.FloatRange(0),
     default=30.0,
     metavar="MINUTES",
-    help="An open rollout without a call for so long counts as cut off.",
+    help="An open rollout without a call for this many minutes counts as truncated.",
 )
 @option("--credit", default="identical", metavar="METHOD", callback=known_credit, help=CREDIT_HELP)
-@option("--gamma", type=SHARE, default=1.0, help="Discount per call.")
-@option("--lam", type=SHARE, default=0.95, help="gae: 0 trusts the value, 1 trusts the return.")
-@choice("value", "leave_one_out", "gae: where the value of a step comes from.")
-@choice("baseline", "leave_one_out", "Groups: the mean of the others, or of all.")
-@choice("scale", "none", "Groups: divide by nothing, or by the standard deviation.")
-@option("--step-weight", type=float, default=1.0, help="Weight of the second of two methods.")
-@option("--tool-reward", type=float, default=0.1, help="tool_outcome: reward of a tool's success.")
-@choice("length", "none", "Weigh each call as one, or the calls of a rollout together.")
+@option(
+    "--gamma",
+    type=SHARE,
+    default=1.0,
+    help="Discount of later rewards per call, from 0 to 1; 1 discounts nothing.",
+)
+@option(
+    "--lam",
+    type=SHARE,
+    default=0.95,
+    help="Lambda of the method gae, from 0 (trust the estimated value) to 1 (trust the return).",
+)
+@choice(
+    "value",
+    "leave_one_out",
+    "How the method gae estimates the value of a step: by the mean of the task's other rollouts, "
+    "or by a line fitted to all of them.",
+)
+@choice(
+    "baseline",
+    "leave_one_out",
+    "What the methods group and anchor_state compare with: the mean of the others in the group, "
+    "or the mean of the whole group.",
+)
+@choice(
+    "scale",
+    "none",
+    "Divide the advantages of the methods group and anchor_state by nothing, or by the standard "
+    "deviation of the group.",
+)
+@option(
+    "--step-weight",
+    type=float,
+    default=1.0,
+    help="Weight of the second method in a sum of two, such as group+anchor_state.",
+)
+@option(
+    "--tool-reward",
+    type=float,
+    default=0.1,
+    help="Reward of the method tool_outcome for each tool execution that succeeded; one that "
+    "failed costs as much.",
+)
+@choice(
+    "length",
+    "none",
+    "Divide advantages by nothing, so that each call weighs the same, or by the number of calls, "
+    "so that each rollout does.",
+)
 @task_by_option
 @held_out_option
 @shuffle_option
@@ -76,10 +118,10 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
     "--rebuild",
     command="transitions",
     is_flag=True,
-    help="Build all again, not only tasks with news.",
+    help="Build all transitions again. By default only those of changed tasks are built.",
 )
 def transitions(store: str, *, agent: tuple[str, ...], rebuild: bool, **settings: Any) -> None:
-    """Turn stored rollouts into rewarded transitions."""
+    """Build transitions, with rewards and advantages, from the stored rollouts."""
     with expected_errors():
         from otel_lightning.learner.transitions.make import Settings, make_transitions
 
@@ -88,7 +130,7 @@ def transitions(store: str, *, agent: tuple[str, ...], rebuild: bool, **settings
 
 
 def report(summary: "Summary") -> None:
-    """Say what the transitions are now, and what is left out for which reason."""
+    """Print how many transitions there are now, and how many were left out for which reason."""
     if summary.rule:
         click.echo(summary.rule)
     click.echo(

@@ -1,4 +1,4 @@
-"""Values of options that click does not know."""
+"""Types of option values that click lacks: ranges and times."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -10,7 +10,7 @@ UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 class RangeOfRewards(click.ParamType[tuple[float, float]]):
-    """Two numbers with a comma between: the least and the greatest possible reward."""
+    """The least and the greatest possible reward, separated by a comma."""
 
     name = "LOW,HIGH"
 
@@ -26,12 +26,12 @@ class RangeOfRewards(click.ParamType[tuple[float, float]]):
 
 
 class Since(click.ParamType[datetime]):
-    """A time in UTC, or how long ago."""
+    """A time in UTC, or a duration before now, such as `7d`."""
 
     name = "TIME|AGO"
 
     def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
-        """Read `2026-11-01`, `2026-11-01T12:00` or `7d` as a time in UTC, without a zone."""
+        """Read `2026-11-01`, `2026-11-01T12:00` or `7d` as a UTC time without a time zone."""
         ago = re.fullmatch(r"(\d+)([mhdw])", str(value))
         if ago:
             then = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})

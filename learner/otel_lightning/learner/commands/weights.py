@@ -10,11 +10,12 @@ from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
     expected_errors,
+    least_gain_option,
     option,
     report_verdict,
+    reward_range_option,
     store_option,
 )
-from otel_lightning.learner.commands.values import RangeOfRewards
 from otel_lightning.learner.weights.algorithms import ALGORITHMS
 from otel_lightning.learner.weights.distributed import is_main
 
@@ -39,131 +40,172 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
     "--model",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     required=True,
-    help="Folder of the model, or of the adapter, that wrote the traces.",
+    help="Folder of the model to train: the one, or its adapter, that wrote the traces.",
 )
 @weights_option(
     "--output",
     type=click.Path(path_type=Path, file_okay=False),
     required=True,
-    help="Folder to make for the fine-tuned model.",
+    help="Folder to write the fine-tuned model to.",
 )
-@weights_option("--agent", metavar="NAME", help="Learn from the calls of this agent only.")
+@weights_option(
+    "--agent",
+    metavar="NAME",
+    help="Learn only from the calls of this agent. By default the calls of all agents count.",
+)
 @weights_option(
     "--each-agent",
     is_flag=True,
-    help="Train one model for each agent, each into a folder of its name in --output.",
+    help="Train one model per agent, each in a folder of its name in --output. By default there "
+    "is one model for all.",
 )
 @weights_option(
     "--set",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A setting of the algorithm, for example beta=0.2; may be repeated.",
+    help="Setting of the algorithm, such as beta=0.2; may be repeated. It wins over --settings.",
 )
 @weights_option(
     "--settings",
     type=FILE,
-    help="TOML file with a table [algorithm] for its settings and [trl] for any TRL argument.",
+    help="TOML file with a table [algorithm] for the algorithm's settings, and a table [trl] for "
+    "arguments of TRL's trainer.",
 )
 @weights_option(
-    "--threshold", type=float, default=0.0, help="A completion is good if its advantage is above."
+    "--threshold",
+    type=float,
+    default=0.0,
+    help="A completion counts as good if its advantage is above this.",
 )
 @weights_option(
     "--learning-rate",
     type=POSITIVE,
-    help="Highest learning rate, reached after warm-up.  [default: by algorithm, width and LoRA]",
+    help="Highest learning rate, reached after warm-up.  [default: computed from the algorithm, "
+    "the model's width and --lora]",
 )
 @weights_option(
     "--find-lr",
     is_flag=True,
-    help="Try five learning rates for 20 steps each, and train with the best.",
+    help="Train for 20 steps with each of five learning rates, then train with the one of the "
+    "lowest validation loss.",
 )
-@weights_option("--epochs", type=POSITIVE, help="Times that each row is trained on.")
+@weights_option(
+    "--epochs",
+    type=POSITIVE,
+    help="Number of passes over the training rows; use it instead of --steps.  [default: 3, but at "
+    "least 60 steps]",
+)
 @weights_option(
     "--steps",
     type=click.IntRange(1),
-    help="Optimizer steps.  [default: as many as 3 epochs take, but at least 60]",
+    help="Number of optimizer steps.  [default: as many as 3 epochs take, but at least 60]",
 )
 @weights_option(
-    "--batch-size", type=click.IntRange(1), default=16, help="Rows of one optimizer step."
+    "--batch-size",
+    type=click.IntRange(1),
+    default=16,
+    help="Training rows per optimizer step, over all processes.",
 )
 @weights_option(
     "--accumulate",
     type=click.IntRange(1),
     default=1,
-    help="Parts that a batch is computed in; more parts take less memory.",
+    help="Number of parts in which each batch is computed, one after the other; more parts need "
+    "less memory.",
 )
 @weights_option(
     "--warmup",
     type=click.FloatRange(0, 1, max_open=True),
     default=0.03,
-    help="Share of the steps over which the learning rate rises.",
+    help="Share of the steps, from 0 to below 1, over which the learning rate rises from 0.",
 )
 @weights_option(
     "--max-length",
     type=click.IntRange(2),
-    help="Leave out transitions of more tokens.  [default: the model's context]",
+    help="Leave out transitions with more tokens than this.  [default: the model's context]",
 )
 @weights_option(
-    "--packing", is_flag=True, help="Put several short rows into one of --max-length (rft)."
+    "--packing",
+    is_flag=True,
+    help="Pack several short rows into one of --max-length tokens, for rft only. By default each "
+    "row stays alone.",
 )
 @weights_option(
     "--dtype",
     type=click.Choice(DTYPES),
     default="auto",
-    help="Precision; auto is bfloat16 where the hardware has it, else float32.",
+    help="Precision of training; auto is bfloat16 where the hardware supports it, and float32 "
+    "elsewhere.",
 )
 @weights_option(
-    "--lora", type=click.IntRange(1), metavar="RANK", help="Train an adapter of this rank."
+    "--lora",
+    type=click.IntRange(1),
+    metavar="RANK",
+    help="Train a LoRA adapter of this rank. By default all weights are trained.",
 )
 @weights_option(
-    "--four-bit", is_flag=True, help="Keep frozen weights in 4 bits (QLoRA); needs --lora."
+    "--four-bit",
+    is_flag=True,
+    help="Store the frozen weights in 4 bits (QLoRA), which needs less memory; requires --lora.",
 )
 @weights_option(
     "--checkpointing",
     is_flag=True,
-    help="Compute activations twice instead of keeping them: less memory, about 20 % slower.",
+    help="Compute activations twice instead of storing them: needs less memory, is about 20 % "
+    "slower.",
 )
-@weights_option("--compile", is_flag=True, help="Compile the model with torch.compile.")
+@weights_option(
+    "--compile",
+    is_flag=True,
+    help="Compile the model with torch.compile: a slower start, faster steps.",
+)
 @weights_option(
     "--save-every",
     type=click.IntRange(0),
     default=500,
-    help="Optimizer steps between checkpoints; 0 writes none.",
+    help="Optimizer steps between two checkpoints; 0 writes no checkpoints.",
 )
 @weights_option(
-    "--resume", is_flag=True, help="Continue an interrupted training of the same --output."
+    "--resume",
+    is_flag=True,
+    help="Continue an interrupted training with the same --output from its last checkpoint.",
 )
 @weights_option(
     "--stop-early",
     type=click.IntRange(1),
     metavar="N",
-    help="Stop after N of 10 evaluations without a lower validation loss; keep the best model.",
+    help="Measure the validation loss 10 times during training, stop after N times without a "
+    "lower one, and keep the best model. By default training runs to its end.",
 )
 @weights_option(
     "--report-to",
     type=click.Choice(TRACKERS),
     multiple=True,
-    help="Also send metrics to this tracker; may be repeated.",
+    help="Send metrics to this tracker too; may be repeated. By default they go to none.",
 )
 @weights_option(
     "--clip",
     type=click.FloatRange(1),
     default=10.0,
-    help="Largest importance weight of a held-out rollout in the gate.",
+    help="Clip the importance weight of each held-out rollout in the gate to at most this.",
 )
-@option("--reward-range", type=RangeOfRewards(), help="Least and greatest possible reward.")
-@option("--least-gain", type=click.FloatRange(0), default=0.0, help="Gain to be shown at least.")
+@reward_range_option
+@least_gain_option
 @weights_option(
     "--shuffle-rewards",
     type=int,
     metavar="SEED",
-    help="Negative control: permute the rewards that are learned from, not those of the gate.",
+    help="Negative control: permute the rewards of the training tasks with this seed, but not "
+    "those of the gate. By default rewards stay where they are.",
 )
 @weights_option(
-    "--seed", type=int, default=0, help="Seed of training order, adapter and bootstrap."
+    "--seed",
+    type=int,
+    default=0,
+    help="Seed of the order of training rows, of the adapter and of the bootstrap.",
 )
 def weights(store: str, algorithm: str, output: Path, **options: Any) -> None:
-    """Fine-tune a model's weights on logged transitions, and judge it on held-out tasks."""
+    """Fine-tune a model's weights on logged transitions, and test the result on held-out tasks."""
     agent, each = options.pop("agent"), options.pop("each_agent")
     with expected_errors():
         from otel_lightning.learner.weights.learn import agents, learn_weights
@@ -183,7 +225,7 @@ def _folder(output: Path, agent: str | None, *, each: bool) -> Path:
 
 
 def _training(options: dict[str, Any]) -> Any:
-    """Gather the options; those of the command line win over those of the file."""
+    """Combine the options; the command line wins over the settings file."""
     from otel_lightning.learner.weights.settings import (
         Training,
         read_assignments,
@@ -196,7 +238,7 @@ def _training(options: dict[str, Any]) -> Any:
 
 
 def _report(learned: dict[str | None, "Learned"], folders: dict[str | None, Path]) -> None:
-    """Say what was learned; if a gate refused, end with the exit code of refusals."""
+    """Print the result of each agent; if a gate refused, exit with code `REFUSED`."""
     refused = False
     for agent, result in learned.items():
         if len(learned) > 1:

@@ -22,8 +22,8 @@ from transformers import (
     TrainingArguments,
 )
 
+from otel_lightning.collector.progress import Progress
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.progress import Progress
 from otel_lightning.learner.weights.algorithms import Row
 from otel_lightning.learner.weights.checkpoints import last_checkpoint
 from otel_lightning.learner.weights.failures import explained

@@ -9,7 +9,7 @@ from accelerate import PartialState
 from numpy.typing import NDArray
 from torch import nn
 
-from otel_lightning.learner.progress import Progress
+from otel_lightning.collector.progress import Progress
 from otel_lightning.learner.weights.distributed import gathered, world_size
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.trl_overrides import scoring
