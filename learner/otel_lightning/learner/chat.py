@@ -1,8 +1,8 @@
-"""Turn stored messages into the chat messages that templates, trainers and servers read.
+"""Convert stored messages to the chat messages that templates, trainers and servers read.
 
-Chat messages carry text, reasoning, tool calls and tool results. What they cannot carry (images
-and other parts, arguments that are not a JSON object, tools that are not functions) is listed by
-`uncarried_parts` and `uncarried_tools`, so that a caller can leave the row out and count it.
+Chat messages carry text, reasoning, tool calls and tool results. They cannot carry images and
+other parts, arguments that are not a JSON object, or tools that are not functions.
+`uncarried_parts` and `uncarried_tools` list these, so that a caller can skip and count the row.
 """
 
 import json
@@ -13,17 +13,17 @@ Message = Mapping[str, Any]
 Part = Mapping[str, Any]
 
 CARRIED = {"text", "reasoning", "tool_call", "tool_call_response"}
-"""Types of the parts that a chat message can carry."""
+"""Types of parts that a chat message can carry."""
 NOT_JSON = "arguments that are not a JSON object"
 NO_ARGUMENTS = (None, "", "null")
-"""Spellings of a tool call without arguments."""
+"""Ways in which models write a tool call without arguments."""
 
 
 def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Turn stored messages into chat messages.
+    """Convert stored messages to chat messages.
 
-    Arguments that are not JSON stay the text that the model wrote. Parts that `uncarried_parts`
-    lists by their type have no place in a chat message and are not in the result.
+    Arguments that are not JSON stay the text that the model wrote. Parts of a type that chat
+    messages cannot carry are dropped; `uncarried_parts` lists them.
 
     Example:
         >>> chat_messages([{"role": "user", "parts": [{"type": "text", "content": "Hello"}]}])
@@ -33,7 +33,7 @@ def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
 
 
 def chat_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Turn tool definitions into those that chat templates read; other tools stay as they are.
+    """Convert function tools to the form that chat templates read; leave other tools unchanged.
 
     Example:
         >>> chat_tools([{"type": "function", "name": "lookup"}])
@@ -43,15 +43,15 @@ def chat_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def uncarried_parts(messages: Iterable[Message], *, text_arguments: bool = False) -> list[str]:
-    """List what chat messages cannot carry of these messages.
+    """List the parts of messages that chat messages cannot carry.
 
     Args:
         messages: Stored messages.
-        text_arguments: Whether the reader takes arguments as the text that the model wrote, as
-            OpenAI's API does; then arguments that are not JSON are carried.
+        text_arguments: Whether the reader accepts arguments as the text that the model wrote, as
+            OpenAI's API does. Then arguments that are not JSON are not lost.
 
     Returns:
-        The kind of each part that is lost: its modality or type, or `NOT_JSON`.
+        The kind of each lost part: its modality or type, or `NOT_JSON`.
 
     Example:
         >>> image = {"type": "uri", "modality": "image", "uri": "https://example.org/1.png"}
@@ -81,7 +81,7 @@ def uncarried_tools(tools: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def arguments_of(call: Part) -> Any:
-    """Return the arguments of a tool call: JSON, else the text that the model wrote.
+    """Return the arguments of a tool call as JSON, or the text if the model wrote no valid JSON.
 
     Example:
         >>> arguments_of({"type": "tool_call", "arguments": None, "arguments_raw": "{oops"})
@@ -109,7 +109,7 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _chats(message: Message) -> list[dict[str, Any]]:
-    """Write a message; each tool result in it is a message of its own, in the same order."""
+    """Convert one message to chat messages; each tool result becomes its own, in the same order."""
     chats: list[dict[str, Any]] = []
     said: list[Part] = []
     for part in message.get("parts") or []:

@@ -1,4 +1,4 @@
-"""The command line of the learner."""
+"""The command line `lightning-learn`."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""The error for data, files and settings that cannot be learned from."""
+"""The error for data, files and settings that learning cannot use."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
 
 
 class DataError(ValueError):
-    """The data or the settings cannot be learned from; the message says why and what to do."""
+    """Learning cannot use the data or the settings; the message says why, and what to do next."""
 
 
 def no_transitions(store: "StoreLike") -> DataError:
-    """Say that transitions have to be built first, and how."""
+    """Return the error that says which command builds the missing transitions."""
     named = f" --store {store}" if isinstance(store, str | Path) else ""
     return DataError(
         "The store has no transitions, so there is nothing to learn from. Build them with: "

@@ -1,4 +1,4 @@
-"""Read the store into polars frames, by statements in `sql` folders beside their users."""
+"""Read the store into polars frames, with statements from the `sql/` folder of the caller."""
 
 from collections.abc import Iterator
 
@@ -11,35 +11,35 @@ from otel_lightning.collector.store.sql_text import Value
 
 
 def read(store: Store, package: str, name: str, **values: Value) -> pl.DataFrame:
-    """Answer the statement `sql/<name>.sql` of a package.
+    """Run the statement `sql/<name>.sql` of a package and return its rows.
 
     Args:
         store: An open store.
         package: The caller's `__package__`.
         name: Name of the file, for example `arms` or `completions`.
-        values: One for each `$name` in the file.
+        values: One value for each placeholder `$name` in the file.
     """
     return pl.DataFrame(store.query(statement(package, name, **values)))
 
 
 def number(store: Store, query: str) -> int:
-    """Answer a SELECT that gives one number."""
+    """Run a SELECT that returns one number."""
     return int(store.query(query).column(0)[0].as_py())
 
 
 def arrow(frame: pl.DataFrame) -> pa.Table:
-    """Turn a frame into the plainest Arrow types, which every reader takes."""
+    """Convert a frame to the oldest Arrow types, which every reader supports."""
     return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
 def scan(store: StoreLike, query: str, order: str) -> pl.LazyFrame:
-    """Answer a SELECT lazily: only the columns that are used are read.
+    """Scan a SELECT lazily: polars reads only the columns that the query uses.
 
     Args:
-        store: The path of a store, opened for each reading; or an open store, which must stay open
-            until the frame is collected.
+        store: Path of a store, which is opened for each read; or an open store, which must stay
+            open until the frame is collected.
         query: A SELECT.
-        order: What follows ORDER BY.
+        order: The expressions after ORDER BY.
     """
 
     def rows(

@@ -1,4 +1,4 @@
-"""What the learner did, as rows of `runs` and `policies`."""
+"""Rows of the tables `runs` and `policies`: a record of what the learner did."""
 
 import json
 import math
@@ -20,7 +20,7 @@ TIME = pl.Datetime("ns")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a command, from its start."""
+    """One run of a command, created when the command starts."""
 
     command: str
     config: Mapping[str, Any]
@@ -29,7 +29,7 @@ class Run:
 
     @property
     def run_id(self) -> str:
-        """An id that sorts by time."""
+        """Id of the run. Ids sort by start time."""
         return f"{self.started:%Y%m%dT%H%M%SZ}-{self.suffix}"
 
     def ended(
@@ -41,7 +41,7 @@ class Run:
         gate: Mapping[str, Any] | None = None,
         artifact: str | None = None,
     ) -> pl.DataFrame:
-        """Write the row of `runs`."""
+        """Return the row of `runs` for a run that has ended."""
         row = {
             "run_id": self.run_id,
             "command": self.command,
@@ -58,13 +58,13 @@ class Run:
         return pl.DataFrame([row], schema=schema)
 
     def failed(self, error: Exception) -> pl.DataFrame:
-        """Write the row of `runs` that says why there is no result."""
+        """Return the row of `runs` for a run that failed, with the error."""
         return self.ended(outcome="failed", fingerprint=None, metrics={"error": str(error)})
 
     def policy(
         self, key: str, probabilities: Mapping[str, float], parameters: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write the columns of `policies`, all but the status."""
+        """Return the columns of `policies`, except the status."""
         return {
             "key": key,
             "version": self.run_id,
@@ -77,7 +77,7 @@ class Run:
 
 @contextmanager
 def recorded(run: Run, store: Store) -> Iterator[None]:
-    """Leave a row with outcome `failed` if the block raises."""
+    """Record a run with outcome `failed` if the block raises."""
     try:
         yield
     except Exception as error:
@@ -87,9 +87,9 @@ def recorded(run: Run, store: Store) -> Iterator[None]:
 
 @contextmanager
 def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
-    """Leave a row with outcome `failed` if the block raises, in a store that is not open.
+    """Record a run with outcome `failed` if the block raises, in a store that may not be open.
 
-    A store that cannot be opened then is no second error: the first says what is wrong.
+    If the store cannot be opened either, only the first error is raised: it names the cause.
     """
     try:
         yield
@@ -100,12 +100,12 @@ def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
 
 
 def fingerprint(frame: pl.DataFrame) -> str:
-    """Hash what was learned from, row by row as given."""
+    """Hash the data that a run learned from; the order of the rows matters."""
     return sha256(frame.write_ndjson().encode()).hexdigest()
 
 
 def to_json(value: Any) -> str:
-    """Write a value as JSON that every reader takes: what is not finite becomes null."""
+    """Write a value as strict JSON: infinite numbers and NaN become null."""
     return json.dumps(_finite(value), allow_nan=False)
 
 

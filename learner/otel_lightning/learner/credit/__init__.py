@@ -1,8 +1,9 @@
-"""Credit: from the rewards of a rollout to one advantage per call.
+"""Credit: turn the rewards of a rollout into one advantage per call.
 
-Each method is a pure function in a file of its own, all with one signature: `(steps, options)` to
-one advantage per call. A method per rollout and a method per call can be added: the advantage of
-`group+anchor_state` is that of `group` plus `step_weight` times that of `anchor_state`.
+Each method is a pure function in its own file. All have one signature: they take
+`(steps, options)` and return one advantage per call. A method per rollout and a method per call
+can be added up: the advantage of `group+anchor_state` is the advantage of `group` plus
+`step_weight` times the advantage of `anchor_state`.
 """
 
 from collections.abc import Sequence
@@ -35,26 +36,27 @@ __all__ = [
 ]
 
 ROUNDING = 1e-12
-"""Advantages below this share of the task's rewards are rounding errors. A sum over a thousand
-calls has a relative error of about 1e-13."""
+"""Advantages smaller than this share of the task's rewards are rounding errors. A sum over a
+thousand calls has a relative error of about 1e-13."""
 
 
 def advantages(credit: str, steps: Steps, options: Options) -> Floats:
     """Turn the rewards of calls into advantages.
 
-    An advantage that differs from 0 by rounding only is 0, so a tie never counts as better.
+    An advantage that differs from 0 only by rounding becomes 0, so that a tie never counts as an
+    improvement.
 
     Args:
-        credit: A method, or a method per rollout + a method per call.
-        steps: The calls; all rollouts of a task must be there.
+        credit: A method, or a method per rollout and a method per call joined by `+`.
+        steps: The calls, with all rollouts of each task.
         options: The settings of the methods.
 
     Returns:
-        The advantage of each call, shape [N]. With `length` rollout it is divided by the number
-        of calls of its rollout, so a rollout weighs the same however many calls it took.
+        The advantage of each call, shape [N]. If `length` is `rollout`, it is divided by the
+        number of calls in the rollout, so that long and short rollouts have equal weight.
 
     Raises:
-        DataError: If a method is not known.
+        DataError: If a method is unknown, or two methods cannot be added up.
 
     Example:
         >>> one, none = np.array([0.0, 1.0]), np.zeros(2)
@@ -74,10 +76,11 @@ def advantages(credit: str, steps: Steps, options: Options) -> Floats:
 
 
 def _without_rounding(method: Method, steps: Steps, options: Options) -> Floats:
-    """Compute a method's advantages; those that differ from 0 by rounding only are 0.
+    """Compute a method's advantages, with rounding errors set to 0.
 
-    Their size is compared with the largest sum of absolute rewards that a rollout of the task
-    has. Advantages that were divided by a standard deviation have no unit: for them it is 1.
+    An advantage is a rounding error if it is tiny beside the largest sum of absolute rewards in
+    one rollout of the task. Advantages that were divided by a standard deviation have no unit, so
+    they are compared with at most 1.
     """
     earned = np.abs(steps.rewards) + np.abs(steps.outcomes)
     earned = earned + np.abs(options.tool_reward * steps.tools)
@@ -93,16 +96,16 @@ def _zeroed(advantages: Floats, magnitudes: Floats) -> Floats:
 
 
 def validate(credit: str) -> Sequence[Method]:
-    """Find the methods that a credit names.
+    """Look up the methods that a credit names.
 
     Args:
-        credit: A method, or a method per rollout + a method per call.
+        credit: A method, or a method per rollout and a method per call joined by `+`.
 
     Returns:
         One method, or two.
 
     Raises:
-        DataError: If a method is not known, or the two cannot be added.
+        DataError: If a method is unknown, or two methods cannot be added up.
     """
     names = credit.split("+")
     for name in names:
@@ -120,12 +123,12 @@ def validate(credit: str) -> Sequence[Method]:
 
 
 def compares(credit: str, options: Options) -> bool:
-    """Say whether a credit compares the rollouts of a task with each other.
+    """Tell whether a credit compares the rollouts of a task with each other.
 
-    Rollouts that `ungrouped` finds then have the advantage 0: they teach nothing.
+    If it does, the only rollout of a task has the advantage 0, so learning ignores it.
 
     Args:
-        credit: A method, or a method per rollout + a method per call.
+        credit: A method, or a method per rollout and a method per call joined by `+`.
         options: The settings of the methods.
     """
     return any(method.is_comparing(options) for method in validate(credit))

@@ -1,26 +1,26 @@
-"""Compare values within groups: the core of every group-relative method."""
+"""Compare each value with its group: the core of every group-relative method."""
 
 import numpy as np
 
 from otel_lightning.learner.credit.steps import Floats, Integers, Options, sums
 
 EPSILON = 1e-6
-"""Added to standard deviations, as verl and GiGPO's code do."""
+"""Added to a standard deviation before division, as in the code of verl and GiGPO."""
 ROUNDING = 1e-12
-"""Differences below this share of the group's largest value are rounding errors: a tie."""
+"""A difference smaller than this share of the group's largest value is a rounding error, a tie."""
 
 
 def compare(values: Floats, groups: Integers, options: Options) -> Floats:
-    """Compare each value with those of its group.
+    """Subtract from each value the baseline of its group.
 
-    With `baseline` mean: x[i] - mean of the group. With leave_one_out: x[i] - mean of the others,
-    which is n / (n - 1) times as much. With `scale` std the result is divided by the group's
-    standard deviation (n - 1 degrees of freedom) + EPSILON. A value alone in its group gets 0,
-    and so do values that are equal but for rounding.
+    If `baseline` is mean, the result is x[i] - mean of the group. If it is leave_one_out, the
+    result is x[i] - mean of the others, which is n / (n - 1) times as large. If `scale` is std,
+    the result is divided by the group's standard deviation (n - 1 degrees of freedom) + EPSILON.
+    The only value of a group gets 0, and so do values that differ only by rounding.
 
     Args:
-        values: What to compare, shape [M].
-        groups: Number of each value's group, from 0, shape [M].
+        values: The values to compare, shape [M].
+        groups: Number of the group of each value, from 0, shape [M].
         options: `baseline` and `scale`.
 
     Returns:

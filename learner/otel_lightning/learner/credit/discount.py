@@ -1,4 +1,4 @@
-"""Discounted sums within rollouts, the recursion under every return and advantage."""
+"""Discounted sums within rollouts: the recursion in every return and advantage."""
 
 import numpy as np
 
@@ -6,15 +6,16 @@ from otel_lightning.learner.credit.steps import Floats, Integers, first_of
 
 
 def discounted(values: Floats, rollouts: Integers, gamma: float) -> Floats:
-    """Sum what follows in the same rollout, discounted per call.
+    """Sum the values from each call to the end of its rollout, discounted per call.
 
-    y[t] = x[t] + gamma * y[t+1], and 0 after the last call. One pass of array operations per
-    step of the longest rollout, over the rollouts that reach it: N additions in all.
+    y[t] = x[t] + gamma * y[t+1], and y = 0 after the last call. Each pass of array operations
+    handles one step of all rollouts that are long enough, so there are N additions in total.
 
     Args:
-        values: What each call has, shape [N].
-        rollouts: Number of each call's rollout; calls of a rollout are neighbours, in order [N].
-        gamma: Discount per call.
+        values: The value of each call, shape [N].
+        rollouts: Number of the rollout of each call, shape [N]. The calls of a rollout must be
+            adjacent and in time order.
+        gamma: Discount per call, in [0, 1].
 
     Returns:
         The sum from each call on, shape [N].

@@ -1,4 +1,4 @@
-"""The arrays that credit methods take, their options, and what a method declares about itself."""
+"""The inputs of credit methods, their options, and the properties that a method declares."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,30 +25,30 @@ NUMBERS = ("step_weight", "tool_reward")
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Calls in the order of rollout and step, with every rollout of their tasks; arrays [N]."""
+    """All calls of some tasks, in the order of rollout and step, as arrays of shape [N]."""
 
     rewards: Floats
     """Reward of each call, the outcome included."""
     outcomes: Floats
-    """The part of the reward that judges the whole rollout: 0 except at a rollout's last call."""
+    """Part of the reward that judges the whole rollout; 0 except at the last call of a rollout."""
     tools: Floats
-    """Successful minus failed executions of the tools that the call requested."""
+    """Successful minus failed executions of the tools that the call requested, as a count."""
     rollouts: Integers
-    """Number of the call's rollout, from 0 without gaps."""
+    """Number of the rollout of each call, from 0 without gaps."""
     tasks: Integers
-    """Number of the call's task, from 0."""
+    """Number of the task of each call, from 0."""
     states: Integers
-    """Number of the call's observation, from 0: equal observations have equal numbers."""
+    """Number of the observation of each call, from 0; equal observations have equal numbers."""
     truncated: Booleans
     """Whether the rollout was truncated after this call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Settings of the credit methods; each method reads those that it needs.
+    """Settings of the credit methods; each method reads the ones it needs.
 
     Raises:
-        DataError: If a value is not among the allowed ones.
+        DataError: If a value is not allowed.
     """
 
     gamma: float = 1.0
@@ -58,15 +58,15 @@ class Options:
     value: Value = "leave_one_out"
     """How `gae` estimates the value of a step: from the task's other rollouts, or by a fit."""
     baseline: Baseline = "leave_one_out"
-    """What a rollout is compared with: the mean of the others in its group, or of all."""
+    """Baseline of a rollout: the mean of the others in its group, or of the whole group."""
     scale: Scale = "none"
-    """Divisor of a group's advantages: none, or the group's standard deviation."""
+    """Divisor of the advantages of a group: none, or the standard deviation of the group."""
     step_weight: float = 1.0
-    """ω: weight of the second of two added methods."""
+    """ω: weight of the second method in a sum of two."""
     tool_reward: float = 0.1
     """Reward of `tool_outcome` for a successful tool execution; a failure costs as much."""
     length: Length = "none"
-    """Whether each call weighs 1, or the calls of a rollout weigh 1 together."""
+    """Whether each call has weight 1, or all calls of a rollout have weight 1 together."""
 
     def __post_init__(self) -> None:
         for name, allowed in CHOICES.items():
@@ -83,32 +83,32 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A credit method: its function, and what has to be there for it."""
+    """A credit method: its function, its properties and the inputs it needs."""
 
     function: Callable[[Steps, Options], Floats]
-    """From calls and settings to one advantage per call, shape [N]."""
+    """Takes calls and settings, and returns one advantage per call, shape [N]."""
     per_rollout: bool = False
-    """Whether all calls of a rollout get one advantage; else each call gets its own."""
+    """Whether all calls of a rollout get the same advantage."""
     compares: bool | Callable[[Options], bool] = False
-    """Whether it compares the rollouts of a task, so a rollout alone in its task gets 0."""
+    """Whether it compares the rollouts of a task, so that the only rollout of a task gets 0."""
     divides: bool = False
-    """Whether it divides by a standard deviation under `scale` std: then it has no unit."""
+    """Whether it divides by a standard deviation under `scale` std, so that it has no unit."""
     needs_tools: bool = False
-    """Whether it reads `Steps.tools`; they are 0 where no method of the credit needs them."""
+    """Whether it reads `Steps.tools`. They are all 0 if no chosen method needs them."""
     needs_states: bool = False
-    """Whether it reads `Steps.states`; all are equal where no method of the credit needs them."""
+    """Whether it reads `Steps.states`. They are all equal if no chosen method needs them."""
 
     def __call__(self, steps: Steps, options: Options) -> Floats:
         """Compute the advantage of each call, shape [N]."""
         return self.function(steps, options)
 
     def is_comparing(self, options: Options) -> bool:
-        """Say whether it compares rollouts under these settings."""
+        """Tell whether the method compares rollouts under these settings."""
         return self.compares(options) if callable(self.compares) else self.compares
 
 
 def first_of(numbers: Integers) -> Integers:
-    """Find where each run of equal numbers begins.
+    """Return the index at which each run of equal numbers begins.
 
     Example:
         >>> first_of(np.array([0, 0, 1, 2, 2])).tolist()
@@ -118,7 +118,7 @@ def first_of(numbers: Integers) -> Integers:
 
 
 def sums(values: Floats, groups: Integers, size: int = 0) -> Floats:
-    """Add up the values of each group, from 0 to the last that is there, or to `size`.
+    """Add up the values of each group; the result has at least `size` groups.
 
     Example:
         >>> sums(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 0])).tolist()
@@ -133,18 +133,18 @@ def lengths(steps: Steps) -> Integers:
 
 
 def tasks_of_rollouts(steps: Steps) -> Integers:
-    """Name the task of each rollout, shape [R]."""
+    """Return the task number of each rollout, shape [R]."""
     return steps.tasks[first_of(steps.rollouts)]
 
 
 def ungrouped(steps: Steps) -> Booleans:
-    """Find the calls of rollouts that are alone in their task.
+    """Find the calls whose rollout is the only one of its task.
 
     Args:
         steps: The calls.
 
     Returns:
-        Whether no other rollout of the task is there, shape [N].
+        Whether the call's task has just one rollout, shape [N].
     """
     rollouts = np.bincount(tasks_of_rollouts(steps))
     alone: Booleans = rollouts == 1  # [K]

@@ -1,4 +1,4 @@
-"""What a task is worth from a step on, estimated from its rollouts."""
+"""Estimates of the value of each step of a task, from the rollouts of the task."""
 
 from typing import NamedTuple
 
@@ -16,28 +16,28 @@ from otel_lightning.learner.credit.steps import (
 )
 
 PENALTY = 1.0
-"""On the slope of the fitted value: two calls hardly bend it, dozens do."""
+"""Ridge penalty on the slope of the fitted value: a few calls hardly tilt the line, dozens do."""
 
 
 class Values(NamedTuple):
-    """V(s[t]) of each call, and what is expected after the last."""
+    """V(s[t]) at each call, and the value after the last call of each rollout."""
 
     at: Floats  # [N]
     after: Floats  # [R]
 
 
 def step_of(steps: Steps) -> Integers:
-    """Count each call's place in its rollout, from 0, shape [N]."""
+    """Return the position of each call in its rollout, from 0, shape [N]."""
     first = first_of(steps.rollouts)
     return np.arange(len(steps.rollouts)) - first[steps.rollouts]
 
 
 def leave_one_out(returns: Floats, steps: Steps) -> Values:
-    """Value each step by the returns of the task's other rollouts from the same step on.
+    """Estimate the value of each step from the returns of the task's other rollouts at that step.
 
-    V[i](t) = mean over the others j of G[j, min(t, T[j] - 1)]: a rollout that has ended counts
-    with its last return. Where only the end is rewarded and gamma is 1, that is RLOO's baseline
-    at every step. A rollout alone in its task has the value 0.
+    V[i](t) = mean over the others j of G[j, min(t, T[j] - 1)]: a rollout that has already ended
+    counts with its last return. If only the end is rewarded and gamma is 1, this is the baseline
+    of RLOO at every step. The only rollout of a task has the value 0.
 
     Args:
         returns: Return of each call, shape [N].
@@ -51,7 +51,8 @@ def leave_one_out(returns: Floats, steps: Steps) -> Values:
     offset, of_cell = _cells(task, length)
     cell, end = offset[steps.tasks] + step_of(steps), offset[task] + length
     ends_here = sums(last, end, len(of_cell))
-    # Backwards, what follows is what came before: all that have ended by then.
+    # On reversed arrays, the sum over later cells is a sum over earlier ones: the rollouts that
+    # have ended by this step.
     ended = discounted(ends_here[::-1], of_cell[::-1], 1.0)[::-1]
     total = ended + sums(returns, cell, len(of_cell))
     others = np.maximum(np.bincount(task) - 1, 1)
@@ -59,10 +60,10 @@ def leave_one_out(returns: Floats, steps: Steps) -> Values:
 
 
 def _cells(task: Integers, length: Integers) -> tuple[Integers, Integers]:
-    """Lay out a cell for each step of each task, and one for after the last.
+    """Number one cell per step of each task, and one cell after the last step.
 
     Returns:
-        Where each task's cells begin, shape [K], and each cell's task.
+        The first cell of each task, shape [K], and the task of each cell.
     """
     width = np.zeros(task.max() + 1, dtype=np.int64)
     np.maximum.at(width, task, length + 1)
@@ -70,10 +71,11 @@ def _cells(task: Integers, length: Integers) -> tuple[Integers, Integers]:
 
 
 def fitted(returns: Floats, steps: Steps) -> Values:
-    """Value each step by a line through the task's returns, fitted by ridge regression.
+    """Estimate the value of each step by a line through the task's returns (ridge regression).
 
-    V(t) = a + b * t with the least sum of (G[t] - V(t))^2 + PENALTY * b^2 over all calls of the
-    task, the call's own included: a rollout alone in its task is compared with its own trend.
+    V(t) = a + b * t minimises the sum of (G[t] - V(t))^2 over all calls of the task, plus
+    PENALTY * b^2. The sum includes the call's own return, so the only rollout of a task is
+    compared with its own trend.
 
     Args:
         returns: Return of each call, shape [N].
@@ -84,7 +86,7 @@ def fitted(returns: Floats, steps: Steps) -> Values:
 
     Source:
         Duan et al., Benchmarking Deep Reinforcement Learning for Continuous Control (2016,
-        arXiv:1604.06778): a linear baseline over features of time; here time is all there is.
+        arXiv:1604.06778): a linear baseline over features of time; here the step is the only one.
     """
     t, tasks = step_of(steps).astype(np.float64), steps.tasks
     size = np.maximum(np.bincount(tasks), 1)  # [K]

@@ -1,1 +1,1 @@
-"""`lightning-learn transitions`: rollouts and rewards become transitions with credit."""
+"""`lightning-learn transitions`: build transitions, with credit, from rollouts and rewards."""

@@ -1,6 +1,6 @@
-"""Compute the transitions of one bucket of tasks from its calls and rewards; pure.
+"""Compute the transitions of one bucket of tasks from its calls and rewards.
 
-Rollouts and tasks are numbers here; their names stay in the store.
+These functions are pure. Rollouts and tasks are numbers here; their names stay in the store.
 """
 
 import numpy as np
@@ -35,12 +35,12 @@ COLUMNS = (
 
 
 def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.DataFrame:
-    """Compute rewards, returns, advantages, splits and ends for all rollouts of some tasks.
+    """Compute reward, return, advantage, split and end of each call of some tasks.
 
     Args:
         calls: Rows of `staged_calls`.
         rewards: Rows of `staged_rewards`, of the same rollouts.
-        settings: Credit and split.
+        settings: Credit method and its options, split, shuffling of rewards.
 
     Returns:
         One row per call, with `COLUMNS`, in the order of task, rollout and step.
@@ -53,7 +53,7 @@ def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.
 
 
 def steps_of(rows: pl.DataFrame) -> Steps:
-    """Turn rows into the arrays of credit methods; an unknown state equals only itself."""
+    """Convert rows to the arrays that credit methods take."""
     return Steps(
         rewards=rows["reward"].to_numpy(),
         outcomes=rows["outcome_reward"].to_numpy(),
@@ -72,9 +72,9 @@ def _placed(calls: pl.LazyFrame, rewards: pl.LazyFrame, shuffle_seed: int | None
 
 
 def _sums(earned: pl.DataFrame, calls: int) -> list[pl.Series]:
-    """Add up the rewards of each call, in the order given.
+    """Add up the rewards of each call, in the given order.
 
-    The order makes the sums equal to the last bit, whatever buckets the tasks are in.
+    The fixed order makes the sums bit-identical however tasks are divided into buckets.
     """
     row = earned["row"].to_numpy()
     names = {"value": "reward", "outcome": "outcome_reward"}

@@ -1,7 +1,7 @@
 """Build transitions: (observation, action, reward, next observation, terminated, truncated).
 
-There is one row per model call that has a completion, in a rollout with a reward. Rows are narrow:
-the view `transitions` joins their text when it is read. Only tasks that changed are built again.
+There is one row per model call that has a completion, in a rollout with a reward. Rows hold no
+text: the view `transitions` joins it when it is read. Only tasks that changed are rebuilt.
 """
 
 import time
@@ -26,40 +26,40 @@ ALONE = "alone in their task, nothing to compare with: advantage 0"
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The transitions that the store has now, in numbers."""
+    """Numbers about the transitions that the store has now."""
 
     rollouts: int
     rewarded: int
     transitions: int
     tasks: int
-    """Tasks of the rewarded rollouts."""
+    """Number of tasks of the rewarded rollouts."""
     train: int
     heldout: int
     mean_reward: float | None
     built: int
-    """Transitions that this run built; the tasks of the others had not changed."""
+    """Number of transitions that this run built; the tasks of the others had not changed."""
     left_out: dict[str, int]
     """Number of rollouts or calls that are not in the transitions, by reason."""
     rule: str | None = None
-    """What the rule that gave the rewards scored and left out; None without a rule."""
+    """Report of the rule that gave the rewards; None if no rule was used."""
 
 
 def make_transitions(
     store: StoreLike, settings: Settings = DEFAULTS, *, rebuild: bool = False
 ) -> Summary:
-    """Bring the transitions of a store up to date with its traces.
+    """Update the transitions of a store after traces or rewards arrived.
 
     Args:
         store: Path of the store, or an open store.
-        settings: Which rewards, which agents, which credit, which split.
-        rebuild: Build everything again, not only tasks that changed. The result is the same.
+        settings: Rewards, agents, credit and split.
+        rebuild: Rebuild all tasks, not only those that changed. The result is the same.
 
     Returns:
-        The transitions that the store has now, in numbers.
+        Numbers about the transitions that the store has now.
 
     Raises:
-        DataError: If no rollout has a reward, a reward is not a finite number, or a setting is
-            not known.
+        DataError: If no rollout has a reward, a reward is not a finite number, or the credit
+            method is unknown.
         StoreError: If the store cannot be read or written.
     """
     run = Run("transitions", asdict(settings))
@@ -86,14 +86,14 @@ def stage_rollouts(store: Store, settings: Settings) -> None:
     """Stage the chosen rewards, and one row per rollout with its task and its outcome.
 
     Raises:
-        DataError: If there is no such reward, or one is not a finite number.
+        DataError: If no such reward exists, or a reward is not a finite number.
     """
     stage.stage_rewards(store, settings.reward)
     stage.stage_rollouts(store, choice_of(settings), settings.identity)
 
 
 def choice_of(settings: Settings) -> stage.Choice:
-    """Say which rollouts and calls the settings ask for."""
+    """Derive from the settings which rollouts and calls to use."""
     methods = credit.validate(settings.credit)
     return stage.Choice(
         agents=settings.agents,
@@ -105,9 +105,10 @@ def choice_of(settings: Settings) -> stage.Choice:
 
 
 def _write(store: Store, calls: int, settings: Settings) -> None:
-    """Replace the transitions of changed tasks, one bucket in a transaction, to bound memory.
+    """Replace the transitions of changed tasks, one bucket per transaction to limit memory.
 
-    A run that dies halfway leaves every task whole, old or new; the next run builds the rest.
+    If the run is killed, each task has either all of its old rows or all of its new rows. The
+    next run builds the rest.
     """
     buckets = stage.buckets(calls)
     progress = Progress("Transitions", len(buckets))

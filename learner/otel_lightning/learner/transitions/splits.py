@@ -1,4 +1,4 @@
-"""Split tasks into those to learn from and those that only judge what was learned."""
+"""Split tasks into those to learn from and those held out for the gate."""
 
 import polars as pl
 
@@ -7,9 +7,9 @@ HELD_OUT = "heldout"
 
 
 def split(held_out: float) -> pl.Expr:
-    """Put each task into a split by the hash of its id: the same today, tomorrow and elsewhere.
+    """Assign each task to a split by the hash of its id, the same on every day and machine.
 
-    All rollouts of a task share its split, so nothing that was learned from is judged by itself.
+    All rollouts of a task are in one split, so that no learned model is judged on tasks it saw.
 
     Args:
         held_out: Share of the tasks to hold out, in [0, 1].

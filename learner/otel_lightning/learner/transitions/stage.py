@@ -1,7 +1,7 @@
-"""Stage the inputs of transitions in temporary tables: narrow columns, never text.
+"""Stage the inputs of transitions in temporary tables, without text columns.
 
-The rollouts of a task are read, split and built together. Tables are sorted by a 64-bit hash of the
-task, so a bucket is a range of hashes, and reading a bucket reads no other rows.
+All rollouts of a task are in one bucket. Tables are sorted by a 64-bit hash of the task, so a
+bucket is a range of hashes, and reading a bucket touches no other rows.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,43 +18,46 @@ from otel_lightning.learner.named_sql import arrow, number
 from otel_lightning.learner.score.table import GIVEN_LATER
 
 BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
-"""DuckDB spills the rest to disk. More threads need more memory, and spin while they wait."""
+"""Limits for staging; DuckDB spills the rest to disk. One thread, because each further thread
+needs more memory and spins while it waits."""
 CALLS_A_BUCKET = 250_000
+"""Number of calls per bucket, approximately: it bounds the memory of building."""
 HASHES = 2**64
+"""Number of possible hashes of a task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A range of task hashes, both ends included."""
+    """A range of task hashes, including both ends."""
 
     first: int
     last: int
 
     @property
     def changed(self) -> str:
-        """The SQL condition for rows of its changed tasks."""
+        """SQL condition for the rows of changed tasks in this bucket."""
         news = "task_hash IN (SELECT task_hash FROM changed_tasks)"
         return f"task_hash BETWEEN {self.first}::UBIGINT AND {self.last}::UBIGINT AND {news}"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Which rollouts and calls to take."""
+    """Which rollouts and calls to use."""
 
     agents: Sequence[str] = ()
-    """Patterns of the names of agents to learn from; none selects all."""
+    """Patterns for the names of the agents to learn from; an empty sequence selects all."""
     idle_before_ns: int = 0
-    """An open rollout whose last call ended before this counts as cut off."""
+    """An open rollout whose last call ended before this time counts as truncated."""
     tools_count: bool = False
     """Whether the credit depends on the success of tools."""
     states_count: bool = False
-    """Whether the credit depends on which calls saw the same."""
+    """Whether the credit depends on which calls had the same observation."""
     task_by: str = "user"
-    """What names the task of a rollout without a task id, one of `settings.TASK_BY`."""
+    """How to find the task of a rollout without a task id: a key of `settings.TASK_BY`."""
 
     @property
     def clauses(self) -> dict[str, Value]:
-        """The values of the statements' placeholders."""
+        """Values for the placeholders of the SQL statements."""
         patterns = (f"coalesce(agent_name, '') GLOB {quote_literal(p)}" for p in self.agents)
         return {
             "selected": Sql(f"({' OR '.join(patterns)})" if self.agents else "TRUE"),
@@ -68,7 +71,7 @@ class Choice:
 
 @contextmanager
 def bounded(store: Store) -> Iterator[None]:
-    """Limit DuckDB's memory and threads within the block; through an ingester, leave its limits."""
+    """Limit DuckDB's memory and threads in the block, unless a running ingester owns the store."""
     if store.server:
         yield
         return
@@ -85,12 +88,13 @@ def bounded(store: Store) -> Iterator[None]:
 
 
 def stage_rewards(store: Store, name: str | None) -> None:
-    """Stage the rewards of one name; without a name, all that were received.
+    """Stage the rewards of one name, or all received rewards if `name` is None.
 
-    Scores of rules and judges count only if they are named, so nothing counts twice.
+    Scores of rules and judges count only if `name` selects them, so that a rollout is not
+    rewarded twice for the same thing.
 
     Raises:
-        DataError: If there are none, or a value is not a finite number.
+        DataError: If there is no such reward, or a value is not a finite number.
     """
     chosen = Sql(f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}")
     store.execute(statement(__package__, "staged_rewards", chosen=chosen))
@@ -109,15 +113,15 @@ def stage_rollouts(store: Store, choice: Choice, settings: str = "") -> None:
 
     Args:
         store: An open store with staged rewards.
-        choice: Which rollouts and calls to take.
-        settings: Fingerprint of the other settings on which transitions depend.
+        choice: Which rollouts and calls to use.
+        settings: Fingerprint of the other settings that transitions depend on.
     """
     values = choice.clauses | {"settings": settings}
     store.execute(statement(__package__, "staged_rollouts", **values))
 
 
 def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:
-    """Stage the calls that become transitions, of changed tasks or of all.
+    """Stage the calls that become transitions, of changed tasks or (`rebuild`) of all tasks.
 
     Returns:
         Number of calls.
@@ -125,14 +129,14 @@ def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:
     store.execute(statement(__package__, "changed_tasks", rebuild=rebuild))
     store.execute(statement(__package__, "changed_rewards"))
     calls = number(store, statement(__package__, "usable_calls"))
-    # One bucket is read whole.
+    # Sorting speeds up reading one bucket of several. A single bucket is the whole table.
     ordered = Sql("ORDER BY r.rollout" if calls > CALLS_A_BUCKET else "")
     store.execute(statement(__package__, "staged_calls", ordered=ordered, **choice.clauses))
     return calls
 
 
 def buckets(calls: int) -> list[Bucket]:
-    """Cut the hashes of tasks into ranges with about the same number of calls.
+    """Divide the hashes of tasks into ranges with about the same number of calls.
 
     Example:
         >>> [(b.first, b.last) for b in buckets(1)] == [(0, 2**64 - 1)]
@@ -146,18 +150,18 @@ def buckets(calls: int) -> list[Bucket]:
 
 
 def read_bucket(store: Store, name: str, bucket: Bucket) -> pl.LazyFrame:
-    """Read a bucket's rows by `bucket_calls` or `bucket_rewards`."""
+    """Read the rows of a bucket with the statement `bucket_calls` or `bucket_rewards`."""
     return ask(store, statement(__package__, name, **asdict(bucket))).lazy()
 
 
 def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
-    """Replace the transitions of a bucket's changed tasks by the computed rows."""
+    """Replace the transitions of the changed tasks in a bucket with the computed rows."""
     rows = statement(__package__, "transition_rows", **asdict(bucket))
     store.replace("transition_rows", arrow(computed), bucket.changed, rows)
 
 
 def ask(store: Store, query: str) -> pl.DataFrame:
-    """Answer a SELECT as a polars frame."""
+    """Run a SELECT and return a polars frame."""
     return pl.DataFrame(store.query(query))
 
 

@@ -1,4 +1,4 @@
-"""The credit methods: one file each, with a function and what it needs as `METHOD`.
+"""The credit methods, one file each; its `METHOD` holds the function and its properties.
 
 To add one, write its file and put its name into `NAMES`: see docs/how-to/add-a-credit-method.md.
 """
@@ -16,6 +16,6 @@ NAMES = (
     "anchor_state",
     "tool_outcome",
 )
-"""Every method by the name of its file, in the order in which help and documents list them."""
+"""The methods by the name of their file, in the order of the help and the documents."""
 
 METHODS: dict[str, Method] = {name: import_module(f"{__package__}.{name}").METHOD for name in NAMES}

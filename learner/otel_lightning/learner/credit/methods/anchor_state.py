@@ -1,4 +1,4 @@
-"""Returns against those from the same state."""
+"""Compare returns of calls that saw the same state."""
 
 import numpy as np
 
@@ -8,12 +8,12 @@ from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
 
 
 def anchor_state(steps: Steps, options: Options) -> Floats:
-    """Compare what followed each call with what followed others that saw the same.
+    """Compare the return of each call with the returns of calls in the same state.
 
-    A[i,t] = (G[i,t] - b) / s, where b and s are of all calls (j,k) of the task's rollouts with
-    state[j,k] = state[i,t], and G is the discounted return. A state that was seen once gives 0.
-    The paper has `baseline` mean, and `scale` std or none; its whole advantage is
-    `group+anchor_state`.
+    A[i,t] = (G[i,t] - b) / s, where G is the discounted return. The baseline b and the scale s
+    come from all calls (j,k) of the task's rollouts with state[j,k] = state[i,t]. A state that
+    was seen once gives 0. The paper uses `baseline` mean and `scale` std or none; its full
+    advantage is `group+anchor_state`.
 
     Args:
         steps: The calls.

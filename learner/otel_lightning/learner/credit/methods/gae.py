@@ -8,12 +8,12 @@ from otel_lightning.learner.credit.value import Values, fitted, leave_one_out
 
 
 def gae(steps: Steps, options: Options) -> Floats:
-    """Sum the discounted surprises that follow each call.
+    """Sum the discounted temporal differences from each call to the end of its rollout.
 
     delta[t] = r[t] + gamma * V(s[t+1]) - V(s[t]); A[t] = delta[t] + gamma * lam * A[t+1].
-    After the last call V is 0 if the rollout terminated; if it was cut off, V is what the task is
-    still worth. With lam 1 this is G[t] - V(s[t]), with lam 0 delta[t]. With the value of the
-    other rollouts, one alone in its task has nothing to be compared with and gets 0.
+    After the last call, V is 0 if the rollout terminated, and the estimated remaining value of the
+    task if it was truncated. If lam is 1, A[t] = G[t] - V(s[t]); if lam is 0, A[t] = delta[t].
+    If `value` is leave_one_out, the only rollout of a task has no comparison and gets 0.
 
     Args:
         steps: The calls.
@@ -25,7 +25,7 @@ def gae(steps: Steps, options: Options) -> Floats:
     Source:
         Schulman et al., High-Dimensional Continuous Control Using Generalized Advantage Estimation
         (2016, arXiv:1506.02438), eq. 16; Pardo et al., Time Limits in Reinforcement Learning (2018,
-        arXiv:1712.00378), for the bootstrap where a rollout was cut off.
+        arXiv:1712.00378), for the bootstrap where a rollout was truncated.
     """
     returns = discounted(steps.rewards, steps.rollouts, options.gamma)
     values = (fitted if options.value == "fitted" else leave_one_out)(returns, steps)
@@ -42,7 +42,7 @@ def _following(values: Values, steps: Steps) -> Floats:
 
 
 def _compares(options: Options) -> bool:
-    """Compare with the task's other rollouts only if the value is theirs."""
+    """Tell whether the value comes from the task's other rollouts."""
     return options.value == "leave_one_out"
 
 

@@ -1,4 +1,4 @@
-"""The outcome against the other rollouts of the same task."""
+"""Compare the outcome with the other rollouts of the same task."""
 
 from otel_lightning.learner.credit.compare import compare
 from otel_lightning.learner.credit.steps import (
@@ -12,9 +12,9 @@ from otel_lightning.learner.credit.steps import (
 
 
 def group(steps: Steps, options: Options) -> Floats:
-    """Compare each rollout's return with those of its task, and give that to all its calls.
+    """Compare the return of each rollout with its task's; all its calls get the same advantage.
 
-    A[i,t] = (R[i] - b[i]) / s, with R[i] the sum of all rewards of rollout i.
+    A[i,t] = (R[i] - b[i]) / s, where R[i] is the sum of all rewards of rollout i.
 
     | baseline | scale | b[i] | s | known as |
     |---|---|---|---|---|
@@ -22,7 +22,7 @@ def group(steps: Steps, options: Options) -> Floats:
     | mean | none | mean of all R[j] | 1 | Dr. GRPO |
     | leave_one_out | none | mean of the other R[j] | 1 | RLOO |
 
-    A rollout alone in its task has nothing to be compared with and gets 0.
+    The only rollout of a task has no comparison and gets 0.
 
     Args:
         steps: The calls.

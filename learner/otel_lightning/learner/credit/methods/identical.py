@@ -1,10 +1,10 @@
-"""The outcome for every call."""
+"""The same return for every call of a rollout."""
 
 from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps, sums
 
 
 def identical(steps: Steps, options: Options) -> Floats:  # noqa: ARG001 - one signature for all
-    """Give every call of a rollout the rollout's whole return.
+    """Give each call the whole return of its rollout.
 
     A[i,t] = R[i] = sum of r[i,k] over all calls k of rollout i.
 
@@ -16,8 +16,8 @@ def identical(steps: Steps, options: Options) -> Floats:  # noqa: ARG001 - one s
         The advantage of each call, shape [N].
 
     Source:
-        Luo et al., Agent Lightning (2025, arXiv:2508.03680): LightningRL's credit assignment, by
-        which each call of an episode gets the episode's return.
+        Luo et al., Agent Lightning (2025, arXiv:2508.03680): in LightningRL's credit assignment
+        each call of an episode gets the return of the episode.
     """
     return sums(steps.rewards, steps.rollouts)[steps.rollouts]
 

@@ -1,15 +1,15 @@
-"""Each reward where it was earned, and the outcome discounted back."""
+"""The own reward of each call, plus the discounted outcome of the rollout."""
 
 from otel_lightning.learner.credit.discount import discounted
 from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
 
 
 def intermediate(steps: Steps, options: Options) -> Floats:
-    """Give each call what it earned itself, and its share of how the rollout ended.
+    """Add the own reward of each call and the discounted outcome of its rollout.
 
-    A[t] = e[t] + gamma^(T-1-t) * o, where o is the outcome, which judges the whole rollout, and
-    e[t] is what else was earned at the call. Unlike in a return, a reward in the middle does not
-    count for the calls before it.
+    A[t] = e[t] + gamma^(T-1-t) * o, where o is the outcome, the reward of the whole rollout, and
+    e[t] is the other reward of the call. Unlike in a return, an intermediate reward does not
+    count for earlier calls.
 
     Args:
         steps: The calls.
@@ -20,7 +20,7 @@ def intermediate(steps: Steps, options: Options) -> Floats:
 
     Source:
         Wei et al., Reinforcing Multi-Turn Reasoning in LLM Agents via Turn-Level Reward Design
-        (2025, arXiv:2505.11821): the turn's own reward plus the outcome's, here uncompared.
+        (2025, arXiv:2505.11821): the reward of the turn plus the outcome; here without a group.
     """
     earned = steps.rewards - steps.outcomes
     return earned + discounted(steps.outcomes, steps.rollouts, options.gamma)

@@ -1,4 +1,4 @@
-"""The discounted reward from here on."""
+"""The discounted return from each call."""
 
 from otel_lightning.learner.credit.discount import discounted
 from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps

@@ -1,13 +1,13 @@
-"""Rewards from what came of the tools that a call asked for."""
+"""Rewards from the success of the tools that a call requested."""
 
 from otel_lightning.learner.credit.discount import discounted
 from otel_lightning.learner.credit.steps import Floats, Method, Options, Steps
 
 
 def tool_outcome(steps: Steps, options: Options) -> Floats:
-    """Reward each call for its tools' successes and fine it for their failures.
+    """Reward each call for tools that succeeded, and punish it for tools that failed.
 
-    As `intermediate`, with e[t] + c * (successes[t] - failures[t]) in the place of e[t].
+    The formula of `intermediate`, with e[t] + c * (successes[t] - failures[t]) instead of e[t].
 
     Args:
         steps: The calls.
@@ -18,7 +18,7 @@ def tool_outcome(steps: Steps, options: Options) -> Floats:
 
     Source:
         Luo et al., Agent Lightning (2025, arXiv:2508.03680): Automatic Intermediate Rewarding,
-        which turns what is monitored, such as the status of tool calls, into rewards on the way.
+        which turns monitored signals, such as the status of tool calls, into intermediate rewards.
     """
     earned = steps.rewards + options.tool_reward * steps.tools - steps.outcomes
     return earned + discounted(steps.outcomes, steps.rollouts, options.gamma)

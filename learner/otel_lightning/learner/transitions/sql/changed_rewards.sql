@@ -1,4 +1,4 @@
--- The rewards of the staged calls, in the order of the buckets.
+-- Rewards of the rollouts of changed tasks, sorted by task hash, so that a bucket is one range.
 CREATE OR REPLACE TEMP TABLE changed_rewards AS
 SELECT r.task_hash, r.rollout, w.reward_id, w.name, w.value, w."time", w.emitted, w.step
 FROM staged_rewards w

@@ -1,4 +1,4 @@
--- Tasks with a rollout that was added, removed or changed since their transitions were built.
+-- Tasks with a rollout that was added, removed or changed since the last build.
 CREATE OR REPLACE TEMP TABLE changed_tasks AS
 WITH now AS (
     SELECT task_hash, sum(hash(fingerprint)) AS fingerprint, count(*) AS rollouts

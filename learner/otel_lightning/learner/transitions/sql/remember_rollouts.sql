@@ -1,4 +1,5 @@
--- Once their rows are written: a run that dies before this builds them again.
+-- Run this after the transition rows are written: if the run is killed before, the next run sees
+-- these tasks as changed and builds them again.
 BEGIN;
 DELETE FROM transition_rollouts WHERE task_hash IN (SELECT task_hash FROM changed_tasks);
 INSERT INTO transition_rollouts BY NAME

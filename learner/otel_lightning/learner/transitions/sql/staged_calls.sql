@@ -1,4 +1,5 @@
--- The calls that become transitions, of tasks with news; narrow, and in the order of the buckets.
+-- The calls of changed tasks that become transitions, without text columns. A call with an unknown
+-- state gets a state of its own.
 CREATE OR REPLACE TEMP TABLE staged_calls AS
 WITH tools AS (
     SELECT rollout_id, llm_span_id, count_if(error_type IS NULL) - count_if(error_type IS NOT NULL) AS tools

@@ -1,6 +1,7 @@
--- The chosen rewards, and the step that each judges; a step of NULL is the rollout as a whole.
--- `emitted`: sent on the way, so it is a reward of its own and not a second judgement.
--- Step by step, so that each has the memory for itself.
+-- The chosen rewards with the step that each one judges. A step of NULL is the whole rollout.
+-- `emitted`: the agent sent it during the rollout, so it is a separate reward. It does not replace
+-- an earlier judgement.
+-- Several statements instead of one, so that each can use all of the memory limit.
 CREATE OR REPLACE TEMP TABLE chosen_rewards AS
 SELECT reward_id, rollout_id, trace_id, span_id, name, value, source, "time"
 FROM rewards
@@ -12,7 +13,8 @@ SELECT rollout_id, max(end_time) AS end_time FROM llm_calls WHERE step IS NOT NU
 CREATE OR REPLACE TEMP TABLE agents_end AS
 SELECT rollout_id, max(end_time) AS end_time FROM agent_runs GROUP BY rollout_id;
 
--- A span that recorded a call, another one that recorded the same call, a tool that it asked for.
+-- The spans that belong to a call: its own span, duplicate spans that were merged into it, and
+-- spans of the tools that it requested.
 CREATE OR REPLACE TEMP TABLE places AS
 WITH judged_tools AS MATERIALIZED (
     SELECT rollout_id, span_id, llm_span_id
@@ -55,8 +57,8 @@ WITH located AS (
     LEFT JOIN places p ON p.rollout_id = w.rollout_id AND p.span_id = w.span_id
     LEFT JOIN agent_runs a ON a.trace_id = w.trace_id AND a.span_id = w.span_id
 ),
--- What came before the rollout's last call had ended belongs to the last call before it: of the
--- agent that it judges, if it judges one.
+-- A reward that arrived before the rollout's last call ended belongs to the last call before the
+-- reward. If the reward judges an agent, only the calls of that agent count.
 early AS MATERIALIZED (
     FROM located
     WHERE step IS NULL AND (emitted OR agent IS NOT NULL) AND place_time < last_call_end

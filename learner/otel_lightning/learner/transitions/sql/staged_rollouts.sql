@@ -1,9 +1,10 @@
--- One row per rollout: its task, how it ended, why it is excluded, and a fingerprint of everything
--- that its transitions are made from. In several statements, so that each has all the memory.
+-- One row per rollout: its task, how it ended, why it is excluded, and a fingerprint of all data
+-- that its transitions are built from. Several statements instead of one, so that each can use all
+-- of the memory limit.
 --
--- A fingerprint of several rows is the sum of hash(hash(columns)), never bit_xor(hash(columns)).
--- DuckDB's hash(a, b, c) combines its arguments by XOR with the last one unmixed, so when the last
--- column changes in two rows alike, both changes cancel; and equal rows cancel in any XOR.
+-- The fingerprint of several rows is the sum of hash(hash(columns)), never bit_xor(hash(columns)).
+-- DuckDB's hash(a, b, c) combines its arguments by XOR and does not mix the last one. If the last
+-- column changes equally in two rows, both changes cancel; and equal rows cancel in any XOR.
 CREATE OR REPLACE TEMP TABLE ended AS
 SELECT
     rollout_id,
@@ -33,7 +34,8 @@ SELECT
 FROM seen
 GROUP BY rollout_id;
 
--- Hash the user's messages of the first calls whose state was not seen by an earlier build.
+-- Hash the user's messages in the first call of each rollout. Hashes are cached by state, so that
+-- each build reads the text of new states only.
 INSERT INTO task_messages
 WITH first_states AS MATERIALIZED (
     SELECT DISTINCT c.first_state AS state_hash
@@ -61,7 +63,8 @@ SELECT rollout_id, sum(hash(hash(reward_id, name, value, "time", emitted, step))
 FROM staged_rewards
 GROUP BY rollout_id;
 
--- Different values at one time, under one name, for one thing, and nothing said later.
+-- Rollouts with contradictory rewards: the latest judgements of one name and step have the same
+-- time but different values.
 CREATE OR REPLACE TEMP TABLE contradicted AS
 WITH repeated AS (
     SELECT rollout_id, name, step, max("time") AS last_time

@@ -1,4 +1,5 @@
--- A rollout is counted where it ends: each has one row that is terminated or truncated.
+-- Each rollout has exactly one row that is terminated or truncated; counting these rows counts
+-- rollouts.
 WITH earned AS (
     SELECT
         count(*) AS transitions,

@@ -1,4 +1,4 @@
--- What was computed for the calls of a bucket, beside what is known of their rollouts.
+-- The computed rows of a bucket, joined with the columns of their rollouts.
 SELECT
     r.rollout_id, n.step, n.trace_id, n.span_id, r.task_id, n.split,
     r.arm.key AS arm_key, r.arm.arm AS arm, r.arm.propensity AS propensity,
