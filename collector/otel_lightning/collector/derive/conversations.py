@@ -1,8 +1,8 @@
-"""What a conversation's id says: of a previous response, of a sub-agent, of another service.
+"""Tell the different uses of a conversation id apart.
 
-Frameworks write three things under one name. The id of a session, which the calls of one rollout
-share; the id of the previous response, which is another one in each call; and the id of a
-sub-agent's own talk, which is a part of its caller's rollout.
+Frameworks write three kinds of ids under one name: the id of a session, which all calls of a
+rollout share; the id of the previous response, which differs in each call; and the id of a
+sub-agent's own conversation, which belongs to its caller's rollout.
 """
 
 import re
@@ -15,20 +15,21 @@ from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.union_find import Groups
 
 RESPONSE = "resp_"
-"""How the ids of responses begin at OpenAI, and at whatever speaks its Responses API."""
+"""The prefix of response ids in OpenAI's Responses API, also with other providers."""
 HELD = re.compile(r"conv_.+|thread_\w{24,}")
-"""The ids of conversations whose history the provider keeps: only new messages are sent."""
+"""Ids of conversations whose history the provider stores, so a call sends only new messages."""
 
 
 def read_previous(calls: Iterable[LlmCall], nodes: Nodes) -> Nodes:
-    """Take a conversation id that is a response's id as the id of the previous response.
+    """Move a conversation id that is the id of a response to `previous_response_id`.
 
     Args:
-        calls: All model calls of a closed set; those that name a response are changed in place.
+        calls: All model calls of a closed set of traces. A call whose conversation id is the id of
+            a response is changed in place.
         nodes: All spans of the set.
 
     Returns:
-        The spans, without the conversation ids that are none.
+        The spans, without the conversation ids that are response ids.
     """
     stated = {place: node for place, node in nodes.items() if node.conversation_id}
     if not stated:
@@ -52,11 +53,11 @@ def read_previous(calls: Iterable[LlmCall], nodes: Nodes) -> Nodes:
 
 
 def of_rollouts(nodes: Nodes, within: Collection[Place]) -> dict[Place, str]:
-    """Return the conversation that names the rollout of each span which states one.
+    """Return the conversation id that names the rollout, for each span that states one.
 
     Args:
-        nodes: All spans of a closed set.
-        within: The spans of agents and tools: what is inside belongs to the caller.
+        nodes: All spans of a closed set of traces.
+        within: The spans of agents and tools: their descendants belong to the caller.
     """
     talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
     return _by_service(nodes, _of_callers(nodes, talks, within)) if talks else {}
@@ -65,9 +66,9 @@ def of_rollouts(nodes: Nodes, within: Collection[Place]) -> dict[Place, str]:
 def _of_callers(
     nodes: Nodes, talks: Mapping[Place, str], within: Collection[Place]
 ) -> dict[Place, str]:
-    """Give all that an outermost agent or tool holds the same conversation: its own, or the first.
+    """Give all spans below an outermost agent or tool one conversation: its own, or the first.
 
-    A root that is neither may hold several tasks, so it decides nothing.
+    A root span that is neither agent nor tool may contain several tasks, so it has no effect.
     """
     in_trace: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), name in talks.items():
@@ -88,10 +89,10 @@ def _of_callers(
 
 
 def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
-    """Tell apart the conversations of services that have an id in common and no trace.
+    """Separate the conversations of services that use the same id but share no trace.
 
     Returns:
-        The conversations; `SERVICE/ID` where several services use the id for their own.
+        The conversation ids; `SERVICE/ID` if several services use one id independently.
     """
     traces: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), name in talks.items():
@@ -115,10 +116,11 @@ def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
 
 
 def mark_held(calls: Iterable[LlmCall]) -> None:
-    """Mark the calls whose history is in part only known to the provider.
+    """Mark the calls as truncated whose history is partly stored by the provider alone.
 
     Args:
-        calls: Model calls in time order, with the earlier turns that could be put before them.
+        calls: Model calls in time order, after the known earlier turns were prepended; changed in
+            place.
     """
     talked: set[str] = set()
     broken: set[str] = set()
@@ -136,7 +138,7 @@ def mark_held(calls: Iterable[LlmCall]) -> None:
 
 
 def _held(call: LlmCall) -> str | None:
-    """Return the conversation whose history the provider keeps, if the call is of one."""
+    """Return the id of the call's conversation if the provider stores its history, or None."""
     stated = call.request_params.get("conversation")
     stated = stated.get("id") if isinstance(stated, dict) else stated
     name = str(stated) if stated else call.conversation_id
@@ -148,8 +150,11 @@ def _holds_an_answer(call: LlmCall) -> bool:
 
 
 def _lacks_requests(call: LlmCall) -> bool:
-    """Tell whether the input begins with responses: to tool calls that only the provider has."""
-    for message in call.input_messages or ():  # a call that talks of tools is not packed
+    """Tell whether tool responses come before any turn of the assistant in the input.
+
+    Then only the provider has the tool calls that they answer.
+    """
+    for message in call.input_messages or ():  # calls with tool parts are never packed
         if message["role"] == "assistant":
             return False
         if message["role"] == "tool":

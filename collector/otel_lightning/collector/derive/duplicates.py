@@ -1,4 +1,4 @@
-"""One model call or tool execution that several layers recorded, made one row."""
+"""Merge duplicates: one model call or tool execution that several instrumentations recorded."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -22,15 +22,16 @@ from otel_lightning.collector.derive.text.packing import outputs, unpack
 
 CONTENT_RANK = {"full": 0, "truncated": 1, "redacted": 2, "absent": 3}
 TOLD_TOGETHER = ("dialect", "content", "input_messages", "output_messages", "tool_definitions")
-"""Taken from the layer that recorded the most, so that they describe each other."""
+"""Fields taken together from the record with the most content, so that they are consistent."""
 FROM_OUTSIDE = ("agent_name", "conversation_id")
-"""Known best by the outermost layer: an agent framework names what an SDK cannot see."""
+"""Fields taken from the outermost record: an agent framework knows them, an SDK does not."""
 SAME_TIME_NS = 10_000_000_000
-"""Records of one failed call without a parent are looked for within these seconds only."""
+"""Length (10 s) of the time interval in which records of one failed call without a parent must
+start to be merged."""
 
 
 class Merged(NamedTuple):
-    """Model calls, one row each, and the spans that only summed up several calls."""
+    """Model calls without duplicates, and the spans that only summed up several calls."""
 
     calls: list[LlmCall]
     aggregates: list[AgentRun]
@@ -39,15 +40,20 @@ class Merged(NamedTuple):
 def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Place] = ()) -> Merged:
     """Merge the spans that record the same model call.
 
-    They are the same call if they share a response id and a trace or the time that it took, or if
-    one is the only model call below the other and they give equal output. A span that took no time
-    holds the answer of the call before it. A failed call has no id: a record without content beside
-    one with it, and inside its time, is the same. A span above several different calls sums them
-    up, and is an agent run. Two calls that merely say the same stay two, and so does a call that a
-    tool or an agent inside the other made.
+    Two records are duplicates if one of these holds:
+
+    - They share a response id, and either the trace or overlapping times.
+    - One is the only model call below the other, and their outputs are equal.
+    - One took no time: it holds the answer of the call before it.
+    - Both failed, so there is no response id: the one without content lies inside the time of the
+      one with content, under the same parent.
+
+    A span above several different calls sums them up, and becomes an agent run. Two calls with
+    merely equal content stay separate. So does a call that a tool or agent inside another call
+    made.
 
     Args:
-        calls: What each span by itself says of a call.
+        calls: The calls as read from each span alone.
         nodes: All spans.
         between: The spans of tools and agents.
     """
@@ -82,7 +88,7 @@ def _directly_above(
     above: Mapping[Place, Place],
     between: Collection[Place],
 ) -> Mapping[Place, Place]:
-    """Return the nearest call above each call, where no tool and no agent is between the two."""
+    """Return the nearest call above each call, if no tool or agent is between the two."""
     if not above or not between:
         return above
     nearest = nearest_above(nodes, {**dict.fromkeys(between), **known})
@@ -103,14 +109,14 @@ def _identities(calls: Iterable[LlmCall]) -> set[str]:
 
 
 def _same_output(outer: LlmCall, inner: LlmCall) -> bool:
-    """Tell whether two nested calls answer the same, as far as both say what they answered."""
+    """Tell whether two nested calls have the same answer, as far as both recorded one."""
     if outer.response_id and inner.response_id:
         return outer.response_id == inner.response_id
     return _agree(outer, inner) and not _counted_otherwise(outer, inner)
 
 
 def _counted_otherwise(one: LlmCall, other: LlmCall) -> bool:
-    """Tell whether two records without content to compare counted other tokens on both sides."""
+    """Tell whether two records differ in both token counts, if content cannot be compared."""
     if _is_answered(one) and _is_answered(other):
         return False
     pairs = (one.input_tokens, other.input_tokens), (one.output_tokens, other.output_tokens)
@@ -118,7 +124,7 @@ def _counted_otherwise(one: LlmCall, other: LlmCall) -> bool:
 
 
 def _agree(one: LlmCall, other: LlmCall) -> bool:
-    """Tell whether two records do not contradict each other in what was answered."""
+    """Tell whether two records have equal answers, or at least one has none."""
     said, answered = _said(outputs(one)), _said(outputs(other))
     return not said or not answered or said == answered
 
@@ -134,9 +140,9 @@ def _said(outputs: Iterable[Message]) -> list[Any]:
 
 
 def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
-    """Join the records of one response: they share its id and a trace, or its time and output.
+    """Join the records that share a response id, and also a trace, or time and output.
 
-    The id alone is not enough: some servers give the same one to every response.
+    The id alone is not enough, because some servers give every response the same id.
     """
     by_id: dict[str, list[LlmCall]] = defaultdict(list)
     for place in groups:
@@ -157,9 +163,9 @@ def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]
 
 
 def _join_late_answers(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
-    """Join the answer of a stream that came as a span of its own, which took no time.
+    """Join a stream's answer that was recorded as a separate span, which took no time.
 
-    It belongs to the latest call before it that asked the same in its place and has no answer.
+    It belongs to the latest earlier call with the same input and parent that has no answer.
     """
     calls = [known[place] for place in groups]
     if not any(map(_took_no_time, calls)):
@@ -186,17 +192,20 @@ def _is_answered(call: LlmCall) -> bool:
 
 
 def _beside(call: LlmCall) -> tuple[Any, ...]:
-    """Return where a call's other records are: below its parent, or in traces of their own."""
+    """Return the key that a call's other records share: service, model and parent.
+
+    The parent is None for a call without one, whose other records may be in separate traces.
+    """
     place = (call.trace_id, call.parent_span_id) if call.parent_span_id else None
     return call.service_name, call.request_model, place
 
 
 def keys(call: LlmCall, saw: str | None) -> Iterator[str]:
-    """Yield the keys by which the traces of one call's records find each other.
+    """Yield the keys by which separate traces with records of one call find each other.
 
     Args:
-        call: A call as one span without a parent records it.
-        saw: The hash of what the model saw, if that is known.
+        call: A call as recorded by one span without a parent.
+        saw: The hash of the model's input, if it is known.
     """
     if failed := failure(call):
         yield f"failure:{failed}"
@@ -205,12 +214,12 @@ def keys(call: LlmCall, saw: str | None) -> Iterator[str]:
 
 
 def _is_half(call: LlmCall) -> bool:
-    """Tell whether a call's answer may have come as another span, or be that span."""
+    """Tell whether a call and its answer may be two spans, of which this is one."""
     return _took_no_time(call) or not _is_answered(call)
 
 
 def _join_failures(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
-    """Join what an SDK's own tracer wrote of a failed call with what was written around it."""
+    """Join the record of a failed call by an SDK's own tracer with the record around it."""
     beside: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
     for place in groups:
         if failed := failure(known[place]):
@@ -226,9 +235,10 @@ def _join_failures(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -
 
 
 def failure(call: LlmCall) -> tuple[Any, ...] | None:
-    """Return what all records of a failed call share, if nothing better tells which call it is.
+    """Return the key that all records of a failed call share; None if it has a response id.
 
-    They are children of one span, or each is a trace of its own that began in the same seconds.
+    The records are children of one span, or separate traces that began in the same interval of
+    `SAME_TIME_NS`.
     """
     if not call.error_type or call.response_id:
         return None
@@ -265,7 +275,11 @@ def _inner_first(call: LlmCall, depth: Mapping[Place, int]) -> tuple[bool, int, 
 
 
 def _combine(layers: list[LlmCall]) -> LlmCall:
-    """Make one call of its layers, innermost first: that one knows identity and time."""
+    """Merge the records of one call into one row.
+
+    Args:
+        layers: The records, innermost first. The innermost one gives ids and times.
+    """
     layers = [unpack(layer) for layer in layers]
     inner, outer = layers[0], layers[-1]
     home = _home(layers)
@@ -289,10 +303,11 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
 
 
 def _home(layers: Sequence[LlmCall]) -> LlmCall:
-    """Return the layer whose place is the call's: the innermost one in the trace of an agent.
+    """Return the record whose trace id and span id the merged call gets.
 
-    An SDK that was not called inside the framework's span leaves a trace of its own, without the
-    agent and its tools. So the trace is that of the outermost layer that has a parent.
+    An SDK that was not called inside the framework's span writes a separate trace, without the
+    agent and its tools. So the trace is that of the outermost record with a parent, and the record
+    is the innermost one in this trace.
     """
     traces = [layer.trace_id for layer in layers if layer.parent_span_id]
     home = traces[-1] if traces else layers[0].trace_id
@@ -324,12 +339,13 @@ def _aggregate(call: LlmCall, node: Node) -> AgentRun:
 
 
 def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list[LlmCall]:
-    """Put the tool calls that were recorded as spans below a call into the call's output.
+    """Add the tool calls that were recorded as spans below a call to the call's output.
 
-    An execution counts where the call ended to have tools called, and its output shows none.
+    An execution counts as a request only if the call's finish reason is `tool_calls` and its output
+    has no tool call.
 
     Returns:
-        The calls that were completed.
+        The calls that were changed.
     """
     completed: list[LlmCall] = []
     known = {place_of(call): call for call in calls} if requests else {}
@@ -351,7 +367,10 @@ def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list
 
 
 def outermost_tools(tools: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
-    """Drop a tool's span below another of the same tool, keeping what only the inner one knows."""
+    """Drop a tool's span below another span of the same tool.
+
+    Fields that only the inner span has are copied to the outer one.
+    """
     known = {(tool.trace_id or "", tool.span_id or ""): tool for tool in tools}
     above = nearest_above(nodes, known)
     kept = []
@@ -367,7 +386,7 @@ def outermost_tools(tools: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
 
 
 def outermost_agents(runs: Iterable[AgentRun]) -> list[AgentRun]:
-    """Drop an agent's span directly below another of the same agent: one run, written twice."""
+    """Drop an agent's span directly below another of the same agent: it is a duplicate."""
     known = {(run.trace_id, run.span_id): run for run in runs}
     kept = []
     for run in known.values():

@@ -1,7 +1,7 @@
-"""Values that were flattened into attributes, such as `gen_ai.prompt.0.role`, put together again.
+"""Rebuild values that were flattened into attributes, such as `gen_ai.prompt.0.role`.
 
-Where each attribute belongs follows from the keys. So for a shape that comes again it is compiled
-once, into a function that is one literal of dictionaries and lists.
+The keys alone decide the place of each attribute. So for a shape that repeats, a function is
+compiled once that builds the value as one literal of dictionaries and lists.
 """
 
 import ast
@@ -14,10 +14,10 @@ from otel_lightning.collector.derive.shapes import Shape, shape_of
 
 Build = Callable[[Attributes], Any]
 USES = 3
-"""A shape is compiled when it comes for this time: compiling costs as much as a hundred readings
-of one attribute, and a history that grows makes a new shape of each length."""
+"""Threshold: a shape is compiled at its third use. Compiling costs as much as about a hundred reads
+of one attribute, and a growing history makes a new shape for each length."""
 DEEPEST = 16
-"""Levels that are compiled at most; Python's compiler recurses."""
+"""Maximum number of nested levels to compile, because Python's compiler recurses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class _Leaf:
 
 @dataclass(slots=True)
 class _Plan:
-    """What is flattened under one prefix in the attributes of a shape."""
+    """The tree of the attributes under one prefix of a shape, and its compiled function."""
 
     tree: Any
     uses: int = 0
@@ -37,7 +37,7 @@ class _Plan:
 
 
 def nested(attributes: Attributes, prefix: str) -> Any:
-    """Rebuild what was flattened under a prefix; numbered keys become lists, gaps closed.
+    """Rebuild the value flattened under a prefix; numbered keys become lists without gaps.
 
     Example:
         >>> nested({"p.0.role": "user", "p.7.role": "tool"}, "p.")
@@ -100,7 +100,7 @@ def _depth(node: Any) -> int:
 def _compiled(tree: Any) -> Build:
     """Return a function of attributes that is one literal: `lambda a: [{"role": a["p.0.role"]}]`.
 
-    It is made as a syntax tree, in which keys are constants, so no key is ever run as code.
+    It is built as a syntax tree in which the keys are constants, so no key is executed as code.
     """
     names = ast.arguments([], [ast.arg("a")], None, [], [], None, [])
     function = ast.Expression(ast.Lambda(names, _literal(tree)))

@@ -1,8 +1,8 @@
-"""The shape of a span: the keys of its attributes, in order. What follows from them is found once.
+"""The shape of a span (the keys of its attributes, in order), and caches per shape.
 
-Instrumentations write the same few sets of keys again and again. So which reader a span needs, and
-where a reader finds what, is decided once a shape and not once a span. A history that grows makes a
-shape a length, so only so many shapes are kept.
+Instrumentations write the same few sets of keys again and again. So the dialect of a span and the
+places of its values are decided once per shape and not once per span. A growing history makes a new
+shape for each length, so the number of cached shapes is limited.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,20 +12,21 @@ from otel_lightning.collector.derive.rows import Attributes, Span
 
 Plan = TypeVar("Plan")
 AT_MOST = 4_096
-"""Number of shapes that are kept; above it all are forgotten."""
+"""Maximum number of cached shapes. When it is reached, the cache is cleared."""
 LONGEST_VALUE = 64
-"""Characters of an attribute's value that may be part of a decision that is kept."""
+"""Maximum length, in characters, of an attribute's value in the key of a cached decision."""
 MOST_DECISIONS = 64
-"""Decisions that are kept a shape; above it the values do not repeat, and none is."""
+"""Maximum number of cached decisions per shape. Above it the values seldom repeat, so caching is
+switched off for the shape."""
 
 
 class Shape:
-    """The keys of some attributes, and what was found out about all attributes with these keys."""
+    """The keys of some attributes, and the plans that hold for all attributes with these keys."""
 
     __slots__ = ("keys", "known", "plans")
 
     def __init__(self, keys: tuple[str, ...]) -> None:
-        """Start with nothing found out.
+        """Create a shape without plans.
 
         Args:
             keys: The keys, in order.
@@ -35,7 +36,7 @@ class Shape:
         self.plans: dict[Any, Any] = {}
 
     def plan(self, make: Callable[["Shape"], Plan]) -> Plan:
-        """Return what a function finds in this shape; it is called once a shape."""
+        """Return the result of a function of this shape. The function is called once per shape."""
         try:
             found: Plan = self.plans[make]
         except KeyError:
@@ -44,7 +45,7 @@ class Shape:
 
 
 class Shaped(dict[str, str]):
-    """Attributes that know their shape. Nobody changes them."""
+    """Attributes with their shape. They must not be changed, or the shape would be wrong."""
 
     __slots__ = ("shape",)
 
@@ -72,22 +73,22 @@ def shape_of(attributes: Attributes) -> Shape:
 
 
 class Decision:
-    """What a function says of spans, kept by the shape and by the values that it looked at.
+    """A cache of a function's results for the spans of one shape, by the values that it read.
 
-    The function is asked about a span that notes which fields and attributes it reads. What it said
-    holds for every span of the shape in which these are equal.
+    The function gets a span that records which fields and attributes it reads. Its result holds for
+    every span of the shape in which these values are equal.
 
     Example:
-        A reader that looks at one attribute's value is asked once for each of its values.
+        A function that reads one attribute's value is called once for each of its values.
     """
 
     __slots__ = ("_decide", "_is_kept", "_known", "_looked")
 
     def __init__(self, decide: Callable[[Span], Any]) -> None:
-        """Start without a decision.
+        """Create an empty cache.
 
         Args:
-            decide: A function of a span that changes nothing.
+            decide: A function of a span without side effects.
         """
         self._decide = decide
         self._looked: tuple[tuple[str, str | None], ...] = ()
@@ -95,13 +96,13 @@ class Decision:
         self._is_kept = True
 
     def of(self, span: Span) -> Any:
-        """Return what the function says of a span with this decision's shape."""
+        """Return the function's result for a span of this decision's shape."""
         if not self._is_kept:
             return self._decide(span)
         seen = self._seen(span) if self._looked else ()
         try:
             return self._known[seen]
-        except (KeyError, TypeError):  # TypeError: a field such as the events, which has no hash
+        except (KeyError, TypeError):  # TypeError: a field that cannot be hashed, such as events
             return self._decide_once(span)
 
     def _decide_once(self, span: Span) -> Any:
@@ -129,7 +130,7 @@ def _is_short(value: object) -> bool:
 
 
 class _Watched:
-    """A span that notes what is read of it."""
+    """A span that records which of its fields and attributes are read."""
 
     def __init__(self, span: Span, looked: dict[tuple[str, str | None], None]) -> None:
         self._span, self._looked = span, looked
@@ -141,7 +142,7 @@ class _Watched:
 
 
 class _WatchedAttributes(Mapping[str, str]):
-    """Attributes that note whose values are read; their keys are the shape's."""
+    """Attributes that record which values are read. Keys need no record: the shape has them."""
 
     def __init__(self, attributes: Attributes, looked: dict[tuple[str, str | None], None]) -> None:
         self._attributes, self._looked = attributes, looked

@@ -1,4 +1,4 @@
-"""JSON as it is found in the text of attributes: whole, cut, loosely written, or Python's."""
+"""Parse JSON from attribute texts: valid, truncated, invalid but readable, or a Python literal."""
 
 import ast
 import json
@@ -7,14 +7,18 @@ from typing import Any
 import orjson
 
 LONGEST_LITERAL = 1_000_000
-"""Longer texts are not parsed as Python literals: the parser takes many times the text's size."""
+"""Maximum length, in characters, of a text that is parsed as a Python literal: the parser needs
+many times the text's size in memory."""
 QUOTED = r"""(?P<quoted>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+"""Regular expression of a string literal of Python, as the group `quoted`."""
 LOOSE_STARTS = frozenset('{["NI-')
+"""First characters of texts that may be invalid JSON, `NaN` and `Infinity` included."""
 JSON_STARTS = frozenset('{["-0123456789tfnNI \t\r\n')
+"""First characters of texts that may be JSON. All other texts are rejected without parsing."""
 
 
 def parse(text: str | None) -> Any:
-    """Return the JSON value of a text, or None where there is none."""
+    """Return the JSON value of a text, or None if the text is not JSON."""
     if not text or text[0] not in JSON_STARTS:
         return None
     try:
@@ -24,7 +28,7 @@ def parse(text: str | None) -> Any:
 
 
 def _parse_loosely(text: str) -> Any:
-    """Parse what is JSON to its writer only: JavaScript's half characters, Python's NaN."""
+    """Parse invalid JSON that its writer accepts: JavaScript's lone surrogates, Python's NaN."""
     try:
         value = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
@@ -33,7 +37,7 @@ def _parse_loosely(text: str) -> Any:
 
 
 def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
-    """Return a value as compact JSON. Whole numbers may be larger than 64 bits."""
+    """Return a value as compact JSON in UTF-8. Whole numbers may be larger than 64 bits."""
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort_keys else 0)
     except TypeError:
@@ -43,7 +47,7 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
 
 
 def parse_literal(text: str) -> Any:
-    """Return the value of a text that holds JSON or Python's spelling of it, else None.
+    """Return the value of a text that holds JSON or a Python literal, or None for any other text.
 
     Example:
         >>> parse_literal("{'city': 'Paris'}")
@@ -59,5 +63,5 @@ def parse_literal(text: str) -> Any:
 
 
 def is_cut(text: str | None) -> bool:
-    """Tell whether a text began as a JSON array or object but does not parse: it was cut."""
+    """Tell whether a text was truncated: it begins as a JSON array or object but does not parse."""
     return text is not None and text[:1] in {"[", "{"} and parse(text) is None

@@ -1,8 +1,7 @@
-"""Messages of any provider or instrumentation, in the form of OpenTelemetry's GenAI conventions.
+"""Convert messages of any provider to the canonical form: OpenTelemetry's GenAI conventions.
 
-A message is `{"role", "parts"}`; a part is text, reasoning, a tool call, a tool call's response, or
-media. Nothing is guessed: what a message does not say is left out, and JSON that was cut is not
-repaired.
+A message is `{"role", "parts"}`. A part is text, reasoning, a tool call, a tool call's response or
+media. Nothing is guessed: unknown fields are left out, and truncated JSON is not repaired.
 """
 
 import re
@@ -17,12 +16,12 @@ from otel_lightning.collector.derive.text.json_text import QUOTED, is_cut, parse
 Part = dict[str, Any]
 
 ELIDED = "<elided>"
-"""What Google ADK's logs say where content is not to be recorded."""
+"""The placeholder in Google ADK's logs for content that must not be recorded."""
 SPELLED = re.compile(
     rf"(?s)(\w+\()?(\w+=\w+,? )*(content=)?\[?Text(Block|Content)\(type='text', text={QUOTED}"
     r"((?!Block\(|Content\().)*"
 )
-"""How Python spells a tool's result that is one block of text: MCP's, AgentScope's."""
+"""The `repr()` of a tool's result that is one text block, from MCP or AgentScope."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -49,7 +48,7 @@ FINISH_REASONS = {
 
 
 def finish_reason(raw: object) -> str | None:
-    """Return the canonical finish reason, or None where it is unknown.
+    """Return the canonical finish reason, or None if it is unknown.
 
     Example:
         >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("end_turn"), finish_reason("")
@@ -64,19 +63,19 @@ def _finish_reason(raw: str) -> str | None:
 
 
 def text_part(content: object) -> Part | None:
-    """Return a text part, or None where the text was left out."""
+    """Return a text part, or None if the text was not recorded."""
     left_out = content is None or content == ELIDED
     return None if left_out else {"type": "text", "content": str(content)}
 
 
 def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
-    """Return a tool call; text arguments are parsed, and kept as the model wrote them.
+    """Return a tool call; arguments given as text are parsed and also kept as `arguments_raw`.
 
     Example:
         >>> tool_call_part("call_1", "add", '{"a": 2}')["arguments"]
         {'a': 2}
     """
-    if isinstance(name, str) and name.startswith("'"):  # a layer's repr() of both texts
+    if isinstance(name, str) and name.startswith("'"):  # a package wrote the repr() of both texts
         name, arguments = parse_literal(name), parse_literal(str(arguments))
     part: Part = {"type": "tool_call", "id": _name(call_id), "name": _name(name)}
     if isinstance(arguments, str):
@@ -98,8 +97,8 @@ def _name(value: object) -> str | None:
 def conversation(values: Iterable[Any]) -> list[Message]:
     """Return the canonical messages of a history, in order.
 
-    Each tool response is a message of its own, and neighbouring assistant messages that hold only
-    tool calls are one turn: some layers write each parallel call as its own message.
+    Each tool response becomes a separate message. Adjacent assistant messages that hold only tool
+    calls become one turn, because some packages write each parallel tool call as a message.
     """
     turns: list[Message] = []
     asking = False
@@ -118,7 +117,7 @@ def conversation(values: Iterable[Any]) -> list[Message]:
 
 
 def one_turn(values: Iterable[Any]) -> list[Message]:
-    """Return the messages of one model turn as the one assistant message that they are."""
+    """Return the messages of one model turn, joined into one assistant message."""
     messages = [message for value in values for message in read_message(value)]
     if not messages:
         return []
@@ -128,7 +127,7 @@ def one_turn(values: Iterable[Any]) -> list[Message]:
 
 
 def choice(parts: list[Part], reason: object = None) -> Message:
-    """Return one output message. A turn that asks for tools did not simply stop."""
+    """Return one output message; the reason `stop` becomes `tool_calls` if it requests tools."""
     ended = finish_reason(reason)
     if ended == "stop" and "tool_call" in [part["type"] for part in parts]:
         ended = "tool_calls"
@@ -139,7 +138,7 @@ def choice(parts: list[Part], reason: object = None) -> Message:
 
 
 def with_system(instructions: list[Part], messages: list[Message]) -> list[Message]:
-    """Put the system instructions first, unless the messages already start with them."""
+    """Prepend the system instructions, unless the messages already start with them."""
     head: Message = {"role": "system", "parts": instructions}
     if not instructions or (messages and messages[0] == head):
         return messages
@@ -147,7 +146,7 @@ def with_system(instructions: list[Part], messages: list[Message]) -> list[Messa
 
 
 def system_parts(text: str | None) -> list[Part]:
-    """Return the parts of system instructions: JSON parts, or the bare text."""
+    """Return the parts of system instructions, which are JSON parts or plain text."""
     if text is None or is_cut(text):
         return []
     value = parse(text)
@@ -155,7 +154,7 @@ def system_parts(text: str | None) -> list[Part]:
 
 
 def read_message(value: Any) -> list[Message]:
-    """Return the canonical messages of one message of any form; tool results are split."""
+    """Return the canonical messages of one message in any form; tool responses are split off."""
     if isinstance(value, str):
         return [{"role": "user", "parts": _parts(value)}]
     if not isinstance(value, dict):
@@ -172,9 +171,10 @@ def read_message(value: Any) -> list[Message]:
 
 
 def _read_plain(value: Mapping[str, Any]) -> Message | None:
-    """Return a provider's message of text alone, or a tool's; most are. None for any other.
+    """Return a provider's message of plain text, or None for any other message.
 
-    It gives what reading it piece by piece would, in a tenth of the time.
+    A fast path, because most messages are plain text: it returns the same message as the general
+    path, in a tenth of the time.
     """
     text, role = value.get("content"), value.get("role")
     if type(text) is not str or type(role) is not str or not _MORE.isdisjoint(value):
@@ -191,7 +191,7 @@ def _read_plain(value: Mapping[str, Any]) -> Message | None:
 
 
 def _is_canonical(value: Mapping[str, Any]) -> bool:
-    """Tell whether a message is plain text in the form that we give: most are."""
+    """Tell whether a message is plain text in canonical form already, as most messages are."""
     if len(value) - ("finish_reason" in value) != 2 or value.get("role") not in _PLAIN_ROLES:  # noqa: PLR2004 - role, parts
         return False
     parts = value.get("parts")
@@ -213,10 +213,10 @@ def _is_plain_text(part: Any) -> bool:
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the inside of a message that LangChain serialised, or of a provider's choice."""
+    """Return a message without LangChain's serialisation or a provider's choice around it."""
     for key in ("kwargs", "data"):
         if isinstance(value.get(key), dict) and ("lc" in value or "type" in value):
-            path = value.get("id")  # its class's: all that JavaScript's says of what it is
+            path = value.get("id")  # the path of its class, which alone gives JavaScript's role
             kind = str(path[-1]) if isinstance(path, list) and path else ""
             return {"type": kind.partition("Message")[0].lower(), **value[key]}
     if "role" not in value and isinstance(value.get("message"), dict):
@@ -226,7 +226,8 @@ def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _read_mapping(value: Mapping[str, Any]) -> Message:
     role = ROLES.get(str(value.get("role") or value.get("type")), "user")
-    named = "additional_kwargs" in value and str(value.get("role", "user")) not in ROLES  # a tool's
+    # An unknown role beside `additional_kwargs` is the name of the tool that answered.
+    named = "additional_kwargs" in value and str(value.get("role", "user")) not in ROLES
     role = "tool" if role == "user" and (named or value.get("tool_call_id")) else role
     body = value.get("parts", value.get("content"))
     if role == "tool" and not _has_response(body):
@@ -254,7 +255,7 @@ def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
 
 
 def _written_out(part: Part) -> Part:
-    """Return the tool call that a layer wrote as text because it did not know the block."""
+    """Return the tool call in a text part: some packages write an unknown block as JSON text."""
     text = part.get("content")
     if part["type"] == "text" and isinstance(text, str) and '"function_call"' in text:
         item = parse(text)
@@ -264,7 +265,7 @@ def _written_out(part: Part) -> Part:
 
 
 def _distinct_calls(parts: list[Part]) -> list[Part]:
-    """Drop the second spelling of a tool call that a message gives both as content and as call."""
+    """Drop duplicate tool calls: a message may hold one in its content and in `tool_calls`."""
     seen: dict[str, Part] = {}
     kept = []
     for part in parts:
@@ -272,7 +273,7 @@ def _distinct_calls(parts: list[Part]) -> list[Part]:
         first = part if call_id is None else seen.setdefault(call_id, part)
         if first is part:
             kept.append(part)
-        elif first.get("arguments") is None:  # a stream's block of content may lack them
+        elif first.get("arguments") is None:  # the content block of a stream may lack arguments
             first.update(part)
     return kept
 
@@ -318,7 +319,7 @@ def _parts(body: Any) -> list[Part]:
 
 
 def _block_parts(block: Any) -> list[Part]:
-    """Return the parts of one block of content: one, but for a tool that the provider ran."""
+    """Return the parts of one content block: several only for a tool that the provider ran."""
     if not isinstance(block, dict):
         return _known(text_part(block))
     kind = str(block.get("type") or _untyped(block))
@@ -338,7 +339,7 @@ def _told_plainly(part: Part) -> Part:
 
 
 def _untyped(block: Mapping[str, Any]) -> str:
-    """Return what a block of Gemini's or Bedrock's is: by its key, as all others may be null."""
+    """Return the kind of a Gemini or Bedrock block: its only key whose value is set."""
     return next((key for key in _UNTYPED if block.get(key) not in (None, False)), "unknown")
 
 
@@ -359,7 +360,7 @@ def _read_call(block: Mapping[str, Any]) -> Part:
     arguments = next(
         (function[key] for key in ("arguments", "input", "args") if key in function), None
     )
-    # A Responses item has its own id (fc_…) beside the call's, which is what the response names.
+    # A Responses item has its own id (fc_…) and the call id (call_…), which the response uses.
     call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
     call_id = call_id or function.get("id") or function.get("ref") or function.get("toolUseId")
     name = function.get("name") or block.get("toolName")
@@ -367,7 +368,7 @@ def _read_call(block: Mapping[str, Any]) -> Part:
 
 
 def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return what a block holds under the first of these keys, or the block itself."""
+    """Return the object under the first of these keys, or the block itself if there is none."""
     return next((block[key] for key in keys if isinstance(block.get(key), dict)), block)
 
 
@@ -390,7 +391,7 @@ def _read_image(block: Mapping[str, Any]) -> Part:
 
 
 def plain(value: Any) -> Any:
-    """Return the text of a list of text blocks or of a wrapped text; any other value as it is."""
+    """Return the text of a list of text blocks or of a wrapped text; other values unchanged."""
     if isinstance(value, dict) and set(value) == {"type", "value"}:
         return value["value"]
     if isinstance(value, str):
@@ -401,7 +402,7 @@ def plain(value: Any) -> Any:
 
 
 def _spelled_text(text: str) -> str:
-    """Return the text of a result, or of each of a list of them, that is `repr()` of a block."""
+    """Return the text in the `repr()` of one or several text blocks; other texts unchanged."""
     written = parse(text) if text.startswith('["') else [text]
     found = [SPELLED.fullmatch(str(one)) for one in written or ()]
     said = [str(parse_literal(one["quoted"])) for one in found if one]
@@ -429,10 +430,10 @@ _MORE = {
     *("parts", "type", "kwargs", "data", "additional_kwargs", "finish_reason"),
     *("reasoning_content", "reasoning"),
 }
-"""Keys of messages that say more than who spoke and the text."""
+"""Keys that a message of plain text does not have; one of them excludes the fast path."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
-BLOCKS = '[{"type":"'  # how a text begins in which a layer wrote all blocks of a message
+BLOCKS = '[{"type":"'  # prefix of a text into which a package wrote all blocks of a message
 _PLAIN_PART = {"type", "content"}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")

@@ -1,7 +1,7 @@
-"""Provider payloads as they are: OpenAI's, Anthropic's, Gemini's, Bedrock's, LangChain's results.
+"""Read provider payloads: OpenAI's, Anthropic's, Gemini's, Bedrock's, and LangChain's results.
 
-Some instrumentations keep the provider's own request and response. They carry the most: token ids,
-log probabilities, the arguments in the model's own words.
+Some instrumentations keep the provider's own request and response. These have the most content:
+token ids, log probabilities, and the arguments of tool calls exactly as the model wrote them.
 """
 
 from collections.abc import Mapping
@@ -25,19 +25,23 @@ _GEMINI_CACHED = ("cached_content_token_count", "cachedContentTokenCount", "cach
 _PLAIN_CACHED = ("cached_tokens", "cache_read", "cache_read_tokens", "cachedPromptTokens")
 _CACHED = (*_PLAIN_CACHED, *_READ, *_GEMINI_CACHED)
 HISTORIES = ("messages", "input", "contents", "prompt")
-"""Where requests have what the model is to read."""
+"""The keys of a request under which providers expect the messages."""
 CONFIGS = ("config", "toolConfig")
-"""Where Gemini's and Bedrock's requests have the tools, and Gemini's the parameters."""
+"""The keys of Gemini's and Bedrock's requests that hold the tools and, for Gemini, parameters."""
 SYSTEMS = ("instructions", "system", "system_instruction", "systemInstruction")
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
 FAKE_ID = "__fake_id__"
-"""What OpenAI's agents SDK calls every response that it makes of a streamed chat completion."""
+"""The id that the OpenAI agents SDK gives every response that it builds from a streamed chat
+completion. It identifies nothing."""
 RUNS = ("run-", "lc_run-")
-"""How ids begin that LangChain makes up; any other is the provider's."""
+"""Prefixes of the ids that LangChain makes up. Any other id comes from the provider."""
 
 
 class Usage(NamedTuple):
-    """Token counts of one call; the cached ones are among the input tokens."""
+    """Token counts of one call. Input tokens include cached ones, output tokens include reasoning.
+
+    None means unknown.
+    """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
@@ -47,14 +51,19 @@ class Usage(NamedTuple):
 
 
 def fill_from_request(call: LlmCall, request: Any) -> bool:
-    """Set what a provider's request says; return False, and set nothing, if it is none."""
+    """Set the fields of a call from a provider's request.
+
+    Returns:
+        False, and the call is unchanged, if `request` is not a request with model and messages.
+    """
     model = _first(request, "model", "modelId") if isinstance(request, dict) else None
     history = request_messages(request) if model else None
     if history is None:
         return False
     call.input_messages = history
     call.request_model = model
-    call.tool_definitions = request_tools(request) or []  # the whole request is here: none
+    # The request is complete, so a request without tools offers none: [] and not None (unknown).
+    call.tool_definitions = request_tools(request) or []
     config = _details(request, *CONFIGS)
     call.request_params = {
         key: value
@@ -65,13 +74,13 @@ def fill_from_request(call: LlmCall, request: Any) -> bool:
 
 
 def request_messages(request: Payload) -> list[Message] | None:
-    """Return the history that a request sends, its system prompt first."""
+    """Return the messages of a request, the system prompt first; None if it has no messages."""
     values = next(filter(None, map(request.get, HISTORIES)), None)
     if isinstance(values, str) or (isinstance(values, dict) and "parts" in values):
         values = [values]
     if not isinstance(values, list):
         return None
-    if len(values) == 1 and isinstance(values[0], list):  # a batch, of which a span records one
+    if len(values) == 1 and isinstance(values[0], list):  # a batch with one list of messages
         values = values[0]
     places = (request, _details(request, *CONFIGS))
     given = (place.get(key) for place in places for key in SYSTEMS)
@@ -82,13 +91,13 @@ def request_messages(request: Payload) -> list[Message] | None:
 
 
 def request_tools(request: Payload) -> list[Any] | None:
-    """Return the tools that a request offers."""
+    """Return the tools that a request offers, or None if it has no tools."""
     offered = request.get("tools") or _details(request, *CONFIGS).get("tools")
     return reading.flat_tools(offered or [])
 
 
 def answer(value: Any) -> list[Message] | None:
-    """Return the turn that a function gave back: a message, the items of one, or text."""
+    """Return the turn that a function returned: a message, the items of a message, or text."""
     items = value if isinstance(value, list) else [value] if value else []
     return messages.one_turn(map(_said, items)) or None
 
@@ -103,7 +112,11 @@ def _said(item: Any) -> Payload:
 
 
 def fill_from_response(call: LlmCall, response: Any) -> bool:
-    """Set what a provider's response says; return False, and set nothing, if it is none."""
+    """Set the fields of a call from a provider's response.
+
+    Returns:
+        False, and the call is unchanged, if `response` has no known provider's form.
+    """
     response = _real(response)
     if not isinstance(response, dict):
         return False
@@ -121,7 +134,10 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
 
 
 def _real(response: Any) -> Any:
-    """Return a response, which may be listed, without what the agents SDK made up around it."""
+    """Return a response without the id and model that the OpenAI agents SDK made up.
+
+    A response inside a list of one is taken out of the list.
+    """
     if isinstance(response, list) and len(response) == 1:
         response = response[0]
     if not isinstance(response, dict) or response.get("id") != FAKE_ID:
@@ -132,17 +148,18 @@ def _real(response: Any) -> Any:
 
 
 def response_messages(response: Payload) -> list[Message] | None:
-    """Return the output messages of a response of any known provider, one a choice, or None."""
+    """Return the output messages of a response, one per choice; None for an unknown form."""
     if isinstance(response.get("choices"), list):
         return [_chat_choice(choice) for choice in response["choices"]]
     if isinstance(response.get("output"), list):
         status = response.get("incomplete_details") or {}
         ended = status.get("reason") or response.get("status")
         return _turn(response["output"], ended)
-    alone = "parts" in _details(response, "content")  # Google ADK keeps the first candidate alone
+    alone = "parts" in _details(response, "content")  # Google ADK keeps only the first candidate
     if isinstance(candidates := [response] if alone else response.get("candidates"), list):
         return [_candidate(candidate) for candidate in candidates]
-    if "content" in response and "stop_reason" in response:  # an item of Responses has no reason
+    # Anthropic's. An item of the Responses API has content too, but no stop reason.
+    if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
     if said := _details(_details(response, "output"), "message"):  # Bedrock's
         return _turn([said], response.get("stopReason"))
@@ -163,7 +180,7 @@ def _candidate(candidate: Payload) -> Message:
 
 
 def _turn(items: list[Any], ended: object) -> list[Message]:
-    bare = all(isinstance(item, str) for item in items)  # DSPy's: the text of each choice
+    bare = all(isinstance(item, str) for item in items)  # DSPy writes one text per choice
     choices = [[item] for item in items] if bare else [items]
     turns = (turn for choice in choices for turn in messages.one_turn(choice))
     return [messages.choice(turn["parts"], ended) for turn in turns]
@@ -172,7 +189,8 @@ def _turn(items: list[Any], ended: object) -> list[Message]:
 def usage(counts: Any) -> Usage:
     """Return the token counts of any provider's usage object.
 
-    Anthropic and Bedrock count cached tokens apart, Gemini its thoughts; the conventions do not.
+    Anthropic and Bedrock exclude cached tokens from the input tokens, and Gemini excludes thoughts
+    from the output tokens. The conventions include both, so they are added here.
     """
     if not isinstance(counts, dict):
         return Usage()
@@ -219,7 +237,7 @@ def _details(counts: Payload, *keys: str) -> Payload:
 
 
 def _fill_tokens(call: LlmCall, response: Payload) -> None:
-    """Set the token ids and log probabilities of the first choice, where a server returned them."""
+    """Set the token ids and log probabilities of the first choice, if the server returned them."""
     first: Payload = next(iter(response.get("choices") or []), {})
     prompt = response.get("prompt_token_ids") or first.get("prompt_token_ids")
     call.prompt_token_ids = call.prompt_token_ids or reading.token_ids(prompt)
@@ -230,7 +248,7 @@ def _fill_tokens(call: LlmCall, response: Payload) -> None:
 
 
 def logprobs(tokens: list[Any]) -> list[float] | None:
-    """Return the log probability of each token of OpenAI's list, or None where one lacks it."""
+    """Return the log probability of each token in OpenAI's list; None if any token has none."""
     return reading.logprobs([token.get("logprob") for token in tokens])
 
 
@@ -242,12 +260,12 @@ def _first(response: Payload, *keys: str) -> str | None:
 
 
 def langchain_metadata(result: Any) -> Payload:
-    """Return the response metadata inside a result that LangChain serialised, if it is there."""
+    """Return the response metadata in a result that LangChain serialised; {} if there is none."""
     return next(map(_metadata, _generations(result)), {})
 
 
 def langchain_choices(result: Any) -> list[Message]:
-    """Return the output messages inside a result that LangChain serialised, one a choice."""
+    """Return the output messages in a result that LangChain serialised, one per choice."""
     return [
         messages.choice(turn["parts"], _metadata(generation).get("finish_reason"))
         for generation in _generations(result)
@@ -256,14 +274,17 @@ def langchain_choices(result: Any) -> list[Message]:
 
 
 def _generations(result: Any) -> list[Payload]:
-    """Return the choices of the first of a batch of prompts: a span records one."""
+    """Return the choices of the first prompt of a batch, because a span records one prompt."""
     batch = result.get("generations") if isinstance(result, dict) else None
     first = batch[0] if isinstance(batch, list) and batch else None
     return [one for one in first if isinstance(one, dict)] if isinstance(first, list) else []
 
 
 def _metadata(generation: Payload) -> Payload:
-    """Return what a choice says of its response, in whichever place its language keeps it."""
+    """Return a choice's response metadata, merged from the places where LangChain writes it.
+
+    The places differ between Python and JavaScript. An id that LangChain made up becomes None.
+    """
     message = _details(_details(generation, "message"), "kwargs")
     found = {**_details(generation, "generation_info", "generationInfo"), **message}
     found |= {**_details(message, "additional_kwargs"), **_details(message, "response_metadata")}
