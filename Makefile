@@ -3,13 +3,16 @@ PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
 
-.PHONY: help demo test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy clean
+.PHONY: help demo demo-arms test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: .venv/ready  ## An unchanged agent learns from its own traces, before and after
 	$(BIN)/python examples/support_desk/demo.py $(if $(SHUFFLE_REWARDS),--shuffle-rewards)
+
+demo-arms: .venv/ready  ## Prompts that learn: regret falls in five rounds, a poisoned one is refused
+	$(BIN)/python examples/arms/demo_arms.py
 
 test: .venv/ready  ## The tests
 	$(BIN)/pytest -m "not slow and not frameworks"
@@ -56,7 +59,7 @@ bench-policy: .venv/ready  ## How often the gate of a policy errs, over simulate
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py
 
 clean:  ## Remove what was installed and made here
-	rm -rf .venv .demo .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo .demo-arms .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: set PYTHON=…"; exit 1; }
