@@ -1,9 +1,16 @@
 """Messages that histories repeat are one object, and nobody's change reaches another's."""
 
+import json
+from typing import Any
+
+import pytest
+from support.spans import answered, asked, said
+
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.stitch import meet_ids
 from otel_lightning.collector.derive.text import repeated
-from otel_lightning.collector.derive.text.messages import conversation
+from otel_lightning.collector.derive.text.histories import history
+from otel_lightning.collector.derive.text.messages import continued, conversation, keep
 
 ASKED = {"role": "user", "content": "What is two and two?"}
 CALLED = {"role": "assistant", "tool_calls": [{"id": "fc_1", "function": {"name": "add"}}]}
@@ -43,3 +50,84 @@ def test_what_is_forgotten_is_read_anew() -> None:
     second = conversation([ASKED, CALLED])
     assert first == second
     assert first[0] is not second[0]
+
+
+HISTORIES = {
+    "text": [said("user", "Hi"), said("assistant", "Hello"), said("user", "Why?")] * 3,
+    "tools": [
+        said("system", "You add."),
+        said("user", "1 + 2, and 2 + 2?"),
+        asked("c1", "add", {"a": 1, "b": 2}),
+        asked("c2", "add", {"a": 2, "b": 2}),
+        answered("c2", "4"),
+        answered("c1", "3"),
+        said("assistant", "3 and 4"),
+        answered("c9", "asked by nobody"),
+        said("user", 'And ,{"role" too?'),
+    ],
+    "thoughts": [
+        said("user", "Hi"),
+        {"role": "assistant", "parts": [{"type": "reasoning", "content": "Greet."}]},
+        said("assistant", "Hello"),
+        said("user", "Hi"),
+    ],
+}
+
+
+@pytest.mark.parametrize("lost_ids", [False, True])
+@pytest.mark.parametrize("turns", HISTORIES.values(), ids=HISTORIES)
+def test_a_history_that_grows_has_the_hashes_of_one_that_came_whole(
+    turns: list[dict[str, Any]], *, lost_ids: bool
+) -> None:
+    def hashed(count: int) -> Any:
+        grown = call("a", conversation(turns[:count]))
+        grown.lost_ids, grown.output_messages = lost_ids, conversation([said("assistant", "Yes")])
+        return history(grown)
+
+    counts = [*range(1, len(turns) + 1), 3, len(turns)]
+    whole = []
+    for count in counts:
+        repeated.forget()
+        whole.append(hashed(count))
+    repeated.forget()
+    assert [hashed(count) for count in counts] == whole
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize("turns", HISTORIES.values(), ids=HISTORIES)
+def test_a_text_that_continues_another_reads_as_one_that_came_whole(
+    turns: list[dict[str, Any]], separators: tuple[str, str]
+) -> None:
+    repeated.forget()
+    resumed = 0
+    for count in range(2, len(turns) + 1):
+        text = json.dumps(turns[:count], separators=separators)
+        known = continued(text)
+        whole = conversation(json.loads(text))
+        if known is None:
+            keep(text, whole)
+        else:
+            resumed += 1
+            assert known == whole
+            assert all(one is other for one, other in zip(known, whole, strict=True))
+    assert resumed >= len(turns) // 3
+
+
+def test_a_text_that_was_cut_continues_nothing() -> None:
+    repeated.forget()
+    turns = HISTORIES["text"]
+    text = json.dumps(turns[:3])
+    keep(text, conversation(turns[:3]))
+    assert continued(text[:-1] + ', {"role": "user", "parts": [{"type"]') is None
+    keep(text, conversation(turns[:3]))
+    assert continued(text[:-1] + ',, {"role": "user", "parts": []}]') is None
+
+
+def test_a_call_that_changes_its_messages_changes_no_text_that_continues() -> None:
+    repeated.forget()
+    turns = HISTORIES["text"]
+    text = json.dumps(turns[:3])
+    keep(text, conversation(turns[:3]))
+    first = continued(text) or []
+    first[0] = {"role": "user", "parts": []}
+    assert continued(text) == conversation(turns[:3])

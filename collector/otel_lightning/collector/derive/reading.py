@@ -16,6 +16,7 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.text import json_text
 from otel_lightning.collector.derive.text.documents import documents, number
+from otel_lightning.collector.derive.text.repeated import Repeated
 from otel_lightning.instrumentation import attributes as names
 
 LARGEST, LARGEST_TOKEN = 2**63, 2**31
@@ -266,19 +267,30 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
     if call.error_type and not outputs:
         call.finish_reason = "error"
     cut = cut or call.content == "truncated"
-    call.content = _content(call, cut or (bool(sources) and any(map(json_text.is_cut, sources))))
+    call.content = _content(call, cut or any(map(json_text.is_cut, sources)))
     return call
 
 
 def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
     if not call.input_messages and not call.output_messages:
         return "truncated" if cut else "absent"
-    if any(map(_left_out, call.input_messages or ())) or any(
-        map(_left_out, call.output_messages or ())
-    ):
+    if _any_left_out(call.input_messages) or _any_left_out(call.output_messages):
         return "redacted"
     answered = call.output_messages or call.error_type or call.operation == "embeddings"
     return "truncated" if cut or not call.input_messages or not answered else "full"
+
+
+def _any_left_out(messages: list[Message] | None) -> bool:
+    """Tell whether one of these messages is only an outline; a shared one is looked at once."""
+    for message in messages or ():
+        if type(message) is not Repeated:
+            if _left_out(message):
+                return True
+        elif not message.is_whole:
+            if _left_out(message):
+                return True
+            message.is_whole = True
+    return False
 
 
 def _left_out(message: Message) -> bool:

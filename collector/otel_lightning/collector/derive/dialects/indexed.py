@@ -4,6 +4,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
+from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "indexed"
@@ -65,7 +66,13 @@ def _read_call(span: Span) -> LlmCall:
     call.prompt_token_ids = call.prompt_token_ids or prompt
     call.completion_token_ids = call.completion_token_ids or sampled
     payloads.fill_usage(call, _usage(span))
-    return reading.completed(call, *(v for k, v in attributes.items() if k.endswith(".content")))
+    contents = shape_of(attributes).plan(_contents)
+    return reading.completed(call, *[attributes[key] for key in contents])
+
+
+def _contents(shape: Shape) -> tuple[str, ...]:
+    """Return the keys of a shape that hold the content of a message."""
+    return tuple(key for key in shape.keys if key.endswith(".content"))
 
 
 def _usage(span: Span) -> payloads.Usage:

@@ -83,25 +83,34 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call = reading.llm_call(span, NAME)
     call.operation = operation
     call.provider = reading.provider(attributes, "llm.provider", "llm.system")
-    _fill_request(call, span)
-    _fill_response(call, span)
+    is_request = _fill_request(call, span)
+    is_response = _fill_response(call, span)
     _fill_usage(call, span)
-    sources = [attributes.get(key) for key in ("input.value", "output.value")]
-    reading.completed(call, *sources)
-    if REDACTED in sources and call.content == "absent":
+    sent, answered = attributes.get("input.value"), attributes.get("output.value")
+    # What is a request or a response was parsed, so it was not cut.
+    told = (None if is_request else sent, None if is_response else answered)
+    reading.completed(call, *told)
+    if REDACTED in (sent, answered) and call.content == "absent":
         call.content = "redacted"
     return call
 
 
-def _fill_request(call: LlmCall, span: Span) -> None:
+def _fill_request(call: LlmCall, span: Span) -> bool:
+    """Set what was sent; return whether the provider's own request says it."""
     attributes = span.attributes
+    # LiteLLM's callback for Langfuse writes the request into the second attribute.
+    request = json_text.parse(reading.text(attributes, "input.value", "langfuse.observation.input"))
+    is_request = payloads.fill_from_request(call, request)
+    if is_request and call.tool_definitions:
+        call.request_model = (
+            reading.text(attributes, "llm.request.model_name") or call.request_model
+        )
+        return True
     parameters = json_text.parse(
         reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
     )
     given = parameters if isinstance(parameters, dict) else {}
-    # LiteLLM's callback for Langfuse writes the request into the second attribute.
-    request = json_text.parse(reading.text(attributes, "input.value", "langfuse.observation.input"))
-    if not payloads.fill_from_request(call, request):
+    if not is_request:
         history = _indexed_messages(span, "llm.input_messages.")
         listed = request if isinstance(request, dict) else {"messages": request}
         others = _embedded(span) or payloads.request_messages(listed)
@@ -116,6 +125,7 @@ def _fill_request(call: LlmCall, span: Span) -> None:
     )
     told = _tools(span) or reading.flat_tools(given.get("tools") or [])
     call.tool_definitions = call.tool_definitions or told or call.tool_definitions
+    return is_request
 
 
 def _with_ids(history: list[Message], request: Any) -> list[Message]:
@@ -139,18 +149,22 @@ def _model_asked_for(parameters: dict[str, Any]) -> str | None:
     return None if "id" in parameters else parameters.get("model")
 
 
-def _fill_response(call: LlmCall, span: Span) -> None:
+def _fill_response(call: LlmCall, span: Span) -> bool:
+    """Set what was answered; return whether the provider's own response, as it came, says it."""
     attributes = span.attributes
     payload = _chunk(json_text.parse(attributes.get("output.value")))
-    payload = _body(attributes.get("metadata", "")) or payload
+    body = _body(attributes.get("metadata", ""))
+    payload = body or payload
     call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
-    if not payloads.fill_from_response(call, payload):
+    is_response = payloads.fill_from_response(call, payload)
+    if not is_response:
         call.response_id = attributes.get("llm.response.id")
         outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
         choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
         call.output_messages = payloads.langchain_choices(payload) or choices or None
         _fill_metadata(call, payload)
     _settle_models(call, span)
+    return is_response and not body
 
 
 def _chunk(payload: Any) -> Any:

@@ -325,7 +325,9 @@ def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: i
     # Laminar writes the system prompt in the older, flattened layout only.
     if attributes.get("gen_ai.prompt.0.role") == "system":
         system = system or attributes.get("gen_ai.prompt.0.content")
-    history, outputs = _listed(sent), _listed(answered)
+    turns = None if EVENTS in attributes else messages.continued(sent)
+    history, outputs = turns or _listed(sent), _listed(answered)
+    listed = history
     cut_input = history is None and json_text.is_cut(sent)
     cut_output = outputs is None and json_text.is_cut(answered)
     told = span.events or span.logs or EVENTS in attributes
@@ -336,11 +338,20 @@ def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: i
         outputs = _said(attributes) or [message for name, message in records if name == CHOICE]
     if not outputs and EVENTS in attributes:
         history, outputs = _without_answer(history or [])
-    turns = messages.conversation(_sent_items(history or []))
+    if turns is None:
+        turns = _turns(sent, history or [], is_text=history is listed)
     call.input_messages = messages.with_system(messages.system_parts(system), turns) or None
     call.output_messages = _choices(outputs or [], reasons) or None
     cut = cut_input or cut_output or json_text.is_cut(system)
     return cut or _is_abandoned(attributes, outputs or [])
+
+
+def _turns(text: str | None, history: list[Any], *, is_text: bool) -> list[Message]:
+    """Return the messages of a history, and keep those that a text holds as they are."""
+    turns = messages.conversation(_sent_items(history))
+    if is_text and text and len(history) > 1:
+        messages.keep(text, [*turns])
+    return turns
 
 
 def _said(attributes: Attributes) -> list[Any]:

@@ -9,11 +9,12 @@ that says the same, so a history that is looked for holds it. It says nothing to
 model saw has the number of the tool call in its place.
 """
 
-from collections import deque
 from hashlib import blake2b, sha256
+from operator import is_
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.hosted_tools import is_hosted
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.repeated import Repeated
@@ -49,37 +50,20 @@ def history(call: LlmCall) -> History:
     tool call id on. Where a layer loses the ids of tool calls (`lost_ids`), a history is looked for
     without them too.
     """
-    chain = _Chain()
-    bare = chain
-    numbers = _Numbers()
-    begins: deque[str] = deque(maxlen=LOOK_BACK)
-    last = None
-    thoughts = b""
-    for message in call.input_messages or ():
-        turn = _turn(message)
-        if chain.role == "assistant" and message["role"] != "assistant":
-            begins.append(chain.digest())
-            last = bare.digest() if call.lost_ids else None
-        if turn.tools and bare is chain:
-            bare = chain.copy()
-        if bare is not chain:
-            bare.add(message["role"], numbers.of(turn))
-        chain.add(message["role"], turn)
-        if turn.thoughts:
-            thoughts += bare.digest().encode() + turn.thoughts
-    if chain.role == "assistant":
-        begins.append(chain.digest())
+    sent = _hashed_input(call)
+    chain, bare, numbers = sent.chain, sent.bare, sent.numbers
+    begins = [*sent.begins, chain.digest()][-LOOK_BACK:] if sent.is_answered else sent.begins
     choices = [_turn(choice) for choice in call.output_messages or ()]
     tools = bare is not chain or True in [choice.tools for choice in choices]
-    saw = bare.digest(thoughts) if call.input_messages else None
+    saw = bare.digest(sent.thoughts) if call.input_messages else None
     if saw is None or (call.content == "redacted" and not _names_tools(call)):
-        return History([], [], saw, tools, numbers.unasked)
+        return History([], [], saw, tools, [*numbers.unasked])
     ends = [chain.after(choice) for choice in choices]
     if call.lost_ids or any(None in choice.asked for choice in choices):
         ends += [bare.after(numbers.copy().of(choice)) for choice in choices]
     # The least exact is looked for last, and the first of these is that.
-    found = [last, *begins] if last else [*begins]
-    return History(found, list(dict.fromkeys(ends)), saw, tools, numbers.unasked)
+    found = [sent.last, *begins] if sent.last else [*begins]
+    return History(found, list(dict.fromkeys(ends)), saw, tools, [*numbers.unasked])
 
 
 def _names_tools(call: LlmCall) -> bool:
@@ -147,7 +131,7 @@ class _Numbers:
 def _turn(message: Message) -> _Turn:
     if type(message) is not Repeated:
         return _hashed(message)
-    if not hasattr(message, "turn"):
+    if message.turn is None:
         message.turn = _hashed(message)
     turn: _Turn = message.turn
     return turn
@@ -185,6 +169,71 @@ def _hash(part: dict[str, Any]) -> bytes:
     if part["type"] == "text" and len(part) == len(("type", "content")) and type(content) is str:
         return b"t" + sha256(content.encode(errors="replace")).digest()
     return b"p" + sha256(dumps(part, sort_keys=True)).digest()
+
+
+class _Input:
+    """The hashes of an input, message by message."""
+
+    def __init__(self, *, lost_ids: bool) -> None:
+        """Start before the first message.
+
+        Args:
+            lost_ids: Whether the history is looked for without the ids of tool calls, too.
+        """
+        self.chain = self.bare = _Chain()
+        self.numbers = _Numbers()
+        self.begins: list[str] = []
+        self.last: str | None = None
+        """The longest beginning that ends with the assistant's turn, without ids."""
+        self.thoughts = b""
+        self.lost_ids = lost_ids
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the last message is the assistant's."""
+        return self.chain.role == "assistant"
+
+    def add(self, message: Message) -> None:
+        """Add the hashes of the next message."""
+        turn, role = _turn(message), message["role"]
+        if self.is_answered and role != "assistant":
+            self.begins = [*self.begins[1 - LOOK_BACK :], self.chain.digest()]
+            self.last = self.bare.digest() if self.lost_ids else None
+        if turn.tools and self.bare is self.chain:
+            self.bare = self.chain.copy()
+        if self.bare is not self.chain:
+            self.bare.add(role, self.numbers.of(turn))
+        self.chain.add(role, turn)
+        if turn.thoughts:
+            self.thoughts += self.bare.digest().encode() + turn.thoughts
+
+
+def _hashed_input(call: LlmCall) -> _Input:
+    """Hash a call's input; where it continues one that was hashed before, only what is new."""
+    sent = call.input_messages or []
+    if len(sent) < 2 or type(sent[-1]) is not Repeated:  # noqa: PLR2004 - one cannot continue another
+        found = _Input(lost_ids=call.lost_ids)
+        for message in sent:
+            found.add(message)
+        return found
+    found, count = _continued(sent, lost_ids=call.lost_ids)
+    for message in sent[count:]:
+        found.add(message)
+    repeated.remember(sent[:], found)
+    return found
+
+
+def _continued(sent: list[Message], *, lost_ids: bool) -> tuple[_Input, int]:
+    """Return the hashes of the longest known beginning of an input, and its number of messages."""
+    for count in range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
+        if (known := repeated.hashed.get(id(sent[count - 1]))) is None:
+            continue
+        before, found = known
+        if found.lost_ids == lost_ids and len(before) == count and all(map(is_, before, sent)):
+            # The next call continues this one, so what is added to the hashes is lost to none.
+            del repeated.hashed[id(sent[count - 1])]
+            return found, count
+    return _Input(lost_ids=lost_ids), 0
 
 
 class _Chain:

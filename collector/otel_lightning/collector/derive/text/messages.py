@@ -116,6 +116,35 @@ def conversation(values: Iterable[Any]) -> list[Message]:
     return [repeated.one_copy(turn) for turn in turns] if len(turns) > 1 else turns
 
 
+def continued(text: str | None) -> list[Message] | None:
+    """Return the canonical messages of a text that continues one which was read before.
+
+    Args:
+        text: The JSON array of a history.
+
+    Returns:
+        The messages, in a list of their own; None if no such text is known.
+    """
+    if text is None or text[-1:] != "]" or (found := repeated.resume(text)) is None:
+        return None
+    before, rest = found
+    values = parse(rest)
+    if not isinstance(values, list):
+        return None
+    turns = before + [repeated.one_copy(turn) for turn in conversation(values)]
+    keep(text, turns)
+    return [*turns]
+
+
+def keep(text: str, turns: list[Message]) -> None:
+    """Remember the messages of a JSON array, for the texts that continue it.
+
+    Not if the last turn asks for tools: more such calls would belong to that turn.
+    """
+    if len(turns) > 1 and text[-1] == "]" and not _only_calls(turns[-1]):
+        repeated.note(text, turns)
+
+
 def one_turn(values: Iterable[Any]) -> list[Message]:
     """Return the messages of one model turn, joined into one assistant message."""
     messages = [message for value in values for message in read_message(value)]
@@ -142,7 +171,7 @@ def with_system(instructions: list[Part], messages: list[Message]) -> list[Messa
     head: Message = {"role": "system", "parts": instructions}
     if not instructions or (messages and messages[0] == head):
         return messages
-    return [head, *messages]
+    return [repeated.one_copy(head) if messages else head, *messages]
 
 
 def system_parts(text: str | None) -> list[Part]:

@@ -1,7 +1,8 @@
 """A cache of messages: agents send the whole history with every call, so most messages repeat.
 
 Calls share one copy of each message. So the memory of a conversation grows with its length and not
-with the square of it, and the hash of a message is computed once.
+with the square of it, and the hash of a message is computed once. A history that continues one seen
+before is read and hashed from there on: the latest of each conversation is kept for that.
 """
 
 from hashlib import blake2b
@@ -12,18 +13,85 @@ from otel_lightning.collector.derive.text.json_text import dumps
 
 AT_MOST = 50_000
 """Number of messages in the cache. Above it the cache is emptied, so that it stays bounded."""
+MOST_HASHED = 4_000
+"""Number of inputs whose hashes are kept, to go on from them. Above it they are forgotten."""
+MOST_TEXT = 16_000_000
+"""Characters of the texts of histories that are kept, to read on from them."""
+MARK = 48
+"""Characters at the end of a history's text by which it is looked up."""
+LOOK_BACK = 8
+"""Messages at the end of a text that may be new since the history that it continues."""
+STARTS = '{"role"'
+"""How a message begins in most texts. It cannot be inside a string, where quotes are escaped."""
 
 
 class Repeated(dict[str, Any]):
     """A message that several calls share. Copy it before changing it."""
 
-    __slots__ = ("turn",)
+    __slots__ = ("is_whole", "turn")
 
     turn: Any
-    """What `histories` makes of it."""
+    """What `histories` makes of it; None before."""
+    is_whole: bool
+    """Whether it is known to be more than an outline: it holds its text or arguments."""
 
 
 _kept: dict[Any, Repeated] = {}
+hashed: dict[int, tuple[list[Message], Any]] = {}
+"""The last inputs, with what `histories` made of them, by the `id()` of their last message."""
+_texts: dict[str, tuple[str, list[Message]]] = {}
+"""The last histories read from text, without the closing bracket, by the end of that."""
+_size = 0  # characters in `_texts`
+
+
+def resume(text: str) -> tuple[list[Message], str] | None:
+    """Find the history that a text of messages continues.
+
+    Args:
+        text: A JSON array of messages.
+
+    Returns:
+        The messages of the history, and what follows as a JSON array; None if no text before was
+        the beginning of this one.
+    """
+    global _size  # noqa: PLW0603 - it belongs to the cache
+    start = end = len(text) - 1
+    for _ in range(LOOK_BACK + 1):
+        kept = _texts.get(text[max(end - MARK, 0) : end])
+        if (
+            kept is not None
+            and len(kept[0]) == end
+            and text[end] in ",]"
+            and text.startswith(kept[0])
+        ):
+            if start < len(text) - 1:  # it is needed once: the next text continues this one
+                del _texts[text[max(end - MARK, 0) : end]]
+                _size -= end
+            return kept[1], "[" + text[start:]
+        start = text.rfind(STARTS, 0, start)
+        if start <= 1:
+            return None
+        end = start - (2 if text[start - 2 : start] == ", " else 1)
+    return None
+
+
+def remember(sent: list[Message], hashes: Any) -> None:
+    """Keep what `histories` made of an input, for the calls that continue it."""
+    if len(hashed) >= MOST_HASHED:
+        hashed.clear()
+    hashed[id(sent[-1])] = sent, hashes
+
+
+def note(text: str, history: list[Message]) -> None:
+    """Keep what was read of a text for the texts that continue it."""
+    global _size  # noqa: PLW0603 - it belongs to the cache
+    if _size + len(text) > MOST_TEXT:
+        _texts.clear()
+        _size = 0
+    begin = text[:-1]
+    before = _texts.get(begin[-MARK:])
+    _size += len(begin) - (len(before[0]) if before else 0)
+    _texts[begin[-MARK:]] = begin, history
 
 
 def known(value: Any) -> Message | None:
@@ -46,12 +114,17 @@ def one_copy(message: Message) -> Message:
         if len(_kept) >= AT_MOST:
             _kept.clear()
         kept = _kept[key] = Repeated(message)
+        kept.turn, kept.is_whole = None, False
     return kept
 
 
 def forget() -> None:
-    """Empty the cache, once the calls that hold the messages are written."""
+    """Empty all caches, once the calls that hold the messages are written."""
+    global _size  # noqa: PLW0603 - it belongs to the cache
     _kept.clear()
+    hashed.clear()
+    _texts.clear()
+    _size = 0
 
 
 def _key(message: Message) -> Any:
