@@ -61,6 +61,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     above = nearest_above(nodes, known)
     below = _below(known, _directly_above(nodes, known, above, between))
     sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
+    # Union-find: each record points to another record of its group, and the root to itself.
     groups: dict[Place, Place] = {place: place for place in known if place not in sums}
     _join_by_response(groups, known)
     _join_late_answers(groups, known)
@@ -214,7 +215,7 @@ def keys(call: LlmCall, saw: str | None) -> Iterator[str]:
 
 
 def _is_half(call: LlmCall) -> bool:
-    """Tell whether a call and its answer may be two spans, of which this is one."""
+    """Tell whether this span may hold only the question or only the answer of a call."""
     return _took_no_time(call) or not _is_answered(call)
 
 

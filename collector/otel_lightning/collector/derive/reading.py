@@ -194,7 +194,7 @@ def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
 
 
 def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
-    """Return the look-up or reranking of documents that a span records.
+    """Return the search or reranking of documents that a span records.
 
     Args:
         span: The span of a retriever or reranker.

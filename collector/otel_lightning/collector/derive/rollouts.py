@@ -229,6 +229,7 @@ def _decided(
         waiting = {}
         for call in asked:
             root = groups.root(call.trace_id)
+            # The rollout still waits if its next call starts after the tool, or if there is none.
             after = bisect_left(starts[root], call.end_ns or 0)
             if all(start >= (shown.start_ns or 0) for start in starts[root][after : after + 1]):
                 waiting[root] = call
@@ -238,6 +239,7 @@ def _decided(
 
 
 def _tie(groups: "_Groups", found: Rollouts, later: Place, earlier: Place) -> None:
+    """Put the traces of two spans into one rollout, unless both have stated ids: those win."""
     ids = found.stated(later), found.stated(earlier)
     if ids == (None, None):
         groups.join(earlier[0], later[0])

@@ -176,6 +176,7 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
     names: dict[str, str] = {}
     calls, responses = list(asked), list[str]()
     shown, last = list[str](), list[str]()
+    # The empty message at the end closes the last turn.
     for message in [*history, {"role": "assistant", "parts": []}]:
         if message["role"] == "assistant":
             orphans = [call for call in calls if call not in responses]
@@ -185,7 +186,7 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
             calls, responses = list(shown), []
         responses += [part["id"] for part in _parts([message], "tool_call_response")]
     last = shown or last
-    if len(last) == len(asked) and not set(last) & set(asked):  # the turn repeats what was asked
+    if len(last) == len(asked) and not set(last) & set(asked):  # the last turn repeats these calls
         names |= {one: met for one, met in zip(asked, last, strict=True) if one.startswith(ITEM)}
     return {orphan: met for orphan, met in names.items() if orphan and met}
 

@@ -182,6 +182,7 @@ class _Ledger:
         """Read a call's input: requests that no recorded output showed, and tool responses."""
         self.uses = Counter()
         history = call.input_messages or []
+        # Position of the turn whose tool responses this call was made to send.
         fresh = len(history) - _tail(history)
         waiting: list[Request] | None = None
         spoken = any(message["role"] == "assistant" for message in history)

@@ -1,4 +1,4 @@
-"""Flattened `gen_ai.prompt.N.…` attributes: Traceloop before 0.50, AgentOps, agentlightning."""
+"""Flattened `gen_ai.prompt.N.…` attributes: Traceloop before 0.50, AgentOps, Agent Lightning."""
 
 from typing import Any
 

@@ -170,6 +170,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         payloads.fill_usage(call, payloads.usage(json_text.parse(raw)))
     call.completion_logprobs = call.completion_logprobs or _logprobs(span)
     reading.completed(call, cut=cut)
+    # An empty answer that "stopped" may have lost its tool calls: the true reason is unknown.
     if (
         call.finish_reason == "stop"
         and _hides_requests(call)
