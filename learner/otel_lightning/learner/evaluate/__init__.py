@@ -1,1 +1,1 @@
-"""Is a candidate better than what is live? Off-policy estimates and the gate."""
+"""Off-policy estimates, and the gate: is a candidate better than the live policy?"""

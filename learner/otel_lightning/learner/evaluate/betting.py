@@ -1,8 +1,8 @@
-"""Confidence bounds of a mean by betting, which need only the least possible value.
+"""Confidence bounds of a mean by betting, which need only the smallest possible value.
 
-A gambler who bets that the mean is above `m` cannot get rich if it is not. Where the wealth
-reaches 1 / alpha, `m` is rejected with error probability alpha, at whatever number of values one
-looks: the bounds stay true when data is looked at every day.
+A gambler who bets that the mean is above `m` cannot expect to get rich if it is not. If the wealth
+reaches 1 / alpha, `m` is rejected with error probability alpha. This holds for any number of
+values, so the bounds stay valid if one looks at growing data every day.
 """
 
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 FRACTIONS: Floats = 0.95 * np.exp2(-np.arange(13.0))
-"""Shares of the wealth that are bet; a portfolio of all of them is held."""
+"""Bet sizes as fractions of the wealth. One gambler plays each size; their wealth is added up."""
 PORTFOLIO: Floats = 0.5 / len(FRACTIONS) + 0.5 * FRACTIONS / FRACTIONS.sum()
-"""Part of the wealth that each share begins with: large bets first, since they suit few values."""
+"""Initial wealth of each gambler. Large bets get more, since they are best for few values."""
 STEPS = 30
-"""Halvings of the interval in which a bound is searched."""
+"""Number of bisection steps in the search for a bound."""
 
 
 class Scores(NamedTuple):
-    """Independent values, one a task, whose mean is asked for, shape [T].
+    """Independent values, one per task, shape [T], and a lower bound of every possible value.
 
-    `lowest` must be a bound that no value can be below, known without looking at the values.
+    `lowest` must be known without looking at the values; else the confidence is not valid.
     """
 
     values: Floats
@@ -38,7 +38,7 @@ def log_wealth(scores: Scores, mean: float) -> float:
     portfolio. If the mean is m or less, K is a non-negative supermartingale that begins at 1.
 
     Args:
-        scores: The values and their least possible value.
+        scores: The values and their smallest possible value.
         mean: The mean to reject, m; above `scores.lowest`.
 
     Source:
@@ -53,10 +53,10 @@ def lower_bound(several: Sequence[Scores], alpha: float = 0.05) -> float:
 
     Args:
         several: One or more sets of scores with the same mean; the wealth is split between them.
-        alpha: Probability that the bound is above the mean.
+        alpha: Largest probability that the bound is above the mean.
 
     Returns:
-        The bound; the least possible value if nothing can be rejected.
+        The bound; the smallest possible value if no mean can be rejected.
 
     Example:
         >>> round(lower_bound([Scores(np.full(100, 0.5), lowest=0.0)]), 2)
@@ -67,10 +67,10 @@ def lower_bound(several: Sequence[Scores], alpha: float = 0.05) -> float:
     if high <= low:
         return low
     counted = [_counted(scores) for scores in several]
-    # The wealth falls as the mean to reject rises, so halving finds where it crosses 1 / alpha.
+    # The wealth falls as the mean to reject rises, so bisection finds where it crosses 1 / alpha.
     for _ in range(STEPS):
         middle = (low + high) / 2
-        if not low < middle < high:  # no number is between them
+        if not low < middle < high:  # no floating-point number is between them
             break
         wealth = np.logaddexp.reduce([_log_wealth(one, middle) for one in counted])
         if wealth - np.log(len(counted)) >= -np.log(alpha):
@@ -87,7 +87,10 @@ class _Counted(NamedTuple):
 
 
 def _counted(scores: Scores) -> _Counted:
-    """Count equal values, since most rewards are one of a few; rounding goes below no least one."""
+    """Count equal values, since rewards have few distinct values: the wealth is then cheaper.
+
+    Values that rounding put below the smallest possible value are raised to it.
+    """
     values, times = np.unique(np.maximum(scores.values, scores.lowest), return_counts=True)
     return _Counted(values, times.astype(np.float64), scores.lowest)
 

@@ -1,4 +1,4 @@
-"""Intervals of one estimator's value, and which of them can be trusted."""
+"""Confidence intervals of one estimator's value; intervals that are not reliable are left out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,16 +18,16 @@ from otel_lightning.learner.evaluate.off_policy.switch_dr import THRESHOLD
 Floats = NDArray[np.float64]
 
 BIASED = frozenset({"clipped_ips", "direct_method", "switch_dr", "dr_os"})
-"""Estimators whose expectation is not the value: their intervals do not claim to hold it."""
+"""Biased estimators: an interval around their expectation may not contain the true value."""
 STEADY = 0.02
-"""Largest share that one possible value may have in the sum of squares: beyond it, the normal
-approximation and the bootstrap do not know what was not drawn, and are refused."""
+"""Largest share of the sum of squares that one possible value may have. Above it, one value that
+was not drawn could change the mean, so the normal approximation and the bootstrap are left out."""
 STEPS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Estimated:
-    """A value by one estimator with its intervals; None where an interval is refused."""
+    """A value by one estimator with its intervals; None for an interval that is not reliable."""
 
     method: str
     value: float
@@ -41,14 +41,14 @@ class Estimated:
 def estimated(
     method: str, logged: Logged, tasks: NDArray[np.int64], reward_range: Interval, seed: int = 0
 ) -> Estimated:
-    """Estimate a value by one method, with every interval that can be trusted.
+    """Estimate a value by one method, with every interval that is reliable.
 
     Args:
         method: A name in `off_policy.METHODS`.
-        logged: Rollouts as the policy weighs them, shape [N].
+        logged: Rewards and importance weights of the rollouts, shape [N].
         tasks: Number of each rollout's task, shape [N].
-        reward_range: Least and greatest possible reward.
-        seed: Of the bootstrap.
+        reward_range: Smallest and largest possible reward.
+        seed: Seed of the bootstrap.
     """
     estimate = off_policy.METHODS[method](logged)
     sums = intervals.by_task(estimate, tasks)
@@ -81,7 +81,7 @@ def estimated(
 
 
 def score_limits(method: str, logged: Logged, reward_range: Interval) -> Interval:
-    """Find the least and the greatest possible score of a rollout, by the logged weights."""
+    """Compute the smallest and largest possible score of a rollout from the logged weights."""
     low, high = reward_range
     weights = {
         "clipped_ips": np.minimum(logged.weights, CLIP),
@@ -100,20 +100,20 @@ def score_limits(method: str, logged: Logged, reward_range: Interval) -> Interva
 
 
 def snips_limits(logged: Logged, reward_range: Interval, value: float) -> Interval:
-    """Find the limits of w * (r - value), whose mean is 0 at the true value."""
+    """Compute the limits of w * (r - value), whose mean is 0 if `value` is the true value."""
     most = float(logged.weights.max(initial=0.0))
     return most * min(0.0, reward_range[0] - value), most * max(0.0, reward_range[1] - value)
 
 
 def _steady(means: Floats, limits: Interval) -> bool:
-    """Whether no possible value is so far out that few draws would decide the mean."""
+    """Return whether no possible value is so extreme that a few of them would decide the mean."""
     squares = float(((means - means.mean()) ** 2).sum())
     furthest = max(limits[1] - float(means.mean()), float(means.mean()) - limits[0])
     return squares > 0 and furthest**2 <= STEADY * squares
 
 
 Rejects = Callable[[Floats, Interval], bool]
-"""Whether values between limits have a mean above 0, with error probability ALPHA / 2."""
+"""Test whether values between limits have a mean above 0, with error probability ALPHA / 2."""
 
 
 def _bernstein_rejects(means: Floats, limits: Interval) -> bool:
@@ -131,7 +131,7 @@ def _by_inversion(
     value: float,
     rejects: Rejects,
 ) -> Interval:
-    """Bound a self-normalized value: v is too low if w * (r - v) has a mean above 0."""
+    """Bound a self-normalized value by inverting a test: v is too low if E[w * (r - v)] > 0."""
 
     def too_far(bound: float, side: float) -> bool:
         means = per_task(side * logged.weights * (logged.rewards - bound), tasks)
@@ -157,5 +157,5 @@ def _nudged(outer: float, inner: float) -> float:
 
 
 def _within(interval: Interval, limits: Interval) -> Interval:
-    """Cut an interval to the possible values."""
+    """Clip an interval to the possible values."""
     return max(interval[0], limits[0]), min(interval[1], limits[1])

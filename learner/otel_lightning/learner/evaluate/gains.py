@@ -1,8 +1,8 @@
-"""The gain of a new policy over the live one, task by task, from rollouts of a third policy.
+"""Estimate the gain of a new policy over the live one per task, from rollouts of a third policy.
 
-Both policies are evaluated on the same rollouts, so what they share cancels. Rollouts of one task
-resemble each other, so a task is one observation. Within a task, rewards are compared with a
-centre that is the same for both policies: contexts that drew more weight then add nothing.
+Both policies are evaluated on the same rollouts, so common noise cancels. Rollouts of one task are
+correlated, so a task is one observation. Within a task, rewards are measured from a centre that is
+the same for both policies, so a task with more weight adds no gain by its weight alone.
 """
 
 from dataclasses import dataclass, replace
@@ -16,12 +16,12 @@ from otel_lightning.learner.evaluate.off_policy import Logged
 Floats = NDArray[np.float64]
 
 LEAST_TASKS = 10
-"""Tasks with several rollouts that a comparison within tasks needs."""
+"""Smallest number of tasks with several rollouts for a comparison within tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Held-out rollouts as two policies weigh them; arrays of shape [N]."""
+    """Held-out rollouts with importance weights of two policies; arrays of shape [N]."""
 
     new: Logged
     live: Logged
@@ -42,7 +42,7 @@ class Compared:
         return cls(new, live, tasks, clip)
 
     def swapped(self) -> "Compared":
-        """Take the live policy for the new one, and the other way round."""
+        """Exchange the new and the live policy."""
         clipped = replace(self.new, weights=self.weights)
         return Compared(self.live, clipped, self.tasks)
 
@@ -58,7 +58,7 @@ class Compared:
 
     @property
     def modelled(self) -> bool:
-        """Whether a model of the reward is there."""
+        """Whether there is a model of the reward."""
         return bool(self.new.modelled_taken.any())
 
 
@@ -72,14 +72,14 @@ def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
 def from_limits(compared: Compared, reward_range: tuple[float, float]) -> Scores:
     """Score each task by w_new * (r - low) + w_live * (high - r) - (high - low).
 
-    The first part bounds the new policy's value from below, the second the live one's from above,
-    also where one of them does what was never logged: that counts as the worst of the new policy
-    and the best of the live one. No score is below low - high, whatever the weights are. The
-    weights of each task must average 1, or tasks gain from each other.
+    The first term bounds the new policy's value from below, the second the live policy's value from
+    above. An action that was never logged counts as the worst reward for the new policy, and as the
+    best reward for the live policy. No score is below low - high, for any weights. The weights of
+    each task must average 1; else one task gains from another.
 
     Args:
-        compared: The rollouts to judge by.
-        reward_range: The least and the greatest possible reward.
+        compared: Held-out rollouts.
+        reward_range: Smallest and largest possible reward.
     """
     low, high = reward_range
     rewards, live = compared.new.rewards, compared.live.weights
@@ -88,20 +88,20 @@ def from_limits(compared: Compared, reward_range: tuple[float, float]) -> Scores
 
 
 def centred(compared: Compared, logged: Compared, reward_range: tuple[float, float]) -> Scores:
-    """Score each task by (w_new - w_live) * (r - c) plus the modelled gain: least variance.
+    """Score each task by (w_new - w_live) * (r - c) plus the modelled gain: low variance.
 
-    With a model, c is its prediction and this is the doubly robust estimate of the gain. Without
-    one, c is the mean reward of the task's other rollouts; a rollout that is alone in its task is
-    compared with the middle of the range.
+    With a reward model, c is its prediction and this is the doubly robust estimate of the gain.
+    Without a model, c is the mean reward of the task's other rollouts, or the middle of the range
+    for the only rollout of a task.
 
     Args:
-        compared: The rollouts to judge by.
-        logged: All rollouts that the policies can be compared on, for the least possible score.
-        reward_range: The least and the greatest possible reward.
+        compared: Held-out rollouts.
+        logged: All logged rollouts; their weights give the smallest possible score.
+        reward_range: Smallest and largest possible reward.
 
     Source:
         Dudík, Langford & Li, Doubly robust policy evaluation and learning (2011); Kool, van Hoof
-        & Welling, Buy 4 REINFORCE samples, get a baseline for free (2019), for the other mean.
+        & Welling, Buy 4 REINFORCE samples, get a baseline for free (2019), for the mean of others.
     """
     difference = compared.weights - compared.live.weights
     if compared.modelled:
@@ -113,18 +113,18 @@ def centred(compared: Compared, logged: Compared, reward_range: tuple[float, flo
 
 
 def within_tasks(compared: Compared, reward_range: tuple[float, float]) -> Scores | None:
-    """Score each task by its self-normalized value under each policy: w r / sum of w, within it.
+    """Score each task by the difference of its self-normalized values, sum(w r) / sum(w).
 
-    A score cannot leave the range of the rewards, whatever the weights are, and a task that drew
-    more weight than another gains nothing by it. With few rollouts a task the gain is
-    underestimated, as a loss is; a policy that left what was logged shows by its mean weight.
+    A value stays in the range of the rewards for any weights, and a task with more weight gains
+    nothing by it. With few rollouts per task, gains and losses are underestimated. A policy with
+    actions that were never logged is recognised by its mean weight, not here.
 
     Args:
-        compared: The rollouts to judge by.
-        reward_range: The least and the greatest possible reward.
+        compared: Held-out rollouts.
+        reward_range: Smallest and largest possible reward.
 
     Returns:
-        The scores of tasks with more than one rollout; None where there are too few of them.
+        The scores of tasks with more than one rollout; None if there are fewer than `LEAST_TASKS`.
 
     Source:
         Swaminathan & Joachims, The self-normalized estimator (2015), within each context.
@@ -148,12 +148,12 @@ def _modelled_gain(compared: Compared) -> Floats:
 
 
 def _least_centred(logged: Compared, reward_range: tuple[float, float]) -> float:
-    """Find the least score that the logged weights allow, whatever the rewards."""
+    """Compute the smallest score that the logged weights allow, over all possible rewards."""
     low, high = reward_range
     difference = logged.weights - logged.live.weights
     if logged.modelled:
         centre = np.clip(logged.new.modelled_taken, low, high)
-    else:  # other rollouts may have any mean in the range
+    else:  # the centre is the mean of other rollouts, which may be anywhere in the range
         centre = np.where(difference > 0, high, low)
     worst = np.where(difference > 0, difference * (low - centre), difference * (high - centre))
     return float((worst + _modelled_gain(logged)).min(initial=-(high - low) / 100))

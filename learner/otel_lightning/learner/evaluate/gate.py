@@ -1,4 +1,4 @@
-"""The held-out gate: is the new policy better than the live one, beyond chance?"""
+"""The held-out gate: is the new policy significantly better than the live one?"""
 
 from dataclasses import dataclass
 
@@ -22,11 +22,12 @@ from otel_lightning.learner.evaluate.gains import (
 MINIMUM_TASKS = 10
 MINIMUM_EFFECTIVE = 10.0
 ALPHA = 0.05
-"""Each bound is one-sided: the true gain is beyond it with at most this probability."""
+"""Error probability of each one-sided bound: the true gain is beyond it at most this often."""
 LEAST_MEAN_WEIGHT = 0.95
-"""Importance weights average 1; below this, too much of the new policy is unseen."""
+"""Smallest mean importance weight. The expected mean is 1; if it is lower, the new policy chooses
+actions that were never logged."""
 LEAST_KEPT = 0.9
-"""Share of the importance weights that `clip` must leave."""
+"""Smallest share of the importance weights that must be left after clipping."""
 NORMAL_99 = 2.326
 """99 % quantile of the standard normal distribution."""
 
@@ -36,12 +37,12 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """What a new policy must show."""
+    """Requirements on a new policy."""
 
     reward_range: Range
-    """The least and the greatest possible reward: what was not drawn must be thinkable."""
+    """Smallest and largest possible reward; the bounds allow for rewards that were never logged."""
     least_gain: float = 0.0
-    """Gain that the lower bound must exceed."""
+    """The lower bound of the gain must exceed this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +64,15 @@ class Verdict:
     upper: float
     refusals: tuple[str, ...]
     mean_weight: float = 1.0
-    """Mean importance weight after clipping; near 1 if all of the new policy is seen."""
+    """Mean importance weight after clipping; near 1 if the log covers the new policy."""
     least_gain: float = 0.0
     reward_range: Range = (0.0, 1.0)
     tasks_needed: float | None = None
-    """Held-out tasks at which the gate would be expected to pass; None: no number would do."""
+    """Number of held-out tasks at which the gate probably passes; None if no number suffices."""
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against promoting the new policy."""
+        """Whether there is no reason to refuse the new policy."""
         return not self.refusals
 
 
@@ -80,16 +81,16 @@ def held_out_verdict(
 ) -> Verdict:
     """Compare a new policy with the live one on held-out rollouts.
 
-    The gain is the mean over tasks of `gains.centred`. Its bounds come from betting, which knows
-    the range of the rewards, so that rare losses that were not drawn cannot be forgotten.
+    The gain is the mean of the first scores of `_scores` over tasks. Its bounds come from betting,
+    which uses the range of the rewards, so the bounds allow for rare losses that were not logged.
 
     Args:
-        compared: Held-out rollouts, none of which was learned from.
+        compared: Held-out rollouts, which were not used for learning.
         demands: Range of the rewards, and the least gain.
-        logged: All logged rollouts, whose weights limit the scores; None takes the held-out ones.
+        logged: All logged rollouts, whose weights limit the scores; None uses the held-out ones.
 
     Returns:
-        The verdict; it refuses what it cannot measure.
+        The verdict. A policy that cannot be measured is refused.
     """
     logged = logged or compared
     weights = compared.weights
@@ -127,7 +128,7 @@ def held_out_verdict(
 
 
 def effective_sample_size(weights: Floats) -> float:
-    """Count the rollouts that the weights are worth.
+    """Compute the number of equally weighted rollouts that carry the same information.
 
     ESS = (sum of w)^2 / sum of w^2.
 
@@ -148,7 +149,7 @@ def importance_weights(
     """Compute rho = exp(logprob - behavior_logprob), at most `clip`.
 
     Args:
-        logprobs: Of each rollout under the new policy, summed over its tokens, shape [N].
+        logprobs: Logprob of each rollout under the new policy, summed over its tokens, shape [N].
         behavior_logprobs: The same under the behavior policy, shape [N].
         clip: Largest weight; it trades variance for a bias towards the behavior policy.
 
@@ -158,17 +159,17 @@ def importance_weights(
     Source:
         Ionides, Truncated importance sampling (2008).
     """
-    # exp(700) is the largest power that is a float.
+    # exp(710) overflows a 64-bit float.
     most = 700.0 if clip is None else float(np.log(clip))
     return np.exp(np.minimum(logprobs - behavior_logprobs, most))
 
 
 def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[Scores]:
-    """Score each task's gain in every way whose mean is the gain; the first one is reported.
+    """Score each task's gain by every estimator whose mean is the gain; report the first one.
 
-    Without a model of the reward, rollouts are compared with others of their task. `from_limits`
-    lets tasks gain weight from each other, so it is right only where the weights of each task
-    average 1: where propensities are exact, as those of arms are.
+    Without a reward model, rollouts are compared with others of their task. `from_limits` is valid
+    only if the weights of each task average 1, that is, with exact propensities. Propensities of
+    arms are exact; those of sampled tokens are not.
     """
     if not compared.modelled:
         within = within_tasks(compared, reward_range)
@@ -182,7 +183,7 @@ def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[S
 def _bounds(
     compared: Compared, logged: Compared, reward_range: Range, scores: list[Scores]
 ) -> tuple[float, float]:
-    """Bound the gain from below, and the loss of going back from below, which is the other side."""
+    """Bound the gain from both sides; the upper bound is a lower bound with swapped policies."""
     low, high = reward_range
     back, back_logged = compared.swapped(), logged.swapped()
     upper = -lower_bound(_scores(back, back_logged, reward_range), ALPHA)
@@ -196,7 +197,7 @@ def _live_value(compared: Compared) -> float:
 
 
 def _tasks_needed(scores: list[Scores], least_gain: float) -> float | None:
-    """Extrapolate the growth of the wealth to the number of tasks at which it would suffice."""
+    """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / ALPHA."""
     best: float | None = None
     for values, lowest in scores:
         gains = (values - least_gain) / (least_gain - lowest)
@@ -242,7 +243,7 @@ def _too_few(tasks: int, effective: float) -> list[str]:
 
 
 def _clipped_away(compared: Compared) -> list[str]:
-    """Refuse where `clip` hides a good part of the new policy, and with it perhaps a loss."""
+    """Refuse if `clip` removes much of the importance weights, because this may hide a loss."""
     kept = float(compared.weights.sum()) / max(float(compared.new.weights.sum()), 1e-300)
     if not compared.clipped or kept >= LEAST_KEPT:
         return []
@@ -251,7 +252,7 @@ def _clipped_away(compared: Compared) -> list[str]:
 
 
 def _unseen(weights: Floats) -> list[str]:
-    """Refuse weights whose mean is not 1: much is unseen, or the propensities are wrong."""
+    """Refuse weights whose mean is not 1: the log lacks actions, or the propensities are wrong."""
     mean = float(weights.mean())
     error = float(weights.std(ddof=1)) / len(weights) ** 0.5 if len(weights) > 1 else 0.0
     if mean + NORMAL_99 * error < LEAST_MEAN_WEIGHT:

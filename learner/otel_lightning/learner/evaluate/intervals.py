@@ -1,6 +1,6 @@
-"""Intervals of a value: by the normal approximation, the bootstrap, Bernstein and betting.
+"""Confidence intervals of a value: normal approximation, bootstrap, Bernstein and betting.
 
-Each takes one observation a task, since rollouts of one task resemble each other, and gives a
+Each uses one observation per task, since rollouts of one task are correlated, and returns a
 two-sided 95 % interval.
 """
 
@@ -19,7 +19,8 @@ Interval = tuple[float, float]
 ALPHA = 0.05
 RESAMPLES = 1000
 BLOCKS = 2000
-"""More tasks than this are put into this many random blocks, which are resampled instead."""
+"""Largest number of units that the bootstrap resamples. More tasks are put into this many random
+blocks, which are resampled instead, so that the bootstrap stays fast."""
 NORMAL_97_5 = 1.959963984540054
 
 
@@ -70,7 +71,8 @@ def bootstrap(sums: Sums, seed: int = 0) -> Interval:
         drawn = rng.integers(count, size=count)
         total = denominators[drawn].sum()
         values[i] = numerators[drawn].sum() / total if total > 0 else np.nan
-    # A draw without any weight says nothing; it stands for the worst and the best in turn.
+    # A resample with weight 0 has no value: count it as the worst for the lower end of the interval
+    # and as the best for the upper end.
     unknown = np.isnan(values)
     low = np.where(unknown, -np.inf, values)
     high = np.where(unknown, np.inf, values)
@@ -81,11 +83,11 @@ def bootstrap(sums: Sums, seed: int = 0) -> Interval:
 
 
 def empirical_bernstein(means: Floats, limits: Interval) -> Interval:
-    """Bound the mean of values that stay within limits.
+    """Bound the mean of values with known limits.
 
     Args:
-        means: One value a task, shape [T].
-        limits: Least and greatest possible value.
+        means: One value per task, shape [T].
+        limits: Smallest and largest possible value.
 
     Source:
         Maurer & Pontil, Empirical Bernstein bounds and sample-variance penalization (2009),
@@ -102,11 +104,11 @@ def empirical_bernstein(means: Floats, limits: Interval) -> Interval:
 
 
 def betting(means: Floats, limits: Interval) -> Interval:
-    """Bound the mean of values that stay within limits, at every look at growing data.
+    """Bound the mean of values with known limits; valid at every look at growing data.
 
     Args:
-        means: One value a task, shape [T].
-        limits: Least and greatest possible value.
+        means: One value per task, shape [T].
+        limits: Smallest and largest possible value.
 
     Source:
         Waudby-Smith & Ramdas, Estimating means of bounded random variables by betting (2024).

@@ -1,4 +1,4 @@
-"""The arms of a flag in numbers, as the command prints them."""
+"""Statistics of a flag's arms, as the command prints them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ NORMAL_97_5 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class Arm:
-    """One arm: how often it was tried, its mean reward, its shares of the traffic."""
+    """One arm: number of rollouts that tried it, mean reward, shares of the traffic."""
 
     name: str
     tried: int
@@ -24,7 +24,7 @@ class Arm:
     before: float
     """Share of the traffic that the live policy gives it, in [0, 1]."""
     after: float
-    """The same under the new policy."""
+    """Share of the traffic that the new policy gives it, in [0, 1]."""
 
 
 def describe(choices: Choices, live: Mapping[str, float], new: Floats) -> tuple[Arm, ...]:

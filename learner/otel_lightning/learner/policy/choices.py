@@ -1,4 +1,4 @@
-"""Logged choices for a flag: one a rollout, with its task, propensity and outcome."""
+"""Logged choices for a flag: one per rollout, with its task, propensity and outcome."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,8 +21,7 @@ from otel_lightning.learner.transitions.settings import Settings as TransitionSe
 from otel_lightning.learner.transitions.splits import split
 
 SOURCES = ("auto", "trace", "version", "frequencies")
-"""Where a propensity may come from; `auto` takes the trace, and the policy version where the
-trace has none."""
+"""Sources of a propensity. `auto` uses the trace, or the policy version if the trace has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +35,24 @@ class Window:
     until: datetime | None = None
     missing: str | None = None
     worst: float | None = None
-    """The least possible reward, for `--missing worst`; None takes the least that was logged."""
+    """Smallest possible reward, for `--missing worst`; None uses the smallest logged reward."""
     propensities: str = "auto"
     shuffle_rewards: int | None = None
     task_by: str = "user"
-    """What names the task of a rollout without a task id, one of `TASK_BY`."""
+    """How to name the task of a rollout without a task id; one of `TASK_BY`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedChoices:
-    """Choices with a reward and a propensity, and what was left out."""
+    """Choices with a reward and a propensity, and counts of the choices that were left out."""
 
     rows: pl.DataFrame
-    """Columns rollout_id, split, arm, propensity, outcome, task, policy_version, time; in the
-    order of rollout_id."""
+    """Columns rollout_id, split, arm, propensity, outcome, task, policy_version, time; sorted by
+    rollout_id."""
     without_propensity: int
     missing: Missing
     sources: dict[str, int]
-    """How many propensities came from where."""
+    """Number of propensities from each source."""
 
 
 def read_choices(
@@ -63,8 +62,8 @@ def read_choices(
 
     Args:
         store: An open store.
-        window: Which choices, and how to treat what is missing.
-        versions: Probability of each arm by policy version, where a trace has no propensity.
+        window: Which choices to read, and how to treat missing rewards.
+        versions: Probability of each arm by policy version, for traces without a propensity.
 
     Raises:
         DataError: If no rollout has a reward, nothing was chosen for the flag, a propensity is
@@ -129,7 +128,7 @@ def _literal(time: datetime | None) -> Sql | str:
 def _with_propensities(
     joined: pl.DataFrame, window: Window, versions: Mapping[str, Mapping[str, float]]
 ) -> pl.DataFrame:
-    """Take each propensity from the trace, the policy version or the frequencies; name which."""
+    """Add each propensity from the trace, the policy version or the frequencies, and its source."""
     shares = [
         {"policy_version": version, "arm": arm, "of_version": share}
         for version, arms in versions.items()
@@ -152,7 +151,7 @@ def _with_propensities(
 
 
 def _in_context(store: Store, key: str, known: pl.DataFrame) -> pl.DataFrame:
-    """Fill in the propensities of policies that see context, from their rules as served."""
+    """Fill in the propensities of contextual policies from the targeting rules that were served."""
     for version, targeting, spec in versions_in_context(store, key):
         mine = pl.col("propensity").is_null() & (pl.col("policy_version") == version)
         rows = known.filter(mine)
@@ -176,9 +175,10 @@ def _in_context(store: Store, key: str, known: pl.DataFrame) -> pl.DataFrame:
 
 
 def _check_propensities(logged: pl.DataFrame, key: str) -> None:
-    """Refuse an arm whose propensity is never known: leaving it out would hide an arm.
+    """Refuse an arm whose propensity is never known, because leaving it out would hide an arm.
 
-    A single choice without one is left out: a provider that was not ready answers its default.
+    Single choices without a propensity are left out later. They are expected: a flag provider that
+    is not ready yet returns the default.
     """
     per_arm = logged.group_by("arm", maintain_order=True).agg(
         pl.len(), known=pl.count("propensity")

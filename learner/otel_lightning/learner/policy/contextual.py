@@ -12,7 +12,7 @@ from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.policy.softmax import Choices, Floats, Settings
 
 RIDGE = 1.0
-"""Strength of the reward model's ridge: that of one imagined rollout at the arm's mean."""
+"""Strength of the reward model's ridge penalty: it weighs as much as one rollout at the mean."""
 STEPS = 400
 LEARNING_RATE = 2.0
 
@@ -26,7 +26,7 @@ class Standard:
 
     @classmethod
     def of(cls, values: Floats) -> "Standard":
-        """Take the mean and the deviation of each column; a constant one has deviation 1."""
+        """Compute the mean and deviation of each column; a constant column gets deviation 1."""
         deviation = np.nanstd(values, axis=0)
         return cls(np.nanmean(values, axis=0), np.where(deviation > 0, deviation, 1.0))
 
@@ -66,7 +66,7 @@ class Policy:
 
 
 def from_parameters(parameters: dict[str, Any]) -> Policy:
-    """Read what `Policy.as_parameters` wrote."""
+    """Rebuild a policy from the JSON values that `Policy.as_parameters` wrote."""
     return Policy(
         tuple(parameters["arms"]),
         tuple(parameters["features"]),
@@ -80,7 +80,7 @@ def from_parameters(parameters: dict[str, Any]) -> Policy:
 def reward_model(choices: Choices, inputs: Floats) -> Floats:
     """Fit the reward of each arm by a ridge regression on the inputs, shape [K, D + 1].
 
-    An arm never tried is modelled by the mean of the worst arm.
+    An arm that was never tried gets the mean reward of the worst arm.
     """
     count = inputs.shape[1]
     fitted, means = np.zeros((len(choices.arms), count)), []
@@ -92,7 +92,7 @@ def reward_model(choices: Choices, inputs: Floats) -> Floats:
         rows, rewards = inputs[of_arm], choices.rewards[of_arm]
         means.append(float(rewards.mean()))
         penalty = RIDGE * np.eye(count)
-        penalty[0, 0] = 1e-9
+        penalty[0, 0] = 1e-9  # the intercept is not penalised, only kept solvable
         centred = np.linalg.solve(rows.T @ rows + penalty, rows.T @ rewards)
         fitted[arm] = centred
     fitted[np.isnan(fitted[:, 0]), 0] = min(means)
@@ -111,7 +111,7 @@ def learn(
     Args:
         choices: The choices to learn from, shape [N].
         values: Features of each rollout, shape [N, D].
-        names: Of the features.
+        names: Names of the features, length D.
         settings: Exploration and penalties.
 
     Returns:
@@ -133,6 +133,7 @@ def learn(
     residuals = choices.rewards - gains[rows, choices.taken]
     gains[rows, choices.taken] += residuals / choices.propensities
     gains /= choices.rewards.std() or 1.0
+    # One imagined choice of each arm keeps the divergence finite where an arm was never tried.
     frequencies = choices.per_arm(np.ones_like(choices.rewards)) + 1
     behavior = np.log(frequencies / frequencies.sum())
     weights = np.zeros((len(choices.arms), inputs.shape[1]))
@@ -151,11 +152,11 @@ def learn(
 
 
 def seen_by(choices: Choices, probabilities: Floats, modelled: Floats) -> Logged:
-    """Weigh logged choices by a contextual policy.
+    """Compute the importance weights of logged choices under a contextual policy.
 
     Args:
         choices: The choices of the behavior policy.
-        probabilities: Of each arm for each rollout, shape [N, K].
+        probabilities: Probability of each arm for each rollout, shape [N, K].
         modelled: Modelled reward of each arm for each rollout, shape [N, K].
     """
     rows = np.arange(len(choices.taken))

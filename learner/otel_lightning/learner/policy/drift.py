@@ -1,4 +1,4 @@
-"""Drift of the logged data: do the older and the newer half tell the same story?"""
+"""Find drift in the logged data: do the older and the newer half differ beyond chance?"""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -7,15 +7,15 @@ from itertools import pairwise
 import polars as pl
 
 Z = 3.0
-"""Standard errors beyond which a difference is reported."""
+"""Threshold of a difference to be reported, in standard errors."""
 SAME = 1e-3
-"""Propensities closer than this are equal: weights of a flag are rounded."""
+"""Propensities closer than this count as equal, because a flag's weights are rounded."""
 LEAST = 10
-"""Rollouts of an arm that each half needs for a comparison."""
+"""Smallest number of rollouts of an arm that each half needs for a comparison."""
 HANDOVER = "60s"
-"""Time after a change of the flag file in which some processes may still serve the former one."""
+"""Time after a change of the flag file in which some processes may still serve the old policy."""
 RETURNS = 2
-"""How often a version may come back without a recorded rollback: a file restored by hand."""
+"""How often a version may return without a recorded rollback, by a file restored by hand."""
 
 
 def drift(rows: pl.DataFrame) -> list[str]:
@@ -25,7 +25,7 @@ def drift(rows: pl.DataFrame) -> list[str]:
         rows: Columns arm, outcome, time.
 
     Returns:
-        A sentence for each arm whose mean reward moved, that vanished or that is new.
+        A sentence for each arm whose mean reward changed, and for each arm in only one half.
     """
     timed = rows.filter(pl.col("time").is_not_null())
     if timed.is_empty() or timed["time"].n_unique() == 1:
@@ -61,15 +61,15 @@ def _moved(arm: str, older: dict[str, float], newer: dict[str, float]) -> list[s
 
 
 def mismatched(rows: pl.DataFrame, versions: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """Compare logged propensities with those of the policy version that the trace names.
+    """Compare logged propensities with those of the policy version in the trace.
 
     Args:
         rows: Columns arm, propensity, policy_version.
         versions: Probability of each arm, by policy version.
 
     Returns:
-        A sentence for each version that claims other propensities, and one if several versions
-        were live at once.
+        A sentence for each arm of a version whose logged propensities differ, and one for each
+        pair of versions that were live at the same time.
     """
     sentences = []
     for version, arms in versions.items():
@@ -87,7 +87,7 @@ def mismatched(rows: pl.DataFrame, versions: Mapping[str, Mapping[str, float]]) 
 
 
 def _at_once(rows: pl.DataFrame) -> list[str]:
-    """Name policies that were live for one flag at the same time."""
+    """Find policies that were live for one flag at the same time."""
     spans = (
         rows.drop_nulls(["policy_version", "time"])
         .group_by("policy_version")

@@ -1,4 +1,4 @@
-"""`lightning-learn evaluate`: the value of a policy that did not choose the logged arms."""
+"""`lightning-learn evaluate`: estimate a policy's value from choices of another policy."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
@@ -45,11 +45,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How much of a policy the log shows, for one arm."""
+    """How well the logged choices cover the evaluated policy, for one arm."""
 
     arm: str
     share: float
-    """Of the policy to be evaluated."""
+    """Probability of the arm under the evaluated policy."""
     logged: int
     least_propensity: float
     greatest_weight: float
@@ -57,7 +57,7 @@ class Overlap:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The value of a policy, by every estimator, and how far to trust it."""
+    """The value of a policy by every estimator, and statistics that tell how reliable it is."""
 
     policy: str
     rollouts: int
@@ -76,7 +76,7 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
 
     Args:
         store: Path of the store, or an open store.
-        question: Which policy, which rollouts.
+        question: The policy and the rollouts.
 
     Raises:
         DataError: If the policy is not known, or nothing was logged for its flag.
@@ -161,7 +161,7 @@ def _answer(
 
 
 def cross_fitted(choices: Choices, probabilities: Floats) -> Logged:
-    """Weigh choices by a policy, each half of the tasks modelled by the other half.
+    """Weigh choices by a policy; a reward model of each half of the tasks predicts the other half.
 
     Source:
         Chernozhukov et al., Double/debiased machine learning (2018), definition 3.1, with K = 2.

@@ -13,12 +13,12 @@ from otel_lightning.learner.errors import DataError
 
 Floats = NDArray[np.float64]
 LEAK = 0.99
-"""Correlation with the reward above which a feature must have seen the outcome."""
+"""Threshold of the correlation with the reward; a feature above it must contain the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Values of features, one row a rollout, and how they are standardised."""
+    """Values of features, one row per rollout."""
 
     names: tuple[str, ...]
     values: Floats
@@ -26,7 +26,7 @@ class Features:
 
     @property
     def binary(self) -> bool:
-        """Whether every known value is 0 or 1, so that a flag's targeting can name it."""
+        """Whether every known value is 0 or 1, so that a flag's targeting rules can test it."""
         known = self.values[~np.isnan(self.values)]
         return bool(np.isin(known, (0.0, 1.0)).all())
 
@@ -56,12 +56,12 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
 
     Args:
         store: An open store.
-        spec: SQL expressions by name, over what is known when the arm is chosen: `input` (the
-            user's text), `messages`, `service_name`, `request_model`, `start_time`.
+        spec: SQL expressions by name. They see only columns that are known when the arm is chosen:
+            `input` (the user's text), `messages`, `service_name`, `request_model`, `start_time`.
         rollouts: Ids of the rollouts, shape [N].
 
     Raises:
-        DataError: If an expression does not work, or is NULL for every rollout.
+        DataError: If an expression fails, or is NULL for every rollout.
     """
     if not spec:
         return Features((), np.zeros((len(rollouts), 0)))
@@ -88,10 +88,10 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
 
 
 def check_leaks(features: Features, rewards: Floats) -> None:
-    """Refuse a feature that knows the outcome.
+    """Refuse a feature that leaks the outcome.
 
     Raises:
-        DataError: If a feature and the reward are almost the same.
+        DataError: If the correlation of a feature with the reward is above `LEAK`.
     """
     for i, name in enumerate(features.names):
         known = ~np.isnan(features.values[:, i])

@@ -16,18 +16,19 @@ from otel_lightning.learner.policy import flag_rules
 from otel_lightning.learner.policy.flag_text import with_members
 
 InContext = tuple[Sequence[str], Callable[[Mapping[str, bool]], Mapping[str, int]]]
+"""Names of features, and a function from a combination of their values to the arms' weights."""
 Weights = Mapping[str, int] | InContext
 
 WHOLE = 10_000
-"""Sum of a flag's weights: a weight is in hundredths of a per cent."""
+"""Sum of a flag's weights: the unit of a weight is 0.01 %."""
 
 
 def read_flag_file(path: Path, key: str) -> dict[str, Any]:
     """Read a flagd flag file that has the flag `key`.
 
     Raises:
-        DataError: If it is missing, is not JSON, lacks the flag, or serves it by rules that
-            would be lost.
+        DataError: If the file is missing, is not JSON, lacks the flag, or has targeting rules for
+            it that a learned policy would overwrite.
     """
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -53,15 +54,15 @@ def variants(document: Mapping[str, Any], key: str) -> list[str]:
 def live_shares(
     document: Mapping[str, Any], key: str, cell: Mapping[str, bool] | None = None
 ) -> dict[str, float]:
-    """Read the share of traffic that each variant gets now, by the flag's own rules.
+    """Compute the share of traffic that each variant gets now, by the flag's targeting.
 
     Args:
         document: The content of the file.
         key: The flag.
-        cell: The features of an input; None takes the mean over all combinations.
+        cell: The features of an input; None averages over all combinations of features.
 
     Returns:
-        Shares that add up to 1: of the targeting, else all of the default variant.
+        Shares that add up to 1. Without targeting, the default variant has all traffic.
     """
     flag = document["flags"][key]
     targeting = flag.get("targeting") or {}
@@ -78,7 +79,7 @@ def live_shares(
 
 
 def retired(document: Mapping[str, Any], key: str) -> set[str]:
-    """Name the variants that the targeting lists with weight 0: their text stays, unserved."""
+    """Find retired variants: the targeting gives them weight 0, so they are never served."""
     targeting = document["flags"][key].get("targeting") or {}
     names = flag_rules.features_of(targeting)
     listed = [flag_rules.shares_given(targeting, cell) for cell in flag_rules.cells(names)]
@@ -109,13 +110,13 @@ def with_policy(
         path: The file that `document` was read from.
         document: The content of the file.
         key: The flag.
-        weights: Integer weight of each variant, in sum `WHOLE`; or the names of features and a
-            function from a combination of them to such weights.
+        weights: Integer weight of each variant, which add up to `WHOLE`; or the names of features
+            and a function from a combination of their values to such weights.
         version: Version of the policy.
 
     Returns:
-        The new text: targeting, and metadata that names the version and each propensity. The
-        propensities of a policy that sees context follow from its version.
+        The new text, with new targeting and with metadata for the version and each propensity.
+        A contextual policy has no fixed propensities: readers look them up by its version.
     """
     flag = document["flags"][key]
     fractional = (flag.get("targeting") or {}).get("fractional") or []
@@ -136,21 +137,21 @@ def with_policy(
 
 
 def our_part(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Take the part of a flag that a policy writes: its targeting and its metadata."""
+    """Return the part of a flag that a policy writes: its targeting and its metadata."""
     flag = document["flags"][key]
     return {"targeting": flag.get("targeting") or {}, "metadata": flag.get("metadata") or {}}
 
 
 def with_our_part(document: Mapping[str, Any], key: str, part: Mapping[str, Any]) -> dict[str, Any]:
-    """Put targeting and metadata into a flag; the rest of the document stays as it was."""
+    """Return a copy of the document in which a flag has other targeting and metadata."""
     changed = copy.deepcopy(dict(document))
     changed["flags"][key] |= part
     return changed
 
 
 def replaced(path: Path, document: Mapping[str, Any], changed: Mapping[str, Any], key: str) -> str:
-    """Write a changed flag into the text of its file, and keep the formatting of the rest."""
-    text = path.read_bytes().decode()  # not read_text, which would change the ends of lines
+    """Return the text of a flag file with a changed flag; the rest keeps its formatting."""
+    text = path.read_bytes().decode()  # read_text would change Windows line endings
     part = our_part(changed, key)
     there = document["flags"][key]
     new = {name: value for name, value in part.items() if value or name in there}
@@ -165,9 +166,10 @@ def parse(text: str) -> dict[str, Any]:
 
 @contextmanager
 def staged(path: Path, text: str) -> Iterator[None]:
-    """Put new text into a file in one step, once the block has ended well.
+    """Replace the text of a file atomically when the block ends without an exception.
 
-    The text is on disk before the block begins, so little can fail after it.
+    The new text is written and synced before the block begins. After the block, only a rename is
+    left, which rarely fails: so the block's database change and the file stay consistent.
     """
     path = path.resolve()
     with NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
@@ -185,7 +187,7 @@ def staged(path: Path, text: str) -> Iterator[None]:
 
 
 def _check_rules(flag: Mapping[str, Any], path: Path, key: str) -> None:
-    """Refuse targeting that a learned policy would replace without having understood it."""
+    """Refuse targeting rules that we cannot evaluate: a learned policy would overwrite them."""
     targeting = flag.get("targeting") or {}
     strange = sorted(set(targeting) - {"fractional"})
     if not strange:

@@ -1,7 +1,7 @@
-"""A policy that sees context, as targeting rules of a flagd flag file.
+"""Write a contextual policy as targeting rules of a flagd flag file, and evaluate such rules.
 
-flagd evaluates rules over the evaluation context, so each feature must be an attribute of the
-context with the same name, true or false. A feature that is absent counts as false.
+flagd evaluates the rules with the evaluation context. So each feature must be a boolean attribute
+of that context with the same name. An absent feature counts as false.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,16 +11,16 @@ from typing import Any
 from otel_lightning.learner.errors import DataError
 
 MOST_FEATURES = 6
-"""More features than this would need more than 64 rules."""
+"""Largest number of features: each combination needs a rule, so 6 features need 64 rules."""
 Cell = Mapping[str, bool]
 Shares = dict[str, float]
 
 
 def cells(names: Sequence[str]) -> list[dict[str, bool]]:
-    """List every combination of features.
+    """List every combination of the values of features.
 
     Raises:
-        DataError: If there are too many features for rules.
+        DataError: If there are more than `MOST_FEATURES` features.
     """
     if len(names) > MOST_FEATURES:
         raise DataError(
@@ -36,12 +36,12 @@ def cells(names: Sequence[str]) -> list[dict[str, bool]]:
 def rule(
     names: Sequence[str], weights: Callable[[Cell], Mapping[str, int]], known: Cell | None = None
 ) -> dict[str, Any]:
-    """Write nested rules whose leaves are fractional.
+    """Write nested `if` rules whose leaves are `fractional` rules.
 
     Args:
-        names: The features that the rules ask for, in order.
-        weights: From a combination of features to the weight of each arm.
-        known: Features that the rules around this one have asked for.
+        names: The features that the rules test, outermost first.
+        weights: Function from a combination of features to the weight of each arm.
+        known: Values of the features that the enclosing rules test.
 
     Example:
         >>> rule(["vip"], lambda cell: {"a": 9} if cell["vip"] else {"b": 1})
@@ -56,10 +56,10 @@ def rule(
 
 
 def shares_given(targeting: Mapping[str, Any], cell: Cell) -> Shares:
-    """Evaluate rules as `rule` writes them: the share of each arm for a combination of features.
+    """Evaluate rules that `rule` wrote: return the share of each arm for a combination of features.
 
     Raises:
-        DataError: If there is another rule among them.
+        DataError: If they contain another kind of rule.
     """
     if set(targeting) == {"if"} and len(targeting["if"]) == 3:  # noqa: PLR2004 - if, then, else
         condition, then, otherwise = targeting["if"]
@@ -76,7 +76,7 @@ def shares_given(targeting: Mapping[str, Any], cell: Cell) -> Shares:
 
 
 def features_of(targeting: Mapping[str, Any]) -> list[str]:
-    """Name the features that rules ask for, outermost first."""
+    """List the features that rules test, outermost first."""
     if set(targeting) != {"if"} or len(targeting["if"]) != 3:  # noqa: PLR2004 - if, then, else
         return []
     condition, then, otherwise = targeting["if"]

@@ -1,4 +1,4 @@
-"""Change values inside a JSON text and leave every other character of it as it is."""
+"""Change values inside a JSON text and keep every other character, so that diffs stay small."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ SPACE = " \t\r\n"
 
 
 class Member(NamedTuple):
-    """One `"name": value` of an object, by positions in the text."""
+    """One `"name": value` of an object, as positions in the text."""
 
     name: str
     start: int
@@ -18,15 +18,15 @@ class Member(NamedTuple):
 
 
 def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) -> str:
-    """Set members of the object at `path`; what is there is replaced, what is not is appended.
+    """Set members of the object at `path`: replace existing members and append new ones.
 
     Args:
-        text: JSON text that parses.
+        text: Valid JSON text.
         path: Names that lead to the object, such as `("flags", "prompt")`.
-        values: New value of each member; one that equals the old value changes nothing.
+        values: New value of each member; a value that equals the old one changes no character.
 
     Returns:
-        The text with the new values, written with the indentation that the object has.
+        The text with the new values, in the indentation of the object.
 
     Example:
         >>> with_members('{"a": {"b": 1,  "c": 2}}', ("a",), {"b": 3})
@@ -53,11 +53,11 @@ def _find(text: str, path: tuple[str, ...]) -> int:
 
 
 def _members(text: str, start: int) -> Iterator[Member]:
-    """Walk over the members of the object that begins at `start`."""
+    """Yield the members of the object that begins at position `start`."""
     at = _skip(text, start + 1)
     while text[at] != "}":
         name, after = DECODER.raw_decode(text, at)
-        value_start = _skip(text, _skip(text, after) + 1)  # behind the colon
+        value_start = _skip(text, _skip(text, after) + 1)  # after the colon
         _, end = DECODER.raw_decode(text, value_start)
         yield Member(name, at, value_start, end)
         at = _skip(text, end)
@@ -72,7 +72,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _written(text: str, member_start: int, value: Any) -> str:
-    """Write a value at the indentation of its member: on one line if the member shares its line."""
+    """Format a value with the indentation of its member; on one line if its object is on one."""
     margin = _margin(text, member_start)
     if margin is None:
         return json.dumps(value, ensure_ascii=False)
@@ -83,13 +83,13 @@ def _written(text: str, member_start: int, value: Any) -> str:
 
 
 def _margin(text: str, at: int) -> str | None:
-    """The white space before a member that begins its line, else None."""
+    """Return the white space before a member that begins its line; None if none begins there."""
     margin = text[text.rfind("\n", 0, at) + 1 : at]
     return margin if "\n" in text[:at] and not margin.strip() else None
 
 
 def _step(text: str) -> str:
-    """The indentation of the first indented line."""
+    """Return the indentation of the first indented line; two spaces if no line is indented."""
     for line in text.splitlines():
         margin = line[: len(line) - len(line.lstrip())]
         if margin and line.strip():

@@ -1,4 +1,4 @@
-"""`lightning-learn policy`: from logged choices to a policy, judged on held-out tasks."""
+"""`lightning-learn policy`: learn a policy from logged choices and judge it on held-out tasks."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -40,7 +40,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Which policy to learn, from which data, and where to put it."""
+    """The policy to learn, the data to learn from, and the files to read and write."""
 
     key: str
     flags: Path
@@ -57,7 +57,7 @@ class Request:
     least_gain: float = 0.0
     promote: bool = False
     features: Path | None = None
-    """TOML file of features that the policy sees; None learns one that sees none."""
+    """TOML file of features; None learns a policy without features."""
     settings: Settings = field(default_factory=Settings)
 
     @property
@@ -91,22 +91,22 @@ class Learned:
     arms: tuple[Arm, ...]
     promoted: bool
     notes: tuple[str, ...] = ()
-    """Sentences about the data: the rule that gave rewards, drift, retired arms."""
+    """Sentences about the data: the rule that made the rewards, drift, retired arms."""
 
 
 def learn_policy(store: StoreLike, request: Request) -> Learned:
-    """Learn a policy over the arms of a flag, and judge it against the live one.
+    """Learn a policy over the arms of a flag, and compare it with the live policy.
 
     Args:
         store: Path of the store, or an open store.
-        request: Which flag, which reward, which files.
+        request: The flag, the reward, the data and the files.
 
     Returns:
         The policy and the verdict. The flag file changes only if the gate passed and
         `request.promote` is set. A failure leaves a row in `runs` that says why.
 
     Raises:
-        DataError: If there is nothing to learn from, or the flag file does not fit.
+        DataError: If there is nothing to learn from, or the flag file cannot be used.
         StoreError: If the store cannot be read or written.
     """
     run = Run("policy", _config(request))
@@ -175,7 +175,7 @@ def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
 
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
-    """Number the arms: the variants of the file in its order, then those that it lacks."""
+    """Number the arms: first the variants in the order of the file, then arms it no longer has."""
     tried = set(rows["arm"])
     variants = flag_file.variants(document, request.key)
     retired = flag_file.retired(document, request.key)
@@ -214,10 +214,11 @@ def _by_kind(
     live: tuple[dict[str, float], dict[str, Any]],
     request: Request,
 ) -> tuple[Floats, Verdict, Rewards, dict[str, Any]]:
-    """Learn and judge a policy that sees the declared features, or one that sees none.
+    """Learn and judge a contextual policy if features are declared, else one without features.
 
     Returns:
-        The share of each arm, the verdict, the range of the rewards, and what else to record.
+        The share of each arm, the verdict, the range of the rewards, and further parameters of
+        the policy to record.
     """
     (spec, features), (shares, document) = declared, live
     rows = _live_rows(choices, features, document, request)
@@ -243,17 +244,17 @@ def learn_and_judge(
     settings: Settings,
     demands: tuple[Range | None, float] = (None, 0.0),
 ) -> tuple[Floats, Verdict, Rewards]:
-    """Learn from one part of the choices, and judge what was learned by the other.
+    """Learn a policy from the training choices, and judge it on the held-out choices.
 
     Args:
         choices: Logged choices, shape [N].
-        in_train: Which of them to learn from; the others judge, shape [N].
+        in_train: Whether a choice is for training; the others are held out, shape [N].
         shares: Share of the traffic that the live policy gives each arm.
-        settings: How to learn.
+        settings: Estimator, exploration and step sizes.
         demands: The range of the rewards, None if it is not known, and the least gain.
 
     Returns:
-        The probability of each arm, the verdict, and the range that it relies on.
+        The probability of each arm, the verdict, and the range of rewards that it assumes.
     """
     train, held_out = choices.where(in_train), choices.where(~in_train)
     probabilities = learn(train, settings)
@@ -263,8 +264,8 @@ def learn_and_judge(
         arm: int(tried[i]) for i, arm in enumerate(choices.arms) if probabilities[i] > live[i]
     }
     rewards = reward_range(choices.rewards, demands[0], gaining)
-    # An arm that nobody tried has no reward to correct its model: it is taken for the worst where
-    # the new policy serves it and for the best where the live one does.
+    # An untried arm has no reward to correct its model. Assume the least reward under the new
+    # policy and the greatest under the live policy, so that ignorance never counts as a gain.
     model = reward_model(train)
     policies = [
         (shares_of_arms, np.where(tried > 0, model, limit))
@@ -281,7 +282,7 @@ def learn_and_judge(
 def _live_rows(
     choices: Choices, features: Features, document: dict[str, Any], request: Request
 ) -> Floats:
-    """Evaluate the live policy's rules for each rollout: the share of each arm, shape [N, K]."""
+    """Evaluate the live policy's rules for each rollout; return the arms' shares, shape [N, K]."""
     targeting = flag_file.our_part(document, request.key)["targeting"]
     unknown = [name for name in features_of(targeting) if name not in features.names]
     if unknown:
@@ -290,6 +291,7 @@ def _live_rows(
             "in --features, so that both policies can be compared."
         )
     known = np.nan_to_num(features.values) > 0
+    # Evaluate the rules once per distinct combination of features, not once per rollout.
     cells, number = np.unique(known, axis=0, return_inverse=True)
     rows = np.zeros((len(cells), len(choices.arms)))
     for i, cell in enumerate(cells.tolist()):
@@ -320,7 +322,7 @@ def _record(
     request: Request,
     live: Mapping[str, float],
 ) -> None:
-    """Add the run, and the policy as a candidate with its lineage."""
+    """Record the run, and the policy as a candidate with its parent and data fingerprint."""
     learned, extra = result
     data = fingerprint(learned.logged.rows.drop("policy_version", "time"))
     probabilities = {arm: weight / flag_file.WHOLE for arm, weight in learned.weights.items()}

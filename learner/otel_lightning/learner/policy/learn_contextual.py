@@ -1,4 +1,4 @@
-"""Learn a policy that sees context, and judge it against the live one on held-out tasks."""
+"""Learn a contextual policy, and compare it with the live policy on held-out tasks."""
 
 from dataclasses import dataclass, replace
 
@@ -32,17 +32,17 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     settings: Settings,
     demands: tuple[Range | None, float],
 ) -> InContext:
-    """Learn from one part of the choices, and judge what was learned by the other.
+    """Learn a policy from the training choices, and judge it on the held-out choices.
 
     Args:
         choices: Logged choices, shape [N].
         features: Features of their inputs, shape [N, D].
-        in_train: Which of them to learn from; the others judge, shape [N].
+        in_train: Whether a choice is for training; the others are held out, shape [N].
         live: Probability of each arm under the live policy, shape [N, K].
-        settings: How to learn.
+        settings: Exploration, penalties and step sizes.
         demands: The range of the rewards, None if it is not known, and the least gain.
     """
-    # A flag counts an absent attribute as false; what is served is what must be judged.
+    # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
     values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
     train = choices.where(in_train)
     policy, model = contextual.learn(train, values[in_train], features.names, settings)
@@ -57,8 +57,8 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     rewards = reward_range(choices.rewards, demands[0], gaining)
     low, high = rewards.range
     modelled = np.clip(modelled, low, high)
-    # An arm that nobody tried is taken for the worst where the new policy serves it and for the
-    # best where the live one does.
+    # An untried arm has no reward. Assume the least one under the new policy and the greatest one
+    # under the live policy, so that ignorance never counts as a gain.
     for_new, for_live = (np.where(tried > 0, modelled, limit) for limit in (low, high))
     everything = Compared(
         contextual.seen_by(choices, new, for_new),

@@ -1,4 +1,4 @@
-"""Rollouts without a reward: whether they are missing at random, and how to treat them."""
+"""Rollouts without a reward: test whether rewards are missing at random, then drop or fill them."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from otel_lightning.learner.errors import DataError
 
 PERMUTATIONS = 2000
 CHANCE = 0.05
-"""Missing shares that differ more than in this share of the permutations are no chance."""
+"""Significance level: below this p-value, the arms' shares of missing rewards differ."""
 WORST, DROP = "worst", "drop"
 
 
@@ -18,17 +18,17 @@ class Missing:
     """Rollouts that ended without a reward, by arm."""
 
     per_arm: dict[str, tuple[int, int]]
-    """Of each arm: rollouts without a reward, and rollouts."""
+    """For each arm: number of rollouts without a reward, and of all rollouts."""
     treatment: str
-    """`worst`, `drop` or the value that stands for a missing reward."""
+    """`worst`, `drop`, or the number that replaces a missing reward."""
 
     @property
     def count(self) -> int:
-        """How many rollouts have no reward."""
+        """Number of rollouts without a reward."""
         return sum(missing for missing, _ in self.per_arm.values())
 
     def __str__(self) -> str:
-        """Say how many rewards are missing for which arm, and what became of them."""
+        """Say which share of each arm's rewards is missing, and how they were treated."""
         shares = ", ".join(
             f"{arm} {missing / count:.1%} of {count}"
             for arm, (missing, count) in self.per_arm.items()
@@ -45,9 +45,9 @@ def check_missing(
 
     Args:
         joined: Columns arm and outcome, which is null where the rollout has no reward.
-        treatment: `worst`, `drop`, a number, or None to drop them only if all arms miss rewards
-            equally often.
-        worst: The least possible reward; None takes the least that was logged.
+        treatment: `worst`, `drop`, a number, or None to drop them, which is allowed only if all
+            arms miss rewards equally often.
+        worst: Smallest possible reward; None uses the smallest logged reward.
 
     Raises:
         DataError: If the shares differ between arms beyond chance and no treatment is given, or
@@ -94,7 +94,8 @@ def _differs(per_arm: dict[str, tuple[int, int]]) -> bool:
     expected = counts * total / counts.sum()
     rng = np.random.default_rng(0)
     drawn = rng.multivariate_hypergeometric(counts, total, size=PERMUTATIONS)
-    # The variance is the same for each arm but for its size, so the missing ones are enough.
+    # The chi-square term of the rewards that are not missing is proportional to this one, because
+    # both counts of an arm have the same deviation. So the missing ones alone give the same test.
     statistics = ((drawn - expected) ** 2 / expected).sum(axis=1)
     observed = float(((missing - expected) ** 2 / expected).sum())
     return bool((statistics >= observed - 1e-9).mean() < CHANCE)

@@ -1,4 +1,4 @@
-"""The range of the rewards: given, or taken from the logged ones where that can be trusted."""
+"""The range of the rewards: given by the user, or the logged range if it is reliable."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +11,15 @@ from otel_lightning.learner.errors import DataError
 Range = tuple[float, float]
 
 HEAVY = 9.0
-"""Kurtosis above which tails are heavy: that of the exponential distribution; the normal has 3."""
+"""Threshold of the kurtosis for heavy tails: that of the exponential distribution (normal: 3)."""
 DRAWS = 150
-"""Draws of an arm that show an outcome of 3 % of them with 99 % probability: 0.97^150 = 0.01."""
+"""Number of rewards that an arm needs. An outcome with 3 % probability then appears at least once
+with 99 % probability: 0.97^150 = 0.01."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rewards:
-    """Range of the rewards, and what speaks against trusting it."""
+    """Range of the rewards, and reasons why it is not reliable."""
 
     range: Range
     assumed: bool
@@ -34,16 +35,16 @@ class Rewards:
 def reward_range(
     rewards: NDArray[np.float64], given: Range | None, gaining: Mapping[str, int]
 ) -> Rewards:
-    """Find the range that bounds of the gain may rely on.
+    """Find the range of rewards for the bounds of the gain.
 
-    A bound cannot see a loss that was not drawn. Without a given range, the logged range stands
-    for it only if tails are not heavy and each arm that gains traffic was drawn often enough to
-    show losses that are not very rare. Rewards that are all 0 or 1 are taken for successes.
+    A bound cannot know a loss that was never logged. Without a given range, the logged range is
+    reliable only if tails are not heavy, and if each arm that gains traffic has enough rewards to
+    show losses that are not very rare. Rewards that are all 0 or 1 have the range [0, 1].
 
     Args:
         rewards: All logged rewards, shape [N].
         given: The user's range, if any.
-        gaining: Arms that get more traffic than now, and how many rewards each has.
+        gaining: Arms that get more traffic than now, with their number of rewards.
 
     Raises:
         DataError: If a reward is outside the given range.

@@ -1,4 +1,4 @@
-"""Put a policy into the flag file, take it back, and compare the file with the record."""
+"""Promote a policy into the flag file, roll it back, and compare the file with the record."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from otel_lightning.learner.runs import to_json
 
 Shares = dict[str, float]
 CLOSE = 1e-4
-"""Shares closer than this are equal: weights are hundredths of a per cent."""
+"""Shares closer than this count as equal: the unit of a weight is 0.01 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Change:
 
 
 class RefusedError(Exception):
-    """The gate said no; the text says why."""
+    """The gate refused the policy; the message gives the reason."""
 
 
 def promote(  # noqa: PLR0913 - what, where and how
@@ -45,20 +45,21 @@ def promote(  # noqa: PLR0913 - what, where and how
     canary: float | None = None,
     dry_run: bool = False,
 ) -> Change:
-    """Put a policy into a flag file, if its gate passed against what is live.
+    """Write a policy into a flag file if the gate passed against the policy that is live now.
 
     Args:
         store: An open store.
         key: The flag.
         flags: The flag file that serves it.
         output: The file to write; None writes `flags`.
-        version: The policy; None takes the newest one whose gate passed.
-        canary: Share of the traffic that the policy gets; the live shares keep the rest.
-        dry_run: Change nothing.
+        version: Version of the policy; None chooses the newest one whose gate passed.
+        canary: Share of the traffic for the policy; the live policy keeps the rest. None gives the
+            policy all traffic.
+        dry_run: Compute the change and write nothing.
 
     Raises:
-        RefusedError: If the gate refused the policy, or judged it against other live shares.
-        DataError: If there is no such policy, or the flag file does not fit.
+        RefusedError: If the gate refused the policy, or compared it with another live policy.
+        DataError: If there is no such policy, or the flag file cannot be used.
     """
     document = flag_file.read_flag_file(flags, key)
     live = flag_file.live_shares(document, key)
@@ -87,22 +88,23 @@ def promote(  # noqa: PLR0913 - what, where and how
         else mixed
     )
     row |= {"arms": to_json(served)}
+    # Record first, then replace the file: a failure to record leaves the file unchanged.
     with flag_file.staged(target, text):
         record_promotion(store, row, "live" if canary is None else "canary")
     return change
 
 
 def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = False) -> Change:
-    """Restore the flag as it was before the last change that is not taken back yet.
+    """Restore the flag as it was before the last promotion that was not rolled back yet.
 
     Args:
         store: An open store.
         key: The flag.
-        flags: The flag file; None takes the one that was changed last.
-        dry_run: Change nothing.
+        flags: The flag file; None uses the file of that promotion.
+        dry_run: Compute the change and write nothing.
 
     Raises:
-        DataError: If nothing was promoted, or somebody changed the flag since.
+        DataError: If there is no such promotion, or the flag was changed by hand since.
     """
     last = _to_take_back(promotions_of(store, key))
     if last is None:
@@ -140,7 +142,7 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
 
 
 def compare(store: Store, key: str, flags: Path | None = None) -> str:
-    """Say what the flag file serves, and whether that is what was recorded."""
+    """Say which policy the flag file serves, and whether the record agrees."""
     changes = promotions_of(store, key)
     if flags is None and not changes:
         return f"No policy of flag '{key}' was promoted."
@@ -201,13 +203,13 @@ def _check_gate(policy: dict[str, Any]) -> None:
 
 
 def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:
-    """Read the live shares without a canary: those that the canary's promotion found."""
+    """Read the live shares; during a canary, those before the canary was promoted."""
     part = stable_part(store, key, document)
     return flag_file.live_shares(flag_file.with_our_part(document, key, part), key)
 
 
 def stable_part(store: Store, key: str, document: dict[str, Any]) -> dict[str, Any]:
-    """Take the flag's targeting and metadata as they were before a canary."""
+    """Return the flag's targeting and metadata; during a canary, those before the canary."""
     now = flag_file.our_part(document, key)
     version = str(now["metadata"].get(POLICY_VERSION) or "")
     if "@" in version:
@@ -224,7 +226,7 @@ def _mixed(live: Shares, new: Shares, share: float) -> Shares:
 def _weights(
     policy: dict[str, Any], document: dict[str, Any], key: str, share: float, kept: dict[str, int]
 ) -> dict[str, int] | flag_file.InContext:
-    """Mix a policy with the live one: weights, or rules if the policy sees context."""
+    """Mix a policy with the live one: return weights, or rules for a contextual policy."""
     if "contextual" not in policy["learned"]:
         live = flag_file.live_shares(document, key)
         return kept | flag_file.integer_weights(_mixed(live, policy["arms"], share))
@@ -259,7 +261,7 @@ def _check_live(policy: dict[str, Any], live: Shares) -> None:
 
 
 def _to_take_back(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Find the last promotion whose rollback has not come yet: rollbacks close them in turn."""
+    """Find the last promotion that was not rolled back; each rollback undoes the one before it."""
     standing: list[dict[str, Any]] = []
     for change in changes:
         if change["action"] == "rollback":

@@ -13,12 +13,12 @@ Floats = NDArray[np.float64]
 BASELINE_DECAY = 0.9
 LARGEST_WEIGHT = 5.0
 Gradient = Callable[[Floats], Floats]
-"""From the probability of each arm to the derivative of the policy's value by it, shape [K]."""
+"""Function from the arms' probabilities to the gradient of the policy's value, both shape [K]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Logged choices among `arms`, one a rollout; arrays of shape [N]."""
+    """Logged choices among `arms`, one per rollout; arrays of shape [N]."""
 
     arms: tuple[str, ...]
     taken: NDArray[np.int64]
@@ -26,10 +26,10 @@ class Choices:
     rewards: Floats
     tasks: NDArray[np.int64]
     served: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
-    """Which arms may be served, shape [K]; empty: all. The others were tried and are retired."""
+    """Which arms may be served, shape [K]; empty means all. The others are retired."""
 
     def where(self, kept: NDArray[np.bool_]) -> "Choices":
-        """Pick the rollouts that a mask of shape [N] keeps."""
+        """Select rollouts by a mask of shape [N]."""
         return Choices(
             self.arms,
             self.taken[kept],
@@ -40,7 +40,7 @@ class Choices:
         )
 
     def per_arm(self, values: Floats) -> Floats:
-        """Add up values of shape [N] to one an arm, shape [K]."""
+        """Sum values of shape [N] by arm, shape [K]."""
         return np.bincount(self.taken, values, minlength=len(self.arms)).astype(np.float64)
 
     @property
@@ -51,7 +51,7 @@ class Choices:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a softmax policy is learned."""
+    """Settings for learning a softmax policy."""
 
     estimator: str = "doubly_robust"
     exploration: float = 0.1
@@ -64,9 +64,8 @@ def learn(choices: Choices, settings: Settings) -> Floats:
     """Learn the probability of each arm by gradient ascent on the logits.
 
     Maximises V(pi) / sd(r) - kl_weight * KL(pi || mu), where V is the off-policy estimate, mu
-    the logged frequencies and pi = exploration / K + (1 - exploration) * softmax(logits): no arm
-    falls below its part of the exploration, so the next round of learning still has something to
-    compare.
+    the logged frequencies and pi = exploration / K + (1 - exploration) * softmax(logits). So each
+    arm keeps at least exploration / K of the traffic, and the next round can still compare arms.
 
     Args:
         choices: The choices to learn from.
@@ -79,8 +78,8 @@ def learn(choices: Choices, settings: Settings) -> Floats:
         DataError: If exploration leaves nothing to learn.
 
     Source:
-        Swaminathan & Joachims, The self-normalized estimator (2015), with a KL penalty in
-        the place of the variance penalty.
+        Swaminathan & Joachims, The self-normalized estimator (2015), with a KL penalty
+        instead of the variance penalty.
     """
     if not 0 <= settings.exploration < 1:
         raise DataError(
@@ -97,7 +96,7 @@ def learn(choices: Choices, settings: Settings) -> Floats:
     scale = choices.rewards.std() or 1.0
     logits = np.log(behavior)
     probabilities = np.zeros(len(allowed))
-    # A heavier pull is a steeper one: without this, ascent would overshoot.
+    # A larger KL weight makes the objective steeper: without smaller steps, ascent overshoots.
     step = settings.learning_rate / (1 + settings.kl_weight)
     for _ in range(settings.steps):
         soft = _softmax(logits)
@@ -110,18 +109,18 @@ def learn(choices: Choices, settings: Settings) -> Floats:
 
 
 def reward_model(choices: Choices) -> Floats:
-    """Model the reward by each arm's mean; an arm never tried is taken for the worst, shape [K]."""
+    """Return each arm's mean reward, shape [K]; an untried arm gets the mean of the worst arm."""
     tried = choices.per_arm(np.ones_like(choices.rewards))
     means = choices.per_arm(choices.rewards) / np.maximum(tried, 1)
     return np.where(tried > 0, means, means[tried > 0].min())
 
 
 def seen_by(choices: Choices, probabilities: Floats, model: Floats) -> Logged:
-    """Weigh logged choices by a policy.
+    """Compute the importance weights of logged choices under a policy.
 
     Args:
         choices: The choices of the behavior policy.
-        probabilities: Of each arm under the policy to be evaluated, shape [K].
+        probabilities: Probability of each arm under the evaluated policy, shape [K].
         model: Modelled reward of each arm, fitted on other choices, shape [K].
     """
     return Logged(
@@ -151,7 +150,7 @@ def _doubly_robust_gradient(choices: Choices) -> Gradient:
 
 
 def _reinforce_gradient(choices: Choices) -> Gradient:
-    """REINFORCE with a moving baseline and weights of at most 5, as azure-agents-learning-sdk."""
+    """REINFORCE with a moving baseline and weights up to 5, like azure-agents-learning-sdk."""
     baselines = np.zeros_like(choices.rewards)
     baseline = 0.0
     for i, reward in enumerate(choices.rewards.tolist()):

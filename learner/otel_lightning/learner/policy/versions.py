@@ -1,4 +1,4 @@
-"""Policy versions that the store knows, and what became of them."""
+"""Policy versions in the store, and their promotions and rollbacks."""
 
 import json
 from typing import Any
@@ -17,7 +17,7 @@ def policies_of(store: Store, key: str | None = None) -> list[Row]:
 
     Args:
         store: An open store.
-        key: The flag; None reads those of all flags.
+        key: The flag; None reads the policies of all flags.
     """
     gates = {
         row["run_id"]: json.loads(row["gate"]) if row["gate"] else {}
@@ -36,7 +36,7 @@ def policies_of(store: Store, key: str | None = None) -> list[Row]:
 
 
 def promotions_of(store: Store, key: str) -> list[Row]:
-    """Read the changes of a flag file for a flag, oldest first."""
+    """Read the recorded changes of a flag, oldest first."""
     rows = read(store, __package__, "promotions").filter(key=key).to_dicts()
     return [
         row | {name: json.loads(row[name] or "null") for name in ("arms", "before", "after")}
@@ -45,7 +45,7 @@ def promotions_of(store: Store, key: str) -> list[Row]:
 
 
 def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
-    """Read the probability of each arm of a flag, by the version that a trace may name."""
+    """Read the arms' probabilities of a flag by policy version, except for contextual policies."""
     known = {row["version"]: row["arms"] for row in policies_of(store, key)}
     served = {
         row["served_version"]: row["arms"]
@@ -57,7 +57,7 @@ def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
 
 
 def versions_in_context(store: Store, key: str) -> list[tuple[str, dict[str, Any], dict[str, str]]]:
-    """Read the versions that see context: name, targeting as served, feature expressions."""
+    """Read the contextual versions: name, targeting as served, SQL expressions of the features."""
     specs = {row["version"]: row["learned"].get("expressions") for row in policies_of(store, key)}
     return [
         (row["served_version"], row["after"]["targeting"], specs[row["version"]])
@@ -74,13 +74,13 @@ def add_policy(store: Store, policy: Row) -> None:
 
 
 def record_promotion(store: Store, change: Row, status: str) -> None:
-    """Record a change of the flag file, and which policy is live now.
+    """Record a change of the flag file, and update the status of the policies.
 
     Args:
         store: An open store.
         change: The columns of `promotions`.
-        status: What the policy is now: `live` or `canary`. The former live one is retired by a
-            live one, and stays beside a canary.
+        status: New status of the policy: `live` or `canary`. A new live policy retires the former
+            live one; a canary does not.
     """
     schema: dict[str, Any] = dict.fromkeys(change, pl.String())
     row = pl.DataFrame([change], schema=schema | {"time": TIME, "share": pl.Float64()})

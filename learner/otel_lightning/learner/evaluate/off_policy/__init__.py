@@ -1,4 +1,4 @@
-"""The value of a policy, estimated from the actions of another policy: one function a file."""
+"""Estimators of a policy's value from the actions of another policy: one function per file."""
 
 from collections.abc import Callable
 

@@ -10,8 +10,8 @@ CLIP = 10.0
 def clipped_ips(logged: Logged) -> Estimate:
     """Estimate a policy's value with weights of at most `CLIP`.
 
-    V = mean of min(w[i], CLIP) * r[i]: less variance than `ips`, with a bias downwards for
-    rewards that are not negative.
+    V = mean of min(w[i], CLIP) * r[i]. It has less variance than `ips`, and underestimates the
+    value if no reward is negative.
 
     Args:
         logged: Rewards and importance weights.

@@ -6,12 +6,12 @@ from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged, 
 def doubly_robust(logged: Logged) -> Estimate:
     """Estimate a policy's value by a model of the reward, corrected where actions were logged.
 
-    V = mean of q(policy)[i] + w[i] * (r[i] - q(taken)[i]): unbiased if the propensities or the
-    model are right; without a model it is inverse propensity scoring.
+    V = mean of q(policy)[i] + w[i] * (r[i] - q(taken)[i]). It is unbiased if the propensities or
+    the model are right. Without a model it equals inverse propensity scoring.
 
     Args:
-        logged: Rewards, importance weights and the model's predictions. Fit the model on other
-            rows than these.
+        logged: Rewards, importance weights and the model's predictions. Fit the model on rows
+            other than these.
 
     Returns:
         The value, with the standard error of the mean.

@@ -6,7 +6,7 @@ from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged, 
 def ips(logged: Logged) -> Estimate:
     """Estimate a policy's value by inverse propensity scoring.
 
-    V = mean of w[i] * r[i]: unbiased where every action has been tried, and of high variance.
+    V = mean of w[i] * r[i]. It is unbiased if every action was tried, but has a high variance.
 
     Args:
         logged: Rewards and importance weights.

@@ -15,10 +15,10 @@ Rows = NDArray[np.int64] | NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Logged:
-    """Logged rollouts as the policy to be evaluated weighs them; arrays of shape [N].
+    """Logged rollouts with importance weights of the evaluated policy; arrays of shape [N].
 
     `modelled_taken` and `modelled_policy` come from a model of the reward: its prediction for
-    the logged action, and its mean under the policy to be evaluated. Zeros mean no model.
+    the logged action, and its mean under the evaluated policy. Zeros mean that there is no model.
     """
 
     rewards: Floats
@@ -29,11 +29,11 @@ class Logged:
 
     @classmethod
     def without_model(cls, rewards: Floats, weights: Floats) -> Self:
-        """Take rewards and weights where nothing models the reward."""
+        """Build from rewards and weights alone, without a model of the reward."""
         return cls(rewards, weights, np.zeros_like(rewards), np.zeros_like(rewards))
 
     def take(self, rows: Rows) -> "Logged":
-        """Pick rows by number, repeated as the bootstrap does, or by a mask."""
+        """Select rows by a mask or by number; numbers may repeat, as in the bootstrap."""
         return Logged(
             self.rewards[rows],
             self.weights[rows],
@@ -49,7 +49,7 @@ class Estimate:
     numerators: Floats
     denominators: Floats = field(repr=False)
     small_sample: bool = True
-    """Whether the standard error divides by N - 1, as for a mean, or by N, as for a ratio."""
+    """Whether the standard error divides by N - 1, for a mean, instead of N, for a ratio."""
 
     @property
     def value(self) -> float:

@@ -6,7 +6,7 @@ from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged
 def snips(logged: Logged) -> Estimate:
     """Estimate a policy's value by self-normalized inverse propensity scoring.
 
-    V = sum of w[i] * r[i] / sum of w[i]: stays within the range of the rewards, for a small bias.
+    V = sum of w[i] * r[i] / sum of w[i]. It stays in the range of the rewards, with a small bias.
 
     Args:
         logged: Rewards and importance weights.

@@ -8,7 +8,7 @@ THRESHOLD = 10.0
 
 
 def switch_dr(logged: Logged) -> Estimate:
-    """Estimate a policy's value doubly robustly, by the model alone where weights are large.
+    """Estimate a policy's value doubly robustly, but only by the model where weights are large.
 
     V = mean of q(policy)[i] + [w[i] <= THRESHOLD] * w[i] * (r[i] - q(taken)[i]).
 

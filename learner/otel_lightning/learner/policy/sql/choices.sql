@@ -1,5 +1,5 @@
--- The first choice of each rollout for a flag. A rollout that made no model call is no staged one:
--- it has a task of its own, and no reward.
+-- The first choice of each rollout for a flag. A rollout without a model call is not staged: it is
+-- a task by itself, and it has no reward.
 WITH chosen AS (
     SELECT
         rollout_id,

@@ -1,4 +1,4 @@
--- What is known of a rollout when its arm is chosen: its first call's input.
+-- The columns that are known when the arm of a rollout is chosen: those of its first call's input.
 WITH first_calls AS (
     SELECT rollout_id, service_name, request_model, start_time, input_messages::JSON AS messages
     FROM llm_calls

@@ -1,4 +1,4 @@
--- The staged rewards of rollouts that ended and are judged without contradiction.
+-- The staged rewards of rollouts that are not excluded, or only because they lack a completion.
 SELECT r.rollout, w.reward_id, w.name, w.value, w."time", w.emitted, w.step
 FROM staged_rewards w
 JOIN staged_rollouts r USING (rollout_id)
