@@ -1,1 +1,1 @@
-"""`lightning-learn export`: transitions as files for other trainers."""
+"""`lightning-learn export`: write transitions to files that other trainers read."""

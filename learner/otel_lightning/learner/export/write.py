@@ -1,4 +1,4 @@
-"""`lightning-learn export`: transitions to a file that a trainer reads."""
+"""`lightning-learn export`: write transitions to a file that a trainer reads."""
 
 import json
 import math
@@ -25,58 +25,59 @@ from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.transitions.stage import CALLS_A_BUCKET, bounded
 
 ROWS_AT_ONCE = 1_000
-"""Number of transitions in memory with their text."""
+"""Number of transitions that are in memory with their text."""
 SPLITS = {"train": (TRAIN,), "heldout": (HELD_OUT,), "all": (TRAIN, HELD_OUT)}
 
 PIECE = 20 * 1024
-"""Number of stored calls that are joined with their text at once."""
+"""Number of stored calls whose text is joined in one piece."""
 EVERYTHING = (0, 2**62)
+"""Range of row ids that includes every call."""
 
 Rows: TypeAlias = list[dict[str, Any]] | pa.RecordBatch
-"""Rows that a format made, or source rows as they are."""
+"""Rows that a format made, or unchanged source rows."""
 Write = Callable[[Rows], None]
 
 
 @dataclass(slots=True)
 class Exported:
-    """What was written, in numbers."""
+    """Numbers about the written rows."""
 
     rows: int = 0
     left_out: Counter[str] = field(default_factory=Counter)
     """Number of source rows that were not written, by reason."""
     without: Counter[str] = field(default_factory=Counter)
-    """Number of written rows that lack something of their source, by what they lack."""
+    """Number of written rows from which the format dropped something, by the dropped part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The transitions of the chosen splits, in numbers."""
+    """Numbers about the transitions of the chosen splits."""
 
     rows: int
     tasks: int
     ties: int
-    """Transitions whose advantage is 0."""
+    """Number of transitions whose advantage is 0."""
     best: float | None
     """The highest advantage."""
     credit: str
     compares: bool
-    """Whether the credit compared the rollouts of a task: then an advantage of 0 says nothing."""
+    """Whether the credit compared the rollouts of a task: then an advantage of 0 is no verdict."""
 
 
 def export_transitions(
     store: StoreLike, form: Format, output: Path, *, split: str, threshold: float
 ) -> Exported:
-    """Write the transitions of a store to a file; it appears whole or not at all.
+    """Write the transitions of a store to a file. The file appears only when it is complete.
 
     Args:
         store: Path of the store, or an open store.
         form: One of `FORMATS`.
         output: `.parquet` or `.jsonl`.
         split: `train`, `heldout` or `all`.
-        threshold: Least advantage (or margin between two answers), not itself included.
+        threshold: Export only advantages (or margins between two answers) above this.
 
     Raises:
-        DataError: If there is nothing to write, the file's name says no known form, or the
+        DataError: If there is nothing to write, the file name has an unknown ending, or the
             threshold is not finite.
         StoreError: If the store cannot be read.
     """
@@ -103,7 +104,7 @@ def export_transitions(
 
 
 def overview(store: Store, split: str) -> Overview:
-    """Count the transitions of a split, and say by which credit they were built."""
+    """Count the transitions of a split, and find the credit that they were built with."""
     numbers = read(store, __package__, "overview", splits=SPLITS[split]).row(0, named=True)
     configs = read(store, __package__, "settings")["config"]
     config = json.loads(configs[0]) if len(configs) else {}
@@ -111,7 +112,7 @@ def overview(store: Store, split: str) -> Overview:
     method = str(config.get("credit", "identical"))
     try:
         compares = credit.compares(method, Options(**known))
-    except DataError:  # the method was removed since
+    except DataError:  # built by a release that had other credit methods
         compares = False
     return Overview(**numbers, credit=method, compares=compares)
 
@@ -135,9 +136,10 @@ def _read(
 
 
 def _pieces(store: Store, values: Mapping[str, Value]) -> list[tuple[int, int]]:
-    """Stage the exported rows; return the ranges of stored calls to read them in.
+    """Stage the exported rows, and return the ranges of row ids to read one after the other.
 
-    A small store is one range. So is a store that an ingester writes, because it may move calls.
+    A small store is one range. So is a store that an ingester writes to, because the ingester may
+    change row ids.
     """
     if store.server or number(store, "SELECT count(*) FROM transition_rows") <= CALLS_A_BUCKET:
         store.execute(statement(__package__, "stage_whole", **values))
@@ -186,7 +188,7 @@ def _nothing(form: Format, done: Exported, seen: Overview, split: str, threshold
 
 
 def _nothing_above(seen: Overview, best: float, split: str, threshold: float) -> str:
-    """Say why no advantage is above the threshold; lower it only if good answers are below it."""
+    """Explain why no advantage is above the threshold; advise a lower one only if best > 0."""
     if best > 0:
         return (
             f"No advantage in split '{split}' is above {threshold:g}; the highest is {best:g}. "

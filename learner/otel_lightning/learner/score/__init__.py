@@ -1,1 +1,1 @@
-"""Rewards given to stored rollouts: rules and judges."""
+"""Score stored rollouts afterwards, by rules and by judges."""

@@ -1,4 +1,4 @@
-"""The table `scores`: rewards that rules and judges gave to what is stored."""
+"""The table `scores`: rewards that rules and judges gave to stored rollouts and calls."""
 
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -10,9 +10,9 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 
 RULE, JUDGE = "rule:", "judge:"
-"""The sources of scores begin with one of these, those of received rewards with neither."""
+"""Prefixes of the source of scores; the source of a received reward begins with neither."""
 GIVEN_LATER = f"coalesce(starts_with(source, '{RULE}') OR starts_with(source, '{JUDGE}'), FALSE)"
-"""SQL condition: a rule or a judge gave the reward, after the run."""
+"""SQL condition: a rule or a judge gave the reward after the rollout."""
 JUDGED = ("rollout_id", "trace_id", "span_id", "response_id")
 IDENTITY = ("source", "name", *JUDGED)
 SAME = ["reward_id", "value", "label", "explanation"]
@@ -24,22 +24,22 @@ COLUMNS |= {"source": pl.String(), "time": pl.Datetime("ns")}
 
 
 def replace_scores(store: Store, source_prefix: str, scores: pl.DataFrame) -> None:
-    """Put the scores of one rule or judge in the place of those that it gave before.
+    """Replace the scores that one rule or judge gave before.
 
-    All of it or nothing, also through a running ingester. The id of a score is a hash of its
-    source, its name and what it judges, and a score that is given again as it was keeps its time:
-    what did not change is no news.
+    The replacement is one transaction, also through a running ingester. The id of a score is a
+    hash of its source, its name and the ids of what it judges. An unchanged score keeps its time,
+    so that transitions of unchanged tasks are not rebuilt.
 
     Args:
         store: An open store.
-        source_prefix: `rule:<name>` or `judge:<name>`: what was given under it before, with
-            whatever fingerprint, goes.
-        scores: Columns name, value and source (`<source_prefix>@<fingerprint>`), and of
-            rollout_id, trace_id, span_id, response_id, label and explanation those that are known.
+        source_prefix: `rule:<name>` or `judge:<name>`. All former scores with this prefix are
+            deleted, whatever their fingerprint.
+        scores: Columns name, value and source (`<source_prefix>@<fingerprint>`); optional
+            columns: rollout_id, trace_id, span_id, response_id, label, explanation.
 
     Raises:
-        DataError: If two scores have one source and name and judge the same, or a source is not
-            under the prefix.
+        DataError: If two scores have the same source, name and judged ids, or a source lacks the
+            prefix.
         StoreError: If the store cannot be written.
     """
     rows = with_ids(scores)
@@ -55,10 +55,10 @@ def replace_scores(store: Store, source_prefix: str, scores: pl.DataFrame) -> No
 
 
 def with_ids(scores: pl.DataFrame) -> pl.DataFrame:
-    """Complete scores to rows of the table: the missing columns, an id each, and the time.
+    """Add to scores the missing columns of the table, an id and the current time.
 
     Raises:
-        DataError: If two of them would have one id.
+        DataError: If two scores would have the same id.
     """
     rows = scores.select(
         (pl.col(name) if name in scores.columns else pl.lit(None)).cast(kind).alias(name)
@@ -78,7 +78,7 @@ def with_ids(scores: pl.DataFrame) -> pl.DataFrame:
 
 
 def reward_ids(scores: pl.DataFrame) -> pl.Series:
-    """Hash what makes a score the same one: its source, its name and what it judges."""
+    """Hash the identity of each score: its source, its name and the ids of what it judges."""
     parts = scores.select(pl.col(IDENTITY).fill_null(""))
     ids = [sha256("\x1f".join(row).encode()).hexdigest()[:32] for row in parts.rows()]
     return pl.Series("reward_id", ids, pl.String())

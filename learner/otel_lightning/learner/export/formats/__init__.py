@@ -1,8 +1,9 @@
-"""Transitions in the shapes that trainers read: one file a format.
+"""The formats that trainers read, one file each.
 
-Each names the statement in `sql/` that answers its source rows, turns one source row into one row
-of the export, and says which Arrow type each column has. Messages are lists of JSON values
-(Arrow's own `arrow.json`), so tools with different arguments never share one struct.
+A format names the statement in `sql/` that reads its source rows, a function that converts one
+source row to one exported row, and the Arrow type of each column. Messages are lists of JSON
+values (Arrow's type `arrow.json`): as structs, tools with different arguments would share one
+schema with fields that most of them lack.
 """
 
 from otel_lightning.learner.export.formats import (

@@ -1,4 +1,4 @@
-"""Lines of OpenAI's fine-tuning files: a chat, of which only the last answer is learned.
+"""Lines of OpenAI's fine-tuning files: a chat in which only the last answer is trained on.
 
 Source:
     OpenAI, Supervised fine-tuning: `messages` with a `weight` on the assistant's, `tools`.
@@ -19,7 +19,7 @@ from otel_lightning.learner.export.formats.rows import (
 
 
 def row(source: Row) -> dict[str, Any]:
-    """Return the chat; what the assistant said before has weight 0."""
+    """Return the chat; weight 0 excludes earlier messages of the assistant from training."""
     prompt = prompt_of(source, text_arguments=True)
     completion = answer_of(source["completion"], text_arguments=True)
     before = [m | {"weight": 0} if m["role"] == "assistant" else m for m in prompt]
@@ -30,14 +30,14 @@ def row(source: Row) -> dict[str, Any]:
 
 
 def without(source: Row) -> Sequence[str]:
-    """Name the reasoning of the answer, for which OpenAI's files have no place."""
+    """Report the reasoning of the answer as dropped: OpenAI's files have no field for it."""
     parts = json.loads(source["completion"] or "[]")[:1]
     kinds = {part.get("type") for message in parts for part in message.get("parts") or []}
     return ["the reasoning of the answer"] if "reasoning" in kinds else []
 
 
 def _message(message: dict[str, Any]) -> dict[str, Any]:
-    """Spell a message as the API does: arguments as text, no reasoning."""
+    """Convert a message to the form of the API: arguments as text, no reasoning."""
     spelled = {key: value for key, value in message.items() if key != "reasoning_content"}
     if "tool_calls" in spelled:
         spelled["tool_calls"] = [_call(call) for call in spelled["tool_calls"]]

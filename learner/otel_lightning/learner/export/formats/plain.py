@@ -1,4 +1,4 @@
-"""Rows of the view `transitions` as they are, text included; nothing here is taken apart."""
+"""Rows of the view `transitions`, unchanged and with their text."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Shared by all formats: stored JSON as chat messages, and the columns that name the source."""
+"""Shared by all formats: stored JSON as chat messages, and columns that identify the source."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from otel_lightning.learner.chat import (
 Row = Mapping[str, Any]
 
 MESSAGES = pa.list_(pa.json_(pa.utf8()))
-"""A list of chat messages."""
+"""Arrow type of a list of chat messages."""
 ORIGIN: dict[str, pa.DataType] = {
     "rollout_id": pa.utf8(),
     "step": pa.int32(),
@@ -26,34 +26,35 @@ ORIGIN: dict[str, pa.DataType] = {
     "reward": pa.float64(),
     "advantage": pa.float64(),
 }
-"""Where a row comes from, and what it earned."""
+"""Columns that identify the source of a row, with its reward and advantage."""
 NO_TEXT = "no text of the prompt or of the answer"
 
 
 class LeftOutError(Exception):
-    """A source row that the format cannot carry as it is; the message says why."""
+    """A source row that the format cannot represent; the message says why."""
 
     def __init__(self, reason: str, *, in_tokens: bool = True) -> None:
-        """Say why, and whether token ids would still say exactly what the model read and wrote."""
+        """Store the reason, and whether token ids (if recorded) still represent the whole call."""
         super().__init__(reason)
         self.in_tokens = in_tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One shape of rows.
+    """One export format.
 
     Attributes:
-        summary: What the rows are for, in one line.
+        summary: Use of the rows, in one line.
         statement: Name of the file in `sql/` that reads the source rows.
-        row: Turns a source row into a row of the export, or raises `LeftOutError`. Without it,
-            source rows are written as they are.
+        row: Converts a source row to an exported row, or raises `LeftOutError`. If it is None,
+            source rows are written unchanged.
         columns: The export's columns and their Arrow types.
         above_threshold: Whether only advantages above the threshold are exported.
-        is_label: Whether a row says if its advantage is above the threshold. An advantage of 0
-            then is no label where rollouts were compared: nothing is known of the answer.
-        without: Names what the format drops of a source row that it carries otherwise.
-        empty: What to say if there is no row; `{split}` and `{threshold}` are filled in.
+        is_label: Whether a row has a label that tells if its advantage is above the threshold.
+            If the credit compares rollouts, rows with an advantage of 0 are left out: such an
+            answer is known neither as good nor as bad.
+        without: Lists the parts that the format drops from a source row that it exports.
+        empty: Error text if there is no row; `{split}` and `{threshold}` are filled in.
     """
 
     summary: str
@@ -67,52 +68,52 @@ class Format:
 
     @property
     def by_call(self) -> bool:
-        """Whether a source row is one call, so that calls can be read a piece at a time."""
+        """Whether a source row is one call, so that calls can be read in pieces."""
         return self.statement == "transitions"
 
 
 def origin(row: Row) -> dict[str, Any]:
-    """Return the columns that say where a row comes from."""
+    """Return the columns that identify the source of a row."""
     return {name: row[name] for name in ORIGIN}
 
 
 def prompt_of(row: Row, *, text_arguments: bool = False) -> list[dict[str, Any]]:
-    """Return what the model saw.
+    """Return the input messages of the call as chat messages.
 
     Args:
         row: A source row.
-        text_arguments: Whether the format takes arguments as the text that the model wrote.
+        text_arguments: Whether the format accepts arguments as the text that the model wrote.
 
     Raises:
-        LeftOutError: If no text was recorded, or chat messages cannot carry a part.
+        LeftOutError: If no text was recorded, or a part does not fit into chat messages.
     """
     return _chat(json.loads(row["messages"] or "[]"), text_arguments=text_arguments)
 
 
 def answer_of(completion: str | None, *, text_arguments: bool = False) -> list[dict[str, Any]]:
-    """Return the first choice of what the model said.
+    """Return the first choice of the model's output as chat messages.
 
     Raises:
-        LeftOutError: If no text was recorded, or chat messages cannot carry a part.
+        LeftOutError: If no text was recorded, or a part does not fit into chat messages.
     """
     return _chat(json.loads(completion or "[]")[:1], text_arguments=text_arguments)
 
 
 def tools_of(row: Row) -> str | None:
-    """Return the tools as JSON text, which every trainer parses and no loader reshapes.
+    """Return the tools as JSON text: every trainer parses it, and no loader changes its schema.
 
     Raises:
-        LeftOutError: If one of them is not a function.
+        LeftOutError: If a tool is not a function.
     """
     tools = functions_of(row)
     return json.dumps(tools, ensure_ascii=False) if tools else None
 
 
 def functions_of(row: Row) -> list[Mapping[str, Any]]:
-    """Return the tools as functions.
+    """Return the tools in the form of functions.
 
     Raises:
-        LeftOutError: If one of them is not a function.
+        LeftOutError: If a tool is not a function.
     """
     tools = json.loads(row["tools"] or "[]")
     if lost := uncarried_tools(tools):

@@ -15,7 +15,7 @@ from otel_lightning.learner.export.formats.rows import (
 
 
 def row(source: Row) -> dict[str, Any]:
-    """Return a better and a worse answer to the same prompt."""
+    """Return one pair: a better and a worse answer to the same prompt."""
     return {
         "prompt": prompt_of(source),
         "chosen": answer_of(source["chosen"]),

@@ -1,4 +1,4 @@
-"""Prompts alone, for trainers that generate: `GRPOTrainer`, `RLOOTrainer`."""
+"""Prompts without answers, for trainers that generate them: `GRPOTrainer`, `RLOOTrainer`."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from otel_lightning.learner.export.formats.rows import MESSAGES, Format, Row, pr
 
 
 def row(source: Row) -> dict[str, Any]:
-    """Return a state with its number of visits."""
+    """Return the prompt of one state, with its number of visits."""
     return {
         "prompt": prompt_of(source),
         "tools": tools_of(source),

@@ -9,7 +9,7 @@ from otel_lightning.learner.export.formats.rows import Format, Row
 
 
 def row(source: Row) -> dict[str, Any]:
-    """Return a completion, and as its label whether its advantage is above the threshold."""
+    """Return a completion; its label is true if its advantage is above the threshold."""
     return trl_sft.row(source) | {"label": source["above"]}
 
 

@@ -17,7 +17,7 @@ from otel_lightning.learner.export.formats.rows import (
 
 
 def row(source: Row) -> dict[str, Any]:
-    """Return the prompt and the completion; only the completion is learned."""
+    """Return the prompt and the completion; the loss is computed on the completion only."""
     said = {"prompt": prompt_of(source), "completion": answer_of(source["completion"])}
     return said | {"tools": tools_of(source)} | origin(source)
 

@@ -26,9 +26,9 @@ EXTRA = pa.struct({"index": pa.int64(), "split": pa.utf8()} | ORIGIN)
 
 
 def row(source: Row) -> dict[str, Any]:
-    """Return a call with its tokens, and its advantage at each token that the model wrote.
+    """Return a call with its token ids, and its advantage repeated for each completion token.
 
-    A call with token ids needs no text: its tokens say exactly what the model read and wrote.
+    A call with token ids needs no text, because the tokens fully represent the call.
     """
     tokens = source["completion_token_ids"]
     try:

@@ -1,4 +1,4 @@
--- How many rows some splits have, and whether their advantages tell answers apart.
+-- Number of rows, tasks and ties (advantage 0) in some splits, and the highest advantage.
 SELECT
     count(*) AS rows,
     count(DISTINCT task_hash) AS tasks,

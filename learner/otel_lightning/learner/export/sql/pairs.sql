@@ -1,7 +1,7 @@
 -- Pairs of a better and a worse answer in one state: the best with the worst, the second best with
--- the second worst, as long as they differ by more than $threshold. An answer that was given several
--- times is graded by its mean advantage, so none is both chosen and rejected. Means that differ by
--- rounding only are equal.
+-- the second worst, and so on, while their advantages differ by more than $threshold. An answer
+-- that was given several times has its mean advantage, so that no answer is both chosen and
+-- rejected. Means that differ only by rounding count as equal.
 WITH graded AS (
     SELECT
         state_hash,

@@ -1,4 +1,4 @@
--- Each state once, in the order of its hash, with its number of visits.
+-- Each distinct state with its number of visits, sorted by hash so that the output is stable.
 WITH states AS (
     SELECT
         state_hash,

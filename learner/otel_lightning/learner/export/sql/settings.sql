@@ -1,4 +1,4 @@
--- The settings by which transitions were built last.
+-- Settings of the last successful build of transitions.
 SELECT config::VARCHAR AS config
 FROM runs
 WHERE command = 'transitions' AND outcome = 'done'

@@ -1,5 +1,5 @@
--- The exported rows without their text, in the order in which calls are stored. Text is then read
--- once, one range of calls at a time, and never carried through a join of all rows.
+-- The exported rows without text, sorted by the row id of their call. The text is joined later, one
+-- range of row ids at a time, so that no join or sort holds the text of all rows in memory.
 CREATE OR REPLACE TEMP TABLE exported AS
 SELECT coalesce(c.rowid, 0) AS place, t.*
 FROM transition_rows t

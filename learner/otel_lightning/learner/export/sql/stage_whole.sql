@@ -1,4 +1,4 @@
--- The exported rows at once: they are few, or the store changes meanwhile.
+-- All exported rows in one piece: for a small store, or one in which an ingester may change row ids.
 CREATE OR REPLACE TEMP VIEW exported AS
 SELECT 0 AS place, *
 FROM transition_rows

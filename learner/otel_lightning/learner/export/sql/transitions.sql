@@ -1,4 +1,4 @@
--- One row per transition, with its text, of the calls whose row id is from $first to $last.
+-- One row per transition with its text, for calls with row ids from $first to $last.
 SELECT
     t.rollout_id, t.step, t.trace_id, t.span_id, c.agent_name, t.task_id, printf('%016x', t.task_hash) AS task_hash, t.split, c.state_hash,
     c.input_messages::VARCHAR AS messages,

@@ -1,7 +1,7 @@
-"""Rules: rewards for what is stored, by a Python function, a SELECT or a composition in TOML.
+"""Rules give rewards to stored rollouts: a Python function, a SELECT or a composition in TOML.
 
-A rule's scores carry its name and a fingerprint of its text; applying it again replaces just
-those. `transitions` and `policy` learn from them when `--reward` names the rule.
+Scores have the name of their rule and a fingerprint of its text. Applying a rule again replaces
+only its own scores. `transitions` and `policy` learn from them if `--reward` names the rule.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ KINDS = {".py": python.run, ".sql": sql.run, ".toml": shaping.run}
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a rule did: the name of its rewards, how many there are, and what it left out."""
+    """Result of a rule: the name and number of its rewards, and the rollouts it left out."""
 
     name: str
     source: str
@@ -37,17 +37,17 @@ class Applied:
 
 
 def apply_rule(store: StoreLike, spec: str) -> Applied:
-    """Score what is stored by a rule, in the place of what it gave before.
+    """Score the stored rollouts by a rule, and replace the scores that it gave before.
 
     Args:
         store: Path of the store, or an open store.
         spec: `FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`.
 
     Returns:
-        The name under which its rewards can be selected, and what came of it.
+        The name that selects its rewards, the number of scores, and the exclusions.
 
     Raises:
-        DataError: If the rule cannot be read or run, or scores nothing; nothing is changed then.
+        DataError: If the rule cannot be read or run, or gives no score. Nothing is changed then.
         StoreError: If the store cannot be read or written.
     """
     rule = read_rule(spec)
@@ -74,10 +74,11 @@ def _apply(store: Store, rule: Rule) -> Applied:
 
 
 def chosen(store: Store, reward: str | None) -> tuple[str | None, Applied | None]:
-    """Read what `--reward` says: the name of the rewards that count, or a rule that gives them.
+    """Resolve `--reward`: the name of existing rewards, or a rule, which is applied now.
 
     Returns:
-        The name, and what came of the rule if it is one. No name means all that was received.
+        The name of the rewards, and the result of the rule if there is one. A name of None means
+        all received rewards.
     """
     if reward is None or not is_spec(reward):
         return reward, None
@@ -86,7 +87,7 @@ def chosen(store: Store, reward: str | None) -> tuple[str | None, Applied | None
 
 
 def _refuse_taken_name(store: Store, rule: Rule) -> None:
-    """Refuse a rule whose scores would mix with rewards that are not its own."""
+    """Refuse a rule with the name of rewards that come from elsewhere: they would mix."""
     taken = store.query(
         f"SELECT min(source) AS source, count(*) AS n FROM judgements "
         f"WHERE name = {quote_literal(rule.name)} "

@@ -1,4 +1,4 @@
-"""The settings of a composed reward: measures, labels and shaping terms, as a file has them."""
+"""Settings of a composed reward, read from TOML: measures, labels and shaping terms."""
 
 import math
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ TERMS = {
     "latency": "seconds",
     "steps": "llm_calls",
 }
-"""Each shaping term, and what it counts in a rollout."""
+"""Each shaping term, with the column of `rollouts` that it counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A judgement that counts with a weight, its range mapped to [-1, 1]."""
+    """A judgement with a weight; its range is mapped to [-1, 1]."""
 
     name: str
     weight: float
@@ -32,9 +32,9 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A shaping term: `weight` for each `per` of what it counts above `above`.
+    """A shaping term: adds weight * (count - above) / per if the count is larger than `above`.
 
-    Without `per`, `weight` is given once as soon as the count is above `above`.
+    If `per` is None, it adds `weight` once if the count is larger than `above`.
     """
 
     name: str
@@ -45,11 +45,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """How a reward is put together."""
+    """The parts of a composed reward, and the limits it is clamped to."""
 
     measures: tuple[Measure, ...]
     labels: Mapping[tuple[str, str], float]
-    """(name of a judgement, its label) to what that adds."""
+    """Amount that each (name of a judgement, label) adds to the reward."""
     terms: tuple[Term, ...]
     clamp: tuple[float, float] | None
 
@@ -58,7 +58,7 @@ def parse(rule: Rule) -> Composition:
     """Read the settings of a rule written in TOML.
 
     Raises:
-        DataError: If a key is unknown, a value is not what it must be, or nothing is composed.
+        DataError: If a key is unknown, a value is not allowed, or there is no part.
     """
     read = _Reader(str(rule.path))
     settings = read_toml(rule)
@@ -83,7 +83,7 @@ def parse(rule: Rule) -> Composition:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Reads values, and says where in which file one is wrong."""
+    """Reads and checks values; errors name the file and the key."""
 
     file: str
 

@@ -1,4 +1,4 @@
-"""The frames that a rule is given: rollouts or calls in polars, read as far as they are used."""
+"""The polars frames that rules get: rollouts or calls, of which only used columns are read."""
 
 import polars as pl
 
@@ -13,7 +13,7 @@ ORDER = {
 
 
 def scan(store: Store, name: str) -> pl.LazyFrame:
-    """Answer the statement `sql/<name>.sql` lazily: columns that are not used are not read.
+    """Scan the statement `sql/<name>.sql` lazily: only the columns that a rule uses are read.
 
     Args:
         store: An open store; it must stay open until the frame is collected.

@@ -1,4 +1,4 @@
-"""What comes of a rule: scores, and what it left out, named and counted."""
+"""Result of a rule: its scores, and the rollouts it left out with the reason."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import polars as pl
 
 SHOWN = 3
+"""Number of excluded rollouts that a message names."""
 SCORE_COLUMNS: dict[str, pl.DataType] = {
     "rollout_id": pl.String(),
     "span_id": pl.String(),
@@ -19,7 +20,7 @@ JUDGED = ["rollout_id", "span_id"]
 
 @dataclass(frozen=True, slots=True)
 class Exclusion:
-    """Rollouts (or calls, as `rollout/span`) that a rule gives no score, and why."""
+    """Rollouts (or calls, as `rollout/span`) without a score, and the reason."""
 
     reason: str
     what: tuple[str, ...]
@@ -32,21 +33,21 @@ class Exclusion:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The scores of a rule, in the columns of `SCORE_COLUMNS`, and what it left out."""
+    """The scores of a rule, with the columns `SCORE_COLUMNS`, and the exclusions."""
 
     scores: pl.DataFrame
     left_out: tuple[Exclusion, ...] = ()
 
 
 def checked(scored: Scored, calls: pl.DataFrame) -> Scored:
-    """Keep the scores that are finite numbers, one a name, of rollouts and calls that are stored.
+    """Keep finite scores of stored rollouts and calls, at most one per name.
 
     Args:
-        scored: What a rule gave.
+        scored: The scores of a rule, unchecked.
         calls: Columns rollout_id and span_id of every stored call.
 
     Returns:
-        What may be written; all else is left out by name.
+        The scores that may be written; all others become exclusions.
     """
     scores = scored.scores.with_columns(reason=_reason(scored.scores, calls))
     kept = scores.filter(pl.col("reason").is_null()).drop("reason").unique(maintain_order=True)

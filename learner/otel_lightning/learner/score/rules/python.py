@@ -1,4 +1,4 @@
-"""A rule in Python: one function from a polars frame of rollouts or of calls to scores."""
+"""A rule in Python: a function that takes a polars frame of rollouts or calls, returns scores."""
 
 import inspect
 import sys
@@ -21,11 +21,12 @@ from otel_lightning.learner.score.rules.spec import Rule
 
 IDS = {"rollouts": ["rollout_id"], "calls": ["rollout_id", "span_id"]}
 MOST_FAILURES = 100
+"""A function that raises on this many rollouts is refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A loaded function, and what it wants: rollouts or calls, lazily or not."""
+    """A loaded function, and the frame it takes: `wants` is rollouts or calls, lazy or not."""
 
     rule: Rule
     call: Callable[[Any], Any]
@@ -34,12 +35,12 @@ class Function:
     lazily: bool
 
     def __call__(self, frame: pl.LazyFrame) -> Any:
-        """Run it; whatever it raises is its own."""
+        """Run the function and collect its result. Its exceptions pass through."""
         result = self.call(frame if self.lazily else frame.collect())
         return result.collect() if isinstance(result, pl.LazyFrame) else result
 
     def said(self, error: Exception) -> str:
-        """Say what was raised at which line of its file: the last known, else where it begins."""
+        """Describe an exception, with the last line of the rule's file in its traceback."""
         frames = extract_tb(error.__traceback__)
         lines = [frame.lineno for frame in frames if frame.filename == str(self.rule.path)]
         line = [self.begins, *lines][-1]
@@ -48,11 +49,11 @@ class Function:
 
 
 def run(store: Store, rule: Rule) -> Scored:
-    """Call the function of a rule; rollouts on which it raises are left out.
+    """Run the function of a rule, and leave out the rollouts on which it raises.
 
     Raises:
-        DataError: If there is no such function, it raises on too many rollouts, or returns what
-            are no scores.
+        DataError: If there is no such function, it raises on too many rollouts, or it does not
+            return scores.
     """
     function = load(rule)
     frame = scan(store, function.wants)
@@ -60,7 +61,7 @@ def run(store: Store, rule: Rule) -> Scored:
         return _scored(function, function(frame), frame)
     except DataError:
         raise
-    except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+    except Exception as error:  # noqa: BLE001 - a user's code may raise any exception
         failed = error
     return _without_failures(function, frame.collect(), failed)
 
@@ -69,8 +70,8 @@ def load(rule: Rule) -> Function:
     """Run the file of a rule and find its function.
 
     Raises:
-        DataError: If the file raises, has no such function, or the function takes something else
-            than `rollouts` or `calls`.
+        DataError: If the file raises, has no such function, or the function's first parameter is
+            neither `rollouts` nor `calls`.
     """
     module = _module(rule)
     found = getattr(module, rule.function or "", None)
@@ -90,13 +91,13 @@ def load(rule: Rule) -> Function:
 
 
 def _module(rule: Rule) -> ModuleType:
-    """Run exactly the text that was fingerprinted: no cached bytecode of an earlier one."""
+    """Execute exactly the fingerprinted text; an import could run bytecode of an older one."""
     module = ModuleType(f"lightning_rule_{rule.path.stem}")
     module.__file__ = str(rule.path)
-    sys.modules[module.__name__] = module  # dataclasses look their module up
+    sys.modules[module.__name__] = module  # dataclasses look up their module here
     try:
         with _importing_from(str(rule.path.resolve().parent)):
-            exec(compile(rule.text, str(rule.path), "exec"), vars(module))  # noqa: S102 - asked for
+            exec(compile(rule.text, str(rule.path), "exec"), vars(module))  # noqa: S102 - the user named the file
     except Exception as error:
         raise DataError(f"'{rule.path}' cannot be run: {type(error).__name__}: {error}") from error
     return module
@@ -117,7 +118,7 @@ def _scored(function: Function, result: Any, frame: pl.LazyFrame) -> Scored:
 
 
 def _without_failures(function: Function, frame: pl.DataFrame, failed: Exception) -> Scored:
-    """Leave out the rollouts on which the function raises, and score all others at once."""
+    """Find the rollouts on which the function raises, and score all others in one call."""
     failures = _failures(function, frame)
     left = frame.filter(~pl.col("rollout_id").is_in(list(failures))).lazy()
     if len(failures) in {MOST_FAILURES, frame["rollout_id"].n_unique()}:
@@ -134,7 +135,7 @@ def _failures(function: Function, frame: pl.DataFrame) -> dict[str, Exception]:
     def attempt(some: Sequence[str]) -> Exception | None:
         try:
             function(frame.lazy().filter(pl.col("rollout_id").is_in(list(some))))
-        except Exception as error:  # noqa: BLE001 - whatever a user's code raises
+        except Exception as error:  # noqa: BLE001 - a user's code may raise any exception
             return error
         return None
 
@@ -145,7 +146,7 @@ def _failures(function: Function, frame: pl.DataFrame) -> dict[str, Exception]:
 def find_failures(
     items: Sequence[str], attempt: Callable[[Sequence[str]], Exception | None]
 ) -> Iterator[tuple[str, Exception]]:
-    """Find the items on which an attempt fails, by halving: few failures among many cost little.
+    """Find the items on which an attempt fails by bisection, which needs few attempts if few fail.
 
     Example:
         >>> fails = lambda some: ValueError() if "c" in some else None

@@ -1,4 +1,4 @@
-"""What a rule's function or SELECT gives, as scores."""
+"""Convert the result of a rule's function or SELECT to scores."""
 
 from typing import Any
 
@@ -10,15 +10,15 @@ from otel_lightning.learner.score.rules.spec import Rule
 
 
 def aligned(rule: Rule, result: Any, ids: pl.LazyFrame) -> pl.DataFrame:
-    """Put the ids of what was judged beside a result that has none.
+    """Add the ids of the judged rows to a result that lacks them.
 
     Args:
-        rule: Whose result it is.
-        result: A Series or a frame of as many rows as `ids`, or a frame with its own rollout_id.
-        ids: What the rule was given: column rollout_id, and span_id if it was given calls.
+        rule: The rule, for error texts.
+        result: A Series or a frame with as many rows as `ids`, or a frame with its own rollout_id.
+        ids: Ids of the rows that the rule was given: rollout_id, and span_id if it took calls.
 
     Raises:
-        DataError: If it is something else, or has another length.
+        DataError: If the result has another type or another length.
     """
     if isinstance(result, pl.Series):
         result = result.rename("value").to_frame()
@@ -39,12 +39,12 @@ def aligned(rule: Rule, result: Any, ids: pl.LazyFrame) -> pl.DataFrame:
 
 
 def as_scores(rule: Rule, frame: pl.DataFrame) -> pl.DataFrame:
-    """Bring scores into the columns of `SCORE_COLUMNS`, under the rule's name.
+    """Convert scores to the columns of `SCORE_COLUMNS`, under the rule's name.
 
-    A score that has a name of its own is a part: it is called `<rule>.<name>`.
+    A score with another name is a part of the reward: its name becomes `<rule>.<name>`.
 
     Raises:
-        DataError: If there is a column that is none of them, no value, or a value is no number.
+        DataError: If a column is unknown, the column `value` is missing, or it has no numbers.
     """
     unknown = [name for name in frame.columns if name not in SCORE_COLUMNS]
     if unknown or "value" not in frame.columns:

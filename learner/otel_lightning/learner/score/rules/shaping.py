@@ -1,11 +1,11 @@
-"""A composed reward: measures, labels and shaping terms of a rollout, in polars; pure.
+"""Compose a reward from the measures, labels and shaping terms of a rollout, in polars.
 
-Each of them is a part, a number that the reward is the sum of:
+All functions except `run` are pure. The reward is the sum of its parts:
 
-- a measure: `weight` times its value, mapped to [-1, 1]. The weights of those that are there are
-  scaled so that they add up to what all weights add up to: a judge that is missing shifts nothing.
-- a label: what the settings say that it adds.
-- a shaping term: its weight for what was counted.
+- a measure adds `weight` times its value, mapped to [-1, 1]. If measures of a rollout are missing,
+  the weights of the others are scaled up to the same total, so that rewards stay comparable.
+- a label adds the amount in the settings.
+- a shaping term adds its weight for each unit that it counts.
 """
 
 from collections.abc import Iterator
@@ -41,16 +41,16 @@ def run(store: Store, rule: Rule) -> Scored:
 def compose(
     composition: Composition, rollouts: pl.DataFrame, judgements: pl.DataFrame, name: str
 ) -> Scored:
-    """Compose the reward of each rollout, and show its parts as `<name>.<part>`.
+    """Compose the reward of each rollout; its parts become scores named `<name>.<part>`.
 
     Args:
-        composition: Which measures, labels and terms count, and how much.
-        rollouts: Column rollout_id, and what the terms count.
-        judgements: Columns rollout_id, span_id, name, value, label, in the order of time.
+        composition: The measures, labels and terms, with their weights.
+        rollouts: Column rollout_id, and the columns that the terms count.
+        judgements: Columns rollout_id, span_id, name, value, label, in time order.
         name: Name of the composed reward.
 
     Returns:
-        The scores. A rollout whose measures are all missing has none, and is left out by name.
+        The scores. A rollout whose measures are all missing has no score and is an exclusion.
     """
     measured = measure(composition, judgements)
     broken = measured.filter(~pl.col("value").is_between("low", "high"))
@@ -68,7 +68,7 @@ def compose(
 
 
 def measure(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
-    """Find the measures of each rollout: the mean, where several of its calls were judged.
+    """Find the measures of each rollout; if several of its calls were judged, their mean.
 
     Returns:
         Columns rollout_id, name, value, weight, low, high.
@@ -86,9 +86,10 @@ def measure(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
 def without_ground(
     composition: Composition, rollouts: pl.DataFrame, measured: pl.DataFrame, parts: pl.DataFrame
 ) -> pl.DataFrame:
-    """Find the rollouts of which nothing is known that the reward could rest on.
+    """Find the rollouts without data for the reward.
 
-    It rests on the measures if there are any, else on what the terms count, else on the labels.
+    The data are the measures if the composition has any; otherwise the counts of the terms;
+    otherwise the labels.
 
     Returns:
         Column rollout_id.
@@ -104,7 +105,7 @@ def without_ground(
 
 
 def _last(judgements: pl.DataFrame) -> pl.DataFrame:
-    """Keep the last word of each name on each rollout or call."""
+    """Keep only the last judgement of each name on each rollout or call."""
     judged = ["rollout_id", "span_id", "name"]
     return judgements.unique(judged, keep="last", maintain_order=True)
 
@@ -134,7 +135,7 @@ def _label_parts(composition: Composition, judgements: pl.DataFrame) -> pl.DataF
 
 
 def _term_part(term: Term, rollouts: pl.DataFrame) -> pl.DataFrame:
-    """Apply a shaping term; where it adds nothing it is no part."""
+    """Compute the part of a shaping term, for the rollouts whose count is above the limit."""
     count = pl.col(TERMS[term.name]).cast(pl.Float64)
     over = count > term.above
     times = over.cast(pl.Float64) if term.per is None else (count - term.above) / term.per

@@ -16,7 +16,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule: where it is written, what it says, and the name of the rewards that it gives."""
+    """A rule: the path and text of its file, and the name of the rewards that it gives."""
 
     path: Path
     text: str
@@ -25,23 +25,23 @@ class Rule:
 
     @property
     def spec(self) -> str:
-        """The rule as its user named it."""
+        """The rule as the user named it."""
         return f"{self.path}:{self.function}" if self.function else str(self.path)
 
     @property
     def prefix(self) -> str:
-        """What the source of each of its scores begins with."""
+        """Prefix of the source of its scores."""
         return f"{RULE}{self.name}"
 
     @property
     def source(self) -> str:
-        """The source of its scores; it changes whenever the rule does."""
+        """Source of its scores: the prefix and a fingerprint of the rule."""
         said = "\x1f".join((self.path.suffix, self.function or "", self.text))
         return f"{self.prefix}@{sha256(said.encode()).hexdigest()[:12]}"
 
 
 def is_spec(text: str | None) -> bool:
-    """Tell a rule from the name of rewards that are there.
+    """Tell whether a text names a rule, and not existing rewards.
 
     Example:
         >>> is_spec("rewards.py:grade"), is_spec("grade.sql"), is_spec("task_success")
@@ -54,7 +54,7 @@ def read_rule(spec: str) -> Rule:
     """Read the file of a rule.
 
     Raises:
-        DataError: If there is no such file, it names no function, or its name cannot be one.
+        DataError: If the file cannot be read, no function is named, or the name is not allowed.
     """
     file, function = _split(spec)
     path = Path(file)

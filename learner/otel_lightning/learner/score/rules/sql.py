@@ -1,4 +1,4 @@
-"""A rule in SQL: one SELECT that gives scores, run on the store."""
+"""A rule in SQL: one SELECT on the store that returns scores."""
 
 import polars as pl
 
@@ -10,10 +10,10 @@ from otel_lightning.learner.score.rules.spec import Rule
 
 
 def run(store: Store, rule: Rule) -> Scored:
-    """Ask the store.
+    """Run the SELECT of a rule.
 
     Raises:
-        DataError: If the file is not one SELECT, DuckDB refuses it, or it gives other columns.
+        DataError: If the file is not one SELECT, DuckDB refuses it, or a column is unknown.
     """
     try:
         if not is_select(rule.text):

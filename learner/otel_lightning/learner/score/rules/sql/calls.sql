@@ -1,4 +1,4 @@
--- One row a model call, as a rule sees it.
+-- One row per model call: the frame `calls` of a rule.
 WITH tools AS (
     SELECT
         trace_id,

@@ -1,5 +1,5 @@
--- One row a rollout, as a rule sees it. What rules gave is not shown: running one again must give
--- the same.
+-- One row per rollout: the frame `rollouts` of a rule. Scores of rules are hidden, so that running
+-- a rule again gives the same result.
 WITH seen AS (
     SELECT
         *,
