@@ -1,1 +1,1 @@
-"""Judges: a model reads a rollout and scores it by a rubric, offline."""
+"""Judges: a model reads a stored rollout and scores it by a rubric."""

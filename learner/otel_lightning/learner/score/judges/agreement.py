@@ -1,7 +1,7 @@
-"""Measure how far two ratings of the same rollouts agree, from their table of counts.
+"""Measure how far two ratings of the same rollouts agree, from their contingency table.
 
-Rows are the values of the judge, columns those of the labels, both rising; a cell counts the
-rollouts that got both.
+Rows are the values of the judge and columns the values of the labels, both in rising order. A
+cell counts the rollouts that got this pair of values.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,8 +16,9 @@ from otel_lightning.learner.errors import DataError
 Counts = NDArray[np.float64]
 Values = NDArray[np.float64]
 RESAMPLES = 1000
+"""Number of bootstrap samples."""
 LEVELS = 500
-"""More different values than these are no scale, and their table would not fit."""
+"""Largest number of different values: the table has the square of it as cells."""
 
 
 class Estimate(NamedTuple):
@@ -41,16 +42,16 @@ class Agreement(NamedTuple):
 def agree(judge: Sequence[float], labels: Sequence[float], seed: int = 0) -> Agreement:
     """Compare two ratings of the same rollouts.
 
-    Where all labels are whole numbers, kappa takes a judge's mean as the nearest one, a half as
-    the greater, so that the two can be the same; the rank correlations take it as it is.
+    If all labels are whole numbers, kappa rounds the judge's means to whole numbers (halves up),
+    because it counts equal values. The rank correlations use the means unrounded.
 
     Args:
-        judge: What the judge gave each rollout, shape [N].
-        labels: What was given to the same rollouts, shape [N].
-        seed: Of the bootstrap, which draws rollouts with replacement.
+        judge: Score of each rollout by the judge, shape [N].
+        labels: Label of each of the same rollouts, shape [N].
+        seed: Seed of the bootstrap, which draws rollouts with replacement.
 
     Raises:
-        DataError: If there are fewer than two rollouts, or too many different values.
+        DataError: If there are fewer than two rollouts, or more than `LEVELS` different values.
 
     Example:
         >>> found = agree([1, 2, 3, 3], [1, 2, 3, 2])
@@ -71,7 +72,7 @@ def agree(judge: Sequence[float], labels: Sequence[float], seed: int = 0) -> Agr
 
 
 def resampled(counts: Counts, seed: int) -> Iterator[Counts]:
-    """Draw as many rollouts as there are, with replacement, again and again."""
+    """Draw `RESAMPLES` bootstrap samples of the rollouts, each as a table of counts."""
     generator = np.random.default_rng(seed)
     filled = np.nonzero(counts)
     n = int(counts.sum())
@@ -82,12 +83,12 @@ def resampled(counts: Counts, seed: int) -> Iterator[Counts]:
 
 
 def cross(rows: Sequence[float], columns: Sequence[float], levels: Values) -> Counts:
-    """Count how often each row's value came with each column's.
+    """Count how often each pair of values occurs.
 
     Args:
         rows: The first rating, shape [N].
-        columns: The second, shape [N].
-        levels: The values that occur, rising, shape [K].
+        columns: The second rating, shape [N].
+        levels: The different values in rising order, shape [K].
 
     Returns:
         The counts, shape [K, K].
@@ -102,11 +103,11 @@ def cohen_kappa(counts: Counts, levels: Values | None = None) -> float:
 
     Args:
         counts: The table, shape [K, K].
-        levels: The value of each row and column, shape [K]: disagreement then weighs by the square
-            of its size. Without it all disagreement weighs alike.
+        levels: The value of each row and column, shape [K]. If given, a disagreement weighs the
+            square of its size (quadratic kappa); otherwise every disagreement weighs 1.
 
     Returns:
-        At most 1; 0 is chance; NaN if both ratings are the same constant.
+        At most 1; 0 is the agreement by chance; NaN if both ratings are the same constant.
 
     Source:
         Cohen, Weighted kappa, Psychological Bulletin 70 (1968), eq. 9; without weights Cohen,
@@ -124,7 +125,7 @@ def cohen_kappa(counts: Counts, levels: Values | None = None) -> float:
 
 
 def spearman_rho(counts: Counts) -> float:
-    """Compute Spearman's rank correlation, ties at the mean of their ranks.
+    """Compute Spearman's rank correlation; ties get the mean of their ranks.
 
     Returns:
         In [-1, 1]; NaN if one of the ratings is constant.
@@ -141,7 +142,7 @@ def spearman_rho(counts: Counts) -> float:
 
 
 def kendall_tau_b(counts: Counts) -> float:
-    """Compute Kendall's tau-b: pairs in the same order less those in the other, ties set off.
+    """Compute Kendall's tau-b: concordant minus discordant pairs, corrected for ties.
 
     Returns:
         In [-1, 1]; NaN if one of the ratings is constant.
@@ -174,7 +175,7 @@ def _estimate(value: float, drawn: Values) -> Estimate:
 
 
 def _ordered(counts: Counts) -> float:
-    """Count the pairs of which one is greater in both ratings."""
+    """Count the pairs in which one rollout is greater in both ratings."""
     greater = counts[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1]
     return float((counts[:-1, :-1] * greater[1:, 1:]).sum())
 

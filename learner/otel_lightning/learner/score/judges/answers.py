@@ -1,4 +1,4 @@
-"""Read a judge's answers, and combine its answers about one rollout."""
+"""Parse the answers of a judge, and combine its samples for one rollout."""
 
 import json
 import math
@@ -10,32 +10,33 @@ from typing import Any, NamedTuple
 from otel_lightning.learner.score.judges.rubric import Rubric
 
 LONGEST = 20_000
-"""Characters of an answer, after its thinking, in which a verdict is looked for."""
+"""Number of characters after the thinking that are searched for a verdict."""
 QUOTED = 200
+"""Number of characters of an answer that an error text quotes."""
 THINKING = "</think>"
-"""Ends the thinking that some servers leave in the answer."""
+"""Marks the end of the thinking that some servers leave in the answer."""
 FENCE = re.compile(r"```(?:json)?\s*")
 
 
 class Answer(NamedTuple):
-    """What came back for one question, and its price."""
+    """The answer to one question, and the tokens it took."""
 
     text: str
     input_tokens: int | None = None
     output_tokens: int | None = None
     refused: bool = False
-    """The endpoint would not answer this one question; `text` says why."""
+    """Whether the endpoint refused this one question; `text` is the reason then."""
 
 
 class Reading(NamedTuple):
-    """One answer, read: a score, or None and in `reason` why there is none."""
+    """A parsed answer: a score and its reason, or None and the reason for having no score."""
 
     score: float | None
     reason: str
 
 
 class Verdict(NamedTuple):
-    """What several answers say together: the columns value, label and explanation of a score."""
+    """The combined answers for one rollout: value, spread, label and explanation of a score."""
 
     value: float | None
     spread: float | None
@@ -44,11 +45,11 @@ class Verdict(NamedTuple):
 
 
 def read_answer(answer: Answer, rubric: Rubric) -> Reading:
-    """Read the verdict: the JSON object with which the answer was asked to begin.
+    """Parse the verdict: the JSON object at the beginning of the answer, as the prompt asks.
 
-    What follows it, such as a score that the judge quotes from the record, does not count. Where
-    the answer begins with words, its verdicts must agree: a quoted one cannot be told from the
-    judge's own. Anything else is an error, never a 0.
+    JSON after it does not count, such as a score that the judge quotes from the record. If the
+    answer begins with words, all verdicts in it must agree, because a quoted verdict looks like
+    the judge's own. An answer without a clear verdict is an error, never a score of 0.
 
     Example:
         >>> tone = Rubric("tone", 1, 5, "Is it polite?")
@@ -74,9 +75,9 @@ def read_answer(answer: Answer, rubric: Rubric) -> Reading:
 
 
 def combine(readings: Sequence[Reading], rubric: Rubric) -> Verdict:
-    """Put the samples of one rollout together: mean, spread and the first reason.
+    """Combine the samples of one rollout: mean, spread and the first reason.
 
-    The spread is the sample standard deviation; of a single score there is none.
+    The spread is the sample standard deviation; a single score has none.
 
     Example:
         >>> tone = Rubric("tone", 1, 5, "Is it polite?", passes=3)
@@ -110,9 +111,9 @@ def _unreadable(text: str, rubric: Rubric) -> Reading:
 
 
 def _verdicts(text: str) -> list[dict[str, Any]]:
-    """Find the object in the place asked for, else all that could be meant.
+    """Find the object at the beginning; if the answer begins with words, all candidates in it.
 
-    A verdict has a score and a reason. Objects with a score alone count if there is no verdict.
+    A verdict has a score and a reason. Objects with only a score count if there is no verdict.
     """
     body = text.rpartition(THINKING)[2].lstrip()
     if fence := FENCE.match(body):

@@ -1,4 +1,4 @@
-"""Ask a judge many questions at once, each only once, and keep every answer as it comes."""
+"""Ask a judge many questions in parallel, without duplicates, and cache each answer at once."""
 
 import json
 from collections.abc import Sequence
@@ -25,24 +25,24 @@ class Question:
 
 @dataclass(slots=True)
 class Usage:
-    """What asking took."""
+    """Number of questions and tokens that a run took."""
 
     asked: int = 0
     cached: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     without_count: int = 0
-    """Answers that came without their number of tokens."""
+    """Number of answers for which the endpoint reported no token count."""
 
     def add(self, answer: Answer) -> None:
-        """Count one more answer."""
+        """Add one answer to the counts."""
         self.asked += 1
         self.without_count += answer.input_tokens is None or answer.output_tokens is None
         self.input_tokens += answer.input_tokens or 0
         self.output_tokens += answer.output_tokens or 0
 
     def cost(self, input_price: float, output_price: float) -> float:
-        """Price the tokens; prices are for a million.
+        """Compute the cost of the tokens; prices are per million tokens.
 
         Example:
             >>> Usage(input_tokens=2_000_000, output_tokens=500_000).cost(0.4, 1.6)
@@ -53,40 +53,40 @@ class Usage:
 
 @dataclass(slots=True)
 class Session:
-    """A judge at work: whom to ask, where answers are kept, and how far it is."""
+    """One run of a judge: the judge, its cache, the progress and the usage."""
 
     judge: Judge
     cache: AnswerCache
     progress: Progress
     concurrency: int
     retry_errors: bool = False
-    """Ask again where the kept answer has no score."""
+    """Whether to ask again if the cached answer has no score."""
     usage: Usage = field(default_factory=Usage)
 
     def report(self) -> None:
-        """Show how far it is."""
+        """Report the progress with the number of tokens."""
         usage = self.usage
         tokens = usage.input_tokens + usage.output_tokens
         self.progress.report(usage.asked + usage.cached, f"{tokens:,} tokens")
 
 
 def question_key(payload: Payload, sample: int) -> str:
-    """Hash all that an answer depends on."""
+    """Hash all inputs of an answer: the key of the cache."""
     return sha256(json.dumps([payload, sample], sort_keys=True).encode()).hexdigest()
 
 
 def answer_all(session: Session, questions: Sequence[Question]) -> dict[str, Answer]:
-    """Answer questions: from the cache, else by the judge.
+    """Answer questions from the cache, and ask the judge the others.
 
     Args:
-        session: Whom to ask.
-        questions: What to ask; of those with one key only one is asked.
+        session: The judge and its cache.
+        questions: The questions; duplicates (equal keys) are asked once.
 
     Returns:
-        The answers by the keys of the questions.
+        The answer of each key.
 
     Raises:
-        DataError: If the judge gives no answers any more. What it answered is in the cache.
+        DataError: If the judge stops answering. The answers so far are in the cache.
     """
     known = _known(session, questions)
     todo = {question.key: question for question in questions if question.key not in known}
@@ -115,7 +115,7 @@ def _ask(session: Session, todo: Sequence[Question]) -> dict[str, Answer]:
                 session.usage.add(answer)
                 session.report()
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # the first failure stops the rest
+            pool.shutdown(cancel_futures=True)  # do not pay for more answers after a failure
             raise
     return answers
 
@@ -128,7 +128,7 @@ def _ask_one(session: Session, question: Question) -> Answer:
 
 
 def stopped(session: Session, error: DataError) -> DataError:
-    """Say what is left of a run that failed."""
+    """Add to an error how many answers of the failed run are kept."""
     usage = session.usage
     return DataError(
         f"{error} No score was changed. At least {usage.asked + usage.cached} of "

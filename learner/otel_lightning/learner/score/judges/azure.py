@@ -1,4 +1,4 @@
-"""The evaluators of the package azure-ai-evaluation as judges, with their own prompts."""
+"""Judges that use the evaluators of the package azure-ai-evaluation, with their prompts."""
 
 import json
 import os
@@ -18,13 +18,13 @@ from otel_lightning.learner.score.judges.record import Record
 from otel_lightning.learner.score.judges.rubric import MEASURES, Rubric
 
 PACKAGE = "azure-ai-evaluation"
-# It prints tracebacks among our output; what goes wrong is told row by row instead.
+# The package prints tracebacks into our output; errors are reported per rollout instead.
 QUIET = {"PF_LOGGING_LEVEL": "CRITICAL", "AI_EVALS_DISABLE_EXPERIMENTAL_WARNING": "true"}
 Evaluator = Callable[..., dict[str, Any]]
 
 
 class AzureJudge:
-    """Asks through Azure AI Evaluation; the model may be behind any OpenAI-compatible endpoint."""
+    """A judge with the prompts of Azure AI Evaluation, for any OpenAI-compatible endpoint."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         """Load the package.
@@ -37,10 +37,10 @@ class AzureJudge:
         self._version = version(PACKAGE)
 
     def close(self) -> None:
-        """Do nothing: the package closes its connections itself."""
+        """Do nothing, because the package closes its connections itself."""
 
     def prepare(self, rubric: Rubric, record: Record) -> Payload:
-        """Write the inputs of the evaluator of that measure.
+        """Build the inputs of the evaluator for the measure of a rubric.
 
         Raises:
             DataError: If Azure AI Evaluation has no such measure.
@@ -60,30 +60,30 @@ class AzureJudge:
         }
 
     def ask(self, payload: Payload) -> Answer:
-        """Evaluate; the package asks again by itself where that may help.
+        """Run the evaluator; the package itself retries failed requests.
 
         Raises:
-            DataError: If the endpoint fails after all.
+            DataError: If the endpoint still fails after the retries.
         """
         name = payload["evaluator"].rsplit(" ", 1)[1]
         inputs = {key: payload[key] for key in ("query", "response", "tool_definitions")}
         try:
             result = self._evaluators[name](**inputs)
-        except Exception as error:  # noqa: BLE001 - it raises whatever reading the model ran into
+        except Exception as error:  # noqa: BLE001 - it raises any error of parsing the answer
             return self._failure(error)
         return read_result(name, result)
 
     def _failure(self, error: Exception) -> Answer:
         cause = _openai_cause(error)
         if cause is None:
-            return Answer(f"{type(error).__name__}: {error}")  # it could not read the model
+            return Answer(f"{type(error).__name__}: {error}")  # it could not parse the answer
         if isinstance(cause, openai.BadRequestError | openai.UnprocessableEntityError):
             return Answer(str(cause), refused=True)
         raise no_answer(self._endpoint, cause) from error
 
 
 def load_evaluators(endpoint: Endpoint) -> dict[str, Evaluator]:
-    """Make the three evaluators.
+    """Create the evaluators of the three measures, by name.
 
     Raises:
         DataError: If the package is not installed.
@@ -109,13 +109,13 @@ def load_evaluators(endpoint: Endpoint) -> dict[str, Evaluator]:
 
 
 def split_turns(turns: Sequence[Turn]) -> tuple[Sequence[Turn], Sequence[Turn]]:
-    """Split a conversation after the user's last message: what was asked, and the response."""
+    """Split a conversation after the user's last message into the query and the response."""
     asked = max((i for i, turn in enumerate(turns) if turn.role == "user"), default=-1) + 1
     return turns[:asked], turns[asked:]
 
 
 def azure_messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    """Write a turn in the form that the evaluators read; a tool result is a message of its own."""
+    """Convert a turn to the form of the evaluators; each tool result becomes its own message."""
     content = []
     for part in turn.parts:
         if part.get("type") == "tool_call_response":
@@ -130,7 +130,7 @@ def azure_messages(turn: Turn) -> Iterator[dict[str, Any]]:
 
 
 def read_result(name: str, result: Mapping[str, Any]) -> Answer:
-    """Read the model's own words out of a result: the evaluators take a missing score for a 0."""
+    """Extract the model's raw output, because the evaluators turn a missing score into a 0."""
     properties = result.get(f"{name}_properties") or {}
     said = json.loads(properties.get("sample_output") or "[]")
     reason = {"reason": result.get(f"{name}_reason"), "score": None}

@@ -1,6 +1,6 @@
-"""Answers of judges, kept beside the store, so that no question is paid for twice.
+"""Cache of judges' answers in a file beside the store, so that no question is paid for twice.
 
-Each answer is committed when it comes: a run that is killed loses only what was in flight.
+Each answer is committed when it arrives. A killed run loses only the requests in flight.
 """
 
 import sqlite3
@@ -13,17 +13,17 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 
 AT_ONCE = 500
-"""How many keys one question to SQLite names."""
+"""Number of keys in one SQLite query; SQLite limits the placeholders of a statement."""
 
 
 class AnswerCache:
-    """Answers by the hash of what was asked; many threads and processes may share one."""
+    """Answers by the hash of their question; threads and processes may share one file."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, or make it.
+        """Open the file, or create it.
 
         Raises:
-            DataError: If it is another kind of file, or cannot be written.
+            DataError: If the file has another format, or cannot be written.
         """
         self._path = path
         self._lock = Lock()
@@ -33,13 +33,13 @@ class AnswerCache:
             self._connection.executescript(schema)
 
     def put(self, key: str, answer: Answer) -> None:
-        """Keep an answer, in the place of a former one."""
+        """Store an answer; it replaces a former answer with the same key."""
         row = (key, answer.text, answer.input_tokens, answer.output_tokens)
         with self._expected_errors(), self._lock, self._connection:
             self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
 
     def get(self, keys: Iterable[str]) -> dict[str, Answer]:
-        """Find the answers that are there."""
+        """Return the cached answers of some keys."""
         wanted, found = list(keys), {}
         for start in range(0, len(wanted), AT_ONCE):
             some = wanted[start : start + AT_ONCE]

@@ -1,7 +1,8 @@
-"""Put the model calls of a rollout into one conversation without repeated messages.
+"""Merge the model calls of a rollout into one conversation without duplicate messages.
 
-Each call repeats the messages before it, so a message is shown if a call holds it more often than
-it was shown so far. An answer is shown once: as the output of its call, not again as input.
+Each call repeats the earlier messages of the conversation. So a message is new only if the call
+holds it more often than it was shown so far. An answer is shown once, as the output of its call,
+and not again as input of later calls.
 """
 
 import json
@@ -39,13 +40,13 @@ class _Shown:
 
 
 def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
-    """Put the calls of one rollout into one conversation.
+    """Merge the calls of one rollout into one conversation.
 
     Args:
         calls: Columns span_id, agent_name, input_messages, output_messages, content, error_type
             and error_message, in the order of their steps; messages as JSON text.
-        tools: Columns llm_span_id, tool_call_id, name, result, error_type and source of its tool
-            calls. Those of which the messages tell are left to the messages.
+        tools: Columns llm_span_id, tool_call_id, name, result, error_type and source of the tool
+            calls. A tool call whose result is in the messages is not added again.
     """
     told = {part.get("id") for call in calls for part in _responses(call)}
     results: dict[str | None, list[Turn]] = defaultdict(list)
@@ -91,10 +92,10 @@ def _messages(text: str | None) -> list[dict[str, Any]]:
 
 
 def _mark(message: Mapping[str, Any]) -> str:
-    """Write what makes two messages the same one, however a provider repeats them.
+    """Return a key that is equal for a message and its repetitions in later calls.
 
-    Ids are left out because some providers renew them, and reasoning because most do not send it
-    back.
+    The key has no ids, because some providers change them, and no reasoning, because most
+    providers do not send it back.
     """
     parts = [_said(p) for p in message.get("parts") or () if p.get("type") != "reasoning"]
     return json.dumps([message["role"], parts], sort_keys=True)

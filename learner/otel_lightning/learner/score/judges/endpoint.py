@@ -15,7 +15,7 @@ from otel_lightning.learner.score.judges.rubric import Rubric
 
 Payload = dict[str, Any]
 NO_KEY = "none"
-"""Servers of one's own often want no key; the client wants one."""
+"""Placeholder key: local servers often need none, but the client requires one."""
 
 SYSTEM = """\
 You are an impartial judge of the work of an AI agent. Judge by this one measure.
@@ -49,52 +49,53 @@ If the record allows no judgement: {{"reason": "<why>", "score": null}}"""
 
 
 class Judge(Protocol):
-    """Who answers questions about records."""
+    """Answers questions about records."""
 
     def prepare(self, rubric: Rubric, record: Record) -> Payload:
-        """Say all that the answer depends on, as JSON values."""
+        """Build the request, with all inputs of the answer, as JSON values."""
         ...
 
     def ask(self, payload: Payload) -> Answer:
-        """Answer one question. A DataError means that asking more is of no use."""
+        """Answer one question. A DataError means that further questions would fail too."""
         ...
 
     def close(self) -> None:
-        """Let go of its connections."""
+        """Close the connections."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a model answers, and how patiently to ask."""
+    """URL and model of an endpoint, with the settings of its requests."""
 
     url: str
     model: str
     temperature: float | None = None
-    """None leaves it to the model: not all take one."""
+    """Sampling temperature; None sends none, because not all models accept it."""
     retries: int = 5
     timeout: float = 120.0
+    """Seconds to wait for an answer."""
 
     @property
     def api_key(self) -> str:
-        """The key, from the variable that every OpenAI client reads."""
+        """The API key, from the environment variable that every OpenAI client reads."""
         return os.environ.get("OPENAI_API_KEY") or NO_KEY
 
 
 class PromptJudge:
-    """Asks with our own prompts."""
+    """A judge with our own prompts."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._client = openai.OpenAI(
             base_url=endpoint.url,
             api_key=endpoint.api_key,
-            max_retries=endpoint.retries,  # with backoff, and as the answer's Retry-After says
+            max_retries=endpoint.retries,  # with backoff, and obeys Retry-After
             timeout=endpoint.timeout,
         )
 
     def prepare(self, rubric: Rubric, record: Record) -> Payload:
-        """Write the request."""
+        """Build the body of the request."""
         payload: Payload = {
             "model": self._endpoint.model,
             "messages": messages(rubric, record.text),
@@ -104,16 +105,16 @@ class PromptJudge:
         return payload
 
     def ask(self, payload: Payload) -> Answer:
-        """Send it, again if it fails.
+        """Send the request, with retries if it fails.
 
         Raises:
-            DataError: If the endpoint cannot be reached, refuses the key, knows no such model, or
-                still fails after all retries.
+            DataError: If the endpoint cannot be reached, refuses the key, does not know the
+                model, or still fails after all retries.
         """
         try:
             response = self._client.chat.completions.create(**payload)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            return Answer(_in_short(error), refused=True)  # too long, or filtered: this one alone
+            return Answer(_in_short(error), refused=True)  # too long or filtered: this one only
         except openai.OpenAIError as error:
             raise no_answer(self._endpoint, error) from error
         if not isinstance(response, ChatCompletion):
@@ -133,7 +134,7 @@ def _read(response: ChatCompletion) -> Answer:
 
 
 def messages(rubric: Rubric, record: str) -> list[dict[str, str]]:
-    """Write the prompt: the record stands between marks that no text in it can foresee."""
+    """Build the prompt; the marks around the record hold its hash, so its text cannot fake them."""
     mark = sha256(record.encode()).hexdigest()[:16]
     system = SYSTEM.format(
         name=rubric.name,
@@ -147,7 +148,7 @@ def messages(rubric: Rubric, record: str) -> list[dict[str, str]]:
 
 
 def no_answer(endpoint: Endpoint, error: Exception) -> DataError:
-    """Say which endpoint failed, how, and what next."""
+    """Return the error that says which endpoint failed, why, and what to check."""
     return DataError(
         f"'{endpoint.url}' gave no answer by model '{endpoint.model}' ({_in_short(error)}). Check "
         "--endpoint, --model and OPENAI_API_KEY, or ask less at once with --concurrency."

@@ -1,4 +1,4 @@
-"""Judge the rollouts of a store: ask what is not known yet, then write the scores."""
+"""Judge the rollouts of a store: ask the questions that are not cached, then write the scores."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,16 +37,16 @@ from otel_lightning.learner.score.judges.rubric import Rubric
 from otel_lightning.learner.score.table import JUDGE, replace_scores
 
 AT_ONCE = 200
-"""How many rollouts are in memory with their text."""
+"""Number of rollouts that are in memory with their text."""
 TEXTS = ("rollout_id", "trace_id", "span_id", "name", "label", "explanation", "source")
 SCHEMA = {**dict.fromkeys(TEXTS, pl.String()), "value": pl.Float64(), "spread": pl.Float64()}
 SPREAD = ".spread"
-"""Ends the name under which the spread of a score is stored beside it."""
+"""Suffix of the name under which the spread of a score is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to judge, by what, and how often."""
+    """What to judge: rubrics, rollouts and number of samples, and how to ask."""
 
     rubrics: tuple[Rubric, ...]
     selection: Selection
@@ -56,13 +56,13 @@ class Plan:
     retry_errors: bool = False
 
     def prefix(self, rubric: Rubric) -> str:
-        """Name under what scores are replaced: the rubric, and the agents if some were chosen."""
+        """Return the source prefix of a rubric's scores, which new scores replace as a whole."""
         return "/".join([f"{JUDGE}{rubric.name}", *self.selection.agents])
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """The scores of one rubric, in numbers."""
+    """Numbers about the scores of one rubric."""
 
     name: str
     scale: str
@@ -75,7 +75,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was judged, and what it took."""
+    """Numbers about a run: the scores by rubric, and the usage."""
 
     tallies: tuple[Tally, ...]
     without_text: int
@@ -83,16 +83,16 @@ class Report:
 
 
 def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
-    """Judge rollouts and put the scores in the place of those that the same judges gave before.
+    """Judge rollouts, and replace the scores that the same judges gave before.
 
     Args:
-        store: Path of the store, opened only to read and to write; or an open store.
-        plan: What to judge, by what, and how often.
-        judge: Who answers.
+        store: Path of the store, which is open only while it is read or written; or an open store.
+        plan: Rubrics, rollouts and number of samples.
+        judge: The judge that answers.
 
     Raises:
-        DataError: If there is nothing to judge, or the judge gives no answers any more. What it
-            answered is kept in the cache, and the scores are as they were.
+        DataError: If there is nothing to judge, or the judge stops answering. The answers so far
+            stay in the cache, and the scores are unchanged.
         StoreError: If the store cannot be read or written.
     """
     sources = {rubric.name: source_of(rubric, plan, judge) for rubric in plan.rubrics}
@@ -118,7 +118,7 @@ def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
 
 
 def source_of(rubric: Rubric, plan: Plan, judge: Judge) -> str:
-    """Name a judge, with a hash of all that shapes its scores."""
+    """Return the source of a judge's scores: its prefix and a hash of all inputs of its scores."""
     nothing = Record("", "", "", (), (), "")
     shape = [judge.prepare(rubric, nothing), plan.samples, plan.selection.max_characters]
     mark = sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]
@@ -126,7 +126,7 @@ def source_of(rubric: Rubric, plan: Plan, judge: Judge) -> str:
 
 
 def tally(rubric: Rubric, scores: pl.DataFrame) -> Tally:
-    """Put the scores of one rubric into numbers."""
+    """Count the scores of one rubric, and compute their means."""
     values, spreads = (scores[name].drop_nulls().to_list() for name in ("value", "spread"))
     errors = scores.filter(pl.col("value").is_null())["explanation"].to_list()
     return Tally(
@@ -141,7 +141,7 @@ def tally(rubric: Rubric, scores: pl.DataFrame) -> Tally:
 
 
 def spreads(scores: pl.DataFrame) -> pl.DataFrame:
-    """Write the spreads of scores as scores of their own name, so that SQL can ask for them."""
+    """Return the spreads as separate scores, named `<name>.spread`, so that SQL can select them."""
     return scores.filter(pl.col("spread").is_not_null()).with_columns(
         name=pl.col("name") + SPREAD,
         value=pl.col("spread"),
@@ -176,7 +176,7 @@ def _samples(record: Record, rubric: Rubric, plan: Plan, judge: Judge) -> list[Q
 
 
 def _judged(record: Record, plan: Plan) -> Mapping[str, Any]:
-    """Say what a score is about: the rollout, or the last call of the chosen agents in it."""
+    """Return the ids that a score refers to: the rollout, or the last call of selected agents."""
     if not plan.selection.agents:
         return {"rollout_id": record.rollout_id}
     place = {"trace_id": record.trace_id, "span_id": record.span_id}

@@ -1,4 +1,4 @@
-"""Two ratings of the same rollouts: a judge's scores, and labels from the store or a CSV file."""
+"""Read two ratings of the same rollouts: a judge's scores, and labels from the store or CSV."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -20,22 +20,22 @@ class Pairs(NamedTuple):
     judge: list[float]
     labels: list[float]
     by: str
-    """`value`, or `label` where one side has no values: then only kappa means something."""
+    """`value`, or `label` if one rating has no values; then only kappa is meaningful."""
     judged: int
     labelled: int
 
 
 def read_pairs(store: StoreLike, judge: str, labels: str) -> Pairs:
-    """Read both ratings.
+    """Read both ratings of the rollouts that have two.
 
     Args:
         store: Location of the store.
-        judge: The name of a judge's scores, or their source or the beginning of it.
-        labels: The name of rewards that no judge gave, or a CSV file with the columns rollout_id
-            and value, label or both.
+        judge: Name of a judge's scores, or a prefix of their source.
+        labels: Name of rewards that no judge gave, or a CSV file with the column rollout_id, and
+            value, label or both.
 
     Raises:
-        DataError: If there are no such scores or labels, or no rollout has both.
+        DataError: If no score or label is found, or no rollout has both.
         StoreError: If the store cannot be read.
     """
     with opened(store, read_only=True) as found:
@@ -52,8 +52,8 @@ def read_csv(path: Path) -> pl.DataFrame:
     """Read labels from a file.
 
     Raises:
-        DataError: If it is no CSV file with the columns that are needed.
-        OSError: If it cannot be read.
+        DataError: If the file is not CSV or lacks a required column.
+        OSError: If the file cannot be read.
     """
     try:
         rows = pl.read_csv(path, infer_schema=False)
@@ -71,7 +71,7 @@ def read_csv(path: Path) -> pl.DataFrame:
 
 
 def pair(scores: pl.DataFrame, labels: pl.DataFrame) -> Pairs:
-    """Bring two ratings together by rollout, the last of each.
+    """Join two ratings by rollout; the last rating of each rollout counts.
 
     Raises:
         DataError: If no rollout has both.

@@ -1,8 +1,8 @@
-"""Write a rollout for a judge, in a bounded number of characters.
+"""Write the record of a rollout for a judge, with a limited number of characters.
 
-The record is one JSON object per line: first the tools, then the messages. Whatever an agent, a
-user or a tool says stands inside a JSON string, so no text can look like another message, a tool
-call, a result or a cut.
+The record is one JSON object per line: first the tools, then the messages. All text of an agent, a
+user or a tool is inside a JSON string, so that it cannot imitate another message, a tool call, a
+result or a cut.
 """
 
 import json
@@ -13,7 +13,7 @@ from otel_lightning.learner.chat import arguments_of
 from otel_lightning.learner.score.judges.conversation import Part, Turn
 
 PART_CHARACTERS = 6_000
-"""Longest text or tool result, in characters; a longer one is cut in its middle."""
+"""Largest number of characters of one text or tool result; longer ones lose their middle."""
 LINE_BREAKS = str.maketrans({"\x85": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"})
 """Line breaks that JSON does not escape."""
 
@@ -24,7 +24,7 @@ def present(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], limit: in
     Args:
         turns: The conversation.
         tools: Name, description and parameters of each tool that the agent had.
-        limit: Largest number of characters, approximately; cuts are marked.
+        limit: Largest number of characters, approximately. Cuts are marked in the record.
 
     Returns:
         One JSON object per line.
@@ -36,7 +36,7 @@ def present(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], limit: in
 
 
 def cut(text: str, limit: int) -> str | list[Any]:
-    """Cut the middle out of a long text; what is left is a list that names the cut.
+    """Cut the middle out of a long text; return its head, the size of the cut, and its tail.
 
     Example:
         >>> cut("abcdefghij", 6)
@@ -52,7 +52,7 @@ def cut(text: str, limit: int) -> str | list[Any]:
 
 
 def clip(text: str, limit: int) -> str:
-    """Cut the middle out of a long text and say so in the text.
+    """Cut the middle out of a long text, and mark the cut in the text.
 
     Example:
         >>> clip("abcdefghij", 6)
@@ -66,7 +66,7 @@ def clip(text: str, limit: int) -> str:
 
 
 def shorten(lines: Sequence[str], limit: int, what: str) -> list[str]:
-    """Leave lines out of the middle; a third of the characters is for the beginning.
+    """Leave out lines in the middle; the beginning gets a third of the characters.
 
     Example:
         >>> shorten(["task", "a" * 50, "b" * 50, "answer"], 30, "messages")
@@ -120,10 +120,10 @@ def _tool(tool: Mapping[str, Any], limit: int) -> dict[str, Any]:
 
 
 def _value(value: Any, limit: int) -> Any:
-    """Return a JSON value as it is; one that is too long as a text that is cut."""
+    """Return a JSON value unchanged, or its text with a cut if it is too long."""
     return value if len(as_text(value)) <= limit else cut(as_text(value), limit)
 
 
 def as_text(value: Any) -> str:
-    """Write a value of a message: a text as it is, anything else as JSON."""
+    """Return a text unchanged, and any other value as JSON text."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

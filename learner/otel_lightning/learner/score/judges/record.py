@@ -1,4 +1,4 @@
-"""Rollouts as they are read from the store, to be judged."""
+"""Read rollouts from the store, to be judged."""
 
 import json
 from collections import defaultdict
@@ -15,41 +15,41 @@ from otel_lightning.learner.score.judges.presentation import present
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One rollout, or the part of some agents in it."""
+    """One rollout, or only the calls of the selected agents in it."""
 
     rollout_id: str
     trace_id: str
     span_id: str
-    """The last call that is shown."""
+    """Span id of the last call in the record."""
     turns: tuple[Turn, ...]
     tools: tuple[Mapping[str, Any], ...]
-    """What the agent may use: name, description and parameters of each."""
+    """The tools of the agent: name, description and parameters of each."""
     text: str
     """The conversation as a judge reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which rollouts to judge, and how much of them to show."""
+    """Which rollouts to judge, and how many characters of each to show."""
 
     agents: tuple[str, ...] = ()
-    """Names or patterns; none means all."""
+    """Names or patterns of the agents to judge; an empty tuple means all."""
     limit: int | None = None
     max_characters: int = 60_000
 
     def takes(self, agent: str | None) -> bool:
-        """Whether the calls of an agent are shown."""
+        """Tell whether the calls of an agent are in the record."""
         return not self.agents or any(fnmatchcase(agent or "", name) for name in self.agents)
 
 
 def list_rollouts(store: StoreLike, selection: Selection) -> tuple[list[str], int]:
-    """Find what can be judged, the newest first.
+    """List the rollouts that can be judged, newest first.
 
     Returns:
-        The rollouts, and how many more hold no text.
+        The ids of the rollouts, and the number of further rollouts without text.
 
     Raises:
-        DataError: If there is no rollout with text, or no agent of that name.
+        DataError: If no rollout has text, or no agent has a selected name.
     """
     with opened(store, read_only=True) as found:
         rows = _ask(found, "rollouts", ())
@@ -69,7 +69,7 @@ def list_rollouts(store: StoreLike, selection: Selection) -> tuple[list[str], in
 
 
 def read_records(store: StoreLike, rollouts: Sequence[str], selection: Selection) -> list[Record]:
-    """Read some rollouts with their text; the store is open only meanwhile."""
+    """Read some rollouts with their text; a store given as a path is open only while reading."""
     with opened(store, read_only=True) as found:
         calls = _by_rollout(_ask(found, "calls", rollouts))
         tools = _by_rollout(_ask(found, "tools", rollouts))
@@ -85,7 +85,7 @@ def read_records(store: StoreLike, rollouts: Sequence[str], selection: Selection
 
 
 def make_record(calls: Sequence[Row], tools: Sequence[Row], max_characters: int) -> Record:
-    """Put the calls of one rollout, in the order of their steps, into a record."""
+    """Build the record of one rollout from its calls, which are in the order of their steps."""
     own = {call["span_id"] for call in calls} | {None}
     turns = conversation(calls, [tool for tool in tools if tool["llm_span_id"] in own])
     definitions = _definitions(calls)

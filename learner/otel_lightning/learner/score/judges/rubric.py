@@ -1,4 +1,4 @@
-"""Rubrics: what a judge judges by. Those that come with the package lie in `rubrics/`."""
+"""Rubrics: the criterion and scale of a judge. The built-in ones are in `rubrics/`."""
 
 import re
 import tomllib
@@ -18,18 +18,18 @@ SCALE = re.compile(rf"^Scale: {NUMBER} to {NUMBER}(?:, passes from {NUMBER})?\s*
 
 @dataclass(frozen=True, slots=True)
 class Rubric:
-    """What to judge, and by which scale."""
+    """A criterion in words, and the scale of its scores."""
 
     name: str
     lowest: float
     highest: float
     instructions: str
     passes: float | None = None
-    """The least score that is labelled `pass`; without it scores have no label."""
+    """Smallest score with the label `pass`; if it is None, scores have no label."""
 
     @property
     def scale(self) -> str:
-        """The scale in words.
+        """The scale as text.
 
         Example:
             >>> Rubric("tone", 1, 5, "Is it polite?").scale
@@ -39,7 +39,7 @@ class Rubric:
 
 
 def measure(name: str) -> Rubric:
-    """Read one of `MEASURES`."""
+    """Read the built-in rubric of one of `MEASURES`."""
     file = resources.files(__package__) / "rubrics" / f"{name}.toml"
     return parse_toml(file.read_text(encoding="utf-8"), file.name)
 
@@ -51,7 +51,7 @@ def read_rubric(path: Path) -> Rubric:
         path: A TOML file, or Markdown with a line such as `Scale: 1 to 5, passes from 3`.
 
     Raises:
-        DataError: If it is neither, or lacks what a rubric needs.
+        DataError: If the file has another format, or a required value is missing.
         OSError: If the file cannot be read.
     """
     parsers = {".toml": parse_toml, ".md": parse_markdown}
@@ -61,10 +61,10 @@ def read_rubric(path: Path) -> Rubric:
 
 
 def parse_toml(text: str, where: str) -> Rubric:
-    """Read a rubric from TOML: name, lowest, highest, instructions, and perhaps passes.
+    """Read a rubric from TOML: name, lowest, highest, instructions, and optionally passes.
 
     Raises:
-        DataError: If it is not TOML, or a value is missing or wrong.
+        DataError: If the text is not TOML, or a value is missing or wrong.
     """
     try:
         values = tomllib.loads(text)
@@ -77,7 +77,7 @@ def parse_toml(text: str, where: str) -> Rubric:
 
 
 def parse_markdown(text: str, where: str) -> Rubric:
-    """Read a rubric from Markdown; the file's name is the rubric's.
+    """Read a rubric from Markdown; its name is the name of the file.
 
     Raises:
         DataError: If no line gives the scale, or the scale is wrong.

@@ -1,4 +1,4 @@
--- What was judged again counts as last judged.
+-- Sorted by time, so that the last judgement of a rollout counts.
 SELECT
     rollout_id, name, source, value, label
 FROM rewards

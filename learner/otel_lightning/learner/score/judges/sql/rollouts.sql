@@ -1,4 +1,4 @@
--- The newest first. What has no text cannot be judged.
+-- Rollouts, newest first; one without text cannot be judged.
 SELECT
     rollout_id,
     list(DISTINCT agent_name) AS agents,
