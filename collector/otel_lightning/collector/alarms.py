@@ -1,12 +1,12 @@
-"""What is wrong at present with the process that receives: alarms.
+"""Alarms: the present faults of the receiving process.
 
-An alarm is raised where something fails that must not go unnoticed, above all when what was
-acknowledged cannot be stored or derived. It is cleared where the same thing works again. While it
-is raised, `/metrics` shows it, `lightning-ingest check` names it and exits with 1, and if it lasts,
-new requests are refused with 503. The log has a line when it is raised and one when it is cleared.
+An alarm is raised when acknowledged requests cannot be stored or derived, and cleared when that
+works again. While it is raised, `/metrics` shows it, and `lightning-ingest check` names it and
+exits with 1. If it lasts, new requests are refused with 503. The log has one line when an alarm is
+raised and one when it is cleared.
 
-`check` runs in another process, and the store may be what is broken. So the alarms are also written
-to a file beside the store; it stays there if the process dies.
+`check` runs in another process, and the store itself may be broken. So the alarms are also written
+to a file beside the store, which remains if the process dies.
 """
 
 import json
@@ -27,11 +27,12 @@ KINDS = {
 }
 """Every alarm by name, and its meaning. Add a line here to add an alarm."""
 REFUSE_AFTER_SECONDS = 60.0
+"""Duration of an alarm after which new requests are refused; by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One thing that is wrong: a name from `KINDS`, why, and since when (Unix seconds)."""
+    """One alarm: its name in `KINDS`, the reason, and its start in Unix seconds."""
 
     name: str
     reason: str
@@ -47,12 +48,12 @@ class Alarms:
         refuse_after: float = REFUSE_AFTER_SECONDS,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Begin without alarms.
+        """Start without alarms.
 
         Args:
-            file: Where other processes read them; None writes no file.
-            refuse_after: How many seconds an alarm lasts before new requests are refused.
-            clock: Unix seconds.
+            file: File in which other processes read the alarms; None writes no file.
+            refuse_after: Seconds that an alarm lasts before new requests are refused.
+            clock: Returns Unix seconds.
         """
         self._file, self._refuse_after, self._clock = file, refuse_after, clock
         self._lock = threading.Lock()
@@ -61,7 +62,7 @@ class Alarms:
             file.unlink(missing_ok=True)
 
     def sound(self, name: str, reason: str) -> None:
-        """Raise an alarm, or give the reason of a raised one anew; its start stays."""
+        """Raise an alarm; if it is raised already, update its reason and keep its start."""
         with self._lock:
             former = self._raised.get(name)
             since = former.since if former else self._clock()
@@ -72,8 +73,8 @@ class Alarms:
                 self._write()
 
     def clear(self, name: str) -> None:
-        """End an alarm, if it is raised."""
-        if name not in self._raised:  # asked after each batch: without the lock
+        """Clear an alarm, if it is raised."""
+        if name not in self._raised:  # runs after each batch, so without the lock
             return
         with self._lock:
             ended = self._raised.pop(name)
@@ -82,13 +83,13 @@ class Alarms:
             self._write()
 
     def raised(self) -> list[Alarm]:
-        """Every alarm that is raised, the oldest first."""
+        """Return the raised alarms, the oldest first."""
         with self._lock:
             return sorted(self._raised.values(), key=lambda alarm: alarm.since)
 
     def refusal(self) -> str | None:
-        """Why new requests must be refused; None while they may be taken."""
-        if not self._raised:  # asked with each request
+        """Return why new requests must be refused; None if they are accepted."""
+        if not self._raised:  # runs for each request, so without the lock
             return None
         for alarm in self.raised():
             lasted = self._clock() - alarm.since
@@ -105,17 +106,17 @@ class Alarms:
                 return
             with replaced(self._file, PRIVATE) as temporary:
                 temporary.write_text(json.dumps([asdict(one) for one in self._raised.values()]))
-        except OSError as error:  # a full disk; /metrics and the answers to requests have it too
+        except OSError as error:  # such as a full disk; /metrics and refusals show the alarm too
             logger.warning("The alarms cannot be written to '%s': %s", self._file, error)
 
 
 def alarms_file(store_path: Path) -> Path:
-    """Where the alarms of the process that serves a store are written: beside the store."""
+    """Return the file for the alarms of the process that serves a store; beside the store."""
     return store_path.with_name(store_path.name + ".alarms")
 
 
 def read_alarms(store_path: Path) -> list[Alarm]:
-    """Read the alarms of the process that serves a store, or that died serving it."""
+    """Read the alarms of the process that serves a store, or of the last one if it died."""
     try:
         return [Alarm(**one) for one in json.loads(alarms_file(store_path).read_text())]
     except FileNotFoundError:

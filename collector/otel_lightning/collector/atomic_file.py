@@ -1,4 +1,4 @@
-"""Write a file, or a folder, in one step: readers see the old content or the new, never a part."""
+"""Atomic writes of files and folders: a reader sees the old content or the new, never a part."""
 
 import os
 import shutil
@@ -9,20 +9,20 @@ from pathlib import Path
 from tempfile import mkdtemp, mkstemp
 
 PRIVATE = 0o600
-"""Mode of a file that only its user may read."""
+"""Mode of a file that only its owner may read and write."""
 
 
 @contextmanager
 def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
-    """Give a temporary file to write to; it takes the place of `path` once the block ends well.
+    """Yield a temporary file to write to; it replaces `path` when the block ends without an error.
 
-    If the block raises, `path` stays as it was and the temporary file is removed. The content is on
-    disk before it is renamed, so a crash leaves one whole version.
+    If the block raises, `path` is unchanged and the temporary file is removed. The content is
+    synced to disk before the file is renamed, so a crash leaves the old version or the new.
 
     Args:
-        path: The file to replace, or to make.
-        mode: Permissions of the file. Default: those of the file that it replaces, or for a new
-            file what the process's umask allows.
+        path: The file to replace or create.
+        mode: Permissions of the file. Default: those of the replaced file, or for a new file those
+            that the process's umask allows.
 
     Raises:
         OSError: If the folder cannot be written, or the disk is full.
@@ -35,7 +35,7 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
         >>> target.read_text()
         '{}'
     """
-    path = path.resolve()  # a symbolic link stays one
+    path = path.resolve()  # replace the target of a symbolic link, not the link
     descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)
     os.close(descriptor)
     temporary = Path(name)
@@ -51,7 +51,7 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Give a temporary folder to fill; it gets the name `path` once the block ends well.
+    """Yield a temporary folder to fill; it is renamed to `path` if the block ends without error.
 
     Raises:
         OSError: If `path` is a folder that is not empty, or its parent cannot be written.
@@ -60,7 +60,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     temporary = Path(mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:
         yield temporary
-        temporary.chmod(0o755)
+        temporary.chmod(0o755)  # mkdtemp creates it for its owner alone
         temporary.rename(path)
         _sync(path.parent)
     finally:

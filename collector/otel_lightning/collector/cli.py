@@ -27,12 +27,12 @@ SPANS_AT_ONCE = click.option(
     default=25_000,
     show_default=True,
     envvar="LIGHTNING_SPANS_AT_ONCE",
-    help="How many spans to derive together; fewer take less memory.",
+    help="Most spans to derive in one batch; a smaller batch needs less memory.",
 )
 
 
 def _bytes(_context: click.Context, _option: click.Parameter, text: str) -> int:
-    """Read what DuckDB may take, as bytes."""
+    """Convert the memory limit of DuckDB to bytes, and check that it is large enough."""
     from otel_lightning.collector.load.retention import parse_size
     from otel_lightning.collector.store import LEAST_MEMORY_BYTES
 
@@ -52,7 +52,7 @@ MEMORY = click.option(
     default="512MB",
     show_default=True,
     envvar="LIGHTNING_MEMORY",
-    help="What DuckDB may take, also for all who ask SQL; beyond that it spills to disk.",
+    help="Memory limit of DuckDB, shared with SQL clients; above it DuckDB spills to disk.",
 )
 
 
@@ -61,7 +61,7 @@ class _ServeByDefault(CommandGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         own = {*ctx.help_option_names, "--version"}
-        is_completing = ctx.resilient_parsing  # a shell asks for the commands' names
+        is_completing = ctx.resilient_parsing  # a shell asks for the names of the commands
         if args[0].startswith("-") and args[0] not in own if args else not is_completing:
             args = ["serve", *args]
         return super().parse_args(ctx, args)
@@ -84,50 +84,55 @@ def main() -> None:
 @click.option("--token", envvar="LIGHTNING_TOKEN",
               help="Bearer token that every request must carry.")  # fmt: skip
 @click.option("--tls-cert", type=PEM, envvar="LIGHTNING_TLS_CERT",
-              help="Certificate to serve TLS with; read again on SIGHUP.")  # fmt: skip
+              help="TLS certificate (PEM) of this server; reloaded on SIGHUP.")  # fmt: skip
 @click.option("--tls-key", type=PEM, envvar="LIGHTNING_TLS_KEY",
-              help="Its key, not encrypted.")  # fmt: skip
+              help="Private key of --tls-cert, not encrypted.")  # fmt: skip
 @click.option("--tls-client-ca", type=PEM, envvar="LIGHTNING_TLS_CLIENT_CA",
-              help="Ask clients for a certificate of this authority.")  # fmt: skip
+              help="Accept only clients with a certificate of this authority.")  # fmt: skip
 @click.option("--insecure", is_flag=True, envvar="LIGHTNING_INSECURE",
-              help="Receive from anyone on an address that other machines reach.")  # fmt: skip
+              help="Accept other machines without a token or a client certificate.")  # fmt: skip
 @click.option("--allowed-host", "allowed_hosts", multiple=True, envvar="LIGHTNING_ALLOWED_HOST",
-              help="Another name that Host and Origin may have; may be repeated.")  # fmt: skip
+              help="Further host name allowed in Host and Origin; may be repeated.")  # fmt: skip
 @click.option("--max-body", type=click.IntRange(min=1), default=64, show_default=True,
               envvar="LIGHTNING_MAX_BODY",
               help="Largest request in MiB, before and after decompression.")  # fmt: skip
 @click.option("--max-value-length", type=click.IntRange(min=1),
               envvar="LIGHTNING_MAX_VALUE_LENGTH",
-              help="Cut attribute values and log bodies after so many characters.")  # fmt: skip
+              help="Longest attribute value or log body, in characters; the rest is cut."
+              "  [default: no limit]")  # fmt: skip
 @click.option("--max-attributes", type=click.IntRange(min=1), envvar="LIGHTNING_MAX_ATTRIBUTES",
-              help="Keep so many attributes of a span, event, link or log record.")  # fmt: skip
+              help="Most attributes of a span, event, link or log record; others are dropped."
+              "  [default: no limit]")  # fmt: skip
 @click.option("--retain", envvar="LIGHTNING_RETAIN",
-              help="Forget traces this long after their last span, such as 30d.")  # fmt: skip
+              help="Delete traces this long after their last span, such as 30d."
+              "  [default: never]")  # fmt: skip
 @click.option("--max-size", envvar="LIGHTNING_MAX_SIZE",
-              help="Forget the oldest traces when the store holds more, such as 20GB.")  # fmt: skip
+              help="Delete the oldest traces when the store is larger, such as 20GB."
+              "  [default: no limit]")  # fmt: skip
 @MEMORY
 @click.option("--reader-seconds", type=click.FloatRange(min=0, min_open=True), default=120,
               show_default=True, envvar="LIGHTNING_READER_SECONDS",
-              help="End statements of the read-only token after so long.")  # fmt: skip
+              help="Timeout in seconds of a statement with the read-only token.")  # fmt: skip
 @click.option("--reader-rows", type=click.IntRange(min=1), default=10_000_000, show_default=True,
               envvar="LIGHTNING_READER_ROWS",
-              help="Refuse to answer more rows to the read-only token.")  # fmt: skip
+              help="Most rows in the answer to the read-only token.")  # fmt: skip
 @click.option("--reader-memory", default="512MB", show_default=True,
               envvar="LIGHTNING_READER_MEMORY",
-              help="Memory of a statement of that token that may need any amount.")  # fmt: skip
+              help="Memory limit of a statement with the read-only token whose need is unbounded,"
+              " such as repeat().")  # fmt: skip
 @SPANS_AT_ONCE
 @click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
-              help="Only store; derive later with `lightning-ingest derive`.")  # fmt: skip
+              help="Store without deriving; run `lightning-ingest derive` later.")  # fmt: skip
 @click.option("--max-lag", default="30s", show_default=True, envvar="LIGHTNING_MAX_LAG",
-              help="Slow senders down before stored or derived rows lag further.")  # fmt: skip
+              help="Slow senders so that stored and derived rows stay near this lag.")  # fmt: skip
 @click.option("--refuse-after", default="1m", show_default=True, envvar="LIGHTNING_REFUSE_AFTER",
-              help="Answer 503 once storing or deriving has failed for so long.")  # fmt: skip
+              help="Answer 503 once storing or deriving has failed for this time.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text",
               show_default=True, envvar="LIGHTNING_LOG_FORMAT",
-              help="Write the log as lines of text or of JSON.")  # fmt: skip
+              help="Format of the log lines.")  # fmt: skip
 @STORE
 def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> None:
-    """Receive OTLP until stopped.
+    """Receive OTLP until stopped (the default command).
 
     Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port 4317, those with http/protobuf or
     http/json to port 4318.
@@ -156,9 +161,9 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
 @main.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @click.option("--client-cert", type=PEM, envvar="LIGHTNING_CLIENT_CERT",
-              help="Certificate for a running lightning-ingest that asks for one.")  # fmt: skip
+              help="Client certificate, if a running lightning-ingest requires one.")  # fmt: skip
 @click.option("--client-key", type=PEM, envvar="LIGHTNING_CLIENT_KEY",
-              help="Its key.")  # fmt: skip
+              help="Private key of --client-cert.")  # fmt: skip
 @MEMORY
 @STORE
 def load(
@@ -168,9 +173,9 @@ def load(
     client_key: Path | None,
     memory: int,
 ) -> None:
-    """Store OTLP from FILES: protobuf, JSON or JSON lines, plain, gzip or zstd.
+    """Load OTLP files: protobuf, JSON or JSON lines, plain, gzip or zstd.
 
-    Loading a file again changes nothing.
+    FILES are files or folders. Loading a file again changes nothing.
     """
     from otel_lightning.collector.load.from_files import Client, derive_all, expand, load_file
     from otel_lightning.collector.progress import Progress
@@ -209,20 +214,20 @@ def load(
 @click.argument("query")
 @click.option("--format", "form", default="table", show_default=True, envvar="LIGHTNING_SQL_FORMAT",
               type=click.Choice(["table", "json", "csv", "parquet"]),
-              help="How to write the answer.")  # fmt: skip
+              help="Format of the answer.")  # fmt: skip
 @click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
               envvar="LIGHTNING_SQL_OUTPUT",
-              help="Write to this file; parquet needs it.")  # fmt: skip
+              help="File for the answer; required for parquet.")  # fmt: skip
 @click.option("--width", type=click.IntRange(min=20), envvar="LIGHTNING_SQL_WIDTH",
-              help="Characters of a line of a table.  [default: the terminal's]")  # fmt: skip
+              help="Width of a table, in characters.  [default: the terminal's]")  # fmt: skip
 @click.option("--max-rows", type=click.IntRange(min=0), default=100, show_default=True,
               envvar="LIGHTNING_SQL_MAX_ROWS",
-              help="Show so many rows of a table; 0 shows all.")  # fmt: skip
+              help="Most rows of a table to show; 0 shows all.")  # fmt: skip
 @STORE
 def sql(  # noqa: PLR0913  click passes each option
     *, query: str, form: str, output: Path | None, width: int | None, max_rows: int, store: Path
 ) -> None:
-    """Answer one SELECT, whether or not the ingester runs."""
+    """Run one SELECT, whether or not the ingester runs."""
     from otel_lightning.collector.commands.ask import answer, layout
     from otel_lightning.collector.store import is_select
 
@@ -238,7 +243,9 @@ def sql(  # noqa: PLR0913  click passes each option
 @main.command()
 @STORE
 def attach(store: Path) -> None:
-    """Print the SQL with which a DuckDB shell or notebook reads the store, running or not.
+    """Print the SQL that attaches the store in a DuckDB shell or notebook.
+
+    It works whether or not the ingester runs.
 
     For example: duckdb -init <(lightning-ingest attach)
     """
@@ -253,13 +260,13 @@ def attach(store: Path) -> None:
     "--rebuild",
     is_flag=True,
     envvar="LIGHTNING_DERIVE_REBUILD",
-    help="Derive everything anew from what was received.",
+    help="Derive all rows again from the stored spans and logs.",
 )
 @SPANS_AT_ONCE
 @MEMORY
 @STORE
 def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
-    """Bring llm_calls, tool_calls and the other derived tables up to date."""
+    """Update llm_calls, tool_calls and the other derived tables."""
     from otel_lightning.collector.load.from_files import derive_all
     from otel_lightning.collector.refresh.refresh import rebuild as start_anew
     from otel_lightning.collector.store import keep_files_private, open_store
@@ -279,9 +286,9 @@ def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:
 @click.argument("dest", type=click.Path(path_type=Path))
 @STORE
 def backup(dest: Path, store: Path) -> None:
-    """Copy the store to the file DEST, whole, also while the ingester runs.
+    """Back up the store to the file DEST, also while the ingester runs.
 
-    What waits to be stored goes to DEST.spool, judges' answers to DEST.judge.
+    Requests that are not stored yet go to DEST.spool, judges' answers to DEST.judge.
     """
     from otel_lightning.collector.maintain.backup import back_up_anyhow
     from otel_lightning.collector.store import keep_files_private
@@ -296,18 +303,18 @@ def backup(dest: Path, store: Path) -> None:
 @click.option("--trace", "traces", multiple=True, envvar="LIGHTNING_FORGET_TRACE",
               help="Id of a trace; may be repeated.")  # fmt: skip
 @click.option("--rollout", "rollouts", multiple=True, envvar="LIGHTNING_FORGET_ROLLOUT",
-              help="Id of a rollout, whose traces go; may be repeated.")  # fmt: skip
+              help="Id of a rollout, whose traces are erased; may be repeated.")  # fmt: skip
 @click.option("--conversation", "conversations", multiple=True,
               envvar="LIGHTNING_FORGET_CONVERSATION",
               help="Id of a conversation or session; may be repeated.")  # fmt: skip
 @click.option("--where", envvar="LIGHTNING_FORGET_WHERE",
-              help="Condition over spans, such as \"attributes['user.id'] = 'u1'\".")  # fmt: skip
+              help="SQL condition on spans, such as \"attributes['user.id'] = 'u1'\".")  # fmt: skip
 @MEMORY
 @STORE
 def forget(store: Path, memory: int, **selected: Any) -> None:
-    """Erase traces from the store, its spool and judges' answers, to the byte.
+    """Erase traces from the store, its spool and judges' answers, down to the bytes on disk.
 
-    Every trace goes whole. The ingester must not run: the file is written anew.
+    A trace is always erased as a whole. The ingester must not run, because the file is rewritten.
     """
     from otel_lightning.collector.maintain.erase import Selection, erase
     from otel_lightning.collector.store import keep_files_private
@@ -329,9 +336,9 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
 @SPANS_AT_ONCE
 @MEMORY
 def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
-    """Copy what the store OLD received into a NEW one, and derive it there.
+    """Copy spans and logs from the store OLD into a NEW one, and derive them there.
 
-    OLD may have any schema, also one that was never released. Scores, runs, policies and judges'
+    OLD may have any schema, also of an unreleased version. Scores, runs, policies and judges'
     answers are copied too; run `lightning-learn transitions` for transitions.
     """
     from otel_lightning.collector.load.from_files import derive_all
@@ -351,12 +358,12 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
 
 @main.command()
 @click.option("--deep", is_flag=True, envvar="LIGHTNING_CHECK_DEEP",
-              help="Also read all of the spool and every id, and derive again.")  # fmt: skip
+              help="Also read the whole spool and all ids, derive again, and compare.")  # fmt: skip
 @click.option("--sample", type=click.IntRange(min=1), envvar="LIGHTNING_CHECK_SAMPLE",
-              help="With --deep: derive only so many traces again.  [default: all]")  # fmt: skip
+              help="With --deep: number of traces to derive again.  [default: all]")  # fmt: skip
 @STORE
 def check(store: Path, *, deep: bool, sample: int | None) -> None:
-    """Say what is stored and whether all is well; exit code 1 if not."""
+    """Count the stored rows and check the store; exit code 1 if there is a fault."""
     from otel_lightning.collector.check.counts import check as find
     from otel_lightning.collector.check.deep import check_deep
     from otel_lightning.collector.store import open_store
@@ -375,7 +382,10 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
 @main.command()
 @STORE
 def doctor(store: Path) -> None:
-    """Say what will hurt learning, with an example and the remedy; exit code 1 if anything."""
+    """Find faults in the data that harm learning; exit code 1 if there are any.
+
+    Each is shown with its count, an example and the remedy.
+    """
     from otel_lightning.collector.check.doctor import diagnose
     from otel_lightning.collector.store import open_store
 
@@ -394,10 +404,10 @@ def doctor(store: Path) -> None:
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @STORE
 def prices(file: Path, store: Path) -> None:
-    """Replace the prices from which the view `costs` tells what calls cost.
+    """Replace the prices that the view `costs` uses.
 
-    FILE is CSV or JSON: model, input, output, and if you like provider, cached_input and
-    cache_creation_input, per million tokens; or LiteLLM's price list.
+    FILE is CSV or JSON, with prices per million tokens: model, input, output, and optionally
+    provider, cached_input and cache_creation_input. LiteLLM's price list works too.
     """
     from otel_lightning.collector.maintain.prices import set_prices
     from otel_lightning.collector.store import open_store

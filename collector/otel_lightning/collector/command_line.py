@@ -1,4 +1,4 @@
-"""What `lightning-ingest` and `lightning-learn` share: groups of commands, options, variables.
+"""Shared by `lightning-ingest` and `lightning-learn`: command groups, options, variables.
 
 Each option has an environment variable, and each variable has one meaning. An option that means the
 same in every command, such as `--store`, has one variable for all of them. An option whose meaning
@@ -11,20 +11,20 @@ from typing import Any
 import click
 
 PREFIX = "LIGHTNING_"
-SUMMARY_CHARACTERS = 200  # click's default of 45 cuts summaries off; the formatter wraps them
+SUMMARY_CHARACTERS = 200  # click's default of 45 truncates summaries; the formatter wraps them
 
 Command = Callable[..., Any]
 
 
 class CommandGroup(click.Group):
-    """Commands that all answer `-h`, show their variables in help, and keep summaries whole."""
+    """A group whose commands accept `-h`, show variables in help, and keep whole summaries."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
         super().__init__(*args, **kwargs)
 
     def add_command(self, cmd: click.Command, name: str | None = None) -> None:
-        """Add a command; its options show their variables and its summary is not cut."""
+        """Add a command; its options show their variables, and its summary is not truncated."""
         for parameter in cmd.params:
             if isinstance(parameter, click.Option):
                 parameter.show_envvar = True
@@ -37,8 +37,8 @@ def option(name: str, *, command: str = "", **attributes: Any) -> Callable[[Comm
 
     Args:
         name: Its name, such as `--output`; further names may follow in `attributes`.
-        command: The command, if the option means something else in another command.
-        attributes: For `click.option`.
+        command: Name of the command, if the option has another meaning in another command.
+        attributes: Further arguments for `click.option`.
     """
     words = f"{command} {name.removeprefix('--')}".strip()
     variable = PREFIX + words.replace(" ", "_").replace("-", "_").upper()

@@ -1,4 +1,4 @@
-"""How much memory this process may use: the machine's, or less where a cgroup limits it."""
+"""The memory that this process may use: the machine's, or less if a cgroup limits it."""
 
 import os
 from collections.abc import Iterator
@@ -9,18 +9,20 @@ OWN_CGROUP = Path("/proc/self/cgroup")
 
 
 def memory_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
-    """Bytes of memory that this process may use, as containers and systemd limit it.
+    """Return the bytes of memory that this process may use, with the limits of cgroups.
+
+    Containers and systemd units set such limits.
 
     Args:
-        mounted: Where cgroups are mounted.
-        own: The file that names the cgroups of this process.
+        mounted: Mount point of the cgroups.
+        own: The file that lists the cgroups of this process.
     """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *_limits(mounted, own)])
 
 
 def _limits(mounted: Path, own: Path) -> Iterator[int]:
-    """Yield the limit of each group that this process is in; a group is bound by its parents."""
+    """Yield the limits in bytes of this process's groups and of their parents, which count too."""
     for folder, name in _groups(mounted, own):
         for group in (folder, *folder.parents):
             if mounted not in (group, *group.parents):
@@ -29,19 +31,19 @@ def _limits(mounted: Path, own: Path) -> Iterator[int]:
                 text = (group / name).read_text().strip()
             except OSError:  # the root group has no limit; in a container the path is not mounted
                 continue
-            if text.isdecimal():  # not "max"
+            if text.isdecimal():  # "max" means no limit
                 yield int(text)
 
 
 def _groups(mounted: Path, own: Path) -> Iterator[tuple[Path, str]]:
-    """Yield the folder of each memory group and the name of the file with its limit."""
+    """Yield the folder of each memory group, and the name of the file with its limit."""
     try:
         lines = own.read_text().splitlines()
     except OSError:  # not Linux
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if not controllers:  # version 2
+        if not controllers:  # cgroup version 2 has one hierarchy for all controllers
             yield mounted / path.lstrip("/"), "memory.max"
         elif "memory" in controllers.split(","):
             yield mounted / "memory" / path.lstrip("/"), "memory.limit_in_bytes"

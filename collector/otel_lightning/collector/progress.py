@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a plain line now and then elsewhere."""
+"""Progress of long work: a bar on a terminal, or a line every ten seconds without one."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 QUIET_S = 2.0
-"""Seconds of work before anything is reported: short work needs no bar."""
+"""Seconds of work before the first report: short work needs no bar."""
 LINE_EVERY_S = 10.0
 """Seconds between two plain lines."""
 DRAW_EVERY_S = 0.1
@@ -19,7 +19,7 @@ DRAW_EVERY_S = 0.1
 
 @dataclass(slots=True, weakref_slot=True)
 class Progress:
-    """Reports on standard error how many of `total` units are done; a total of 0 is unknown."""
+    """Reports on standard error how many of `total` units are done; 0 means an unknown total."""
 
     label: str
     total: int
@@ -28,10 +28,10 @@ class Progress:
     _bar: Bar | None = None
 
     def report(self, done: int, note: str = "") -> None:
-        """Report how much is done, if something was not reported just before.
+        """Report the number of finished units, unless the last report is too recent.
 
         Args:
-            done: Units that are done, out of `total`.
+            done: Number of finished units, out of `total`.
             note: Text beside the numbers, for example the loss.
         """
         now = time.monotonic()
@@ -49,7 +49,7 @@ class Progress:
     def _draw(self, done: int, note: str, *, is_last: bool) -> None:
         if self._bar is None:
             self._bar = _started_bar(self.label, self.total)
-            # Also when the work fails: the bar hides the cursor until it stops.
+            # The bar hides the cursor until it stops. This stops it even if the work fails.
             weakref.finalize(self, self._bar.stop)
         (task,) = self._bar.task_ids
         self._bar.update(task, completed=done, note=note, refresh=True)
@@ -69,7 +69,7 @@ def _started_bar(label: str, total: int) -> Bar:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    # Drawn by `report` alone: a thread of its own would draw while the work holds the interpreter.
+    # Only `report` draws, without a thread: a thread would compete with the work for Python's GIL.
     bar = Bar(*columns, console=Console(stderr=True), auto_refresh=False)
     bar.add_task(label, total=total or None, note="")
     bar.start()

@@ -1,11 +1,13 @@
-"""The durable log between receiving and storing: what is in it survives a crash.
+"""The spool: a write-ahead log between receiving and storing. Its requests survive a crash.
 
-Requests wait in a queue; one thread writes all that wait with one write, makes them durable with
-one sync, and then answers them all. The loader reads behind. Segments that it has stored are
-deleted. While more waits than the loader stores in `BEHIND_SECONDS`, the thread pauses after each
-write, so that requests come no faster than they are stored.
+Requests wait in a queue. One thread takes a batch from it, writes the batch with one write, makes
+it durable with one sync, and then resolves the futures of its requests. The loader reads the
+durable part, and deletes segments whose requests are stored.
 
-The format of a segment is in `spool_format.py`.
+Backpressure: if the backlog is larger than the loader stores in `BEHIND_SECONDS`, the thread pauses
+after each write, so that senders get answers no faster than requests are stored.
+
+`spool_format.py` defines the format of a segment.
 """
 
 import fcntl
@@ -35,19 +37,19 @@ from otel_lightning.collector.spool_identity import spool_id, write_spool_id
 
 logger = logging.getLogger(__name__)
 
-SEGMENT_BYTES = 256 * 1024 * 1024
-BACKLOG_BYTES = 4 * 1024 * 1024 * 1024
-BATCH = 256
-BEHIND_SECONDS = 0.75  # of storing may wait, as much as fills row groups; then senders wait too
+SEGMENT_BYTES = 256 * 1024 * 1024  # size above which a new segment begins
+BACKLOG_BYTES = 4 * 1024 * 1024 * 1024  # size above which requests are refused
+BATCH = 256  # most requests in one write
+BEHIND_SECONDS = 0.75  # of storing, enough to fill row groups; above this backlog senders wait
 LONGEST_PAUSE_SECONDS = 1.0
-LOOK_SECONDS = 2.0  # while nothing comes
-COPIED_BYTES = 1024 * 1024  # at once
+LOOK_SECONDS = 2.0  # how often the file is checked while no request arrives
+COPIED_BYTES = 1024 * 1024  # read at a time
 SET_ASIDE = "dead"
 """Name of the folder, inside the spool, for bytes that cannot be stored."""
 
 
 class SpoolError(Exception):
-    """The spool takes nothing at present; the sender should try again."""
+    """The spool accepts no requests at present; the sender should retry."""
 
 
 class _Waiting(NamedTuple):
@@ -58,7 +60,7 @@ class _Waiting(NamedTuple):
 
 
 class Spool:
-    """An append-only log of requests in a folder, one writer and one reader."""
+    """An append-only log of requests in a folder, with one writer thread and one reader."""
 
     def __init__(self, folder: Path, *, backlog_bytes: int = BACKLOG_BYTES) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -66,7 +68,7 @@ class Spool:
         self.backlog_bytes = backlog_bytes
         self.arrived = threading.Event()
         self.stored_per_second: float | None = None
-        """How many bytes the loader stores a second, as far as known."""
+        """Bytes that the loader stores per second; None until it is measured."""
         self._closing = threading.Event()
         self._failed: str | None = None
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
@@ -78,15 +80,15 @@ class Spool:
         self._writer.start()
 
     def append(self, signal: Signal, body: bytes, rows: int = 0) -> Future[None]:
-        """Queue a request; the future is done once it is durable.
+        """Queue a request; the future is resolved once the request is durable.
 
         Args:
-            signal: Of which kind it is.
+            signal: Kind of the request.
             body: Its protobuf bytes.
-            rows: How many spans or log records it has, as far as known.
+            rows: Number of its spans or log records; 0 if unknown.
 
         Raises:
-            SpoolError: If an earlier write failed, or more than `backlog_bytes` wait to be loaded.
+            SpoolError: If an earlier write failed, or the backlog exceeds `backlog_bytes`.
         """
         if reason := self.refusal():
             raise SpoolError(reason)
@@ -95,7 +97,7 @@ class Spool:
         return done
 
     def refusal(self) -> str | None:
-        """Why nothing can be appended at present; None if it can."""
+        """Return why requests are refused at present; None if they are accepted."""
         if self._failed:
             return self._failed
         if self.backlog() > self.backlog_bytes:
@@ -103,9 +105,9 @@ class Spool:
         return None
 
     def read(self, start: Position, limit: int) -> list[Record]:
-        """Read the durable records from a position on, up to about `limit` bytes.
+        """Read durable records from a position on, up to about `limit` bytes.
 
-        Damaged bytes are copied to a file; a record without a body names it in their place.
+        Damaged bytes are copied to a file, and returned as a record that has its path and no body.
         """
         records: list[Record] = []
         size = 0
@@ -118,15 +120,15 @@ class Spool:
         return records
 
     def oldest_ns(self, start: Position) -> int | None:
-        """When the first whole record behind a position was received; None if there is none."""
-        with suppress(FileNotFoundError):  # the loader has just stored and deleted it
+        """Return when the first undamaged record after a position was received; None if none."""
+        with suppress(FileNotFoundError):  # the loader has just deleted the segment
             for one in self._read(start):
                 if isinstance(one, Record):
                     return one.received_ns
         return None
 
     def _read(self, start: Position) -> Iterator[Record | Damage]:
-        durable = self._durable  # the writer goes on meanwhile
+        durable = self._durable  # one value for the whole read: the writer thread changes it
         for segment in segments_of(self.folder):
             if start.segment <= segment <= durable.segment:
                 offset = start.offset if segment == start.segment else 0
@@ -147,7 +149,7 @@ class Spool:
         return Record("traces", time.time_ns(), 0, b"", damage.end, file)
 
     def forget(self, loaded: Position) -> None:
-        """Delete the segments that are stored up to `loaded`."""
+        """Delete the segments before `loaded`, because their requests are stored."""
         with self._accounting:
             self._loaded = loaded
             stored = [segment for segment in self._full if segment < loaded.segment]
@@ -157,27 +159,27 @@ class Spool:
             segment_path(self.folder, segment).unlink(missing_ok=True)
 
     def backlog(self) -> int:
-        """How many durable bytes the loader has not stored yet."""
+        """Return the number of durable bytes that the loader has not stored yet."""
         with self._accounting:
             sizes = {**self._full, self._durable.segment: self._durable.offset}
             return _behind(sizes, self._loaded)
 
     @property
     def start(self) -> Position:
-        """Where its first record is."""
+        """Position of the first record."""
         return Position(min([*self._full, self._durable.segment]), 0)
 
     @property
     def end(self) -> Position:
-        """Up to where its records are durable."""
+        """Position up to which records are durable."""
         return self._durable
 
     def is_alive(self) -> bool:
-        """Whether requests are still written; if not, a thread has died."""
+        """Return whether the writer thread runs, or was closed; if not, it has died."""
         return self._writer.is_alive() or self._closing.is_set()
 
     def close(self) -> None:
-        """Make what waits durable, then stop writing."""
+        """Make the queued requests durable, then stop the writer thread."""
         self._closing.set()
         self._queue.put(None)
         self._writer.join()
@@ -189,7 +191,7 @@ class Spool:
         last = segments[-1] if segments else 1
         found = contents(self.folder, last)
         end = found.end
-        if found.has_damaged_end:  # it stays where it is until the loader sets it aside
+        if found.has_damaged_end:  # keep it for the loader, which sets it aside: start a segment
             last, end = last + 1, 0
         self._file = os.open(segment_path(self.folder, last), os.O_RDWR | os.O_CREAT, 0o600)
         if torn := os.fstat(self._file).st_size - end:
@@ -211,6 +213,7 @@ class Spool:
                 return
 
     def _wait(self) -> tuple[list[_Waiting], bool]:
+        """Wait for requests; return those in the queue, up to `BATCH`, and whether to stop."""
         batch: list[_Waiting] = []
         item = self._next()
         while item is not None:
@@ -224,12 +227,12 @@ class Spool:
         return batch, True
 
     def _next(self) -> _Waiting | None:
-        """Wait for a request; meanwhile look now and then whether the file is in its place."""
+        """Wait for a request, and every `LOOK_SECONDS` check that the file was not deleted."""
         while True:
             try:
                 return self._queue.get(timeout=LOOK_SECONDS)
             except queue.Empty:
-                with suppress(OSError):  # the next request is refused for it, and says why
+                with suppress(OSError):  # the next write fails with it too, and reports it
                     self._keep_in_place()
 
     def _write_batch(self, batch: list[_Waiting]) -> None:
@@ -241,7 +244,7 @@ class Spool:
         except (OSError, SpoolError) as error:
             self._recover(error)
             for item in batch:
-                if item.done.set_running_or_notify_cancel():  # its sender may have gone
+                if item.done.set_running_or_notify_cancel():  # False if the sender disconnected
                     item.done.set_exception(SpoolError(str(error)))
             return
         for item in batch:
@@ -250,9 +253,10 @@ class Spool:
         self.arrived.set()
 
     def _pause(self, size: int) -> None:
-        """Take no more than is stored, once much waits: what is acknowledged is soon seen.
+        """Pause for as long as the loader needs to store the batch, if the backlog is large.
 
-        Whoever waits for an answer meanwhile is written with the next batch.
+        So an acknowledged request is soon stored. Requests that arrive during the pause are written
+        with the next batch.
         """
         rate = self.stored_per_second
         if rate and self.backlog() > rate * BEHIND_SECONDS:
@@ -266,7 +270,8 @@ class Spool:
         try:
             make_durable(self._file)
         except OSError as error:
-            # The kernel may have dropped the pages: what is on disk is unknown from here on.
+            # After a failed sync the kernel may drop the pages, and a second sync would succeed
+            # without them. So the contents of the disk are unknown: accept no more requests.
             self._failed = (
                 f"the spool could not be made durable ({error}); restart lightning-ingest"
             )
@@ -275,10 +280,10 @@ class Spool:
         self._durable = Position(self._durable.segment, self._durable.offset + size)
 
     def _keep_in_place(self) -> None:
-        """Put the file back if somebody deleted or moved it: else nothing could be read from it.
+        """Restore the segment's file if somebody deleted or moved it, so that it can be read.
 
         Raises:
-            OSError: If it cannot be put back; then nothing may be acknowledged.
+            OSError: If it cannot be restored; then no request may be acknowledged.
         """
         path = segment_path(self.folder, self._durable.segment)
         with suppress(FileNotFoundError):
@@ -294,7 +299,7 @@ class Spool:
         write_spool_id(self.folder, self.id)
 
     def _forget_lost_segments(self) -> int:
-        """Forget the full segments whose files are gone; return how many bytes were not stored."""
+        """Remove full segments without a file from the list; return their bytes not stored."""
         with self._accounting:
             gone = {
                 n: s for n, s in self._full.items() if not segment_path(self.folder, n).exists()
@@ -315,7 +320,7 @@ class Spool:
             self._file, self._durable = file, Position(segment, 0)
 
     def _recover(self, error: Exception) -> None:
-        """Cut off a write that failed half-way (a full disk), so that the next one is readable."""
+        """Remove the bytes of a failed write, such as on a full disk, before the next write."""
         if isinstance(error, OSError) and not self._failed:
             try:
                 os.ftruncate(self._file, self._durable.offset)
@@ -325,7 +330,7 @@ class Spool:
 
 
 def make_durable(file: int) -> None:
-    """Have the disk keep what was written to a file.
+    """Sync the written bytes of a file to disk.
 
     macOS has no `fdatasync`, and its `fsync` leaves the data in the disk's cache.
     """
@@ -336,23 +341,24 @@ def make_durable(file: int) -> None:
 
 
 def spool_folder(store_path: Path) -> Path:
-    """Where the spool of a store lies: beside it."""
+    """Return the spool's folder, which is beside the store."""
     return store_path.with_name(store_path.name + ".spool")
 
 
 def backlog(folder: Path, loaded: Position) -> int:
-    """How many bytes of a spool lie behind a position."""
+    """Return the number of bytes of a spool after a position."""
     waiting = [n for n in segments_of(folder) if n >= loaded.segment]
     return _behind({n: _size(folder, n) for n in waiting}, loaded)
 
 
 def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
-    """How many bytes behind a position cannot be read.
+    """Return the number of damaged bytes after a position.
 
     Args:
-        folder: The spool.
-        loaded: What lies before it was stored.
-        writing: Whether a process appends: then the last segment may end in half a record.
+        folder: The spool's folder.
+        loaded: Position up to which requests are stored.
+        writing: Whether a process appends now. Then the last segment is skipped, because it may
+            end in a partly written record.
     """
     segments = [n for n in segments_of(folder) if n >= loaded.segment]
     return sum(
@@ -364,7 +370,7 @@ def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
 
 
 def _behind(sizes: Mapping[int, int], loaded: Position) -> int:
-    """Count the bytes behind a position in segments of these sizes."""
+    """Count the bytes after a position, given the size of each segment."""
     waiting = sum(size for segment, size in sizes.items() if segment >= loaded.segment)
     return waiting - (loaded.offset if loaded.segment in sizes else 0)
 
@@ -382,7 +388,7 @@ def _write_all(file: int, parts: list[bytes]) -> int:
 
 
 def _copied(file: int, path: Path) -> int:
-    """Copy an open file, which may have no name any more, to a path; return the copy, open."""
+    """Copy an open file, which may be deleted, to a path; return the copy's descriptor."""
     partial = path.with_suffix(".partial")
     copy = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     os.lseek(file, 0, os.SEEK_SET)

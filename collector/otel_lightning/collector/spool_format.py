@@ -1,11 +1,11 @@
-"""The format of a spool segment: records one behind the other, and how to read past damage.
+"""The format of a spool segment: a sequence of records; damaged bytes are skipped.
 
-A record is a little-endian header (length of the body, crc32 of what follows, when it came in Unix
-nanoseconds, the signal's number, number of rows it makes) and the request's protobuf body,
-decompressed.
+A record is a little-endian header and the decompressed protobuf body of a request. The header has
+the length of the body, the CRC-32 of all that follows, the time of receipt in Unix nanoseconds, the
+number of the signal, and the number of rows.
 
-A disk can change bytes that were written. A record whose checksum is wrong is skipped, the next
-whole one is found, and the bytes between are reported as damage.
+A disk can change written bytes. A reader skips a record with a wrong checksum, searches for the
+next valid one, and reports the bytes between as damage.
 """
 
 import mmap
@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from otel_lightning.collector.otlp.fields import Signal
 
-CHECK, CHECKED = struct.Struct("<QI"), struct.Struct("<QBI")
+CHECK, CHECKED = struct.Struct("<QI"), struct.Struct("<QBI")  # length, crc; time, signal, rows
 HEADER = struct.Struct(CHECK.format + CHECKED.format.removeprefix("<"))
 SIGNALS: tuple[Signal, ...] = ("traces", "logs")
 HEADER_SHAPE = re.compile(
@@ -27,20 +27,19 @@ HEADER_SHAPE = re.compile(
     rb"[\x00-\xff]{4}"  # any checksum
     rb"[\x00-\xff]{7}[\x10-\x2f][\x00\x01]",  # a time between 2006 and 2079, a known signal
 )
-"""What a header looks like from its fourth byte on: few other places match, and the checksum
-decides."""
-SHAPE_AT = 3
+"""Pattern of a header from its fourth byte on. Few other bytes match; the checksum decides."""
+SHAPE_AT = 3  # offset of the pattern in a header
 
 
 class Position(NamedTuple):
-    """A place in the spool: a segment's number and a byte offset in it."""
+    """A position in the spool: the number of a segment and a byte offset in it."""
 
     segment: int
     offset: int
 
 
 class Record(NamedTuple):
-    """One request, and where in the spool the next one begins."""
+    """One request, and the position of the next record."""
 
     signal: Signal
     received_ns: int
@@ -48,11 +47,11 @@ class Record(NamedTuple):
     body: bytes
     end: Position
     damaged: Path | None = None
-    """Set if this stands for damaged bytes, without a body: the file that keeps them."""
+    """For damaged bytes, which have no body: the file with a copy of them."""
 
 
 class Damage(NamedTuple):
-    """Bytes of a segment that are no record, and why."""
+    """Bytes of a segment that are not a valid record, and a description."""
 
     start: Position
     end: Position
@@ -75,13 +74,13 @@ def segments_of(folder: Path) -> list[int]:
 
 
 def encode(signal: Signal, body: bytes, rows: int) -> tuple[bytes, bytes]:
-    """Make the header and the body of a record that came just now."""
+    """Return the header and the body of a record; the time of receipt is now."""
     told = CHECKED.pack(time.time_ns(), SIGNALS.index(signal), rows)
     return CHECK.pack(len(body), _checksum(told, body)) + told, body
 
 
 def scan(folder: Path, start: Position) -> Iterator[Record]:
-    """Read the whole records of one segment from a position on; skip what is damaged."""
+    """Read the valid records of one segment from a position on; skip damage."""
     found = read_segment(folder, start, may_be_torn=True)
     return (one for one in found if isinstance(one, Record))
 
@@ -89,14 +88,14 @@ def scan(folder: Path, start: Position) -> Iterator[Record]:
 def read_segment(
     folder: Path, start: Position, end: int | None = None, *, may_be_torn: bool = False
 ) -> Iterator[Record | Damage]:
-    """Read one segment from a position on: its whole records, and the damage between them.
+    """Read one segment from a position on: valid records, and the damage between them.
 
     Args:
-        folder: The spool.
-        start: A position at which a record begins.
+        folder: The spool's folder.
+        start: Position of a record.
         end: Offset to read up to; the size of the file by default.
-        may_be_torn: Whether half a record, or zeros, at the very end are what a crash left of the
-            last write. That was never acknowledged and is no damage.
+        may_be_torn: Whether a crash may have interrupted the last write. Then a partial record, or
+            zeros, at the end are not damage, because they were never acknowledged.
     """
     with segment_path(folder, start.segment).open("rb") as file:
         size = file.seek(0, 2) if end is None else end
@@ -120,19 +119,19 @@ def read_segment(
 
 
 class Contents(NamedTuple):
-    """What a segment holds: where its last whole record ends, and what is damaged."""
+    """The end of a segment's last valid record, in bytes, and its damage."""
 
     end: int
     damages: list[Damage]
 
     @property
     def has_damaged_end(self) -> bool:
-        """Whether damage follows the last whole record."""
+        """Whether damage follows the last valid record."""
         return any(damage.end.offset > self.end for damage in self.damages)
 
 
 def contents(folder: Path, segment: int) -> Contents:
-    """Read a whole segment, if it exists; its end may be torn."""
+    """Read a whole segment, if it exists; a crash may have interrupted its last write."""
     end, damages = 0, list[Damage]()
     if segment_path(folder, segment).exists():
         for one in read_segment(folder, Position(segment, 0), may_be_torn=True):
@@ -144,7 +143,7 @@ def contents(folder: Path, segment: int) -> Contents:
 
 
 def _record_at(data: mmap.mmap, offset: int, segment: int) -> Record | None:
-    """Read the record at an offset; None if no whole and undamaged one begins there."""
+    """Read the record at an offset; None if no valid record begins there."""
     if offset + HEADER.size > len(data):
         return None
     length, checksum, *told = HEADER.unpack_from(data, offset)
@@ -159,10 +158,10 @@ def _record_at(data: mmap.mmap, offset: int, segment: int) -> Record | None:
 
 
 def _next_record(data: mmap.mmap, damaged: int) -> int | None:
-    """Return where the first whole record behind a damaged one begins; None if there is none.
+    """Return the offset of the first valid record after a damaged one; None if there is none.
 
-    If only the body or the checksum is damaged, the length in the header leads there. If not, each
-    place that looks like a header is tried.
+    If only the body or the checksum is damaged, the length in the header gives the offset. If not,
+    every match of the header's pattern is tried.
     """
     if damaged + HEADER.size <= len(data):
         length, *_ = HEADER.unpack_from(data, damaged)
@@ -178,7 +177,7 @@ def _next_record(data: mmap.mmap, damaged: int) -> int | None:
 
 
 def _is_torn(data: mmap.mmap, offset: int) -> bool:
-    """Tell what a crash left of the last write from a whole record that was changed later."""
+    """Return whether the rest is an interrupted write, and not a complete record that changed."""
     rest = len(data) - offset
     if rest < HEADER.size:
         return True

@@ -1,4 +1,4 @@
-"""`lightning-ingest sql` and `attach`: two ways to ask the store."""
+"""`lightning-ingest sql` and `attach`: two ways to query the store."""
 
 import sys
 from pathlib import Path
@@ -8,16 +8,14 @@ from otel_lightning.collector.commands.attach import attach_script
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.store.print_rows import Layout, write
 
-# The terminal and NO_COLOR decide what click.echo writes; escapes for a file would be data.
-
 
 def layout(width: int | None, max_rows: int, *, in_color: bool) -> Layout:
-    """Choose how a table is written: as wide as the terminal, whole where there is none.
+    """Choose the layout of a table: as wide as the terminal, or without a terminal untruncated.
 
     Args:
-        width: Characters of a line, if chosen.
-        max_rows: How many rows are shown; 0 shows all.
-        in_color: Whether colours are wanted.
+        width: Characters of a line; None uses the terminal's.
+        max_rows: Most rows to show; 0 shows all.
+        in_color: Whether to use colours, if standard output is a terminal.
     """
     is_terminal = sys.stdout.isatty()
     if width is None and is_terminal:
@@ -42,4 +40,5 @@ PLAIN_FILE = Layout()
 
 
 def _echo(text: str) -> None:
+    # Not click.echo, which removes escape sequences outside a terminal: they may be data.
     sys.stdout.write(text + "\n")

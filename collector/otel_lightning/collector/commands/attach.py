@@ -7,19 +7,20 @@ from pathlib import Path
 from otel_lightning.collector.store import Server, Store, quote_literal, server_file
 from otel_lightning.collector.store.read_only import attach_line
 
-EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
+EXTENSIONS = ("httpfs", "quack")  # quack sends its requests with httpfs
 
 INTERNAL = frozenset({
     "schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys",
 })  # fmt: skip
+"""Tables without a meaning for users, which get no view."""
 
 
 def attach_script(store: Store, path: Path) -> str:
     """Write the SQL for a DuckDB shell: extensions, the store, and a view for each table.
 
     Args:
-        store: The store, opened to read.
-        path: Its file.
+        store: The store, opened read-only.
+        path: The store's file.
     """
     if store.server is None:
         return (
@@ -44,7 +45,7 @@ def _extensions() -> list[str]:
 
 
 def _extension_file(name: str) -> Path | None:
-    """Find an extension in its wheel, `duckdb-extension-…`."""
+    """Find the file of an extension in its wheel, `duckdb-extension-…`; None if not installed."""
     found = find_spec(f"duckdb_extension_{name}")
     folders = found.submodule_search_locations if found else None
     files = Path(folders[0]).rglob("*.duckdb_extension") if folders else iter(())
@@ -52,7 +53,7 @@ def _extension_file(name: str) -> Path | None:
 
 
 def _views(store: Store, server: Server, path: Path) -> list[str]:
-    """Attach the store, with views: `SHOW TABLES` of DuckDB does not list those of a server."""
+    """Attach the store and create a view for each table: `SHOW TABLES` lists no remote tables."""
     tables = store.query(
         "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' ORDER BY ALL"
     )["table_name"].to_pylist()

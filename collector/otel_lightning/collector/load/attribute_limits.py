@@ -1,7 +1,7 @@
-"""How much of an attribute, and how many of them, the store keeps; what is cut says so.
+"""Limits on the length and the number of stored attributes.
 
-Where a value was cut, `lightning.truncated` beside it lists the keys, as JSON; where attributes
-were left out, `lightning.dropped_attributes` counts them.
+A record with cut values gets the attribute `lightning.truncated`, a JSON list of their keys. A
+record with dropped attributes gets `lightning.dropped_attributes`, their number.
 """
 
 import json
@@ -18,7 +18,7 @@ from otel_lightning.instrumentation.attributes import DROPPED_ATTRIBUTES, TRUNCA
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The longest value in characters, and the most attributes of a record; None keeps all."""
+    """Most characters of a value, and most attributes of a record; None is no limit."""
 
     value_length: int | None = None
     attributes: int | None = None
@@ -28,7 +28,7 @@ NO_LIMITS = Limits()
 
 
 class Pairs(NamedTuple):
-    """The attributes of N records, one record's after the other's."""
+    """The attributes of N records, concatenated; `sizes` has the number for each record."""
 
     keys: pa.Array
     values: pa.Array
@@ -36,14 +36,15 @@ class Pairs(NamedTuple):
 
 
 def limited(pairs: Pairs, limits: Limits) -> tuple[Pairs, NDArray[np.int64]]:
-    """Cut what is beyond the limits and mark it.
+    """Cut long values, drop attributes above the limit, and mark both.
 
     Args:
-        pairs: Keys and their values as text.
-        limits: What to keep.
+        pairs: Keys, and values as text.
+        limits: The limits.
 
     Returns:
-        What is left, and how many attributes of each record were left out, shape [N].
+        The remaining pairs with the marks, and the number of dropped attributes of each record,
+        shape [N].
     """
     pairs, dropped = _fewer(pairs, limits.attributes)
     cut = _too_long(pairs.values, limits.value_length)
@@ -61,7 +62,7 @@ def limited(pairs: Pairs, limits: Limits) -> tuple[Pairs, NDArray[np.int64]]:
 
 
 def shortened(texts: pa.Array, limits: Limits) -> pa.Array:
-    """Cut texts that carry no attributes, such as the body of a log record."""
+    """Cut texts that have no attributes for a mark, such as the body of a log record."""
     if not len(_too_long(texts, limits.value_length)):
         return texts
     return pc.utf8_slice_codeunits(texts, 0, limits.value_length)
@@ -93,9 +94,11 @@ def _by_owner(pairs: Pairs, places: NDArray[np.int64]) -> dict[Any, list[str]]:
 
 
 def _marked(pairs: Pairs, marks: dict[Any, list[tuple[str, str]]]) -> Pairs:
+    """Insert the marks, each behind the other attributes of its record."""
     ends = np.cumsum(pairs.sizes)
     more = [(owner, *mark) for owner in sorted(marks) for mark in marks[owner]]
     owners = np.array([owner for owner, _, _ in more])
+    # Marks are appended to the arrays; `order` then moves each to the end of its record.
     order = np.insert(
         np.arange(len(pairs.keys)), ends[owners], len(pairs.keys) + np.arange(len(more))
     )

@@ -1,6 +1,6 @@
-"""One transaction from requests to rows: `spans`, `logs`, `rejected` and what became stale.
+"""Store a batch of requests in one transaction: `spans`, `logs`, `rejected` and `stale`.
 
-No threads here: `loader.py` decides when and how much to store, this module how.
+This module has no threads: `loader.py` decides when to store, and how much.
 """
 
 import json
@@ -23,7 +23,7 @@ from otel_lightning.collector.store import Store
 from otel_lightning.collector.store.seen_ids import Known
 
 logger = logging.getLogger(__name__)
-DECODE_BYTES = 4 * 1024 * 1024  # decoded together: small enough to reuse the same memory
+DECODE_BYTES = 4 * 1024 * 1024  # decoded together; so few that the allocator reuses the memory
 DAMAGED = "a part of the spool was damaged on disk; what is left of it is in this file"
 REPEATED = (
     "repeated ids: span {span_id} of trace {trace_id} ('{name}', {start_time}) has the ids of"
@@ -33,13 +33,13 @@ TABLES: dict[Signal, str] = {"traces": "spans", "logs": "logs"}
 
 
 class Request(NamedTuple):
-    """One decompressed OTLP request of a signal, and when it came."""
+    """One decompressed OTLP request, its signal and its time of receipt in Unix nanoseconds."""
 
     signal: Signal
     received_ns: int
     body: bytes
     damaged: Path | None = None
-    """Set if this stands for damaged bytes of the spool: the file that keeps them."""
+    """For damaged bytes of the spool, which are no request: the file with a copy of them."""
 
 
 class _Loading(NamedTuple):
@@ -60,19 +60,21 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
     dead_letters: Path,
     derives: bool = True,
 ) -> int:
-    """Store requests in one transaction and mark what they touch as stale.
+    """Store requests in one transaction and mark their traces as stale.
 
     Args:
         store: A direct store.
-        requests: What to store.
-        known: What the store has; whoever loads more than once keeps it.
-        limits: How much of their attributes to keep.
-        end: The spool position behind them, written in the same transaction.
+        requests: The requests, in the order of receipt.
+        known: Ids in the store, to recognise duplicates. A caller that loads repeatedly should
+            pass the same object each time, because to build it takes time.
+        limits: Limits on stored attributes.
+        end: The spool position after the requests, written in the same transaction.
         dead_letters: Folder for bodies that cannot be decoded.
-        derives: Whether the caller derives what it stores; if so, how far it lags is noted.
+        derives: Whether the caller derives the stored rows. If so, the time of receipt is stored
+            with each stale trace, to measure the lag.
 
     Returns:
-        How many spans and log records were new.
+        Number of new spans and log records, without duplicates.
     """
     by_signal: dict[Signal, list[Request]] = {"traces": [], "logs": []}
     damaged: list[Path] = []
@@ -92,21 +94,21 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
 
 
 def spool_position(store: Store) -> Position:
-    """Up to where the spool was stored."""
+    """Return the spool position up to which requests are stored."""
     rows = store.query("SELECT segment, byte_offset FROM spool_position").to_pylist()
     return Position(rows[0]["segment"], rows[0]["byte_offset"]) if rows else Position(1, 0)
 
 
 def resume(store: Store, spool: Spool) -> Position:
-    """Return where to read the spool on, and keep which spool that is.
+    """Return the spool position at which to continue, and store the id of this spool.
 
-    The stored position counts if it is of this spool. Else the store was restored without its
-    spool, or the spool was deleted: then all of the spool is read, and what is stored already is
-    recognized by its ids.
+    The stored position is used if it belongs to this spool. If not, the store was restored without
+    its spool, or the spool was deleted. Then the whole spool is read; rows that are stored already
+    are recognised as duplicates by their ids.
     """
     rows = store.query("SELECT spool_id FROM spool_identity")["spool_id"].to_pylist()
     position = spool_position(store)
-    is_same = rows in ([], [spool.id])  # stores of release 0.1.0 do not say
+    is_same = rows in ([], [spool.id])  # release 0.1.0 stored no spool id
     if not is_same or position > spool.end:
         logger.warning("This store was fed from another spool: all of '%s' is read.", spool.folder)
         position = spool.start
@@ -126,14 +128,14 @@ def _keep_position(position: Position) -> str:
 
 
 def waiting(store: Store, path: Path) -> int:
-    """How many bytes lie on the spool of the store at `path` that are not stored yet."""
+    """Return the number of bytes in the spool of the store at `path` that are not stored yet."""
     return backlog(spool_folder(path), spool_position(store))
 
 
 def oldest_waiting(store: Store, path: Path) -> int | None:
-    """When the oldest request that is not stored yet was received, Unix nanoseconds."""
+    """Return when the oldest request that is not stored yet was received, Unix nanoseconds."""
     folder, position = spool_folder(path), spool_position(store)
-    with suppress(FileNotFoundError):  # stored and deleted meanwhile, or nothing waits
+    with suppress(FileNotFoundError):  # the loader has just deleted the segment, or it is empty
         for record in scan(folder, position):
             return record.received_ns
     return None
@@ -149,7 +151,7 @@ def _store(loading: _Loading, signal: Signal, requests: list[Request]) -> int:
 
 
 def _portion(requests: Sequence[Request]) -> int:
-    """How many of the first requests to decode at once: few enough to work in the same memory."""
+    """Return the number of requests to decode together: up to `DECODE_BYTES`, at least one."""
     sizes = accumulate(len(request.body) for request in requests)
     return max(sum(1 for _ in takewhile(DECODE_BYTES.__ge__, sizes)), 1)
 
@@ -162,7 +164,7 @@ def _store_together(loading: _Loading, signal: Signal, requests: Sequence[Reques
         if len(requests) == 1:
             _set_aside(loading, requests[0], str(error))
             return 0
-        half = len(requests) // 2  # find the one that breaks the others
+        half = len(requests) // 2  # bisect to find the bad request and store the others
         parts = requests[:half], requests[half:]
         return sum(_store_together(loading, signal, part) for part in parts)
     for reason in rejected:
@@ -184,7 +186,10 @@ def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence
 
 
 def _note_repeated_ids(loading: _Loading, rows: pa.Table) -> None:
-    """Note the spans that were not stored because other spans have their ids, and keep them."""
+    """Report the spans that are not stored because another span has their ids; keep a copy.
+
+    The copy is a file in the folder for dead letters; the table `rejected` names it.
+    """
     others = loading.known.with_other_content(rows)
     if not len(others):
         return
@@ -208,6 +213,7 @@ def _stale(kind: str, ids: pa.ChunkedArray, since_ns: int | None) -> pa.Table:
 
 
 def _set_aside(loading: _Loading, request: Request, reason: str) -> None:
+    """Keep the body of a request that cannot be decoded as a file, named in `rejected`."""
     loading.dead_letters.mkdir(exist_ok=True)
     file = loading.dead_letters / f"{request.received_ns}.{request.signal}.pb"
     file.write_bytes(request.body)

@@ -1,7 +1,7 @@
-"""OTLP bytes to the columns of `spans` and `logs`. Pure: bytes in, Arrow out.
+"""Decode OTLP bytes into the columns of `spans` and `logs`. Pure: bytes in, Arrow out.
 
-Attribute values become text: strings as they are, every other value as JSON, bytes as base64,
-an unset value NULL. Where a key comes twice on one span, the last one counts.
+Attribute values become text: a string stays unchanged, bytes become base64, an unset value becomes
+NULL, and every other value becomes JSON. If a span has a key twice, the last value is used.
 """
 
 import base64
@@ -37,19 +37,19 @@ MAP = pa.map_(pa.string(), pa.string())
 
 
 class Decoded(NamedTuple):
-    """Rows for one table, and the reasons for what could not become a row."""
+    """Rows for one table, and one reason for each record that has no row."""
 
     rows: pa.Table
     rejected: list[str]
 
 
 class Records(NamedTuple):
-    """The records of some requests, flattened, each with its scope and resource."""
+    """The N records of a batch of requests, flattened, each with its scope and resource."""
 
     records: pa.StructArray  # [N]
     scope: pa.StructArray  # [N]
     resource: pa.Array  # [N] serialised
-    request: pa.Array  # [N] which request it came in
+    request: pa.Array  # [N] index of its request in the batch
 
 
 def decode(
@@ -63,12 +63,12 @@ def decode(
     Args:
         signal: `traces` or `logs`.
         bodies: Serialised export requests, shape [R].
-        received_ns: When each came, Unix nanoseconds, shape [R].
-        limits: How much of their attributes to keep.
+        received_ns: Time of receipt of each request, Unix nanoseconds, shape [R].
+        limits: Limits on stored attributes.
 
     Returns:
-        The rows, and one reason for each span without a valid id and each log record that
-        stands for one which could not be read.
+        The rows, and one reason for each span without a valid id and for each log record that
+        the receiver replaced because it was invalid.
 
     Raises:
         ValueError: If a body is not a protobuf message.
@@ -77,11 +77,12 @@ def decode(
         if signal == "traces":
             return _spans(_flatten(columns("Traces", bodies)), received_ns, limits)
         return _logs(bodies, received_ns, limits)
-    except DecodeError as error:  # of a resource or a nested value; it is no ValueError
+    except DecodeError as error:  # of a resource or a nested value; not a subclass of ValueError
         raise ValueError(str(error)) from error
 
 
 def _flatten(batch: pa.RecordBatch) -> Records:
+    """Flatten the nested lists request > resource > scope > record."""
     resources = batch.column("resources")
     of_request, resource = pc.list_parent_indices(resources), resources.flatten()
     scopes = resource.field("scopes")
@@ -144,7 +145,7 @@ def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -
     log, resource, service = records.records, *_resources(records.resource)
     attributes, _ = _attributes(log, limits)
     name = _or_null(_text(log.field("event_name")))
-    attribute = pc.map_lookup(attributes, "event.name", "last")  # where older SDKs put the name
+    attribute = pc.map_lookup(attributes, "event.name", "last")  # older SDKs write the name here
     trace = _hex(log.field("trace_id"), 16)
     own = pc.map_lookup(attributes, FEEDBACK_ID, "last")
     rows = {
@@ -168,12 +169,18 @@ def _logs(bodies: Sequence[bytes], received_ns: Sequence[int], limits: Limits) -
 
 
 def _log_ids(records: Records) -> pa.Array:
+    """Return an id for each log record, shape [N]: OTLP has none, so the content is hashed.
+
+    A request that is sent again gets the same ids, so its records are recognised as duplicates.
+    Equal records within one request are numbered, because there they are different events.
+    """
     seen: Counter[tuple[int, str]] = Counter()
     ids = []
     columns_ = (records.records, records.scope, records.resource, records.request)
     for record, scope, resource, request in zip(*(c.to_pylist() for c in columns_), strict=True):
         digest = hashlib.blake2b(digest_size=16)
         for part in (resource, scope or b"", record):
+            # The length separates the parts: without it "ab" + "c" would equal "a" + "bc".
             digest.update(len(part).to_bytes(8, "little") + part)
         content = digest.hexdigest()
         earlier = seen[request, content]
@@ -183,9 +190,10 @@ def _log_ids(records: Records) -> pa.Array:
 
 
 def _feedback_ids(ids: pa.Array, own: pa.Array, trace: pa.Array, observed: pa.Array) -> pa.Array:
-    """Give judgements with an id of their sender's ids that sort them by when they came.
+    """Replace the ids of judgements that have an id from their sender.
 
-    Whoever derives in the order of log ids reads the last judgement of one id last.
+    Such an id is the hash of the sender's id, then the time of receipt. Deriving reads in the order
+    of log ids, so of several judgements with one id it reads the newest last.
     """
     if own.null_count == len(own):
         return ids
@@ -216,8 +224,9 @@ def _is_id(ids: pa.Array, size: int) -> pa.Array:
 
 
 def _hex(ids: pa.Array, size: int) -> pa.Array:
-    """Write ids as lower-case hex; what is no valid id becomes NULL."""
+    """Convert ids to lower-case hex, shape [N]; an invalid id becomes NULL."""
     valid = _is_id(ids, size)
+    # All ids are converted by one table lookup of their bytes, not by one Python call for each.
     raw = b"".join(ids.filter(valid).to_pylist())
     text = HEX[np.frombuffer(raw, np.uint8)].tobytes()
     offsets = np.arange(0, len(text) + 1, 2 * size, dtype=np.int32)
@@ -227,7 +236,7 @@ def _hex(ids: pa.Array, size: int) -> pa.Array:
 
 
 def _time(nanoseconds: pa.Array) -> pa.Array:
-    """Unix nanoseconds to a timestamp; 0 is unknown, and so is what exceeds 63 bits."""
+    """Convert Unix nanoseconds to timestamps; 0 and values above 63 bits become NULL (unknown)."""
     known = pc.if_else(pc.greater(nanoseconds, 0), nanoseconds, pa.scalar(None, pa.int64()))
     return known.cast(pa.timestamp("ns"))
 
@@ -243,23 +252,23 @@ def _named(numbers: pa.Array, names: Sequence[str]) -> pa.Array:
 
 
 def _severity(numbers: pa.Array) -> pa.Array:
-    """Severity numbers come four a level: 1 to 4 are TRACE, 21 to 24 FATAL; 0 is unknown."""
+    """Name severity numbers: each level has four, from TRACE (1 to 4) to FATAL (21 to 24)."""
     names = [SEVERITIES[(n - 1) // 4] if 1 <= n <= 24 else None for n in numbers.to_pylist()]  # noqa: PLR2004
     return pa.array(names, pa.string())
 
 
 def _member(struct: pa.StructArray, name: str) -> pa.Array:
-    """A field of a message that may be absent."""
+    """Return a field of a message; NULL where the message is absent."""
     return pc.struct_field(struct, name)
 
 
 def _or_null(texts: pa.Array) -> pa.Array:
-    """Protobuf's default '' is unknown."""
+    """Replace '' by NULL: protobuf does not distinguish an empty text from a missing one."""
     return pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
 
 
 def _text(raw: pa.Array) -> pa.Array:
-    """Bytes to text; what is not UTF-8 gets replacement characters, as OTLP's SDKs do."""
+    """Convert bytes to text; invalid UTF-8 becomes replacement characters, as in OTLP's SDKs."""
     try:
         return raw.cast(pa.string())
     except pa.ArrowInvalid:
@@ -268,7 +277,7 @@ def _text(raw: pa.Array) -> pa.Array:
 
 
 def _resources(serialised: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Decode each distinct resource once: its attributes as JSON, and service.name."""
+    """Decode each distinct resource once; return its attributes as JSON, and `service.name`."""
     unique = serialised.dictionary_encode()
     each = [_resource(raw) for raw in unique.dictionary.to_pylist()]
     written = pa.array([_json(attributes) for attributes in each], pa.string())
@@ -282,7 +291,7 @@ def _resource(raw: bytes) -> dict[str, str | None]:
 
 
 def _attributes(carrier: pa.StructArray, limits: Limits) -> tuple[pa.Array, pa.Array]:
-    """Attributes as maps, and how many of each record's were left out."""
+    """Return attributes as maps, and the number of dropped attributes of each record."""
     lists = carrier.field("attributes")
     pairs = lists.flatten()
     keys, values = _text(pairs.field("key")), _values(pairs.field("value"))
@@ -301,10 +310,11 @@ def _attributes(carrier: pa.StructArray, limits: Limits) -> tuple[pa.Array, pa.A
 
 
 def _last_of_each(keys: pa.Array, sizes: np.ndarray) -> np.ndarray | None:
-    """Positions that stay when the last of equal keys on one span counts; None if all do."""
+    """Return the position of the last of each span's equal keys; None if no key is repeated."""
     codes = keys.dictionary_encode()
     owner = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
     pair = owner * len(codes.dictionary) + codes.indices.to_numpy(zero_copy_only=False)
+    # np.unique finds the first occurrence; in the reversed array that is the last one.
     distinct, from_end = np.unique(pair[::-1], return_index=True)
     return None if len(distinct) == len(pair) else np.sort(len(pair) - 1 - from_end)
 
@@ -340,7 +350,7 @@ def _list_of(lists: pa.ListArray, fields: dict[str, pa.Array]) -> pa.Array:
 
 
 def _values(values: pa.StructArray) -> pa.Array:
-    """AnyValues to text: strings, integers and booleans by column, the rare rest one by one."""
+    """Convert AnyValues to text: common types by column, the types in `RARE` value by value."""
     kinds = {name: _member(values, name) for name in ("int_value", "bool_value", *RARE)}
     others = [
         _each_once(column, RARE[name]) if name in RARE else column.cast(pa.string())
@@ -350,20 +360,21 @@ def _values(values: pa.StructArray) -> pa.Array:
     texts = _text(_member(values, "string_value"))
     if not others:
         return texts
-    # Of two, the result's size is known before it is copied: four times the memory is not touched.
+    # if_else knows the size of its result before it copies. coalesce grows its buffer by doubling
+    # and touches four times the memory, so it joins only the values that are not strings.
     other = pc.coalesce(*others) if len(others) > 1 else others[0]
     return pc.if_else(pc.is_valid(texts), texts, other)
 
 
 def _each_once(column: pa.Array, write: Callable[[Any], str | None]) -> pa.Array:
-    """Write each distinct value once: finish reasons and temperatures come again and again."""
+    """Convert each distinct value once: finish reasons and temperatures are often repeated."""
     distinct = column.dictionary_encode()
     texts = [write(value) for value in distinct.dictionary.to_pylist()]
     return pa.array(texts, pa.string()).take(distinct.indices)
 
 
 def text_of(value: AnyValue) -> str | None:
-    """Write one OTLP value as the store keeps it: a string as it is, anything else as JSON."""
+    """Convert one OTLP value to the stored text: a string is unchanged, others become JSON."""
     plain = _plain(value)
     if plain is None or isinstance(plain, str):
         return plain

@@ -1,4 +1,7 @@
-"""`lightning-ingest load`: files into a store, through the running ingester if there is one."""
+"""`lightning-ingest load`: load files into a store, through the running ingester if there is one.
+
+DuckDB lets one process write to a file, so a running ingester has to store them.
+"""
 
 import http.client
 import ssl
@@ -21,15 +24,15 @@ TIMEOUT_SECONDS = 60
 
 
 class Loaded(NamedTuple):
-    """What became of one file."""
+    """The number of records in one file, and how many of them were new."""
 
     records: int
     new: int | None
-    """Unknown when the running ingester stores them."""
+    """None if the running ingester stores them: it does not report the number."""
 
 
 class Client(NamedTuple):
-    """The certificate and key with which to introduce oneself, where the ingester asks for one."""
+    """Client certificate and key, for an ingester that requires them."""
 
     cert: Path
     key: Path
@@ -38,18 +41,18 @@ class Client(NamedTuple):
 def load_file(
     store: Store, path: Path, known: Known | None = None, client: Client | None = None
 ) -> Loaded:
-    """Store one file; all of it or nothing.
+    """Store one file, completely or not at all.
 
     Args:
-        store: Where to, direct or through the running ingester.
+        store: The store, direct or through the running ingester.
         path: The file.
-        known: What a direct store has; whoever loads more than one file keeps it.
-        client: For an ingester that asks its clients for a certificate.
+        known: Ids in a direct store, to recognise duplicates; pass the same object for each file.
+        client: Client certificate, if the ingester requires one.
 
     Raises:
-        ValueError: If the file is not whole OTLP.
+        ValueError: If the file is not complete OTLP.
         OSError: If it cannot be read.
-        StoreError: If the store or the running ingester does not take it.
+        StoreError: If the store or the running ingester refuses it.
     """
     contents = read_file(path)
     records = sum(c.records for c in contents)
@@ -62,12 +65,12 @@ def load_file(
 
 
 def derive_all(store: Store, path: Path, spans_at_once: int = SPANS_AT_ONCE) -> None:
-    """Bring the derived tables up to date, or wait until the running ingester has."""
+    """Update the derived tables, or wait until the running ingester has updated them."""
     if store.server:
         while waiting(store, path) or _stale(store):
             time.sleep(0.1)
     else:
-        store.execute("SET threads = 1")  # a second one only spins while Python works
+        store.execute("SET threads = 1")  # a second thread would only spin while Python works
     while not store.server and refresh_with_room(store, spans_at_once):
         pass
 
@@ -94,7 +97,8 @@ def _send(server: Server, contents: Iterable[Contents], client: Client | None) -
 def _connection(server: Server, client: Client | None) -> http.client.HTTPConnection:
     if server.tls_cert is None:
         return http.client.HTTPConnection(server.http, timeout=TIMEOUT_SECONDS)
-    # The very certificate lies beside us: no authority and no name has to vouch for it.
+    # The server's own certificate is trusted directly, so neither its authority nor its host name
+    # is checked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -121,7 +125,7 @@ def _post(connection: http.client.HTTPConnection, server: Server, contents: Cont
 
 
 def expand(paths: Sequence[Path]) -> list[Path]:
-    """Files as given; a folder stands for the files below it."""
+    """Return the files in order, each folder replaced by all files below it."""
     files: list[Path] = []
     for path in paths:
         files += sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]

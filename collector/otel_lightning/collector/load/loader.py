@@ -1,8 +1,9 @@
-"""From the spool into the store: each span once, however often it was sent.
+"""The loader: a thread that moves requests from the spool into the store and derives their rows.
 
-The rows and the position up to which the spool was read are one transaction, so a crash at any
-moment neither loses nor repeats a row. Large transactions are cheaper: under load the loader waits
-for more, up to half a second. It says when DuckDB writes a checkpoint, because commits wait for it.
+One transaction writes the rows and the spool position up to which they were read. So a crash
+neither loses nor repeats a row, and a span that was sent twice is stored once. Large transactions
+cost less per row: under load the loader waits up to half a second for more requests. The loader
+decides when DuckDB writes a checkpoint, because a commit has to wait for it.
 """
 
 import logging
@@ -31,28 +32,28 @@ from otel_lightning.collector.store.seen_ids import Known
 
 logger = logging.getLogger(__name__)
 
-INTERVAL_SECONDS = 0.5
-GATHER_SECONDS = 0.05
-BATCH_BYTES = 17 * 1024 * 1024
-RETRY_SECONDS = 1.0
-IDLE_SECONDS = 5.0
-CHECKPOINT_BYTES = 32 * 1024 * 1024  # received; what came in small pieces is written again
-FORGET_SECONDS = 300.0
+INTERVAL_SECONDS = 0.5  # longest wait for a larger batch
+GATHER_SECONDS = 0.05  # how often that wait looks at the spool
+BATCH_BYTES = 17 * 1024 * 1024  # most bytes to store in one transaction
+RETRY_SECONDS = 1.0  # wait after an error
+IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
+CHECKPOINT_BYTES = 32 * 1024 * 1024  # stored since the last checkpoint, after which one is written
+FORGET_SECONDS = 300.0  # between two runs of retention
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
-SPANS_BETWEEN_LOADS = 5_000  # are derived together while more waits to be stored
-PROMPT_SECONDS = 2.0  # of lag, from which on deriving no longer waits for more to derive together
+SPANS_BETWEEN_LOADS = 5_000  # most spans to derive together while requests wait to be stored
+PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waiting for more spans
 KEEP_EVERYTHING = Keeping()
 
 
 class Errand(NamedTuple):
-    """Work with the store that another thread asked for, and where its answer goes."""
+    """Work that another thread asks the loader to do, and the future for its result."""
 
     work: Callable[[Store], str]
     done: Future[str]
 
 
 class Loader(threading.Thread):
-    """Tails the spool, stores what is durable, and keeps the derived tables current."""
+    """Reads the spool, stores its durable requests, and keeps the derived tables up to date."""
 
     def __init__(
         self,
@@ -65,32 +66,32 @@ class Loader(threading.Thread):
         self._alarms = alarms or Alarms()
         self._store, self._spool, self._keeping = store, spool, keeping
         self._known, self._pace = Known(store), Pace()
-        self._ahead: list[Record] = []  # what was read from the spool and is not stored yet
+        self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
         self._threads = store.threads
-        self._since = 0.0  # when the last load ended, or before it began
-        self._unwritten = 0  # bytes that were stored since the last checkpoint
-        self._derive_at = 0.0  # not before
-        self._postponed = False
-        self._looked = -FORGET_SECONDS  # when what is too old was last looked for
+        self._since = 0.0  # start of the interval over which the storing rate is measured
+        self._unwritten = 0  # bytes stored since the last checkpoint
+        self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
+        self._postponed = False  # whether deriving has to run soon even if no request arrives
+        self._looked = -FORGET_SECONDS  # time of the last run of retention
         self._clock = TrustedClock(spool.folder, newest_received(store))
         self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
         self._sharing = Sharing(keeping.max_lag_seconds)
         self._started_ns = time.time_ns()
-        self._lags = False
-        self._stale = 0  # traces and log records
-        self._derived_per_second: float | None = None  # of those
+        self._lags = False  # whether the log has reported a lag above the limit
+        self._stale = 0  # number of traces and log records to derive
+        self._derived_per_second: float | None = None  # rate of deriving them
         self.underived_ns: int | None = None
-        """When the oldest request whose rows are not derived yet was received."""
+        """When the oldest request with rows to derive was received, Unix nanoseconds."""
         self.position = resume(store, spool)
 
     @property
     def repeated_ids(self) -> int:
-        """Number of spans that were not stored since the start: others have their ids."""
+        """Number of spans not stored since the start because another span has their ids."""
         return self._known.repeated
 
     def run(self) -> None:
-        """Load until told to stop, then drain what is left."""
+        """Store and derive until `stop` is called, then once more for the rest."""
         while not self._stopping.is_set():
             patience = INTERVAL_SECONDS if self._postponed else IDLE_SECONDS
             idle = not (self._spool.arrived.wait(timeout=patience) or self._postponed)
@@ -100,16 +101,16 @@ class Loader(threading.Thread):
         self._attempt(idle=False)
 
     def _gather(self) -> None:
-        """Wait for more, so much that it fills a row group, or half a second."""
+        """Wait up to half a second for a full batch, which fills a row group."""
         until = time.monotonic() + INTERVAL_SECONDS
         while self._spool.backlog() < BATCH_BYTES and time.monotonic() < until:
             if self._stopping.wait(GATHER_SECONDS):
                 return
 
     def run_errand(self, work: Callable[[Store], str]) -> str:
-        """Have this thread do something with the store between two batches; wait for its answer.
+        """Run `work` in this thread between two batches, and return its result to the caller.
 
-        Whatever it raises is raised here.
+        An exception in `work` is raised in the calling thread.
 
         Raises:
             StoreError: If this thread has ended.
@@ -128,11 +129,11 @@ class Loader(threading.Thread):
             errand = self._errands.get()
             try:
                 errand.done.set_result(errand.work(self._store))
-            except Exception as error:  # noqa: BLE001  whoever asked gets it
+            except Exception as error:  # noqa: BLE001  it is raised in the calling thread
                 errand.done.set_exception(error)
 
     def stop(self) -> None:
-        """Load what is durable, bring the derived tables up to date, and end."""
+        """Store all durable requests, update the derived tables, and end the thread."""
         self._stopping.set()
         self._spool.arrived.set()
         self.join()
@@ -147,61 +148,65 @@ class Loader(threading.Thread):
             while self._load_some(least) or self._derive_watched():
                 self._derive_owed()
             if self._spool.backlog():
-                self._spool.arrived.set()  # a rest comes with more, half a second later
+                self._spool.arrived.set()  # the rest is stored half a second later, with more
             self._forget_some()
             if idle:
                 self._checkpoint()
                 self._work_with(self._threads)
 
     def _derive_owed(self) -> None:
-        """Derive as long as storing owes it: else nothing would be derived under load."""
+        """Derive for the time that storing owes; without it nothing is derived under load."""
         while self._sharing.owes and self._derive_watched():
             pass
         self._sharing.forgive()
 
     def derive_lag(self) -> float:
-        """Return how many seconds ago the oldest request was received that is not derived yet."""
+        """Return the age in seconds of the oldest stored request with rows to derive."""
         oldest = self.underived_ns
         return 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
 
     def _coming_lag(self) -> float:
-        """Return how far deriving lags, or will when it reaches what was stored last."""
+        """Return the lag in seconds: the present one, or the expected time to derive all rows.
+
+        Right after a burst nothing is old yet, so the present lag alone would react too late.
+        """
         coming = self._stale / self._derived_per_second if self._derived_per_second else 0.0
         return max(self.derive_lag(), coming)
 
     def _note_lag(self) -> None:
-        """Look how far deriving lags; say so once when it is too far, and once when it is not.
+        """Measure the lag; log once when it exceeds the limit, and once when it no longer does.
 
-        What a former process left underived does not count: it must not slow senders down.
+        Rows that an earlier process did not derive are not counted: they must not slow senders.
         """
         if not self._keeping.derive:
             return
         found = oldest_stale(self._store, self._started_ns, self._pace.waiting())
         self._stale, self.underived_ns = found.ids, found.received_ns
         lag, most = self.derive_lag(), self._keeping.max_lag_seconds
+        # Two thresholds (hysteresis), so that a lag near the limit does not fill the log.
         if self._lags != (lag > (most / 2 if self._lags else most)):
             self._lags = not self._lags
             told = "lags more than --max-lag" if self._lags else "keeps up again, with a lag of"
             logger.warning("Deriving %s (%.0f s).", told, lag)
 
     def _derive_watched(self) -> bool:
-        """Derive some; if that fails, storing goes on and deriving is tried again later."""
+        """Derive some rows; after an error storing continues, and deriving is retried later."""
         with self._watching("deriving"):
             return self._derive_some()
         return False
 
     @contextmanager
     def _watching(self, alarm: str) -> Iterator[None]:
-        """Raise an alarm if the block fails, whatever the reason; clear it if it ends well.
+        """Raise an alarm if the block raises any exception; clear it if it does not.
 
-        The loader goes on: what was acknowledged stays on the spool and is tried again.
+        The loader continues: acknowledged requests stay on the spool and are retried.
         """
         try:
             yield
-        except BrokenStoreError as error:  # until DuckDB starts again: the process must end
+        except BrokenStoreError as error:  # only a restart of DuckDB, so of the process, helps
             self._alarms.sound(alarm, _in_one_line(error))
             raise
-        except Exception as error:  # the thread must live, or nothing is stored any more
+        except Exception as error:  # if the thread ended, nothing would be stored any more
             if alarm not in {raised.name for raised in self._alarms.raised()}:
                 logger.exception("%s failed; it is tried again", alarm.capitalize())
             self._alarms.sound(alarm, _in_one_line(error))
@@ -210,7 +215,11 @@ class Loader(threading.Thread):
             self._alarms.clear(alarm)
 
     def _derive_some(self) -> bool:
-        """Derive, half of the time at most while it keeps up; long conversations wait longer."""
+        """Derive a batch if it is due; return whether rows were derived.
+
+        While deriving keeps up it takes at most half of the time, because larger batches cost less
+        per row. A long conversation that grows waits longer, as `Pace` says.
+        """
         began, lag = time.monotonic(), self._coming_lag()
         is_due = began >= self._derive_at or lag > PROMPT_SECONDS or self._sharing.owes
         self._postponed = not (is_due or self._stopping.is_set())
@@ -229,7 +238,7 @@ class Loader(threading.Thread):
         self._sharing.derived(ended - began)
         rate, known = done / max(ended - began, 1e-6), self._derived_per_second
         self._derived_per_second = (rate + known) / 2 if known else rate
-        self._derive_at = ended + (ended - began)
+        self._derive_at = ended + (ended - began)  # a pause as long as the work
         return True
 
     def _forget_some(self) -> None:
@@ -244,16 +253,17 @@ class Loader(threading.Thread):
             pa.default_memory_pool().release_unused()
 
     def _work_with(self, threads: int) -> None:
-        """Use one thread to load: a second makes the first spin while it waits, a third of all CPU.
+        """Set the number of DuckDB's threads: one while loading, all of them otherwise.
 
-        Whoever asks while nothing is loaded has them all.
+        With a second thread, waiting threads spin and take a third of the CPU time of a load. SQL
+        queries use all threads while nothing is loaded.
         """
         if self._store.threads != threads:
             self._store.threads = threads
 
     def _load_some(self, least: int) -> bool:
-        """Load what waits, if it has so many rows or bytes enough."""
-        ahead, self._ahead = self._ahead, []  # if this fails, it is read again
+        """Store a batch if at least `least` rows, or `BATCH_BYTES`, wait; return whether it did."""
+        ahead, self._ahead = self._ahead, []  # after an error the spool is read again
         if (room := BATCH_BYTES - _size(ahead)) > 0:
             ahead += self._spool.read(ahead[-1].end if ahead else self.position, room)
         many = sum(record.rows for record in ahead) >= least or _size(ahead) >= BATCH_BYTES
@@ -265,7 +275,7 @@ class Loader(threading.Thread):
         count = _filling(ahead)
         end, size = ahead[count - 1].end, _size(ahead[:count])
         requests = map(_request, ahead[:count])
-        del ahead[:count]  # what was decoded is let go while the rest is
+        del ahead[:count]  # so that each record's memory is freed once it is decoded
         dead_letters = self._spool.folder / SET_ASIDE
         load(
             self._store,
@@ -287,9 +297,9 @@ class Loader(threading.Thread):
         return True
 
     def _tell_rate(self, size: int) -> None:
-        """Tell the spool how fast it is emptied; what is small takes as long as what is not."""
+        """Report the storing rate, in bytes per second, to the spool, which slows senders to it."""
         now = time.monotonic()
-        if size >= BATCH_BYTES // 4:
+        if size >= BATCH_BYTES // 4:  # a small batch has the same fixed costs, so its rate is low
             rate, known = size / (now - self._since), self._spool.stored_per_second
             self._spool.stored_per_second = (rate + known) / 2 if known else rate
         self._since = now
@@ -301,10 +311,10 @@ def _in_one_line(error: Exception) -> str:
 
 
 def _filling(records: Sequence[Record]) -> int:
-    """How many of the first records to store together.
+    """Return the number of records to store together: as many as fill whole row groups, or all.
 
-    What fills row groups is written once, to its place. A rest that fills half of one or less would
-    be written again, at a checkpoint, together with its neighbours.
+    DuckDB writes a full, or almost full, row group to the file once. It would write the rows of a
+    small rest again at the next checkpoint, so such a rest waits for the next batch.
     """
     rows = np.cumsum([record.rows for record in records])
     rest = rows % ROW_GROUP_ROWS

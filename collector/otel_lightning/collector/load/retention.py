@@ -20,7 +20,7 @@ BYTES = {
     "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
 }  # fmt: skip
 MAX_LAG_SECONDS = 30.0
-"""Longest allowed lag of storing and deriving behind receiving, in seconds."""
+"""Lag in seconds, from receiving to derived rows, near which senders are slowed."""
 FILL = 0.9  # share of the size limit that is kept, so that not every load has to delete
 
 EXPIRED = """

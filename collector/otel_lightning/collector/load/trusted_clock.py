@@ -1,8 +1,9 @@
-"""The time, as far as the machine's clock can be trusted: what is too old is deleted by it.
+"""A clock for retention that detects jumps: a wrong clock must not delete data.
 
-A clock that is 40 days ahead at one start would make everything 40 days older. So a clock that
-jumped, while this process runs or since it ran last, is believed only after it has run on steadily
-for a day; in that time a wrong clock is usually set right. Until then nothing is deleted by age.
+If the machine's clock is 40 days ahead at a start, every trace seems 40 days older. So a clock that
+jumped forward, while this process runs or since its last run, is trusted again only after one day
+without a jump. A wrong clock is usually corrected within that day. Until then nothing is deleted by
+age.
 """
 
 import logging
@@ -17,16 +18,19 @@ logger = logging.getLogger(__name__)
 
 HOUR_NS, DAY_NS = 3_600 * 10**9, 86_400 * 10**9
 NAME = "trusted_time"
-"""File in the spool's folder with the time that was trusted last, in Unix nanoseconds."""
+"""File in the spool's folder with the last trusted time, in Unix nanoseconds."""
 
 
 def steady_ns() -> int:
-    """Nanoseconds since the machine started, which nobody sets; sleep counts where it can."""
+    """Return nanoseconds since the machine started: a clock that cannot be set.
+
+    On Linux it includes the time that the machine was suspended.
+    """
     return time.clock_gettime_ns(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class TrustedClock:
-    """Compares the clock with its own past."""
+    """Compares the clock with a steady clock, and at start with the last trusted time."""
 
     def __init__(
         self,
@@ -35,13 +39,14 @@ class TrustedClock:
         wall: Callable[[], int] = time.time_ns,
         steady: Callable[[], int] = steady_ns,
     ) -> None:
-        """Look whether the clock jumped since this store was used last.
+        """Detect whether the clock jumped since this store was last used.
 
         Args:
-            folder: Where the time that was trusted last is kept.
-            newest_ns: When the newest of what is stored was received, where no time was kept.
+            folder: Folder of the file with the last trusted time.
+            newest_ns: When the newest stored record was received, Unix nanoseconds; used instead
+                if the file does not exist.
             wall: The clock that may jump, Unix nanoseconds.
-            steady: One that does not.
+            steady: A clock in nanoseconds that does not jump.
         """
         self._file, self._wall, self._steady = folder / NAME, wall, steady
         self._anchor = wall(), steady()
@@ -52,7 +57,7 @@ class TrustedClock:
             self._distrust((self._anchor[0] - last) / DAY_NS)
 
     def now_ns(self) -> int | None:
-        """The time in Unix nanoseconds; None while the clock is not trusted."""
+        """Return the time in Unix nanoseconds; None while the clock is not trusted."""
         now, steady = self._wall(), self._steady()
         ahead = (now - self._anchor[0]) - (steady - self._anchor[1])
         self._anchor = now, steady

@@ -1,8 +1,9 @@
-"""OTLP's own layout, trimmed to what is stored, as Arrow columns straight from the wire.
+"""OTLP's message types, reduced to the stored fields, and their decoding into Arrow columns.
 
-The message types below have OTLP's field numbers and only the fields that we keep, so that ptars
-decodes requests column by column without building an object a span. Texts are declared as bytes:
-one invalid character must not cost its whole request. Nested values stay serialised.
+The message types below have OTLP's field numbers and only the fields that are stored. ptars decodes
+requests into columns by them and builds no Python object for a span. Texts are declared as bytes,
+because one invalid character would make the parser refuse the whole request. Nested values stay
+serialised.
 
 Source:
     opentelemetry-proto 1.11, trace.proto, logs.proto and common.proto.
@@ -18,11 +19,12 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from ptars import HandlerPool
 
 Signal = Literal["traces", "logs"]
-PANIC = "PanicException"  # of ptars, for some damaged lengths: no Exception, not exported
+# ptars raises it for some damaged lengths. It derives from BaseException and cannot be imported.
+PANIC = "PanicException"
 
 
 class Field(NamedTuple):
-    """One field of a trimmed message: OTLP's number, our column, its wire type or message."""
+    """One field: its number in OTLP, the name of our column, and its wire type or message."""
 
     number: int
     name: str
@@ -85,7 +87,7 @@ MESSAGES: dict[str, tuple[Field, ...]] = {
     ),
     "ScopeSpans": (Field(1, "scope", "Scope"), Field(2, "records", "Span", repeated=True)),
     "ScopeLogs": (Field(1, "scope", "Scope"), Field(2, "records", "LogRecord", repeated=True)),
-    # The same bytes again, a record a value: a log record's identity is the hash of its bytes.
+    # The same messages with each record as bytes: the id of a log record is the hash of its bytes.
     "ScopeBytes": (Field(1, "scope", "bytes"), Field(2, "records", "bytes", repeated=True)),
     "ResourceSpans": (
         Field(1, "resource", "bytes"),
@@ -103,14 +105,17 @@ MESSAGES: dict[str, tuple[Field, ...]] = {
 
 
 def columns(message: str, bodies: Sequence[bytes]) -> pa.RecordBatch:
-    """Decode requests into one batch, a row a request.
+    """Decode requests into one batch, with one row for each request.
 
     Args:
-        message: `Traces`, `Logs`, or `Bytes`: either signal, its records left serialised.
-        bodies: Serialised OTLP requests.
+        message: `Traces`, `Logs`, or `Bytes`, which decodes both signals but not their records.
+        bodies: Serialised OTLP requests, shape [R].
+
+    Returns:
+        The batch; its only column, `resources`, has shape [R].
 
     Raises:
-        ValueError: If one of them is not such a protobuf message.
+        ValueError: If a body is not such a protobuf message.
     """
     try:
         return _handler(message).list_to_record_batch(list(bodies))

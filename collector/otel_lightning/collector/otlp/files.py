@@ -1,4 +1,4 @@
-"""OTLP in files: protobuf, JSON, JSON lines, each plain, gzip or zstd; the content tells which."""
+"""Read OTLP files: protobuf, JSON or JSON lines, plain, gzip or zstd, detected by content."""
 
 import gzip
 import zlib
@@ -17,8 +17,8 @@ from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.otlp.json_encoding import parse_json
 
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
-RESOURCES = b"\x0a"  # field 1, length-delimited: how every OTLP request begins
-CONTINUES = 0x80  # set in every byte of a varint but the last
+RESOURCES = b"\x0a"  # tag of field 1, length-delimited: the first byte of every OTLP request
+CONTINUES = 0x80  # bit set in every byte of a varint except the last
 KINDS: dict[str, tuple[Signal, Any]] = {
     "resourceSpans": ("traces", ExportTraceServiceRequest),
     "resourceLogs": ("logs", ExportLogsServiceRequest),
@@ -26,7 +26,7 @@ KINDS: dict[str, tuple[Signal, Any]] = {
 
 
 class Contents(NamedTuple):
-    """One OTLP request of a file."""
+    """One OTLP request from a file: its signal, protobuf bytes and number of records."""
 
     signal: Signal
     body: bytes
@@ -34,15 +34,16 @@ class Contents(NamedTuple):
 
 
 def read_file(path: Path) -> list[Contents]:
-    """Read the whole file before anything of it is stored.
+    """Read and check a whole file, so that a damaged file stores nothing.
 
     Raises:
-        ValueError: If it is not OTLP, damaged or cut off; the message says which.
+        ValueError: If it is not OTLP, is damaged or is truncated; the message says which.
         OSError: If it cannot be read.
     """
     try:
         data = _decompress(path.read_bytes())
     except (OSError, EOFError, zlib.error, zstandard.ZstdError) as error:
+        # BadGzipFile is an OSError too, but means damage and not that the file is unreadable.
         if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
             raise
         raise ValueError(f"{path}: the compressed file is damaged or cut off ({error}). "
@@ -115,7 +116,7 @@ def _protobuf(path: Path, data: bytes) -> Contents:
 
 
 def _records(request: Any) -> Iterator[Any]:
-    """Spans or log records of a request."""
+    """Yield the spans or log records of a request."""
     traces = isinstance(request, ExportTraceServiceRequest)
     for resource in request.resource_spans if traces else request.resource_logs:
         for scope in resource.scope_spans if traces else resource.scope_logs:
@@ -127,10 +128,10 @@ def _count(request: Any) -> int:
 
 
 def _fits(request: Any) -> bool:
-    """Whether the bytes really are of this signal.
+    """Return whether the bytes are a request of this signal.
 
-    Traces, logs and metrics nest alike: read as another signal, a record's fields have the wrong
-    wire types, which protobuf keeps as unknown fields.
+    Traces, logs and metrics have the same nesting, so one parses as another. Then the fields of a
+    record have wrong wire types, and protobuf keeps them as unknown fields.
     """
     record = next(_records(request), None)
     if record is None:
@@ -140,6 +141,7 @@ def _fits(request: Any) -> bool:
 
 
 def _not_protobuf(path: Path, data: bytes) -> str:
+    """Return an error message: the file is truncated, or is not OTLP."""
     position = 0
     while data[position : position + 1] == RESOURCES:
         size, begin = _varint(data, position + 1)
@@ -153,7 +155,7 @@ def _not_protobuf(path: Path, data: bytes) -> str:
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Read protobuf's variable-length integer; return it and the position behind it."""
+    """Read a protobuf varint; return its value and the position after it."""
     value = shift = 0
     for byte in data[position : position + 10]:
         position += 1

@@ -1,9 +1,9 @@
-"""OTLP's JSON encoding, read into the protobuf classes.
+"""Parse OTLP's JSON encoding into the protobuf classes.
 
 It is protobuf's JSON mapping with two differences: trace and span ids are hex, not base64, and
-enums are numbers only. Unknown fields are ignored. A span that breaks these rules is left out and
-its neighbours stay. The fields come from OTLP's own descriptors, so nothing here names a message
-but the two that a request is made of.
+enums are numbers only. Unknown fields are ignored. A record that breaks these rules is replaced by
+one with the reason; the other records stay. The field names come from OTLP's descriptors, so this
+module names only the two kinds of record.
 
 Source:
     OTLP specification 1.11, "JSON Protobuf Encoding".
@@ -28,18 +28,18 @@ from otel_lightning.instrumentation.attributes import REJECTED_RECORD
 
 ID_BYTES = {"traceId": 16, "spanId": 8, "parentSpanId": 8}
 RECORDS: dict[str, type[Message]] = {kind.DESCRIPTOR.full_name: kind for kind in (Span, LogRecord)}
-MAX_DEPTH = 90  # protobuf's readers stop at 100
-SHOWN = 40  # characters of a wrong value
+MAX_DEPTH = 90  # levels of nesting; protobuf's parsers stop at 100
+SHOWN = 40  # characters of an invalid value that an error message repeats
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[Any, int, list[str]], Any]
 
 
 class Read(NamedTuple, Generic[M]):
-    """A request, and why some of its records are not what they should be.
+    """A parsed request, and the faults of its invalid records.
 
-    In the place of such a record stands what `instead_of` makes of the reason, so that whoever
-    stores the request can say what became of it.
+    Each invalid record is replaced by the result of `instead_of`, which carries the reason to the
+    loader and so to the table `rejected`.
     """
 
     request: M
@@ -52,10 +52,10 @@ class _Field(NamedTuple):
 
 
 def parse_json(kind: type[M], body: bytes) -> M:
-    """Read one OTLP/JSON request, whole.
+    """Parse one OTLP/JSON request, in which every record must be valid.
 
     Raises:
-        ValueError: If it is not JSON, not an object, or not OTLP; the message says where.
+        ValueError: If it is not JSON, not an object, or not OTLP; the message names the place.
     """
     request, broken = read_json(kind, body)
     if broken:
@@ -64,10 +64,10 @@ def parse_json(kind: type[M], body: bytes) -> M:
 
 
 def read_json(kind: type[M], body: bytes) -> Read[M]:
-    """Read one OTLP/JSON request; a broken record does not cost its neighbours.
+    """Parse one OTLP/JSON request; replace each invalid record and keep the others.
 
     Raises:
-        ValueError: If it is not JSON, not an object, or not OTLP around its records.
+        ValueError: If it is not JSON, not an object, or invalid outside its records.
     """
     data = _loads(body)
     broken: list[str] = []
@@ -78,7 +78,7 @@ def _loads(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
-        # JavaScript writes half a surrogate pair where a text was cut; orjson refuses it.
+        # JavaScript can cut a text inside a surrogate pair. orjson refuses the half; json does not.
         try:
             text = json.dumps(json.loads(body), ensure_ascii=False)
         except RecursionError as error:
@@ -109,7 +109,7 @@ def _record(kind: Any, data: Any, depth: int, broken: list[str]) -> Message:
 
 
 def instead_of(kind: type[Message], name: str, reason: str) -> Message:
-    """Make the record that stands for one which cannot be stored: it has no id and says why."""
+    """Create the replacement for a record that cannot be stored: no id, and the reason as text."""
     text = f"{_shown(name)}: {reason}"
     if kind is Span:
         return Span(name=text)
@@ -124,7 +124,7 @@ def _list(read: Reader, data: Any, depth: int, broken: list[str]) -> list[Any]:
 
 @cache
 def _fields(kind: Any) -> dict[str, _Field]:
-    """The fields of a message by both of the names that JSON may use."""
+    """Return the fields of a message by JSON name, `traceId` and `trace_id` alike."""
     fields = {field: _Field(field.name, _reader(field)) for field in kind.fields}
     return {
         name: reader for field, reader in fields.items() for name in (field.json_name, field.name)
@@ -194,7 +194,7 @@ def _double(field: FieldDescriptor, value: Any) -> float:
 
 
 def _bytes(field: FieldDescriptor, value: Any) -> bytes:
-    """Read base64, of either alphabet, with or without its padding."""
+    """Decode base64, standard or URL-safe, with or without padding."""
     try:
         standard = value.replace("-", "+").replace("_", "/").rstrip("=")
         return base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)

@@ -106,7 +106,7 @@ def _valid(text: bytes) -> bytes:
 
 @cache
 def _pool_with_opaque_records(file: FileDescriptor) -> DescriptorPool:
-    """Copy OTLP's messages, with every message and text inside a record declared as bytes."""
+    """Copy OTLP's descriptors, with every message and text inside a record declared as bytes."""
     pool = DescriptorPool()
     for one in _with_dependencies(file):
         copy = FileDescriptorProto()
@@ -133,7 +133,7 @@ class _Lenient(NamedTuple):
 
 @cache
 def _pool_with_texts_as_bytes(file: FileDescriptor) -> _Lenient:
-    """Copy OTLP's messages, with every text declared as bytes."""
+    """Copy OTLP's descriptors, with every text declared as bytes."""
     pool, texts = DescriptorPool(), set()
     for one in _with_dependencies(file):
         copy = FileDescriptorProto()
@@ -148,7 +148,7 @@ def _pool_with_texts_as_bytes(file: FileDescriptor) -> _Lenient:
 
 
 def _with_dependencies(file: FileDescriptor) -> list[FileDescriptor]:
-    """List a file behind all the files that it imports."""
+    """List a descriptor file after all files that it imports, as a pool needs them."""
     files: dict[str, FileDescriptor] = {}
     for dependency in file.dependencies:
         files |= {one.name: one for one in _with_dependencies(dependency)}

@@ -1,1 +1,1 @@
-"""Receiving OTLP: bytes in, bytes on the spool, answer out."""
+"""Receive OTLP: check each request, append it to the spool, then answer."""

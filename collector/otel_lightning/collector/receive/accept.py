@@ -1,7 +1,7 @@
-"""What every transport does with a request, and what OTLP says to answer.
+"""Check a request, append it to the spool and choose the answer; the same for HTTP and gRPC.
 
 Source:
-    OTLP specification 1.11: full success, partial success, failures, and which codes are retried.
+    OTLP specification 1.11: full success, partial success, failures, and retryable codes.
 """
 
 import json
@@ -39,7 +39,7 @@ from otel_lightning.collector.spool import Spool, SpoolError
 from otel_lightning.instrumentation.attributes import REJECTED_RECORD
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-DURABLE_SECONDS = 30  # a disk that takes longer is answered for: not stored
+DURABLE_SECONDS = 30  # timeout of a disk write; after it the sender is told "not stored"
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 REQUESTS: dict[str, Any] = {
     "traces": ExportTraceServiceRequest,
@@ -47,7 +47,7 @@ REQUESTS: dict[str, Any] = {
     "metrics": ExportMetricsServiceRequest,
 }
 Response = Message | Mapping[str, Any]
-"""A message of OTLP; where only JSON is spoken, what to write as JSON."""
+"""Either an OTLP message, or for a path that accepts only JSON, the object to write as JSON."""
 NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 BAD_IDS = (
     "trace_id must be 16 bytes and span_id 8 bytes, neither all zero; "
@@ -59,7 +59,7 @@ NO_METRICS = "metrics are not stored: traces and logs are"
 
 @dataclass(frozen=True)
 class Receiver:
-    """Where requests go, who may send them, and what became of them."""
+    """The spool for requests, the access check, and the counters of the outcomes."""
 
     spool: Spool
     guard: Guard
@@ -68,10 +68,10 @@ class Receiver:
     counts: Counts = field(default_factory=Counts)
     alarms: Alarms = field(default_factory=Alarms)
     grpc_address: str = "port 4317"
-    """Where exporters send gRPC."""
+    """Address for gRPC exporters, named in the answer to one that uses the HTTP port."""
 
     def check_alarms(self) -> None:
-        """Take nothing more while what was taken before cannot be stored or derived.
+        """Refuse new requests while earlier ones cannot be stored or derived.
 
         Raises:
             RefusedError: With 503, if an alarm has lasted too long.
@@ -81,7 +81,9 @@ class Receiver:
 
 
 class Accepted(NamedTuple):
-    """A request on its way: when it is durable, what to answer then, and what to count."""
+    """An accepted request that may not be on disk yet, with its answer and its counts."""
+
+    # Resolved by the spool's thread once the request is on disk.
 
     durable: Future[None]
     response: Response
@@ -90,10 +92,10 @@ class Accepted(NamedTuple):
 
 
 def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> Accepted:
-    """Check a decompressed request and put it on the spool.
+    """Check a decompressed request and append it to the spool.
 
     Raises:
-        RefusedError: If it is not OTLP, or the spool takes nothing at present.
+        RefusedError: If it is not OTLP, or the spool accepts no requests at present.
     """
     (request, broken), body = _parse(signal, body, as_json=as_json)
     response, records, rejected = ANSWERS[signal](request, broken)
@@ -104,10 +106,10 @@ def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> 
 
 
 def accept_feedback(spool: Spool, body: bytes) -> Accepted:
-    """Check decompressed judgements and put the good ones on the spool, as log records.
+    """Check decompressed judgements and append the valid ones to the spool, as log records.
 
     Raises:
-        RefusedError: If the body is not JSON, or the spool takes nothing at present.
+        RefusedError: If the body is not JSON, or the spool accepts no requests at present.
     """
     try:
         read = read_feedback(body, time.time_ns())
@@ -128,7 +130,7 @@ def encode(message: Response, *, as_json: bool) -> bytes:
 
 
 def _parse(signal: str, body: bytes, *, as_json: bool) -> tuple[Read[Any], bytes]:
-    """Read a request, and say what to keep of it: protobuf that every reader takes."""
+    """Parse a request; return it with the protobuf bytes to store, valid for every parser."""
     kind = REQUESTS[signal]
     try:
         if as_json:
@@ -137,6 +139,7 @@ def _parse(signal: str, body: bytes, *, as_json: bool) -> tuple[Read[Any], bytes
         try:
             return Read(kind.FromString(body), []), body
         except DecodeError:
+            # One bad text or record makes the parser refuse the whole request.
             body = repair(kind, body)
             return Read(kind.FromString(body), []), body
     except (DecodeError, ValueError) as error:
@@ -155,6 +158,7 @@ class _Answer(NamedTuple):
 def _traces(request: Any, broken: list[str]) -> _Answer:
     response = ExportTraceServiceResponse()
     scopes = [scope.spans for one in request.resource_spans for scope in one.scope_spans]
+    # Runs once a span: each id is read from protobuf once, and no helper function is called.
     rejected = sum(
         (trace := span.trace_id) == NO_TRACE
         or len(trace) != len(NO_TRACE)

@@ -1,8 +1,8 @@
-"""Who may send: nobody from outside without a token, a certificate or an explicit word.
+"""Access control: bearer tokens, and the names under which clients may call this server.
 
-A page in a browser on this machine can reach loopback. It cannot choose the Host and Origin that
-its browser sends, so both must be names of this server: that ends DNS rebinding. No answer carries
-a CORS header.
+A web page in a browser on this machine can send requests to loopback. The browser sets Host and
+Origin, and the page cannot change them. So both must be names of this server, which prevents DNS
+rebinding. No answer has a CORS header.
 """
 
 import hmac
@@ -20,27 +20,28 @@ SCHEME = "bearer "
 
 @dataclass(frozen=True)
 class Guard:
-    """The tokens that open the receiver, if any are asked for, and the names that it goes by."""
+    """The accepted tokens (none: no token is required) and the allowed host names."""
 
     tokens: tuple[str, ...] = field(default=(), repr=False)
     hosts: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, tokens: tuple[str, ...], listening: Iterable[str], allowed: Iterable[str]) -> Self:
-        """Allow the addresses that it listens on and the names in `allowed`."""
+        """Allow the addresses in `listening` and the names in `allowed`."""
         return cls(tokens, frozenset(name.lower() for name in (*listening, *allowed)))
 
     def admit(self, authorization: str | None) -> None:
         """Check a bearer token.
 
         Raises:
-            RefusedError: If a token is asked for and this is not it.
+            RefusedError: If a token is required and this one is not accepted.
         """
         if not self.tokens:
             return
         given = (authorization or "").encode()
         is_bearer = given[: len(SCHEME)].lower() == SCHEME.encode()
         secret = given[len(SCHEME) :].strip()
+        # All tokens are compared in constant time, so the duration tells nothing about them.
         matches = [hmac.compare_digest(secret, token.encode()) for token in self.tokens]
         if not is_bearer or not any(matches):
             raise RefusedError(
@@ -53,7 +54,7 @@ class Guard:
         """Check that a request was meant for this server.
 
         Raises:
-            RefusedError: If its Host or Origin is somebody else's name.
+            RefusedError: If its Host or Origin is not a name of this server.
         """
         for header, name in (("Host", host_name(host)), ("Origin", origin_name(origin))):
             if name is not None and not self._is_ours(name):
@@ -66,12 +67,13 @@ class Guard:
     def _is_ours(self, name: str) -> bool:
         if name in self.hosts or is_loopback(name):
             return True
-        # An address cannot be rebound; on a wildcard every address is ours.
+        # DNS rebinding needs a name, not an address. On a wildcard address, such as 0.0.0.0,
+        # the server listens on every address of this machine.
         return is_address(name) and any(map(is_wildcard, self.hosts))
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach a host name or address.
+    """Return whether only this machine can reach a host name or address.
 
     Example:
         >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
@@ -81,12 +83,12 @@ def is_loopback(host: str) -> bool:
 
 
 def is_wildcard(host: str) -> bool:
-    """Tell whether an address stands for all addresses of this machine."""
+    """Return whether an address stands for all addresses of this machine, such as 0.0.0.0."""
     return is_address(host) and ip_address(host).is_unspecified
 
 
 def is_address(host: str) -> bool:
-    """Tell an IP address from a name."""
+    """Return whether a host is an IP address and not a name."""
     try:
         ip_address(host)
     except ValueError:
@@ -105,7 +107,7 @@ def host_name(host: str | None) -> str | None:
 
 
 def origin_name(origin: str | None) -> str | None:
-    """Return the host name in an Origin header; what has none is returned as it is."""
+    """Return the host name in an Origin header; without one, such as "null", the header itself."""
     if not origin:
         return None
     try:

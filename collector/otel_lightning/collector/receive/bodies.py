@@ -1,4 +1,4 @@
-"""Bodies in memory: each within the limit once unpacked, all large ones within a budget."""
+"""Memory limits for request bodies: one for each body, decompressed, and one for all large ones."""
 
 import zlib
 from collections.abc import Callable, Iterator
@@ -9,23 +9,23 @@ import zstandard
 
 from otel_lightning.collector.receive.refusals import RefusedError, too_large, unavailable
 
-CHUNK = 1 << 20
+CHUNK = 1 << 20  # bytes decompressed at a time, before the size is checked again
 GZIP = b"\x1f\x8b"
 DEFLATE_RATIO = 1032
-"""Deflate cannot shrink anything further than this."""
+"""Highest compression ratio of the deflate format."""
 
 
 class Budget:
-    """How many bytes of large bodies may be in memory at once; for one event loop."""
+    """Limit on the bytes of large bodies in memory. Not thread-safe: for one event loop."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
 
     @contextmanager
     def holding(self) -> Iterator[Callable[[int], None]]:
-        """Give a function that takes bytes from the budget, all given back at the end.
+        """Yield a function that reserves bytes; all are released when the block ends.
 
-        It raises a temporary RefusedError once nothing is left.
+        The function raises a temporary RefusedError if the budget has too few bytes left.
         """
         held = 0
 
@@ -79,12 +79,14 @@ def _joined(chunks: Iterator[bytes], limit: int) -> bytes:
 
 
 def _inflated(body: bytes, limit: int) -> Iterator[bytes]:
-    """Yield the contents of gzip's members, one after the other, or of one zlib stream."""
+    """Yield the decompressed chunks of all gzip members, or of one zlib stream."""
+    # A body that states a size over the limit is refused before decompression. A size above the
+    # highest possible ratio is not true, so it is ignored.
     if limit < _claimed_size(body) <= len(body) * DEFLATE_RATIO:
-        raise too_large(limit)  # an honest bomb costs nothing
+        raise too_large(limit)
     rest = body
     while rest:
-        decompressor = zlib.decompressobj(wbits=47)  # tells gzip and zlib apart by their header
+        decompressor = zlib.decompressobj(wbits=47)  # detects gzip or zlib by the header
         while not decompressor.eof:
             chunk = decompressor.decompress(rest, CHUNK)
             rest = decompressor.unconsumed_tail
@@ -95,7 +97,7 @@ def _inflated(body: bytes, limit: int) -> Iterator[bytes]:
 
 
 def _claimed_size(body: bytes) -> int:
-    """What gzip's trailer says it holds, modulo 2^32; a damaged one may say anything."""
+    """Return the size in gzip's trailer, modulo 2^32, or 0 without gzip; it may be wrong."""
     return int.from_bytes(body[-4:], "little") if body.startswith(GZIP) else 0
 
 

@@ -1,7 +1,7 @@
-"""Feedback by HTTP: JSON judgements become OpenTelemetry's own log records for them.
+"""Feedback over HTTP: turn JSON judgements into OpenTelemetry's log records for evaluations.
 
-So they lie on the spool, in `logs` and in every later derivation like all else that was received.
-An item that is wrong does not cost its neighbours.
+As log records they go through the spool, the table `logs` and each derivation like other records.
+An invalid item is refused alone; the other items of the request are stored.
 """
 
 import json
@@ -30,14 +30,14 @@ ATTRIBUTES = {
     "task_id": names.TASK_ID,
 }
 JUDGED = ("rollout_id", "trace_id", "response_id")
-SHOWN = 40  # characters of a wrong value
+SHOWN = 40  # characters of an invalid value that an error message repeats
 
 Item = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """An item that is not stored: where it stands, its id if it has one, and why."""
+    """An item that is not stored: its index in the request, its id if it has one, and why."""
 
     index: int
     id: str | None
@@ -45,14 +45,14 @@ class Refused:
 
 
 class Feedback(NamedTuple):
-    """A body, read: what to store, and what cannot be."""
+    """A parsed body: the request to store, the number of its items, and the refused items."""
 
     request: ExportLogsServiceRequest
     stored: int
     refused: list[Refused]
 
     def answer(self) -> dict[str, Any]:
-        """Say what became of the items."""
+        """Return the JSON answer: the number of stored items, and the refused ones."""
         return {"stored": self.stored, "rejected": [asdict(one) for one in self.refused]}
 
 
@@ -61,13 +61,14 @@ def read_feedback(body: bytes, now_ns: int) -> Feedback:
 
     Args:
         body: JSON.
-        now_ns: When it came, Unix nanoseconds. Of two judgements with one id the later counts.
+        now_ns: Time of receipt, Unix nanoseconds. If two judgements have the same id, the one
+            received later replaces the other.
 
     Raises:
         ValueError: If it is neither an object nor a list in JSON.
     """
     try:
-        data = json.loads(body)  # it reads NaN, too, so that only its item is refused
+        data = json.loads(body)  # accepts NaN, so that only the item with it is refused
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(data, dict | list):
@@ -75,6 +76,7 @@ def read_feedback(body: bytes, now_ns: int) -> Feedback:
     records, refused = [], []
     for index, item in enumerate(data if isinstance(data, list) else [data]):
         try:
+            # Adding the index keeps the order of items that arrive in one request.
             records.append(_record(item, now_ns + index))
         except ValueError as error:
             refused.append(Refused(index, _known_id(item), str(error)))
@@ -122,6 +124,7 @@ def _check(given: Item) -> None:
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{name} must be a string, got {_shown(value)}.")  # noqa: TRY004
+    # JSON can contain half of a surrogate pair, which UTF-8, and so protobuf, cannot.
     if any("\ud800" <= letter <= "\udfff" for letter in value):
         raise ValueError(f"{name} is not valid Unicode.")
     return value
@@ -155,6 +158,7 @@ def _time(name: str, value: Any) -> int:
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is None:
             raise ValueError("no time zone")  # noqa: TRY301  answered like every other fault
+        # Python's times have microseconds; rounding removes the error of the float.
         nanoseconds = round(moment.timestamp() * 1e6) * 1000
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(

@@ -1,4 +1,7 @@
-"""OTLP over gRPC: raw bytes in, answered when durable."""
+"""OTLP over gRPC: each request is answered once it is durable.
+
+gRPC passes the bytes on without parsing them, because the spool stores bytes.
+"""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,19 +13,19 @@ from otel_lightning.collector.receive.accept import DURABLE_SECONDS, Receiver, a
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 from otel_lightning.collector.receive.tls import GrpcCertificates
 
-THREADS = 32  # a thread waits while its request becomes durable
+THREADS = 32  # requests handled at once: a thread waits until its request is durable
 SERVICES = {
     "traces": "opentelemetry.proto.collector.trace.v1.TraceService",
     "logs": "opentelemetry.proto.collector.logs.v1.LogsService",
     "metrics": "opentelemetry.proto.collector.metrics.v1.MetricsService",
 }
 OPTIONS = (
-    ("grpc.so_reuseport", 0),  # or a second ingester would silently take half of the requests
-    ("grpc.keepalive_time_ms", 60_000),  # ask a silent client whether it is still there
+    ("grpc.so_reuseport", 0),  # with it a second ingester would silently get half of the requests
+    ("grpc.keepalive_time_ms", 60_000),  # ping a silent client to detect a dead connection
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.server_handshake_timeout_ms", 30_000),  # 120 s by default
-    # Exporters may ask us as often; the default answers "too_many_pings" and hangs up.
+    # Exporters may ping every 10 s. The default, 5 min, answers "too_many_pings" and disconnects.
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
@@ -32,7 +35,7 @@ Export = Callable[[bytes, grpc.ServicerContext], bytes]
 def server(
     receiver: Receiver, address: str, certificates: GrpcCertificates | None = None
 ) -> grpc.Server:
-    """Make the gRPC server on an address; `start()` runs it.
+    """Create the gRPC server and bind its address; `start()` runs it.
 
     Raises:
         RuntimeError: If the address cannot be bound.
@@ -74,7 +77,7 @@ def _authorization(context: grpc.ServicerContext) -> str | None:
 
 
 def _abort(context: grpc.ServicerContext, refusal: RefusedError) -> NoReturn:
-    if refusal.is_temporary:
+    if refusal.is_temporary:  # RetryInfo tells the exporter to send the request again
         details = ("grpc-status-details-bin", refusal.message().SerializeToString())
         context.set_trailing_metadata((details,))
     context.abort(refusal.code, str(refusal))

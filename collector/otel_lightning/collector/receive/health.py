@@ -1,7 +1,7 @@
-"""`/healthz` and `/readyz`: for whoever starts, restarts and sends here, without a token.
+"""Health probes `/healthz` (liveness) and `/readyz` (readiness), which need no token.
 
-A process whose threads died ends, so one that answers at all is alive. It is ready while it takes
-new requests. The answers name no file and no address.
+If a thread dies, the process ends, so a process that answers is alive. It is ready while it
+accepts new requests. Because anybody may ask, the answers contain no file name and no address.
 """
 
 from http import HTTPStatus
@@ -15,18 +15,18 @@ PATHS = (ALIVE, READY)
 
 
 class Health(NamedTuple):
-    """An answer in plain text."""
+    """The answer to a probe, in plain text."""
 
     status: HTTPStatus
     text: str
 
 
 def health(receiver: Receiver, path: str) -> Health:
-    """Answer for one of the `PATHS`."""
+    """Answer a request for one of the `PATHS`."""
     if path == ALIVE:
         return Health(HTTPStatus.OK, "alive\n")
     reason = receiver.spool.refusal()
-    if receiver.alarms.refusal():
+    if receiver.alarms.refusal():  # it may name files, so only the kinds of alarm are told
         reason = " ".join(KINDS[alarm.name] for alarm in receiver.alarms.raised())
     if reason:
         return Health(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}\n")

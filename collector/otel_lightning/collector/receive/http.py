@@ -1,4 +1,4 @@
-"""OTLP over HTTP: protobuf or JSON by content type, answered when durable."""
+"""OTLP over HTTP: protobuf or JSON by content type; answered once the request is durable."""
 
 import asyncio
 import logging
@@ -41,10 +41,10 @@ SIGNALS = {
     "/v1/metrics": "metrics",
     "/v1/feedback": "feedback",
 }
-BODY_SECONDS = 60  # for a whole body: exporters give up long before
-SMALL_BYTES = 1024 * 1024  # gathered by granian and read at once; larger ones in a thread
-LARGE_BODIES = 4  # times the limit: how much of large bodies may be in memory
-UNREAD_BODIES = 4  # times the limit: how much of a refused body is read away
+BODY_SECONDS = 60  # timeout for a whole body; exporters stop waiting much earlier
+SMALL_BYTES = 1024 * 1024  # up to here granian reads the body, and it is parsed without a thread
+LARGE_BODIES = 4  # memory budget of all large bodies, as a multiple of the limit of one
+UNREAD_BODIES = 4  # most bytes of a refused body to read and discard, as the same multiple
 PLAIN = "text/plain; charset=utf-8"
 GRPC = "application/grpc"
 Headers = tuple[tuple[str, str], ...]
@@ -58,10 +58,10 @@ Application = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
 def application(receiver: Receiver, leaving: Event) -> Application:
-    """Make the RSGI application that puts requests on the spool.
+    """Create the RSGI application that appends requests to the spool.
 
     Args:
-        receiver: What to do with them.
+        receiver: The spool, the access check and the counters.
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
@@ -81,7 +81,7 @@ def application(receiver: Receiver, leaving: Event) -> Application:
         as_json = content_type == JSON or signal == "feedback"
         try:
             _admit(receiver, scope)
-            if is_probe:  # a token that was given is checked
+            if is_probe:  # a probe needs no token, but a wrong one was refused by `_admit`
                 return _show_health(receiver, scope, protocol, ending())
             if (scope.method, scope.path) == ("GET", "/metrics"):
                 return _show_metrics(receiver, protocol)
@@ -92,7 +92,7 @@ def application(receiver: Receiver, leaving: Event) -> Application:
                 encoding = scope.headers.get("content-encoding", "").strip().lower()
                 accepted = await _store(receiver, signal, body, encoding, as_json=as_json)
         except RSGIProtocolClosed:
-            return None  # the sender hung up in the middle
+            return None  # the sender disconnected before its body was complete
         except Exception as error:  # noqa: BLE001  every failure has its answer
             refusal = refusal_of(error)
             receiver.counts.refused("http", signal, refusal.status)
@@ -134,10 +134,11 @@ async def _store(
             return accept_feedback(receiver.spool, plain)
         return accept(receiver.spool, signal, plain, as_json=as_json)
 
+    # Decompression and JSON take long enough to block other requests on the event loop.
     is_quick = len(body) <= SMALL_BYTES and not encoding and not as_json
     accepted = take() if is_quick else await asyncio.to_thread(take)
     async with asyncio.timeout(DURABLE_SECONDS):
-        # Shielded: the spool answers a future that nobody waits for any more, too.
+        # A timeout here would cancel the future, which the spool still has to resolve: shield it.
         await asyncio.shield(asyncio.wrap_future(accepted.durable))
     return accepted
 
@@ -170,7 +171,10 @@ async def _gather(protocol: Any, limit: int, take: Callable[[int], None]) -> byt
 
 
 async def _read_away(protocol: Any, limit: int) -> None:
-    """Let the sender finish: many read no answer before they have sent their whole body."""
+    """Read and discard the rest of a body, up to `limit` bytes.
+
+    Many senders read the answer only after they have sent their whole body.
+    """
     size = 0
     with suppress(RSGIProtocolError, RSGIProtocolClosed, TimeoutError):
         async with asyncio.timeout(BODY_SECONDS):
@@ -195,12 +199,12 @@ def _respond(
 ) -> None:
     content_type = ("content-type", JSON if as_json else PROTOBUF)
     body = encode(message, as_json=as_json)
-    with suppress(RSGIProtocolClosed):  # the sender has gone
+    with suppress(RSGIProtocolClosed):  # the sender has disconnected
         protocol.response_bytes(int(status), [content_type, *headers], body)
 
 
 class WrongPort:
-    """Tells a gRPC exporter where to send instead, in a form that it shows."""
+    """Answers a gRPC exporter that uses the HTTP port; the exporter logs the right address."""
 
     def __init__(self, grpc_address: str) -> None:
         self._sentence = (
@@ -210,7 +214,7 @@ class WrongPort:
         self._is_logged = False
 
     def answer(self, protocol: Any) -> None:
-        """Answer with gRPC's status in the headers, which no body follows."""
+        """Answer with the gRPC status in the headers and no body ("trailers only")."""
         if not self._is_logged:
             self._is_logged = True
             logger.warning("A gRPC exporter sends to the wrong port: %s.", self._sentence)

@@ -1,4 +1,4 @@
-"""The HTTP server: one socket, every connection bounded in time, certificates that can change."""
+"""The HTTP server: one socket, a timeout on each connection, certificates reloaded on SIGHUP."""
 
 import asyncio
 import os
@@ -17,22 +17,22 @@ from granian.server.embed import AsyncWorker, Server
 from otel_lightning.collector.receive.http import Application
 from otel_lightning.collector.receive.tls import Tls
 
-HEADER_SECONDS = 30  # for a request's headers, and for the next request on an idle connection
-RETIRE_SECONDS = 150  # by then each connection of an old worker was used or has idled too long
+HEADER_SECONDS = 30  # timeout for a request's headers, and of an idle connection
+RETIRE_SECONDS = 150  # an old worker's connections have all been used or timed out by then
 OPEN_FILES = Path("/proc/self/fd")
-SOCKET_HOLDER: Any = SocketHolder  # its stub leaves out the constructor
+SOCKET_HOLDER: Any = SocketHolder  # its type stub lacks the constructor
 
 MakeApplication = Callable[[Event], Application]
 
 
 class OneSocketServer(Server):
-    """Granian on one listening socket.
+    """Granian with one listening socket that all workers share.
 
-    On Linux each of its workers opens one of its own (SO_REUSEPORT). When certificates are
-    reloaded, a new worker takes the place of the old one, whose socket would be closed with all
-    connections that wait in it, or are idle. Of one socket that both hold, the new worker takes
-    what comes from then on, and the old one goes on with the connections that it has until each
-    has been told, with an answer, to open another.
+    On Linux each granian worker opens its own socket (SO_REUSEPORT). A reload of the certificates
+    starts a new worker and stops the old one. The old worker's socket would then be closed, with
+    the connections in its accept queue. With a shared socket the new worker accepts all new
+    connections. The old worker keeps its open connections, and its next answer on each closes it
+    (`Connection: close`), so that the client opens a new one.
     """
 
     _retiring: asyncio.Task[None]
@@ -43,21 +43,21 @@ class OneSocketServer(Server):
         self.listening.settimeout(0)
 
     def _spawn_worker(self, **kwargs: Any) -> AsyncWorker:  # type: ignore[override]  # by name only
-        own = os.dup(self.listening.fileno())  # a worker closes it when it stops
-        self._shd = SOCKET_HOLDER(own, False, self.backlog)  # noqa: FBT003  it takes no names
+        own = os.dup(self.listening.fileno())  # a worker closes its socket when it stops
+        self._shd = SOCKET_HOLDER(own, False, self.backlog)  # noqa: FBT003  positional only
         self._leaving = Event()
         make_application: MakeApplication = kwargs.pop("callback_loader")
         return super()._spawn_worker(callback_loader=make_application(self._leaving), **kwargs)
 
     async def _respawn_workers(
         self,
-        workers: Any,  # noqa: ARG002  there is one
+        workers: Any,  # noqa: ARG002  there is only one
         spawn_target: Any,
         target_loader: Any,
-        delay: float = 0,  # noqa: ARG002  granian's, and too short
+        delay: float = 0,  # noqa: ARG002  granian's delay is too short, see RETIRE_SECONDS
     ) -> None:
         old = self.wrks[-1]
-        self._leaving.set()
+        self._leaving.set()  # from here on the old worker closes a connection after its answer
         _deafen(self.listening)
         new = self._spawn_worker(idx=old.idx, target=spawn_target, callback_loader=target_loader)
         new.start()  # type: ignore[no-untyped-call]
@@ -71,7 +71,7 @@ class OneSocketServer(Server):
         await old.join()  # type: ignore[no-untyped-call]
 
     async def shutdown(self, exit_code: int = 0) -> None:
-        """Stop listening, and let the workers finish."""
+        """Stop listening, and let the workers finish their requests."""
         self.listening.close()
         await super().shutdown(exit_code)  # type: ignore[no-untyped-call]
 
@@ -82,14 +82,15 @@ def server(
     tls: Tls | None,
     connections: int,
 ) -> Server:
-    """Make the HTTP server; `await serve()` runs it.
+    """Create the HTTP server; `await serve()` runs it.
 
     Args:
-        make_application: Given an event that tells when to close connections, gives what answers.
-        bound: A socket that has its address, and is closed with the server.
-        tls: What to show to clients; read again at each `reload()`.
-        connections: How many may be open at once. Granian's default of 128 lets idle ones keep
-            others out.
+        make_application: Creates the application. Its argument is an event; once it is set, the
+            application closes connections.
+        bound: A bound socket, which the server closes.
+        tls: Certificate files, read again at each `reload()`; None serves without TLS.
+        connections: Most connections open at once. With granian's default of 128, idle
+            connections would soon block new ones.
     """
     host, port, *_ = bound.getsockname()
     made = OneSocketServer(
@@ -97,7 +98,7 @@ def server(
         address=host,
         port=port,
         interface=Interfaces.RSGI,
-        # Without TLS HTTP/2 is spoken too, to tell a gRPC exporter that it has the wrong port.
+        # Without TLS the server speaks HTTP/2 too, to tell a gRPC exporter that the port is wrong.
         http=HTTPModes.http1 if tls else HTTPModes.auto,
         websockets=False,
         log_enabled=False,
@@ -111,19 +112,20 @@ def server(
 
 
 def _deafen(listening: socket.socket) -> None:
-    """Put a socket that nobody connects to in the place of all other handles of this one.
+    """Replace all duplicates of a socket's descriptor by a socket without any connections.
 
-    Whoever held those accepts nothing any more, and closes what it has to close.
+    A worker that accepts on a duplicate then gets no new connections, and can still close its
+    descriptor. Granian has no call to make a worker stop accepting.
     """
-    if not OPEN_FILES.exists():  # not on Linux: old and new accept side by side for a while
+    if not OPEN_FILES.exists():  # not Linux: old and new worker both accept for a while
         return
-    number = os.fstat(listening.fileno()).st_ino
+    number = os.fstat(listening.fileno()).st_ino  # the same for all duplicates of a descriptor
     with socket.socket(socket.AF_UNIX) as nowhere:
         nowhere.bind("")
         nowhere.listen()
         nowhere.settimeout(0)
         for other in [int(file.name) for file in OPEN_FILES.iterdir()]:
-            with suppress(OSError):  # the handle with which the folder was read
+            with suppress(OSError):  # the descriptor that listed the folder is closed again
                 if other != listening.fileno() and os.fstat(other).st_ino == number:
                     os.dup2(nowhere.fileno(), other, inheritable=False)
 

@@ -1,4 +1,4 @@
-"""What the receiver counts, and how Prometheus reads it."""
+"""The receiver's counters, and `/metrics` in Prometheus's text format."""
 
 import threading
 from collections import Counter
@@ -26,7 +26,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Counts:
-    """Counters that every transport adds to."""
+    """Counters of all transports, by name and labels; safe for several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -50,7 +50,7 @@ class Counts:
             self._counts["refused_requests", labels] += 1
 
     def __getitem__(self, name: str) -> dict[Labels, int]:
-        """The values of one counter by label."""
+        """Return the values of one counter by its labels."""
         with self._lock:
             return {labels: n for (one, labels), n in self._counts.items() if one == name}
 
@@ -59,9 +59,9 @@ def exposition(counts: Counts, gauges: Mapping[str, float], alarms: Iterable[Ala
     """Write counters, gauges and alarms in Prometheus's text format.
 
     Args:
-        counts: What was received.
+        counts: The counters.
         gauges: A value for each name in `GAUGES`.
-        alarms: Those that are raised.
+        alarms: The alarms that are raised now.
     """
     lines: list[str] = []
     for name, meaning in COUNTERS.items():

@@ -1,8 +1,8 @@
-"""Why a request is not stored, in the words of HTTP and of gRPC.
+"""Answers to requests that are not stored, as an HTTP status and a gRPC code.
 
-Only 503 with a short Retry-After (gRPC: UNAVAILABLE with RetryInfo) makes every exporter in use try
-again: some drop what was answered with 429 or 500. So every trouble of ours is answered that way,
-and everything else tells the sender that the same request will never do.
+Only 503 with a short Retry-After (gRPC: UNAVAILABLE with RetryInfo) makes every common exporter
+retry: some drop a request after 429 or 500. So every fault on our side is answered with 503. Every
+other status tells the sender that a retry of the same request will fail again.
 
 Source:
     OTLP specification 1.11, "Failures" and "Throttling".
@@ -22,7 +22,7 @@ from otel_lightning.collector.spool import SpoolError
 logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 1
-LONGEST = 1000  # characters: gRPC carries a message in its trailers, which are 8 KiB
+LONGEST = 1000  # characters of a message: gRPC sends it in trailers, which are limited to 8 KiB
 CODES = {
     HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
     HTTPStatus.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
@@ -35,7 +35,7 @@ CODES = {
 
 
 class RefusedError(Exception):
-    """A request that must not be stored; `status` is the HTTP status that says why."""
+    """A request that is not stored; `status` is the HTTP status of the answer."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message[:LONGEST])
@@ -43,16 +43,16 @@ class RefusedError(Exception):
 
     @property
     def code(self) -> grpc.StatusCode:
-        """The same in gRPC."""
+        """The gRPC code for the same reason."""
         return CODES.get(self.status, grpc.StatusCode.INVALID_ARGUMENT)
 
     @property
     def is_temporary(self) -> bool:
-        """Whether the sender should try again."""
+        """Whether the sender should retry."""
         return self.status == HTTPStatus.SERVICE_UNAVAILABLE
 
     def message(self) -> Status:
-        """The body that OTLP asks for with every failure."""
+        """Return the body that OTLP requires in the answer to a failure."""
         status = Status(code=self.code.value[0], message=str(self))
         if self.is_temporary:
             delay = AnyMessage()
@@ -62,12 +62,12 @@ class RefusedError(Exception):
 
 
 def unavailable(reason: object) -> RefusedError:
-    """The answer after which every exporter tries again."""
+    """Return the refusal after which every exporter retries."""
     return RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, f"not stored: {reason}. Try again.")
 
 
 def refusal_of(error: Exception) -> RefusedError:
-    """Turn whatever went wrong into an answer; what should not happen is logged."""
+    """Return the answer to any error; unexpected errors are logged."""
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, SpoolError):
@@ -79,7 +79,7 @@ def refusal_of(error: Exception) -> RefusedError:
 
 
 def too_large(limit: int) -> RefusedError:
-    """The answer to a body over the limit, before or after decompression."""
+    """Return the refusal of a body over the limit, before or after decompression."""
     return RefusedError(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"the request is larger than {limit} bytes. Send smaller batches, "

@@ -1,4 +1,4 @@
-"""Certificates: read at start, and again on SIGHUP."""
+"""TLS certificates: read at start, and again on SIGHUP."""
 
 import ssl
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ import grpc
 
 @dataclass(frozen=True)
 class Tls:
-    """The files of a TLS server; with `client_ca` its clients need a certificate too."""
+    """Certificate files of a TLS server; with `client_ca` its clients need a certificate too."""
 
     cert: Path
     key: Path
     client_ca: Path | None = None
 
     def check(self) -> None:
-        """Read the files as a server would.
+        """Check that the files can be used for a TLS server.
 
         Raises:
-            ValueError: If they are not a certificate and its key; the message says what is wrong.
+            ValueError: If they are not a certificate and its key; the message gives the fault.
         """
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         files = [str(path) for path in (self.cert, self.key, self.client_ca) if path]
@@ -35,7 +35,7 @@ class Tls:
 
 
 class GrpcCertificates:
-    """What gRPC shows at each new connection: the files as they were at the last `reload`."""
+    """Certificates for gRPC's new connections: the contents of the files at the last `reload`."""
 
     def __init__(self, tls: Tls) -> None:
         self._tls = tls
@@ -50,7 +50,7 @@ class GrpcCertificates:
         )
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Make credentials that follow every `reload`."""
+        """Return credentials that change with each `reload`."""
         return grpc.dynamic_ssl_server_credentials(
             self._current,
             lambda: self._current,
@@ -59,5 +59,5 @@ class GrpcCertificates:
 
 
 def _no_password() -> str:
-    """Answer for an encrypted key, or OpenSSL would ask the terminal."""
+    """Fail on an encrypted key; without this, OpenSSL asks for the password on the terminal."""
     raise ValueError("the key is encrypted")

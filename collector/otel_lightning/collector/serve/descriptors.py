@@ -1,9 +1,9 @@
-"""File descriptors: enough of them, some in reserve, and idle connections that give way.
+"""File descriptors: raise the limit, keep a reserve, and close idle connections when many are open.
 
-Whoever reaches the ports can open connections without a token and leave them idle. Each takes a
-descriptor. When none is left, no file and no connection can be opened any more. So the soft limit
-is raised at start, connections get a part of the descriptors only, and once most of that part is
-taken, the connections that have been idle longest are closed. New senders then find room at once.
+Anybody who reaches the ports can open connections without a token and leave them idle. Each takes a
+descriptor. When none is left, no file and no connection can be opened. So the soft limit is raised
+at start, and connections get only a part of the descriptors. When half of that part is in use, the
+connections that have been idle longest are closed, so that new senders can connect at once.
 """
 
 import logging
@@ -21,12 +21,12 @@ logger = logging.getLogger(__name__)
 RESERVED = 256  # for the spool, DuckDB's files, SQL connections and libraries
 MOST_DESCRIPTORS = 65_536  # where the hard limit is higher, or there is none
 MOST_CONNECTIONS = 8192  # on all ports together
-FULL, RELIEVED = 0.5, 0.25  # shares of the connections: close idle ones above, until below
+FULL, RELIEVED = 0.5, 0.25  # shares of the connections: above FULL, close idle ones to RELIEVED
 CROWDED = 0.75  # above this share, connections that wait for an answer are closed too
 LOOK_SECONDS = 0.25
 LEAST_IDLE_SECONDS = 1.0
-SILENT_SECONDS = 30.0  # a connection that never sent a byte is closed after so long
-LOOKS_PER_SCAN = 20  # how often all connections are looked at, also when few are open
+SILENT_SECONDS = 30.0  # timeout of a connection that never sent a byte
+LOOKS_PER_SCAN = 20  # every 20th look (5 s) scans all connections, even if few are open
 DESCRIPTORS = Path("/proc/self/fd")
 TCP_INFO_BYTES = 192
 LAST_DATA_SENT, LAST_DATA_RECEIVED, BYTES_RECEIVED = 44, 52, 128
@@ -49,7 +49,7 @@ def raise_limit() -> int:
 
 
 def connections_within(limit: int) -> int:
-    """Return how many connections may be open at once under a limit of open files.
+    """Return the highest number of open connections under a limit of open files.
 
     Raises:
         OSError: If the limit leaves no room for connections.
@@ -65,28 +65,28 @@ def connections_within(limit: int) -> int:
 
 
 class Connection(NamedTuple):
-    """An open connection of this process, by its descriptor, and how long it has been idle."""
+    """An open connection of this process: its descriptor and how long it has been idle."""
 
     descriptor: int
     idle_seconds: float
     is_answered: bool
-    """Whether nothing is under way: nothing was received, or an answer followed it."""
+    """Whether no request is in progress: nothing was received, or an answer was sent after it."""
     is_silent: bool
     """Whether nothing was ever received."""
 
 
 class IdleConnections(threading.Thread):
-    """Closes the connections that are idle longest, when many are open.
+    """A thread that closes the longest idle connections when many are open.
 
-    It needs no descriptor of its own for that, so it works even when none is left.
+    It opens no descriptor for that, so it works even when none is left.
     """
 
     def __init__(self, ports: set[int], most: int) -> None:
-        """Watch connections.
+        """Prepare the thread; `start()` runs it.
 
         Args:
-            ports: The ports on which they came in.
-            most: How many may be open at once.
+            ports: The server's ports; only connections to them are closed.
+            most: Highest number of open connections.
         """
         super().__init__(name="idle-connections", daemon=True)
         self._ports, self._most = ports, most
@@ -95,7 +95,7 @@ class IdleConnections(threading.Thread):
         self._looks = 0
 
     def run(self) -> None:
-        """Look a few times a second; mostly it lists the open descriptors only."""
+        """Look four times a second; most looks only count the open descriptors."""
         while DESCRIPTORS.exists() and not self._stopping.wait(LOOK_SECONDS):
             self._look()
 
@@ -132,7 +132,7 @@ class IdleConnections(threading.Thread):
 
 
 def _open_descriptors() -> Sequence[int]:
-    """List the open descriptors, or all numbers if not one is left to list them with."""
+    """List the open descriptors, or all possible numbers if listing fails for lack of one."""
     try:
         return [int(one.name) for one in DESCRIPTORS.iterdir()]
     except OSError:
@@ -140,10 +140,10 @@ def _open_descriptors() -> Sequence[int]:
 
 
 def _connection(descriptor: int, ports: set[int]) -> Connection | None:
-    """Describe a TCP connection that came in on one of the ports; None for anything else."""
+    """Describe a TCP connection to one of the ports; None for any other descriptor."""
     try:
         handle = socket.socket(fileno=descriptor)
-    except OSError:  # no socket, or closed meanwhile
+    except OSError:  # not a socket, or closed in the meantime
         return None
     try:
         if handle.family not in (socket.AF_INET, socket.AF_INET6):
@@ -155,7 +155,7 @@ def _connection(descriptor: int, ports: set[int]) -> Connection | None:
     except OSError:
         return None
     finally:
-        handle.detach()  # it belongs to a server
+        handle.detach()  # the descriptor belongs to a server: do not close it
     (sent,) = struct.unpack_from("I", info, LAST_DATA_SENT)
     (received,) = struct.unpack_from("I", info, LAST_DATA_RECEIVED)
     (size,) = struct.unpack_from("Q", info, BYTES_RECEIVED)
@@ -164,12 +164,12 @@ def _connection(descriptor: int, ports: set[int]) -> Connection | None:
 
 
 def _close(connection: Connection, ports: set[int]) -> None:
-    """Close a connection that is still idle; its server then gives the descriptor back."""
-    # Its server may have closed it meanwhile, and the number may belong to another one now.
+    """Shut down a connection that is still idle; its server then closes the descriptor."""
+    # The server may have closed it since the scan, and a new connection may have its number.
     now = _connection(connection.descriptor, ports)
     if now is None or now.idle_seconds < LEAST_IDLE_SECONDS:
         return
     handle = socket.socket(fileno=connection.descriptor)
-    with suppress(OSError):  # the peer was faster
+    with suppress(OSError):  # the client closed it first
         handle.shutdown(socket.SHUT_RDWR)
     handle.detach()

@@ -1,4 +1,4 @@
-"""The log of `lightning-ingest serve`: a line each on standard error, with time and level."""
+"""The log of `lightning-ingest serve`: lines on standard error, with time and level."""
 
 import json
 import logging
@@ -13,7 +13,7 @@ OURS = "otel_lightning"
 
 
 class TextLines(logging.Formatter):
-    """`2026-11-22T07:08:09.123Z WARNING otel_lightning.collector.alarms: the message`."""
+    """Lines of text: `2026-11-22T07:08:09.123Z WARNING otel_lightning.collector.alarms: text`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s")
@@ -22,10 +22,10 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(TextLines):
-    """One JSON object a line: `time`, `level`, `logger`, `message`; `exception` if there is one."""
+    """JSON lines: objects with `time`, `level`, `logger`, `message`, for an error `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write one record."""
+        """Format one record."""
         seconds = self.formatTime(record, self.datefmt)
         line = {
             "time": f"{seconds}.{int(record.msecs):03d}Z",
@@ -39,7 +39,7 @@ class JsonLines(TextLines):
 
 
 def log_to_stderr(form: Format) -> None:
-    """Write our records from INFO on, and those of libraries from WARNING on."""
+    """Log our records from level INFO, and those of libraries from level WARNING."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
@@ -47,8 +47,8 @@ def log_to_stderr(form: Format) -> None:
 
 
 def say_with(form: Format, echo: Callable[[str], None]) -> Callable[[str], None]:
-    """Return how to tell the user that it is ready and that it stopped.
+    """Return the function that reports the start and the stop to the user.
 
-    As text these lines go to standard output, as they are. As JSON they are records of the log.
+    With text logs it prints plain lines on standard output. With JSON logs it writes log records.
     """
     return logging.getLogger(f"{OURS}.collector.serve").info if form == "json" else echo

@@ -46,17 +46,21 @@ from otel_lightning.collector.store.read_only import attach_line
 logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10
-GRACE_SECONDS = 4  # of these, for requests under way
-LOOK_SECONDS = 0.5  # how often to look whether the threads live
+GRACE_SECONDS = 4  # part of DRAIN_SECONDS for requests in progress
+LOOK_SECONDS = 0.5  # interval of the check that the threads are alive
 FAILED, INTERRUPTED = 1, 130
 
 
 def serve(settings: Settings, say: Callable[[str], None]) -> None:
-    """Receive until SIGTERM or SIGINT, then store what was received and leave.
+    """Receive until SIGTERM or SIGINT, then store the received requests and return.
+
+    Args:
+        settings: Checked settings.
+        say: Shows the user a line of text.
 
     Raises:
         StoreError: If the store cannot be opened for writing.
-        OSError: If an address cannot be bound, or a server ends by itself.
+        OSError: If an address cannot be bound, or a server stops without being asked.
     """
     stopping = Stopping()
     most = connections_within(raise_limit())
@@ -67,7 +71,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
 
 
 class Bound(NamedTuple):
-    """Sockets that keep the addresses until a server listens there, and room for connections."""
+    """Sockets that reserve the addresses until the servers listen, and the connection limit."""
 
     grpc: socket.socket
     http: socket.socket
@@ -85,7 +89,7 @@ def _serve(
             f"{store.server.http}. Send there, or choose another store with --store."
         )
     share_memory()
-    gc.freeze()  # what was imported is never garbage: do not walk it again and again
+    gc.freeze()  # imported modules are never garbage: the collector need not scan them
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
     try:
@@ -120,7 +124,10 @@ def _ports(settings: Settings, server: Server) -> set[int]:
 
 
 class Threads(NamedTuple):
-    """The threads without which nothing that is acknowledged is stored: are they alive?"""
+    """Functions that tell whether the loader's and the spool's threads are alive.
+
+    Without them no acknowledged request is stored.
+    """
 
     loader: Callable[[], bool]
     spool: Callable[[], bool]
@@ -135,14 +142,14 @@ class Threads(NamedTuple):
 
 
 class Running(NamedTuple):
-    """What to do once requests are taken, and which threads must live from then on."""
+    """A function to call once the servers accept requests, and the threads to watch from then."""
 
     ready: Callable[[], None]
     threads: Threads
 
 
 def _back_up(loader: Loader, path: Path, target: str) -> str:
-    """Back up between two batches: nothing else makes a checkpoint then."""
+    """Back up in the loader's thread, between two batches, so that no checkpoint interferes."""
 
     def work(store: Store) -> str:
         back_up(store, path, Path(target))
@@ -152,7 +159,10 @@ def _back_up(loader: Loader, path: Path, target: str) -> str:
 
 
 class Stopping:
-    """Asked once, it drains; asked twice, it leaves: what was acknowledged lies on the spool."""
+    """Handles SIGTERM and SIGINT: the first one drains, the second one exits at once.
+
+    Exiting at once is safe, because every acknowledged request is on the spool.
+    """
 
     def __init__(self) -> None:
         self.deadline: float | None = None
@@ -168,7 +178,7 @@ class Stopping:
         self.then()
 
     def seconds_left(self) -> float:
-        """How long draining may still take."""
+        """Return how many seconds draining may still take."""
         deadline = self.deadline or time.monotonic() + DRAIN_SECONDS
         return max(deadline - time.monotonic(), 0)
 
@@ -181,7 +191,8 @@ def _server(store: Store, settings: Settings) -> Server:
 
 def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) -> Receiver:
     listening = (settings.grpc.host, settings.http.host)
-    # The owner of the store may always send: `lightning-ingest load` reads the token beside it.
+    # `lightning-ingest load` sends with a second token, from a file that only the store's owner
+    # can read.
     tokens = (settings.token, server.token) if settings.token else ()
     return Receiver(
         spool,
@@ -214,7 +225,7 @@ async def _receive(
     loop = asyncio.get_running_loop()
     stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
     certificates = GrpcCertificates(settings.tls) if settings.tls else None
-    bound.grpc.close()  # gRPC opens its own
+    bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
     over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
     over_http = http_server.server(
         partial(http.application, receiver), bound.http, settings.tls, bound.connections // 2
@@ -242,11 +253,11 @@ async def _until_stopped(
     over_http: asyncio.Task[None],
     threads: Threads,
 ) -> None:
-    """Wait until asked to stop.
+    """Wait for the request to stop.
 
     Raises:
-        ConnectionError: If a server or a thread ends before: half a receiver would lose what is
-            sent to it, or acknowledge what it never stores.
+        ConnectionError: If a server or a thread ends earlier. The rest of the process would refuse
+            half of the senders, or acknowledge requests that are never stored.
     """
     asked = asyncio.create_task(stopped.wait())
     ended = asyncio.create_task(asyncio.to_thread(over_grpc.wait_for_termination))
@@ -272,7 +283,7 @@ def _dead(name: str, task: asyncio.Task[Any]) -> ConnectionError:
 
 
 async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.Task[None]) -> None:
-    """Take nothing new, and let what is under way end."""
+    """Accept no new requests, and wait up to `GRACE_SECONDS` for those in progress."""
     grpc_stopped = over_grpc.stop(grace=GRACE_SECONDS)
     over_http.stop()  # type: ignore[no-untyped-call]
     await asyncio.gather(
@@ -281,7 +292,7 @@ async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.T
 
 
 def _drain(spool: Spool, loader: Loader, stopping: Stopping, say: Callable[[str], None]) -> None:
-    """Store what is on the spool, as far as the time allows; the rest lies there safely."""
+    """Store the requests on the spool until the deadline; the rest waits for the next start."""
     spool.close()
     rest = threading.Thread(target=loader.stop, name="drain", daemon=True)
     rest.start()

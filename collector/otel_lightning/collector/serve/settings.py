@@ -1,4 +1,4 @@
-"""Where to listen and whom to let in, checked before anything starts."""
+"""Settings of `lightning-ingest serve`: addresses, access and limits, checked before the start."""
 
 import errno
 import socket
@@ -20,7 +20,7 @@ MIB = 1024 * 1024
 
 
 class Address(NamedTuple):
-    """Where to listen; port 0 takes a free one."""
+    """Address to listen on; port 0 means any free port."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class Address(NamedTuple):
         """Read `HOST:PORT`.
 
         Raises:
-            ValueError: If it is not of that form.
+            ValueError: If the text does not have that form.
         """
         host, _, port = text.rpartition(":")
         if not host or not port.isdigit():
@@ -38,7 +38,9 @@ class Address(NamedTuple):
         return cls(host.strip("[]"), int(port))
 
     def bind(self) -> socket.socket:
-        """Take the address, a free port if it is 0, before anybody listens there.
+        """Bind a socket to the address without listening; port 0 becomes a free port.
+
+        The socket reserves the address until a server listens there.
 
         Raises:
             OSError: If it is in use or not an address of this machine; the message says which.
@@ -47,6 +49,7 @@ class Address(NamedTuple):
         taken = socket.socket(family, socket.SOCK_STREAM)
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
+            # Without this a bind to [::] would take the IPv4 port too.
             taken.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         try:
             taken.bind((self.host, self.port))
@@ -56,7 +59,7 @@ class Address(NamedTuple):
         return taken
 
     def of(self, taken: socket.socket) -> Self:
-        """Return the address with the port that a socket has."""
+        """Return this address with the port of a bound socket."""
         return self._replace(port=taken.getsockname()[1])
 
     def __str__(self) -> str:
@@ -65,7 +68,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Settings:
-    """Where to listen and store, and whom to let in."""
+    """All settings of the server; `check` validates them."""
 
     store: Path
     grpc: Address
@@ -81,10 +84,10 @@ class Settings:
     refuse_after: float = REFUSE_AFTER_SECONDS
 
     def check(self) -> None:
-        """Refuse what would let anybody in, or cannot be started.
+        """Refuse settings that give everybody access, or with which the server cannot start.
 
         Raises:
-            ValueError: With one sentence that says what is wrong and what to do.
+            ValueError: With one sentence about the fault and one about the remedy.
         """
         if self.token is not None and (not self.token.strip() or not self.token.isascii()):
             raise ValueError(
@@ -103,10 +106,14 @@ class Settings:
 
 
 def settings(store: Path, options: Mapping[str, Any]) -> Settings:
-    """Read the options of the command line, by their names there.
+    """Create settings from the options of the command line.
+
+    Args:
+        store: The DuckDB file.
+        options: Values by the names of the parameters of the command `serve`.
 
     Raises:
-        ValueError: With one sentence that says what is wrong and what to do.
+        ValueError: With one sentence about the fault and one about the remedy.
     """
     chosen = Settings(
         store,
