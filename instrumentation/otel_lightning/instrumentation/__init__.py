@@ -1,8 +1,8 @@
-"""What lives in the agent's process: additions to OpenTelemetry's spans that learning needs.
+"""Runs in the agent's process: adds to OpenTelemetry's spans the data that learning needs.
 
-Importing this loads nothing, because Python imports it at its start where a variable asks for
-tracing, and because the collector reads `attributes` through it: the public names below are
-imported when they are used. `LightningInstrumentor`, which needs the SDK, is in
+Importing this package imports nothing more, for two reasons: the `.pth` file of our wheel imports
+it at every start of Python with tracing, and the collector needs only `attributes`. So the public
+names below are imported on first use. `LightningInstrumentor`, which needs the SDK, is in
 `otel_lightning.instrumentation.instrumentor`.
 """
 

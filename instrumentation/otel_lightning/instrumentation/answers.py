@@ -1,4 +1,4 @@
-"""What a model answered, gathered from a whole response or over the parts of a stream."""
+"""Collect a model's answer from a whole response, or from the parts of a stream."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _NONE: Final[Mapping[str, Any]] = {}
 
 @dataclass(slots=True, eq=False)
 class ToolRequest:
-    """A tool call that the model asked for; its arguments grow while a stream is read."""
+    """A tool call that the model requested; while a stream is read, `arguments` grows."""
 
     call_id: str
     name: str
@@ -30,7 +30,7 @@ class ChoiceTokens:
 
 @dataclass(slots=True)
 class Answer:
-    """What is known of an answer so far. Subclasses read one endpoint's responses."""
+    """The part of an answer that was received so far. Each subclass reads one endpoint."""
 
     response_id: str = ""
     prompt_token_ids: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ class Answer:
     text: list[str] = field(default_factory=list)
 
     def add(self, part: Any) -> None:
-        """Take in a whole response, or the next part of a stream.
+        """Add a whole response, or the next part of a stream.
 
         Args:
             part: A response object of the openai client, or a chunk or event of its stream.
@@ -48,14 +48,14 @@ class Answer:
         raise NotImplementedError
 
     def choice(self, index: int) -> ChoiceTokens:
-        """Return the tokens of one choice, empty at first."""
+        """Return the tokens of one choice; create it empty on first use."""
         found = self.choices.get(index)
         if found is None:
             found = self.choices[index] = ChoiceTokens()
         return found
 
     def token_attributes(self) -> Iterator[tuple[str, tuple[int, ...] | tuple[float, ...]]]:
-        """Yield the attributes for token ids and logprobs that are known."""
+        """Yield the span attributes for the received token ids and logprobs."""
         if self.prompt_token_ids:
             yield attributes.PROMPT_TOKEN_IDS, tuple(map(int, self.prompt_token_ids))
         for index, tokens in self.choices.items():
@@ -66,17 +66,17 @@ class Answer:
                 yield attributes.COMPLETION_LOGPROBS + suffix, tuple(map(float, tokens.logprobs))
 
     def usage_attributes(self) -> Iterator[tuple[str, AttributeValue]]:
-        """Yield the token counts that the server gave."""
+        """Yield the span attributes for the token counts that the server sent."""
         if self.usage:
             yield "gen_ai.usage.input_tokens", self.usage[0]
             yield "gen_ai.usage.output_tokens", self.usage[1]
 
 
 class ChatAnswer(Answer):
-    """A `ChatCompletion`, or the `ChatCompletionChunk`s of one."""
+    """Reads a `ChatCompletion`, or the `ChatCompletionChunk`s of its stream."""
 
     def add(self, part: Any) -> None:
-        """Take in the whole, or a chunk: they name things alike."""
+        """Add a whole response or a chunk; both have the same field names."""
         self.response_id = self.response_id or part.id or ""
         if ids := extra(part).get("prompt_token_ids"):
             self.prompt_token_ids = ids  # vLLM sends them once, with the first chunk
@@ -101,10 +101,11 @@ class ChatAnswer(Answer):
             self.text.append(message.content)
 
     def _add_request(self, place: object, asked: Any) -> None:
-        # A custom tool has `custom` with `input` in the place of `function` with `arguments`.
+        # A custom tool has `custom` with `input` instead of `function` with `arguments`.
         function = getattr(asked, "function", None) or getattr(asked, "custom", None)
         text = getattr(function, "arguments", None) or getattr(function, "input", None) or ""
         known = self.requests.get(place)
+        # The first chunk of a tool call has its id; later chunks have only more arguments.
         if known is None or (asked.id and asked.id != known.call_id):
             name = getattr(function, "name", None) or ""
             self.requests[place] = ToolRequest(asked.id or "", name, text)
@@ -113,16 +114,16 @@ class ChatAnswer(Answer):
 
 
 class CompletionsAnswer(Answer):
-    """A `Completion`, whole or in the chunks of a stream, which have the same form."""
+    """Reads a `Completion`, or the chunks of its stream, which have the same type."""
 
     def add(self, part: Any) -> None:
-        """Take in the whole, or a chunk."""
+        """Add a whole response or a chunk."""
         self.response_id = self.response_id or part.id or ""
         if part.usage is not None:
             self.usage = (part.usage.prompt_tokens, part.usage.completion_tokens)
         for choice in part.choices or ():
             more = extra(choice)
-            # vLLM gives the prompt's ids with each choice here, and with the whole for chat.
+            # vLLM sends the prompt's ids with each choice here, but with the response for chat.
             prompt = more.get("prompt_token_ids") or extra(part).get("prompt_token_ids")
             if prompt and not self.prompt_token_ids:
                 self.prompt_token_ids = prompt
@@ -137,10 +138,10 @@ class CompletionsAnswer(Answer):
 
 
 class ResponsesAnswer(Answer):
-    """A `Response`, or the events of its stream."""
+    """Reads a `Response`, or the events of its stream."""
 
     def add(self, part: Any) -> None:
-        """Take in the whole, or an event."""
+        """Add a whole response or an event."""
         kind = getattr(part, "type", None)
         if kind is None:
             self._add_whole(part)
@@ -177,13 +178,13 @@ class ResponsesAnswer(Answer):
     def _add_item(self, item: Any) -> None:
         call_id, name = getattr(item, "call_id", None), getattr(item, "name", None)
         if call_id and item.id not in self.requests:
-            kind = str(item.type).removesuffix("_call")  # `shell_call` and its kind have no name
+            kind = str(item.type).removesuffix("_call")  # built-in tools (`shell_call`) lack a name
             text = getattr(item, "arguments", None) or getattr(item, "input", None) or ""
             self.requests[item.id or call_id] = ToolRequest(call_id, name or kind, text)
 
 
 def extra(part: Any) -> Mapping[str, Any]:
-    """Return the fields of a response object that the openai client does not know."""
+    """Return the fields of a response object that the openai client's types do not declare."""
     found: Mapping[str, Any] = getattr(part, "__pydantic_extra__", None) or _NONE
     return found
 
@@ -193,4 +194,4 @@ ANSWERS: Final[Mapping[str, type[Answer]]] = {
     "completions": CompletionsAnswer,
     "responses": ResponsesAnswer,
 }
-"""Reader of each endpoint's answers."""
+"""The class that reads each endpoint's answers."""

@@ -1,8 +1,8 @@
-"""Arms: an OpenFeature hook that puts each choice of configuration on the spans it is in force for.
+"""Arms: an OpenFeature hook that records each flag evaluation on the spans that it applies to.
 
-A choice is in force in the context that made it, from the evaluation on, until the same flag is
-evaluated again. So a flag that the agent reads before it starts any span is not lost: the spans
-that start later in that context carry it.
+A choice of an arm is in force in its context (`contextvars`) until the same flag is evaluated
+again. So a flag that the agent evaluates before its first span is not lost: spans that start later
+in that context get the choice.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ Choice = Mapping[str, AttributeValue]
 """The attributes of one `feature_flag.evaluation` event."""
 
 _NO_CHOICE: Final = frozenset({"default", "disabled", "error"})
-"""Reasons that mean that the policy was not asked, or did not answer."""
+"""Reasons of an evaluation in which the policy made no choice."""
 
 _in_force: ContextVar[Mapping[str, Choice]] = ContextVar(
     "lightning_arms_in_force", default=MappingProxyType({})
@@ -36,14 +36,14 @@ def stamp(span: Span) -> None:
     """Add the arms in force to a span that has just started.
 
     Args:
-        span: A span without events of ours.
+        span: A span that has none of our events yet.
     """
     for choice in _in_force.get().values():
         span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
 
 
 def in_force() -> dict[str, dict[str, AttributeValue]]:
-    """Return the choices in force in this context, by flag key, to be put in force elsewhere."""
+    """Return the choices in force in this context by flag key, to pass them to another context."""
     return {key: dict(choice) for key, choice in _in_force.get().items()}
 
 
@@ -51,7 +51,7 @@ def put_in_force(choices: Mapping[str, Choice]) -> Mapping[str, Choice]:
     """Put choices in force in this context.
 
     Args:
-        choices: By flag key.
+        choices: Choices by flag key.
 
     Returns:
         The choices that were in force before.
@@ -73,10 +73,10 @@ def write_choice(choice: Choice, span: Span) -> None:
 
 
 def register() -> Callable[[], None]:
-    """Have every evaluation of the OpenFeature SDK in this process recorded.
+    """Register a hook that records every evaluation of the OpenFeature SDK in this process.
 
     Returns:
-        A function that undoes it.
+        A function that removes the hook.
 
     Raises:
         ImportError: If the OpenFeature SDK is not installed.
@@ -98,8 +98,8 @@ def _make_hook() -> "Hook":
     from openfeature.hook import Hook
 
     class ArmHook(Hook):
-        # Not `after`: an error in there would change what the agent gets, and only here is it
-        # known that no later hook turned the evaluation into the default.
+        # Not `after`: an error there would change the value that the agent gets. And only here it
+        # is certain that no later hook replaced the result by the default.
         def finally_after(
             self,
             hook_context: "HookContext",
@@ -116,7 +116,7 @@ def _make_hook() -> "Hook":
 def _note(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> None:
     choice = _choice(hook_context, details)
     others = {key: kept for key, kept in _in_force.get().items() if key != details.flag_key}
-    # Without a choice, an earlier one for this flag is no longer what the agent acts on.
+    # The agent now uses the default, so an earlier choice for this flag is no longer in force.
     _in_force.set(others if choice is None else {**others, details.flag_key: choice})
     span = trace.get_current_span()
     if choice is not None and span.is_recording() and not _carries(span, choice):
@@ -124,7 +124,7 @@ def _note(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") ->
 
 
 def _choice(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> Choice | None:
-    """Describe the choice, or return None where the agent got a default nobody chose."""
+    """Return the event attributes of a choice; None if the agent got the default value."""
     reason = str(details.reason or "unknown").lower()
     if details.error_code or not details.variant or reason in _NO_CHOICE:
         return None

@@ -1,7 +1,7 @@
-"""Token ids, logprobs and token counts that we ask for, and take out of the answer.
+"""Request token ids, logprobs and token counts, and remove them from the answer again.
 
-The agent gets the answer that it would have got without us: what we asked for is removed from
-each response object and chunk, unless the agent asked for it too.
+The agent gets the same answer as without us: the fields that only we requested are removed from
+each response object and chunk.
 """
 
 import json
@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 TOKENS_VARIABLE: Final = "LIGHTNING_REQUEST_TOKEN_IDS"
-"""Set to `true`, it makes us ask the model server for token ids and logprobs."""
+"""If `true`, we request token ids and logprobs from the model server."""
 
 USAGE_VARIABLE: Final = "LIGHTNING_REQUEST_USAGE"
-"""Set to `true`, it makes us ask for token counts of streams, which bring none by themselves."""
+"""If `true`, we request token counts of streams, which servers do not send by default."""
 
 _INCLUDED_LOGPROBS: Final = "message.output_text.logprobs"
 _IDS: Final = ("prompt_token_ids", "token_ids")
@@ -23,7 +23,7 @@ _OFTEN_EMPTY: Final = frozenset({*_IDS, "logprobs", "finish_reason", "content", 
 
 @dataclass(frozen=True, slots=True)
 class Additions:
-    """What we added to a request."""
+    """The fields that we added to a request."""
 
     arguments: dict[str, Any]
     """The request's arguments with the additions."""
@@ -33,7 +33,7 @@ class Additions:
 
 
 def additions(endpoint: str, kwargs: Mapping[str, Any]) -> Additions | None:
-    """Add to a request what the variables allow and the agent left open.
+    """Add to a request the fields that the variables enable and the agent did not set.
 
     Args:
         endpoint: `chat`, `completions` or `responses`.
@@ -73,7 +73,7 @@ def _ask_logprobs(endpoint: str, changed: dict[str, Any]) -> bool:
             return False
         changed["include"] = [*listed, _INCLUDED_LOGPROBS]
         return True
-    # Anything but a boolean or a number is one of openai's markers for "not given".
+    # Any other type is one of openai's markers for an argument that was not given.
     if isinstance(changed.get("logprobs"), bool | int):
         return False
     changed["logprobs"] = True if endpoint == "chat" else 1
@@ -81,10 +81,10 @@ def _ask_logprobs(endpoint: str, changed: dict[str, Any]) -> bool:
 
 
 def strip(added: Additions, part: Any) -> None:
-    """Remove from a response object, chunk or event what only we asked for.
+    """Remove from a response object, chunk or event the fields that only we requested.
 
     Args:
-        added: What we asked for.
+        added: The fields that we requested.
         part: An object of the openai client; changed in place.
     """
     owners = [owner for owner in _owners(part) if _has_tokens(owner)]
@@ -100,7 +100,8 @@ def strip(added: Additions, part: Any) -> None:
 
 
 def _has_tokens(owner: Any) -> bool:
-    # Looked up in the object's own dictionaries: a stream has a thousand chunks.
+    # Read the object's dictionaries, not its attributes: a stream may have a thousand chunks, and
+    # pydantic's attribute access is slow.
     more = owner.__pydantic_extra__
     return owner.__dict__.get("logprobs") is not None or bool(
         more and ("token_ids" in more or "prompt_token_ids" in more)
@@ -108,19 +109,19 @@ def _has_tokens(owner: Any) -> bool:
 
 
 def is_only_usage(added: Additions, part: Any) -> bool:
-    """Tell whether a chunk is the one that came because we asked for token counts."""
+    """Return whether a chunk has only token counts, which the server sent because we asked."""
     return added.usage and not part.choices and part.usage is not None
 
 
 def strip_body(added: Additions, body: bytes) -> bytes:
-    """Remove from a response's JSON text what only we asked for.
+    """Remove from a response's JSON text the fields that only we requested.
 
     Args:
-        added: What we asked for.
+        added: The fields that we requested.
         body: The body as it was received.
 
     Returns:
-        The body in the same spacing, or the same bytes if it is no JSON object.
+        The body with the same spacing, or the same bytes if it is not a JSON object.
     """
     try:
         whole = json.loads(body)
@@ -142,7 +143,7 @@ def strip_body(added: Additions, body: bytes) -> bytes:
 
 
 def _owners(part: Any) -> Iterator[Any]:
-    """Yield the objects within a part that token ids or logprobs can be on."""
+    """Yield the objects within a part that can have token ids or logprobs."""
     if "choices" in part.__dict__:  # chat completions and completions
         yield part
         yield from part.choices or ()
@@ -172,7 +173,7 @@ def _dicts(whole: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _drop_key(owner: dict[str, Any], name: str, *, empty: bool) -> None:
-    """Remove a key, or empty it where this server writes empty values out."""
+    """Remove a key, or set it to the empty value that this server would send."""
     if name not in owner:
         return
     if name == "logprobs" and "annotations" in owner:
@@ -205,17 +206,17 @@ def _drop_logprobs(owner: Any, *, empty: bool) -> None:
 
 
 def _restore(owner: Any, name: str, *, empty: bool) -> None:
-    """Set a field to None: as one that was sent as `null`, or as one that was not sent."""
+    """Set a field to None; mark it as sent (`null`) if `empty`, else as not sent."""
     owner.__dict__[name] = None
     if not empty:
         owner.__pydantic_fields_set__.discard(name)
 
 
 def _writes_empty_values(part: Any) -> bool:
-    """Tell whether the server writes fields without a value out, as `null`.
+    """Return whether the server sends fields without a value as `null`.
 
-    OpenAI and vLLM do, small servers leave such fields out. Fields that are `null` for a reason
-    of their own, such as `finish_reason` in a stream, say nothing about that.
+    OpenAI and vLLM do; small servers omit such fields. Fields in `_OFTEN_EMPTY`, such as
+    `finish_reason` in a stream, are `null` with any server, so they are ignored.
     """
     for choice in getattr(part, "choices", None) or ():
         message = getattr(choice, "message", None) or getattr(choice, "delta", None)

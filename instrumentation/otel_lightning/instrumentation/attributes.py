@@ -1,4 +1,4 @@
-"""Every attribute and event name that we write: the wire contract with whoever reads the spans."""
+"""Every attribute and event name that we write: the wire contract with readers of the spans."""
 
 from typing import Final
 
@@ -14,13 +14,13 @@ PROMPT_TOKEN_IDS: Final = "lightning.prompt_token_ids"  # noqa: S105 - a model's
 COMPLETION_TOKEN_IDS: Final = "lightning.completion_token_ids"  # noqa: S105 - likewise
 """Token ids that the model sampled for the first choice: an array of integers on an LLM span.
 
-Further choices have the choice's index behind the name, as in `lightning.completion_token_ids.1`.
+For further choices, the name ends with the choice's index: `lightning.completion_token_ids.1`.
 """
 
 COMPLETION_LOGPROBS: Final = "lightning.completion_logprobs"
 """Natural-log probability of each sampled token: an array of doubles on an LLM span.
 
-Further choices have the choice's index behind the name, as in `lightning.completion_logprobs.1`.
+For further choices, the name ends with the choice's index: `lightning.completion_logprobs.1`.
 """
 
 INFERRED: Final = "lightning.inferred"
@@ -52,7 +52,7 @@ FEATURE_FLAG_REASON: Final = "feature_flag.result.reason"
 """Why this variant: `targeting_match`, `split`, `static`, `cached`, … in lower case."""
 
 FEATURE_FLAG_CONTEXT_ID: Final = "feature_flag.context.id"
-"""What the choice was made for: the evaluation's targeting key."""
+"""The evaluation's targeting key: the unit for which the choice was made, such as a rollout."""
 
 FEATURE_FLAG_PROVIDER_NAME: Final = "feature_flag.provider.name"
 """The OpenFeature provider that answered."""
@@ -76,15 +76,15 @@ RESPONSE_ID: Final = "gen_ai.response.id"
 """The model's response that the judgement is about."""
 
 FEEDBACK_ID: Final = "lightning.feedback.id"
-"""The sender's own id of a judgement, on `gen_ai.evaluation.result`: with one id it is one reward,
-however often and in whatever words it is sent; the last received counts."""
+"""The sender's own id of a judgement, on `gen_ai.evaluation.result`. Events with one id are one
+reward, even if their content differs; the last received event counts."""
 
 REJECTED_RECORD: Final = "lightning.rejected"
-"""Event name of the log record that stands on the spool for one which cannot be stored: its body
-says why. It becomes a row of `rejected`."""
+"""Event name of a log record that replaces, on the spool, a record that cannot be stored. Its body
+is the reason. It becomes a row of `rejected`."""
 
 TRUNCATED: Final = "lightning.truncated"
-"""Keys whose values were cut when they were stored, as a JSON array: beside those values."""
+"""Keys of the attributes whose values were cut before they were stored, as a JSON array."""
 
 DROPPED_ATTRIBUTES: Final = "lightning.dropped_attributes"
-"""How many attributes beyond the limit were left out when a record was stored."""
+"""Number of attributes that were dropped before a record was stored, because it had too many."""

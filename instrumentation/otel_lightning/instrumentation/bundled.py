@@ -1,8 +1,8 @@
-"""The bundled OpenAI instrumentation, loaded when the agent imports openai and not before.
+"""Load the bundled OpenAI instrumentation lazily, when the agent imports openai.
 
-Loading it imports openai with all of its beta types: 1.0 of the 1.6 CPU-seconds that starting
-under `opentelemetry-instrument` took. An agent that uses openai pays for openai itself anyway;
-the beta types, and openai where the agent does not use it, are saved.
+Loading it imports openai with all of its beta types, which took 1.0 of the 1.6 CPU-seconds of a
+start under `opentelemetry-instrument`. An agent that does not use openai now imports none of it.
+An agent that uses openai imports openai anyway, but not the beta types.
 """
 
 import sys
@@ -23,7 +23,7 @@ _RUN: Final = "openai.types.beta.threads.run"
 
 @never_raise
 def load_when_imported() -> None:
-    """Make OpenTelemetry's loader wait with that instrumentation for the import of openai."""
+    """Make OpenTelemetry's loader delay this instrumentation until openai is imported."""
     from opentelemetry.instrumentation import distro
 
     wrapt.wrap_object(distro, "BaseDistro.load_instrumentor", wrapt.FunctionWrapper, (_load,))
@@ -46,7 +46,7 @@ def _load(
 @never_raise
 def _load_lightly(load: Callable[[], Any], _openai: ModuleType | None) -> None:
     if _INSTRUMENTATION in sys.modules:
-        # The agent is importing the instrumentation itself, and with it openai: it will start it.
+        # The agent imports the instrumentation itself, which imports openai: it also starts it.
         return
     with _without_beta_types():
         load()
@@ -54,10 +54,10 @@ def _load_lightly(load: Callable[[], Any], _openai: ModuleType | None) -> None:
 
 @contextmanager
 def _without_beta_types() -> Iterator[None]:
-    """Let the instrumentation wrap modules of openai when they are imported, not import them.
+    """Make the instrumentation wrap modules of openai on their import, without importing them.
 
-    The one type of the beta that it imports stands in `sys.modules` as an empty class meanwhile,
-    and takes its place when the agent imports it.
+    The instrumentation imports one beta type directly. An empty class replaces it in `sys.modules`
+    during the block; the real type is put back when the agent imports it.
     """
     stub = ModuleType(_RUN)
     vars(stub)["Run"] = type("Run", (), {})
@@ -86,7 +86,7 @@ def _give_type_back(module: ModuleType) -> None:
 
 def _wrap_when_imported(module: str, name: str, wrapper: Callable[..., Any]) -> None:
     def wrap(imported: ModuleType) -> None:
-        # A name that this version of openai lacks: the instrumentation skips it too.
+        # This version of openai may lack the name; the instrumentation skips it too.
         with suppress(AttributeError):
             wrapt.wrap_object(imported, name, wrapt.FunctionWrapper, (wrapper,))
 

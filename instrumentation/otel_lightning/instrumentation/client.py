@@ -1,7 +1,8 @@
-"""The wrappers in the openai client: they read requests and answers, and change neither.
+"""The wrappers in the openai client: they read requests and answers.
 
-They have to be the inner ones, inside of the LLM instrumentor's, so they are put in place before
-any instrumentor runs, as soon as openai is imported.
+They change a request only if a variable enables it: for token ids, or for the arm of a policy.
+They must be the inner wrappers, inside those of the LLM instrumentor. So they are installed as soon
+as openai is imported, before any instrumentor runs.
 """
 
 import threading
@@ -25,31 +26,31 @@ ENDPOINTS: Final = {
 }
 """Module of each resource of the client, its endpoint and its class."""
 
-_REFUSALS: Final = (400, 422)
+_REFUSALS: Final = (400, 422)  # HTTP status of a server that does not know our added fields
 _on = threading.Event()
-_refusing: set[str] = set()  # base URLs
+_refusing: set[str] = set()  # base URLs of the servers that refused our added fields
 _inference: list[Inference] = []
 
 
 def switch_on(inference: Inference) -> None:
-    """Start the recording.
+    """Start recording.
 
     Args:
-        inference: Where tool requests and results are noted.
+        inference: Receives tool requests and results.
     """
     _inference[:] = [inference]
     _on.set()
 
 
 def switch_off() -> None:
-    """Stop the recording."""
+    """Stop recording."""
     _on.clear()
     _inference.clear()
 
 
 @never_raise
 def wrap(module: ModuleType) -> None:
-    """Put the wrappers on one resource of the client.
+    """Install the wrappers on one resource of the client.
 
     Args:
         module: A module of `ENDPOINTS`.
@@ -88,7 +89,8 @@ def _create(
         except Exception as error:
             if not _is_refusal(error):
                 raise
-        # Outside of `except`: should this fail too, the agent sees its own error and no other.
+        # Retry without our fields. Do it outside of `except`, so that an error of the retry does
+        # not have ours as its context: the agent sees only its own error.
         response = wrapped(*args, **kwargs)
         _stop_asking(instance)
         return _received(call, response)
@@ -164,12 +166,13 @@ def _received(call: ModelCall, response: Any, added: Additions | None = None) ->
 
 @never_raise
 def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
-    # `with_raw_response` gives one of these; its `parse` keeps the result for the agent. That of
-    # `with_streaming_response`, of another class, would read the body that the agent wants to read.
+    # `with_raw_response` returns this class; its `parse` caches the result for the agent.
+    # `with_streaming_response` returns another class. Do not parse that one: it would consume the
+    # body that the agent wants to read.
     raw = type(response).__name__ == "LegacyAPIResponse"
     body = response.parse() if raw else response
     if hasattr(body, "_iterator"):
-        # Inside of the stream, not around it: the agent keeps the very object that openai made.
+        # Wrap the iterator inside the stream, so that the agent gets openai's own stream object.
         body._iterator = _Chunks(body._iterator, call, added)  # noqa: SLF001
     elif hasattr(body, "usage"):
         _note(call, body)
@@ -190,7 +193,7 @@ def _note(call: ModelCall, part: Any) -> None:
 
 
 class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
-    """The chunks of a stream, sync or async, noted in passing."""
+    """An iterator over the chunks of a stream, sync or async, that records each chunk."""
 
     def __init__(self, chunks: Any, call: ModelCall, added: Additions | None) -> None:
         super().__init__(chunks)
@@ -220,7 +223,7 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
 
 @never_raise
 def _take_out(added: Additions, chunk: Any) -> bool:
-    """Remove our additions from a chunk; tell whether nothing is left for the agent."""
+    """Remove our additions from a chunk; return whether the agent should not see the chunk."""
     if added.usage and asking.is_only_usage(added, chunk):
         return True
     asking.strip(added, chunk)

@@ -1,8 +1,8 @@
-"""Delivery at the end of the process: bounded in time, and its losses said in one line.
+"""Deliver telemetry at the end of the process within a time limit, and report losses in one line.
 
-OpenTelemetry's own exit waits for each signal in turn while its exporters retry, 10 to 27 seconds
-with no collector listening, and logs each attempt. Here all signals are flushed at the same time
-until one deadline; what is left is counted and named once.
+OpenTelemetry's own exit handlers flush one signal after the other while the exporters retry. This
+takes 10 to 27 seconds if no collector listens, and logs each attempt. Here all signals are flushed
+in parallel until one deadline. Records that are left are counted and reported once.
 """
 
 import atexit
@@ -22,7 +22,7 @@ from opentelemetry import _logs, metrics, trace
 from otel_lightning.instrumentation.guard import never_raise
 
 EXIT_TIMEOUT_VARIABLE: Final = "LIGHTNING_EXIT_TIMEOUT"
-"""Seconds that delivery may hold up the end of the process; 4 by default."""
+"""Longest time in seconds that delivery may delay the end of the process; 4 by default."""
 
 _DEFAULT_TIMEOUT: Final = 4.0
 _EXPORT_LOGGERS: Final = (
@@ -43,7 +43,7 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _Exports:
-    """What became of one processor's records; its exporter and queue report here."""
+    """Counts of one processor's records that were not delivered."""
 
     kind: str
     queue: Sequence[Any]
@@ -67,10 +67,10 @@ _state = _State()
 
 
 def bound_exit(undo: ExitStack) -> None:
-    """Take over the end of the process from OpenTelemetry's providers.
+    """Replace the exit handlers of OpenTelemetry's providers by ours.
 
     Args:
-        undo: Where to put what reverts it.
+        undo: Receives the callbacks that revert this.
     """
     watch()
     atexit.register(finish)
@@ -83,9 +83,9 @@ def bound_exit(undo: ExitStack) -> None:
 
 
 def watch() -> None:
-    """Count what the providers' processors deliver, and unregister their own exit handlers.
+    """Count the records that the providers' processors lose, and unregister their exit handlers.
 
-    It may be called again for a provider that was set up later.
+    Call it again after another provider was set up.
     """
     for provider, kind in _providers():
         for name in ("_atexit_handler", "_at_exit_handler"):
@@ -98,7 +98,7 @@ def watch() -> None:
 
 @never_raise
 def finish() -> None:
-    """Deliver what is queued, until the deadline; log in one line what was not delivered."""
+    """Deliver queued records until the deadline, shut down, and log the losses in one line."""
     watch()
     _state.ending = True
     _all_at_once("shutdown")
@@ -107,7 +107,7 @@ def finish() -> None:
 
 @never_raise
 def flush() -> None:
-    """Deliver what is queued, until the deadline, in a process that goes on or ends by itself."""
+    """Deliver queued records until the deadline, without shutting down."""
     _all_at_once("force_flush")
 
 
@@ -155,7 +155,7 @@ def _batches(provider: Any) -> Iterator[Any]:
 
 
 def _counted(batch: Any, kind: str) -> _Exports:
-    exports = _Exports(kind, batch._queue)  # noqa: SLF001 - the SDK tells nobody how long it is
+    exports = _Exports(kind, batch._queue)  # noqa: SLF001 - the SDK has no public queue length
     exporter = batch._exporter  # noqa: SLF001
     export = exporter.export
 
@@ -191,7 +191,7 @@ def _keep(record: logging.LogRecord) -> bool:
 
 
 def _say_first_failure() -> None:
-    """Log the first batch that is lost while the process runs; a second line comes at exit."""
+    """Log the first lost batch while the process runs; all losses are reported again at exit."""
     if not _state.said and not _state.ending:
         _state.said = True
         _logger.warning(
@@ -217,7 +217,7 @@ def _say_what_was_lost() -> None:
 
 
 def _finish_on_sigterm(undo: ExitStack) -> None:
-    """Deliver before SIGTERM ends the process, where the agent leaves that signal alone."""
+    """Deliver before SIGTERM ends the process, unless the agent has its own handler for it."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
@@ -238,7 +238,7 @@ def _finish_on_sigterm(undo: ExitStack) -> None:
 
 
 def _forget() -> None:
-    """Start a forked child with a clean count: its parent's records are its parent's."""
+    """Reset the counts in a forked child: the parent reports its own losses."""
     for exports in _state.watched.values():
         exports.failed = exports.dropped = exports.in_flight = 0
     _state.said, _state.reason = False, ""

@@ -1,4 +1,4 @@
-"""Telling GenAI spans from others by their attributes, whoever made them."""
+"""Recognise GenAI spans of any instrumentation by their attributes."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,12 +11,12 @@ _MODEL_CALLS: Final = frozenset({"chat", "text_completion", "generate_content"})
 
 
 def attributes_of(span: Span) -> Attributes:
-    """Read the attributes that a span has so far; the API alone only lets one write them."""
+    """Return the attributes that a span has so far. The API has no such method, only the SDK."""
     return getattr(span, "attributes", None)
 
 
 def is_genai(present: Attributes) -> bool:
-    """Say whether these are the attributes of an LLM, agent or tool span.
+    """Return whether these are the attributes of an LLM, agent or tool span.
 
     Args:
         present: Attributes that the span has so far.
@@ -25,7 +25,7 @@ def is_genai(present: Attributes) -> bool:
 
 
 def is_llm(present: Attributes) -> bool:
-    """Say whether these are the attributes of a span that is one model call.
+    """Return whether these are the attributes of a span for one model call.
 
     Args:
         present: Attributes that the span has so far.
@@ -46,12 +46,12 @@ def is_llm(present: Attributes) -> bool:
 def write_late(span: Any, values: Mapping[str, Any]) -> None:
     """Set attributes on a span of the SDK that has ended and was not exported yet.
 
-    Values are stored as they are: a check of each of a thousand token ids would cost more than all
-    else that we do in a call.
+    Values are stored without validation: checking each of a thousand token ids would take more
+    time than the rest of our work in a call.
 
     Args:
         span: A span, in a span processor's `_on_ending`.
-        values: Attribute names to values of the types that OpenTelemetry allows.
+        values: Values by attribute name, of the types that OpenTelemetry allows.
     """
     held = span._attributes  # noqa: SLF001 - the SDK has no public way to it
     with held._lock:  # noqa: SLF001
@@ -59,7 +59,7 @@ def write_late(span: Any, values: Mapping[str, Any]) -> None:
 
 
 def is_tool(present: Attributes) -> bool:
-    """Say whether these are the attributes of a span that is one execution of a tool.
+    """Return whether these are the attributes of a span for one execution of a tool.
 
     Args:
         present: Attributes that the span has.

@@ -1,4 +1,4 @@
-"""The rule that keeps the agent safe from us: log and step aside."""
+"""Protect the agent from our errors: log them and continue."""
 
 import functools
 import logging
@@ -11,10 +11,10 @@ _R = TypeVar("_R")
 
 
 def never_raise(function: Callable[_P, _R]) -> Callable[_P, _R | None]:
-    """Make `function` log what it raises and return None instead.
+    """Wrap `function` so that it logs its exceptions and returns None instead of raising.
 
     Args:
-        function: Bookkeeping of ours that runs inside the agent.
+        function: Code of ours that runs inside the agent.
     """
 
     @functools.wraps(function)

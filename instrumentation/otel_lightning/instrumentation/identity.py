@@ -1,4 +1,4 @@
-"""Which rollout and task the code that is running works on."""
+"""Ids of the rollout and the task that the running code works on."""
 
 import os
 import uuid
@@ -18,20 +18,20 @@ ENVIRONMENT_VARIABLES = {
     attributes.ROLLOUT_ID: "LIGHTNING_ROLLOUT_ID",
     attributes.TASK_ID: "LIGHTNING_TASK_ID",
 }
-"""Where each id is read when no baggage says it."""
+"""Environment variable of each id, which is read if the baggage does not have the id."""
 
 
 def current_ids(context: Context | None = None) -> dict[str, str]:
-    """Find the rollout and task ids in force: OpenTelemetry baggage first, else the environment.
+    """Read the rollout and task ids from OpenTelemetry baggage, else from the environment.
 
-    Baggage goes first because it can differ between the tasks of one process and crosses to
-    others with the request; the environment is one value for a whole process.
+    Baggage has priority, because it can differ between tasks of one process and is sent to other
+    processes with a request. The environment has one value for the whole process.
 
     Args:
-        context: OpenTelemetry context to look in; the current one by default.
+        context: OpenTelemetry context with the baggage; the current one by default.
 
     Returns:
-        Attribute name to id, for the ids that are known.
+        The known ids by attribute name.
     """
     found = {
         name: baggage.get_baggage(name, context) or os.environ.get(variable)
@@ -42,13 +42,13 @@ def current_ids(context: Context | None = None) -> dict[str, str]:
 
 @contextmanager
 def rollout(*, task_id: str | None = None, rollout_id: str | None = None) -> Iterator[str]:
-    """Say that what runs inside is one rollout: one run of the agent on one task.
+    """Mark the block as one rollout: one run of the agent on one task.
 
-    The ids are OpenTelemetry baggage, so they reach other services wherever trace context does.
+    The ids are OpenTelemetry baggage, so they reach the same services as the trace context.
 
     Args:
-        task_id: The task that is worked on.
-        rollout_id: Name of this run; a random one by default.
+        task_id: Id of the task.
+        rollout_id: Id of this rollout; a random one by default.
 
     Yields:
         The rollout's id.
@@ -72,12 +72,12 @@ def rollout(*, task_id: str | None = None, rollout_id: str | None = None) -> Ite
 def run_with_ids(
     ids: Mapping[str, str], function: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs
 ) -> _R:
-    """Call a function in a rollout that another thread or process was in.
+    """Call a function in the rollout of another thread or process.
 
     Args:
-        ids: What `current_ids` gave there.
-        function: What to call.
-        args: Its arguments.
+        ids: Ids by attribute name, from the other thread or process.
+        function: The function to call.
+        args: Its positional arguments.
         kwargs: Its keyword arguments.
     """
     inside: Any = None

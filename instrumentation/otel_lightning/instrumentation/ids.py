@@ -9,13 +9,13 @@ from opentelemetry.sdk.trace import id_generator
 def use_system_random() -> Callable[[], None]:
     """Make OpenTelemetry's default id generator read `os.urandom`.
 
-    The default generator draws from Python's global generator, so two processes that call
-    `random.seed(42)` send the same ids, and the second one's spans are dropped as duplicates.
-    The replacement is the name `random` in the generator's module: it reaches every provider,
-    also one that the agent sets up later, and leaves generators of the user's own alone.
+    The default generator uses Python's global random state. So two processes that call
+    `random.seed(42)` send the same ids, and the spans of the second are dropped as duplicates.
+    We replace the name `random` in the generator's module. This affects every provider, even one
+    that the agent sets up later, but no id generator of the user's own.
 
     Returns:
-        A function that undoes it.
+        A function that reverts this.
     """
     names = vars(id_generator)
     before = names["random"]

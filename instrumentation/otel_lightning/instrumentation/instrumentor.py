@@ -1,4 +1,4 @@
-"""The instrumentor that `opentelemetry-instrument` finds and starts beside all the others."""
+"""The instrumentor that `opentelemetry-instrument` finds and starts together with the others."""
 
 import logging
 from collections.abc import Collection
@@ -30,7 +30,7 @@ _logger = logging.getLogger(__name__)
 
 
 def prepare() -> None:
-    """Do what must come before any other instrumentor: OpenTelemetry's loader calls this first."""
+    """Run the steps that must precede every instrumentor; OpenTelemetry's loader calls it first."""
     privacy.share_switch()
     bundled.load_when_imported()
     tokens.capture_tokens()
@@ -38,17 +38,17 @@ def prepare() -> None:
 
 
 class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
-    """Add what learning needs to the spans of other instrumentations.
+    """Add the data that learning needs to the spans of other instrumentations.
 
-    It makes spans only for tools that the agent runs itself. In code, call `instrument()` before
-    the LLM instrumentor's, so that our wrappers in the client are the inner ones;
-    `opentelemetry-instrument` sees to that by itself.
+    It creates spans only for tools that the agent runs itself. If you call `instrument()` in code,
+    call it before the LLM instrumentor's, so that our wrappers in the client are the inner ones.
+    `opentelemetry-instrument` ensures this order by itself.
     """
 
     _undo: ExitStack | None = None
 
     def instrumentation_dependencies(self) -> Collection[str]:
-        """Return no packages: there is something to stamp in any agent."""
+        """Return no packages: this instrumentor is useful in every agent."""
         return ()
 
     def _instrument(self, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""A line in the log for each library that the agent imports and nothing records."""
+"""Log a warning for each model library that the agent imports without an instrumentation."""
 
 import logging
 from functools import partial
@@ -13,12 +13,12 @@ _logger = logging.getLogger(__name__)
 
 
 class Remedy(NamedTuple):
-    """What records a library's calls."""
+    """The instrumentation of a library."""
 
     known: tuple[str, ...]
     """Names under which instrumentors of that library are registered."""
     line: str
-    """What to install."""
+    """The command that installs one."""
 
 
 REMEDIES: Final = {
@@ -32,11 +32,11 @@ REMEDIES: Final = {
     "ollama": Remedy(("ollama",), "pip install opentelemetry-instrumentation-ollama"),
     "groq": Remedy(("groq",), "pip install opentelemetry-instrumentation-groq"),
 }
-"""Clients of models that do not go through openai's, by the module that an agent imports."""
+"""Model clients that do not use the openai client, by the module that an agent imports."""
 
 
 def say_what_is_missing() -> None:
-    """Log, when one of these libraries is imported, that no instrumentation for it is installed."""
+    """On the import of one of these libraries, warn if no instrumentation for it is installed."""
     for module, remedy in REMEDIES.items():
         wrapt.register_post_import_hook(partial(_check, module, remedy), module)
 

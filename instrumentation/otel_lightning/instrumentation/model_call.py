@@ -1,9 +1,9 @@
-"""One call of the model's client, and the span that some instrumentation makes for it.
+"""Match each call of the model client with the span that some instrumentation makes for it.
 
-Our wrapper is in the client, and the span may be made outside of it (Traceloop on chat
-completions, frameworks), inside of it (OpenInference), or after it with an earlier start time
-(Traceloop on Responses). Each call finds its span in one of those ways, and exactly one: what we
-know is written when that span ends, before any exporter sees it.
+Our wrapper is in the client. The span may start before the wrapper (Traceloop on chat completions,
+frameworks), inside it (OpenInference), or after it with an earlier start time (Traceloop on
+Responses). Each call is matched with exactly one span. Our data is written when that span ends,
+before any exporter sees it.
 """
 
 import json
@@ -39,7 +39,7 @@ _SAMPLING: Final = {
     "n": "choice.count",
     "stop": "stop_sequences",
 }
-"""Request arguments that decide how tokens are drawn, and their names after `gen_ai.request.`."""
+"""Request arguments that control sampling, and their attribute names after `gen_ai.request.`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,14 +57,14 @@ class ModelCall:
     choices: list[dict[str, AttributeValue]] = field(default_factory=list)
 
     def adopt(self, span: Span) -> None:
-        """Take a span as this call's: what we know is written to it when it ends."""
+        """Match a span with this call: the call's data is written to the span when it ends."""
         self.span = span
         vars(span)[_KEY] = self
         for choice in self.choices:
             arms.write_choice(choice, span)
 
     def write(self, span: Span) -> None:
-        """Write what is known to the call's span, at its end."""
+        """Write the call's data to its span, at the end of the span."""
         present = attributes_of(span) or {}
         late: dict[str, Any] = dict(self.facts)
         found = [*self._sampling(), *self.answer.usage_attributes()]
@@ -93,7 +93,7 @@ class ModelCall:
                     yield f"gen_ai.request.{known}", [value] if as_list else value
 
     def _held(self) -> Iterator[tuple[str, AttributeValue]]:
-        """Yield what of the history the provider holds."""
+        """Yield the ids of the history that the provider stores."""
         previous = self.request.get("previous_response_id")
         if isinstance(previous, str):
             yield "gen_ai.request.previous_response_id", previous
@@ -103,10 +103,10 @@ class ModelCall:
             yield "gen_ai.conversation.id", name
 
     def _answer_of_abandoned(self, present: Mapping[str, Any]) -> dict[str, str]:
-        """Write the answer where the instrumentation has none.
+        """Return the output messages if the instrumentation did not record them.
 
-        Traceloop writes it when a stream is read to its very end; an agent may stop at the event
-        that brings the whole answer.
+        Traceloop records them only when a stream is read to its end. An agent may stop reading at
+        the event that has the whole answer.
         """
         if present.get("gen_ai.output.messages", "[]") != "[]":
             return {}
@@ -122,10 +122,10 @@ class ModelCall:
         return {"gen_ai.output.messages": json.dumps([message])}
 
     def _with_call_ids(self, present: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Yield the messages with the ids that tool results name, for those of the items.
+        """Yield the messages with the call ids of tool calls instead of their item ids.
 
-        Traceloop records the item's id (`fc_…`) of a function call; the result that answers it
-        names the call's (`call_…`).
+        Traceloop records the item id (`fc_…`) of a function call. Tool results refer to the call
+        id (`call_…`), so with item ids nobody could match them.
         """
         ids = {
             str(place): asked.call_id
@@ -140,7 +140,7 @@ class ModelCall:
         for name in ("gen_ai.input.messages", "gen_ai.output.messages"):
             text = present.get(name)
             if ids and isinstance(text, str):
-                # Within a JSON text, a quotation mark of the content's own is escaped.
+                # Quotation marks inside contents are escaped in JSON, so only real ids match.
                 changed = text
                 for own, call_id in ids.items():
                     changed = changed.replace(f'"id": {json.dumps(own)}', f'"id": "{call_id}"')
@@ -153,14 +153,14 @@ _opened: ContextVar[Span | None] = ContextVar("lightning_llm_span", default=None
 
 
 def begin(endpoint: str, request: Mapping[str, Any]) -> ModelCall | None:
-    """Note that the agent calls the model.
+    """Record the start of a call of the model.
 
     Args:
         endpoint: `chat`, `completions` or `responses`.
         request: Arguments of the client's method.
 
     Returns:
-        The call, or None within another call of the client.
+        The call; None if it is nested in another call of the client.
     """
     around = _current.get()
     if around is not None and not around.ended_ns:
@@ -179,14 +179,14 @@ def begin(endpoint: str, request: Mapping[str, Any]) -> ModelCall | None:
 
 
 def end(call: ModelCall) -> None:
-    """Note that the client's method has returned or failed."""
+    """Record that the client's method has returned or failed."""
     call.ended_ns = time.time_ns()
     if call.span is not None:
         _current.set(None)
 
 
 def note_start(span: Any) -> None:
-    """Give a span that starts to the call that waits for one.
+    """Match a span that starts with the current call, if that has no span yet.
 
     Args:
         span: A span of the SDK.
@@ -194,7 +194,7 @@ def note_start(span: Any) -> None:
     call = _current.get()
     llm = is_llm(span.attributes)
     if call is not None and call.span is None:
-        # After the call, only a span that says that it began before the call is the call's.
+        # After the call ended, only a span with a start time before the call belongs to it.
         if llm if not call.ended_ns else span.start_time <= call.started_ns:
             call.adopt(span)
             if call.ended_ns:
@@ -204,10 +204,10 @@ def note_start(span: Any) -> None:
 
 
 def note_ending(span: Any) -> ModelCall | None:
-    """Write what the call knows to its span, which is about to be exported.
+    """Write the call's data to its span, just before the span is exported.
 
     Returns:
-        The call whose span it is, if there is one.
+        The call of the span; None if the span belongs to no call.
     """
     call: ModelCall | None = vars(span).pop(_KEY, None)
     if call is not None:

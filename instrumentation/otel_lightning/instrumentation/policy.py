@@ -1,9 +1,10 @@
-"""Arms for agents without any flag: a flag file that changes the model call itself.
+"""Arms for agents that evaluate no flags: a flag file changes the model call itself.
 
-`LIGHTNING_POLICY=flags.json` names a flagd flag file. A flag whose variants are objects is an arm
-of the model call: `model`, `temperature`, `top_p`, `max_tokens`, `system` (the system prompt), and
-`tools` (names of the tools that are offered). One variant is drawn for each rollout by the shares
-of its `fractional` targeting; what it changed is on the span.
+`LIGHTNING_POLICY=flags.json` names a flagd flag file. If all variants of a flag are objects, each
+variant is an arm that sets arguments of the model call: `model`, `temperature`, `top_p`,
+`max_tokens`, `seed`, `system` (the system prompt), and `tools` (names of the offered tools). One
+variant is drawn per rollout, with the weights of the `fractional` targeting. The span records the
+names of the arguments that it changed.
 """
 
 import hashlib
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 POLICY_VARIABLE: Final = "LIGHTNING_POLICY"
-"""Path of the flag file; without it no call is changed."""
+"""Path of the flag file. If it is not set, no call is changed."""
 
 _PLAIN: Final = ("model", "temperature", "top_p", "max_tokens", "max_completion_tokens", "seed")
 _KNOWN: Final = frozenset({*_PLAIN, "system", "tools"})
@@ -46,14 +47,14 @@ class _Flag:
 
 
 def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Change a request as the flag file says.
+    """Change the arguments of a model call by the variants that the flag file selects.
 
     Args:
-        call: The model call; notes what was changed.
+        call: The model call; it records the choices and the changed arguments.
         kwargs: The agent's arguments; not changed.
 
     Returns:
-        The arguments to send: the same object where there is nothing to change.
+        The arguments to send; the same object if nothing changes.
     """
     path = os.environ.get(POLICY_VARIABLE)
     if not path:
@@ -92,7 +93,7 @@ def _version_of(path: str) -> int:
 
 @lru_cache(maxsize=4)
 def _flags(path: str, version: int) -> tuple[_Flag, ...]:
-    """Read the flag file, again when it has changed."""
+    """Read the flag file; `version` is part of the cache key, so a changed file is read again."""
     del version
     try:
         flags = json.loads(Path(path).read_text(encoding="utf-8"))["flags"]
@@ -107,7 +108,7 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
     if flag.get("state") == "DISABLED" or not variants:
         return None
     if not all(isinstance(variant, dict) for variant in variants.values()):
-        return None  # a flag of the agent's own
+        return None  # a flag that the agent evaluates itself
     if unknown := {name for variant in variants.values() for name in variant} - _KNOWN:
         _logger.warning(
             "Flag %r sets %s, which is unknown. Known: %s. The flag is left out.",
@@ -136,18 +137,18 @@ def _shares(flag: Mapping[str, Any], variants: Mapping[str, Any]) -> dict[str, f
 
 
 def _draw(flag: _Flag, rollout: str) -> str:
-    """Draw a variant: the same for each call of one rollout."""
+    """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
     digest = hashlib.sha256(f"{flag.key}\0{rollout}".encode()).digest()
     at = int.from_bytes(digest[:8]) / 2**64
     for variant, share in flag.shares.items():
         at -= share
         if at < 0:
             return variant
-    return next(reversed(list(flag.shares)))
+    return next(reversed(list(flag.shares)))  # rounding left `at` just above 0
 
 
 def _rollout(call: ModelCall) -> str:
-    """Name the rollout of a call: its id, else its trace, else the conversation's beginning."""
+    """Return the rollout of a call: its rollout id, else its trace id, else its conversation."""
     if stated := current_ids(call.context).get(attributes.ROLLOUT_ID):
         return stated
     around = trace.get_current_span(call.context)
@@ -166,7 +167,7 @@ def _rollout(call: ModelCall) -> str:
 
 
 def _beginning(call: ModelCall) -> str:
-    """Name a conversation by its first messages: a later call repeats them."""
+    """Identify a conversation by a hash of its first messages, which later calls repeat."""
     sent = call.request.get("messages") or call.request.get("input") or call.request.get("prompt")
     head = []
     for item in sent if isinstance(sent, list) else [sent]:
@@ -181,10 +182,10 @@ _conversations: OrderedDict[str, str] = OrderedDict()
 
 
 def note_answer(call: ModelCall) -> None:
-    """Remember which rollout an answer belongs to, for the call that continues it.
+    """Remember the rollout of a response id, for a later call with `previous_response_id`.
 
     Args:
-        call: A call whose answer is known.
+        call: A call that has received its answer.
     """
     if call.choices and call.answer.response_id:
         rollout = str(call.choices[0][attributes.FEATURE_FLAG_CONTEXT_ID])

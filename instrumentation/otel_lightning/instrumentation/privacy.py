@@ -1,4 +1,4 @@
-"""What may leave the process: the content switches, and a redactor that runs before export."""
+"""Privacy: the switches for recording content, and a redactor that runs before export."""
 
 import json
 import logging
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 _logger = logging.getLogger(__name__)
 
 CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""OpenTelemetry's content switch. Content is kept out where it says so."""
+"""OpenTelemetry's content switch: a value other than those in `_ON_SPANS` switches content off."""
 
 BUNDLED_CONTENT_VARIABLE: Final = "TRACELOOP_TRACE_CONTENT"
 """Content switch of the bundled OpenAI instrumentation."""
@@ -21,7 +21,7 @@ REDACT_VARIABLE: Final = "LIGHTNING_REDACT"
 """Kinds of text to redact, separated by commas: `keys`, `emails`, `phones`, `cards`; or `all`."""
 
 PATTERNS_VARIABLE: Final = "LIGHTNING_REDACT_PATTERNS"
-"""A file with a regular expression on each line: what matches is redacted."""
+"""Path of a file with one regular expression per line; matching text is redacted."""
 
 _ON: Final = frozenset({"true", "1", "yes", "on"})
 _ON_SPANS: Final = _ON | {"span_only", "span_and_event"}
@@ -46,7 +46,7 @@ class _Pattern(NamedTuple):
 
 
 def content_allowed() -> bool:
-    """Tell whether messages, tool results and token ids may be written to spans."""
+    """Return whether messages, tool results and token ids may be written to spans."""
     bundled = os.environ.get(BUNDLED_CONTENT_VARIABLE)
     if bundled is not None and bundled.strip().lower() not in _ON:
         return False
@@ -55,17 +55,17 @@ def content_allowed() -> bool:
 
 
 def share_switch() -> None:
-    """Turn the bundled instrumentation's content off too, where the stock switch says so."""
+    """Switch off the bundled instrumentation's content too if OpenTelemetry's switch is off."""
     if BUNDLED_CONTENT_VARIABLE not in os.environ and not content_allowed():
         os.environ[BUNDLED_CONTENT_VARIABLE] = "false"
 
 
 def redactor() -> Callable[[Any], Any] | None:
-    """Build the function that redacts an attribute's value, from the variables.
+    """Build the function that redacts an attribute's value, as the variables configure it.
 
     Returns:
-        The function, which returns the very same value where nothing matched; None if nothing
-        is to be redacted.
+        The function, which returns an equal value if nothing matches; None if no redaction is
+        configured.
     """
     patterns = (*_named_kinds(), *_own_patterns())
     return partial(_redact, patterns) if patterns else None
@@ -107,7 +107,7 @@ def _redact(patterns: Sequence[_Pattern], value: Any) -> Any:
     return value
 
 
-# A conversation's history is sent with each call: most texts were redacted before.
+# Each call repeats the conversation's history, so most texts were redacted before: cache them.
 @lru_cache(maxsize=512)
 def _redact_text(patterns: tuple[_Pattern, ...], text: str) -> str:
     if text[:1] in ("{", "["):
@@ -144,7 +144,7 @@ def _replace(patterns: Sequence[_Pattern], text: str) -> str:
 
 
 def _card(match: re.Match[str]) -> str:
-    """Redact digits only where their check sum is that of a card (Luhn, ISO/IEC 7812-1)."""
+    """Redact digits only if they have the checksum of a card number (Luhn, ISO/IEC 7812-1)."""
     digits = [int(digit) for digit in match[0] if digit.isdigit()]
     doubled = [2 * digit - 9 * (digit > 4) for digit in digits[-2::-2]]  # noqa: PLR2004
     total = sum(digits[-1::-2]) + sum(doubled)

@@ -1,4 +1,4 @@
-"""Our span processor: what is added to each span at its start and at its end."""
+"""Our span processor, which adds data to each span at its start and at its end."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +14,12 @@ from otel_lightning.instrumentation.tools import Inference
 
 
 class LightningSpanProcessor(SpanProcessor):
-    """Stamp spans with the rollout, the task and the arms in force; it exports nothing.
+    """Add the rollout, the task and the arms in force to spans. It exports nothing.
 
-    OpenTelemetry cannot take a processor away again, so `shutdown` makes it do nothing.
+    OpenTelemetry cannot remove a processor, so `shutdown` makes it do nothing.
 
     Args:
-        inference: Where tool spans of frameworks are noted.
+        inference: Receives the tool spans of frameworks.
     """
 
     def __init__(self, inference: Inference) -> None:
@@ -28,7 +28,7 @@ class LightningSpanProcessor(SpanProcessor):
         self._redact = privacy.redactor()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Stamp a span that has just started."""
+        """Add ids and arms to a span that has just started."""
         if self._running:
             _stamp(span, parent_context)
 
@@ -38,10 +38,10 @@ class LightningSpanProcessor(SpanProcessor):
             _complete(span, self._inference, self._redact)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Do nothing more: an exporter may have the span already."""
+        """Do nothing: an exporter may have the span already."""
 
     def shutdown(self) -> None:
-        """Stamp no further spans."""
+        """Stop changing spans."""
         self._running = False
 
 
@@ -57,8 +57,8 @@ def _stamp(span: Span, parent_context: Context | None) -> None:
 
 
 def _needs_arms(span: Span) -> bool:
-    # Some instrumentations set their attributes late; the span that begins the trace here
-    # then carries the arms for those below it.
+    # Some instrumentations set their attributes after the start, so their spans are not recognised
+    # here. Then this process's first span of the trace has the arms for the spans below it.
     begins_here = span.parent is None or span.parent.is_remote
     return begins_here or is_genai(span.attributes)
 

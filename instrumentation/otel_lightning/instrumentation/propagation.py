@@ -1,7 +1,7 @@
-"""Rollout ids and arms that go along to new threads, to pools and to child processes.
+"""Propagate rollout ids and arms to new threads, to pools and to child processes.
 
-asyncio does that by itself. OpenTelemetry's baggage in general, and the current span, are left
-to `opentelemetry-instrumentation-threading` where it is installed.
+asyncio propagates context by itself. We propagate neither other baggage nor the current span:
+`opentelemetry-instrumentation-threading` does, if it is installed.
 """
 
 import concurrent.futures
@@ -26,10 +26,10 @@ _Wrapper = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], 
 
 
 def carry_along(undo: ExitStack) -> None:
-    """Wrap what starts threads, pool tasks and processes.
+    """Wrap the methods that start threads, pool tasks and processes.
 
     Args:
-        undo: Where to put what reverts it.
+        undo: Receives the callbacks that revert this.
     """
     _wrap(undo, threading.Thread, "start", _note)
     _wrap(undo, threading.Thread, "run", _run)
@@ -50,7 +50,7 @@ def _wrap(undo: ExitStack, owner: Any, name: str, wrapper: _Wrapper) -> None:
 
 
 def _baggage_ids() -> dict[str, str]:
-    """Return the ids that only this context knows; the environment is the whole process's."""
+    """Return the ids in the baggage. Ids from the environment reach threads and children anyway."""
     found = {
         name: baggage.get_baggage(name) for name in (attributes.ROLLOUT_ID, attributes.TASK_ID)
     }
@@ -60,7 +60,7 @@ def _baggage_ids() -> dict[str, str]:
 def _note(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Start a thread or process that knows what it was started in."""
+    """Store the ids and arms on a thread or process object, then start it."""
     ids, choices = _baggage_ids(), arms.in_force()
     if ids or choices:
         vars(instance)[_CARRIED] = (ids, choices)
@@ -77,7 +77,7 @@ def _run(
 def _bootstrap(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run a child process, and deliver its spans: it ends without Python's exit handlers."""
+    """Run a child process and deliver its spans, because it ends without Python's exit handlers."""
     ids, choices = vars(instance).pop(_CARRIED, ({}, {}))
     try:
         return run_with_arms(choices, run_with_ids, ids, wrapped, *args, **kwargs)
@@ -91,19 +91,19 @@ def _submit(
     del instance
     ids, choices = _baggage_ids(), arms.in_force()
     if args and (ids or choices):
-        # Both functions are found by their names in the child, so that they can be pickled.
+        # A process pool pickles the function. Both wrappers are module-level, so pickle finds them.
         function = partial(run_with_arms, choices, run_with_ids, ids, args[0])
         return wrapped(function, *args[1:], **kwargs)
     return wrapped(*args, **kwargs)
 
 
 def run_with_arms(choices: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function with the arms in force that were so in another thread or process.
+    """Call a function with the arms that were in force in another thread or process.
 
     Args:
-        choices: What `arms.in_force` gave there.
-        function: What to call.
-        args: Its arguments.
+        choices: The result of `arms.in_force` in the other thread or process.
+        function: The function to call.
+        args: Its positional arguments.
         kwargs: Its keyword arguments.
     """
     if choices:

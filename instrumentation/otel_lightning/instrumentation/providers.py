@@ -1,8 +1,8 @@
-"""A TracerProvider that the agent sets up in code, after one was set up for it by variables.
+"""Handle an agent that sets its own TracerProvider, after the launcher has set one from variables.
 
-OpenTelemetry refuses to replace a provider: the agent's own would get none of the spans that
-instrumentations make. Here the agent's provider takes over, and spans go to both places: to its
-exporters and to the one that the variables name.
+OpenTelemetry refuses to replace a provider, so the agent's provider would get no spans from
+instrumentations. Here the agent's provider replaces the first one. Spans then go to the agent's
+exporters and to the exporter that the variables configure.
 """
 
 import logging
@@ -21,10 +21,10 @@ _logger = logging.getLogger(__name__)
 
 
 def give_way(undo: ExitStack, provider: Any) -> None:
-    """Let a later `set_tracer_provider` replace this provider.
+    """Allow a later `set_tracer_provider` to replace this provider.
 
     Args:
-        undo: Where to put what reverts it.
+        undo: Receives the callback that reverts this.
         provider: The provider that OpenTelemetry's launcher set up from variables.
     """
 
@@ -55,7 +55,7 @@ def _hand_over(ours: Any, agents: Any) -> None:
     for processor in ours._active_span_processor._span_processors:  # noqa: SLF001
         if not known.intersection(_endpoint(processor)):
             target.add_span_processor(processor)
-    # Ours comes first: what it changes at the end of a span must precede every export.
+    # Our processor must be first: it changes a span at its end, before any exporter reads it.
     mine, others = _split(target._span_processors)  # noqa: SLF001
     target._span_processors = (*mine, *others)  # noqa: SLF001
     for tracer in ours._tracers.values():  # noqa: SLF001
@@ -65,11 +65,11 @@ def _hand_over(ours: Any, agents: Any) -> None:
 
 
 def put_first(provider: Any, processor: Any) -> None:
-    """Add a span processor in front of those that a provider has.
+    """Add a span processor before the existing processors of a provider.
 
     Args:
         provider: An SDK TracerProvider.
-        processor: The processor that has to see the end of a span before any exporter.
+        processor: The processor that must see the end of a span before any exporter.
     """
     provider.add_span_processor(processor)
     holder = getattr(provider, "_active_span_processor", None)

@@ -1,11 +1,11 @@
-"""Log records of OpenTelemetry's that would only disturb the agent's owner."""
+"""Drop log records of OpenTelemetry that do not help the agent's owner."""
 
 import logging
 from collections.abc import Callable
 from typing import Final
 
 _NOT_GIVEN: Final = frozenset({"Omit", "NotGiven"})
-"""Types of openai's markers for an argument that was left out."""
+"""Class names of openai's markers for an argument that was not given."""
 
 
 def drop_marker_warnings() -> Callable[[], None]:
@@ -15,7 +15,7 @@ def drop_marker_warnings() -> Callable[[], None]:
     sets those as attributes, and OpenTelemetry logs `Invalid type ...Omit` for each one.
 
     Returns:
-        A function that undoes it.
+        A function that removes the log filter.
     """
     logger = logging.getLogger("opentelemetry.attributes")
     logger.addFilter(_is_wanted)

@@ -1,4 +1,4 @@
-"""Rewards: say how good a response or a rollout was, as OpenTelemetry's own evaluation event."""
+"""Rewards: send the score of a response or a rollout as OpenTelemetry's own evaluation event."""
 
 import math
 import time
@@ -22,20 +22,20 @@ def evaluation_result(  # noqa: PLR0913 - the event's own fields
 ) -> None:
     """Emit one judgement as the standard log event `gen_ai.evaluation.result`.
 
-    It judges the response or rollout that is named; else the current span and the rollout
-    in force. It may come long after what it judges.
+    It judges the given response or rollout; if none is given, the current span and the current
+    rollout. It may be sent long after the response or rollout.
 
     Args:
         name: What was judged, such as "solved".
         value: The reward. A boolean counts as 1 or 0.
         label: The judgement as a word, such as "pass".
-        explanation: Why.
-        response_id: Id of the model's response that is judged.
-        rollout_id: Rollout that is judged.
-        task_id: Task that the rollout worked on.
+        explanation: Reason for the judgement.
+        response_id: Id of the judged model response.
+        rollout_id: Id of the judged rollout.
+        task_id: Id of the rollout's task.
 
     Raises:
-        ValueError: If `value` is not a finite number: a missing reward is no reward, never NaN.
+        ValueError: If `value` is not a finite number. For an unknown outcome send no reward.
     """
     if not isinstance(value, Real) or not math.isfinite(value):
         raise ValueError(
@@ -43,7 +43,7 @@ def evaluation_result(  # noqa: PLR0913 - the event's own fields
             "Pass a number, or emit nothing where the outcome is unknown."
         )
     named = {attributes.ROLLOUT_ID: rollout_id, attributes.TASK_ID: task_id}
-    # A judge that names what it judges runs in a rollout of its own, if in any.
+    # A judge that gives an id may itself run in another rollout, whose ids would be wrong here.
     inherited = {} if rollout_id or response_id else current_ids()
     given = {
         attributes.EVALUATION_NAME: name,

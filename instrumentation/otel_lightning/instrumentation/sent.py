@@ -1,6 +1,6 @@
-"""What was sent to the model where an arm changed the request inside of the span's maker.
+"""Correct a span after an arm changed the request: record the request that was sent.
 
-The instrumentation outside of our wrapper recorded the agent's own request.
+The instrumentation that made the span wraps our wrapper, so it recorded the agent's own request.
 """
 
 import json
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def as_sent(request: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """Correct the attributes of a request that was changed after they were recorded.
+    """Compute the corrected attributes of a request that was changed after they were recorded.
 
     Args:
         request: The arguments that were sent.
-        present: The span's attributes. What is absent, such as content that is switched off,
-            stays so.
+        present: The span's attributes. Absent attributes are not added, because recording of
+            content may be switched off.
 
     Returns:
         The attributes to write.

@@ -1,7 +1,7 @@
-"""Start-up without a launcher: what the `.pth` file of our wheel calls when Python starts.
+"""Start tracing without a launcher: the `.pth` file of our wheel calls this when Python starts.
 
-The file asks only whether any variable begins with `OTEL_` or `LIGHTNING_`. This module imports
-the standard library alone until one of them really asks for tracing.
+The `.pth` file calls it if the name of any variable begins with `OTEL_` or `LIGHTNING_`. This
+module imports only the standard library until one of these variables requests tracing.
 """
 
 import functools
@@ -25,7 +25,7 @@ ASKING: Final = (
     "LIGHTNING_REQUEST_TOKEN_IDS",
     "LIGHTNING_POLICY",
 )
-"""Variables of which one has to be set: others, such as `LIGHTNING_STORE`, are for our commands."""
+"""Variables that request tracing. Others, such as `LIGHTNING_STORE`, configure our commands."""
 
 _NOT_AGENTS: Final = frozenset(
     {
@@ -41,7 +41,7 @@ _NOT_AGENTS: Final = frozenset(
         "venv",
     }
 )
-"""Programs that start agents, receive from them or install them."""
+"""Programs that are not traced: they start agents, receive telemetry or install packages."""
 
 _TAKE_A_VALUE: Final = ("-X", "-W", "--check-hash-based-pycs")
 _LAUNCHER_FOLDER: Final = "auto_instrumentation"
@@ -49,20 +49,20 @@ _LAUNCHER_FOLDER: Final = "auto_instrumentation"
 
 @functools.cache  # Python reads the .pth files of a virtual environment twice
 def start() -> None:
-    """Instrument this process if a variable asks for it."""
+    """Instrument this process if a variable requests it."""
     environment = os.environ
     if not is_asked(environment) or program(sys.orig_argv) in _NOT_AGENTS:
         return
     set_defaults(environment)
     if _LAUNCHER_FOLDER in environment.get("PYTHONPATH", ""):
-        return  # opentelemetry-instrument, which starts us later
+        return  # the process runs under opentelemetry-instrument, which starts us later
     from opentelemetry.instrumentation.auto_instrumentation import initialize
 
     initialize()
 
 
 def is_asked(environment: MutableMapping[str, str]) -> bool:
-    """Tell whether the environment asks for tracing.
+    """Return whether the environment requests tracing.
 
     Args:
         environment: The variables of the process.
@@ -84,7 +84,7 @@ def is_asked(environment: MutableMapping[str, str]) -> bool:
 
 
 def set_defaults(environment: MutableMapping[str, str]) -> None:
-    """Set OpenTelemetry's variables that were left open, before its SDK reads them.
+    """Set defaults for OpenTelemetry's variables before its SDK reads them.
 
     Args:
         environment: The variables of the process; changed in place.
@@ -97,7 +97,7 @@ def set_defaults(environment: MutableMapping[str, str]) -> None:
     """
     if "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT" not in environment:
         environment.setdefault("OTEL_METRICS_EXPORTER", "none")
-    # What a killed process loses is what was not sent yet: at most this many milliseconds of it.
+    # A killed process loses the records that were not sent yet: those of the last second.
     environment.setdefault("OTEL_BSP_SCHEDULE_DELAY", "1000")
     environment.setdefault("OTEL_BLRP_SCHEDULE_DELAY", "1000")
     if environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/").endswith(":4318"):
@@ -105,7 +105,7 @@ def set_defaults(environment: MutableMapping[str, str]) -> None:
 
 
 def program(command: Sequence[str]) -> str:
-    """Name the script or module that a Python command line runs.
+    """Return the name of the script or module that a Python command line runs.
 
     Args:
         command: The whole command line, as in `sys.orig_argv`.

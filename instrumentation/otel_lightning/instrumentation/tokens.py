@@ -1,4 +1,4 @@
-"""Where our wrappers are put into the openai client."""
+"""Install our wrappers in the openai client."""
 
 import functools
 
@@ -11,6 +11,6 @@ from otel_lightning.instrumentation.guard import never_raise
 @never_raise
 @functools.cache
 def capture_tokens() -> None:
-    """Put the wrappers in place, now or when openai is imported; a switch turns them on."""
+    """Install the wrappers when openai is imported, or now; they work after `client.switch_on`."""
     for module in client.ENDPOINTS:
         wrapt.register_post_import_hook(client.wrap, module)

@@ -1,7 +1,7 @@
-"""Tool spans of agents that run their own functions, which no instrumentation sees.
+"""Create tool spans for agents that run their own functions, which no instrumentation records.
 
-A model's answer asks for tools, and the next request brings their results. From the two comes one
-span `execute_tool {name}` a tool, unless a framework made a span for it.
+A model's answer requests tools, and the next request has their results. From both we create one
+span `execute_tool {name}` per tool call, unless a framework made a span for it.
 """
 
 import json
@@ -18,12 +18,12 @@ from otel_lightning.instrumentation import attributes, privacy
 from otel_lightning.instrumentation.answers import ToolRequest
 from otel_lightning.instrumentation.model_call import ModelCall
 
-_LARGEST: Final = 10_000  # requests that are remembered; the oldest is forgotten
-_SCANNED: Final = 2_000  # items of a request, from its end
+_LARGEST: Final = 10_000  # remembered tool requests; beyond it, the oldest is forgotten
+_SCANNED: Final = 2_000  # items of a request that are searched for results, from its end
 
 
 class Result(NamedTuple):
-    """What the agent tells the model of a tool that it ran."""
+    """The result of a tool, as the agent sends it to the model."""
 
     call_id: str
     text: str
@@ -38,14 +38,14 @@ class _Asked:
 
 @dataclass(slots=True)
 class _Seen:
-    """Tool spans that frameworks made: by call id, and start times by tool name."""
+    """Tool spans that frameworks made: their call ids, or their start times by tool name."""
 
     ids: OrderedDict[str, None] = field(default_factory=OrderedDict)
     names: dict[str, deque[int]] = field(default_factory=dict)
 
 
 class Inference:
-    """The tools that were asked for in this process and have no result yet."""
+    """Matches tool requests with their results, and creates the tool spans of this process."""
 
     def __init__(self, tracer: Tracer) -> None:
         self._tracer = tracer
@@ -53,7 +53,7 @@ class Inference:
         self._seen = _Seen()
 
     def note_answer(self, call: ModelCall) -> None:
-        """Remember the tools that an answer, or a chunk of one, asks for."""
+        """Remember the tools that an answer, or a chunk of it, requests."""
         for request in call.answer.requests.values():
             asked = self._asked.setdefault(request.call_id, [])
             if request.call_id and not any(one.request is request for one in asked):
@@ -62,7 +62,7 @@ class Inference:
             self._asked.popitem(last=False)
 
     def note_request(self, call: ModelCall) -> None:
-        """Make the spans of the tools whose results a request brings."""
+        """Create the spans of the tools whose results are in a request."""
         if not self._asked:
             return
         for result in _results(call):
@@ -70,11 +70,11 @@ class Inference:
                 self._emit(asked, result, call)
 
     def made(self, span: Any) -> bool:
-        """Tell whether a tool span is one of ours."""
+        """Return whether a tool span is one of ours."""
         return attributes.INFERRED in (span.attributes or {})
 
     def note_span(self, span: Any) -> None:
-        """Note a tool span that a framework made, so that none is made twice."""
+        """Record a tool span that a framework made, so that we create no second one."""
         present = span.attributes or {}
         if call_id := present.get("gen_ai.tool.call.id"):
             self._seen.ids[str(call_id)] = None
@@ -86,10 +86,10 @@ class Inference:
         self._seen.names.setdefault(name, deque(maxlen=1000)).append(span.start_time)
 
     def _pop(self, call_id: str, call: ModelCall) -> _Asked | None:
-        """Take the request that a result answers out of those that wait.
+        """Remove and return the tool request that a result answers.
 
-        Some servers give one id to a tool call of each answer, so that several may wait for it:
-        the one is meant whose name and arguments the request repeats.
+        Some servers reuse the same call id in every answer, so several requests may wait for this
+        id. Then the name and arguments of the tool call, which the request repeats, decide.
         """
         waiting = self._asked.get(call_id)
         if not waiting:
@@ -144,13 +144,13 @@ class Inference:
 
 
 def _beside(asker: Any, context: Context) -> Context:
-    """Make the parent of a tool span: that of the call that asked, or the call if it has none."""
+    """Return a context whose span is the parent of the asking call, or the call if it has none."""
     parent: SpanContext | None = getattr(asker, "parent", None)
     return trace.set_span_in_context(NonRecordingSpan(parent or asker.get_span_context()), context)
 
 
 def _results(call: ModelCall) -> Iterator[Result]:
-    """Yield the results that are new in a request: those after the last answer in it."""
+    """Yield the new tool results of a request: those after its last answer of the model."""
     if call.endpoint == "chat":
         yield from _chat_results(call.request.get("messages"))
     elif call.endpoint == "responses":
@@ -181,7 +181,7 @@ def _items_results(items: Any) -> Iterator[Result]:
 
 
 def _repeated(call: ModelCall, call_id: str) -> tuple[str, str] | None:
-    """Return name and arguments of a tool call as the request repeats it."""
+    """Return the name and arguments of a tool call, which the request repeats."""
     for message in _from_end(call.request.get("messages")):
         for asked in _get(message, "tool_calls") or ():
             if _get(asked, "id") == call_id:
@@ -207,7 +207,7 @@ def _text(content: Any) -> str:
 
 
 def _says_error(text: str) -> bool:
-    """Tell whether a result says itself that the tool failed, as MCP's `isError` does."""
+    """Return whether a result states that the tool failed, like MCP's `isError`."""
     if "rror" not in text or text[:1] != "{":
         return False
     try:
