@@ -276,8 +276,11 @@ def graded_files(folder: Path) -> tuple[object, ...]:
 def test_grades_arrive_as_evaluation_events(
     desk: Any, collector: http.server.ThreadingHTTPServer, tmp_path: Path
 ) -> None:
-    endpoint = f"http://127.0.0.1:{collector.server_address[1]}"
-    printed = desk.run("grade.py", *graded_files(tmp_path), OTEL_EXPORTER_OTLP_ENDPOINT=endpoint)
+    variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_address[1]}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+    }
+    printed = desk.run("grade.py", *graded_files(tmp_path), **variables)
     assert printed.startswith("success 1/2\n")
     (request,) = Collector.received
     records = request.resource_logs[0].scope_logs[0].log_records

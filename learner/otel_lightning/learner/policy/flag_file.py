@@ -81,6 +81,8 @@ def live_shares(
 def retired(document: Mapping[str, Any], key: str) -> set[str]:
     """Find retired variants: the targeting gives them weight 0, so they are never served."""
     targeting = document["flags"][key].get("targeting") or {}
+    if not targeting:  # the default variant gets all traffic
+        return set()
     names = flag_rules.features_of(targeting)
     listed = [flag_rules.shares_given(targeting, cell) for cell in flag_rules.cells(names)]
     named = {arm for shares in listed for arm in shares}
