@@ -127,8 +127,8 @@ def test_policy_learns_from_a_rule(traces: "Traces", tmp_path: Path) -> None:
     short = "[shaping]\ntokens = { weight = -1, above = 50 }\n"
     spec = written(tmp_path, "short.toml", short.replace("tokens", "steps").replace("50", "0"))
     done = learn(traces, "policy", "--key", "support-prompt", "--flags", file, "--reward", spec)
-    assert "Rule 'short' gave 300 scores." in done.output
-    assert done.exit_code == 3, "each rollout is worth the same, so there is nothing to gain"
+    assert done.exit_code == 1
+    assert "All 300 rewards for flag 'support-prompt' are -1" in done.output
     brief = "SELECT rollout_id, -output_tokens AS value FROM rollouts"
     spec = written(tmp_path, "brief.sql", brief)
     done = learn(traces, "policy", "--key", "support-prompt", "--flags", file, "--reward", spec)

@@ -172,8 +172,9 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
         )
     if shared := shared_states(examples):
         found.append(
-            f"{shared} held-out rollouts begin in a state that is also trained on: without task "
-            "ids the same task can be on both sides. Set task ids to keep them apart."
+            f"{shared} held-out rollouts begin with the same messages as rollouts that are trained "
+            "on. If they are the same task under different task ids, the gate is too kind: give "
+            "rollouts of one task the same id."
         )
     return found
 
