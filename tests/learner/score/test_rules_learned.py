@@ -122,7 +122,7 @@ def test_policy_learns_from_a_rule(traces: "Traces", tmp_path: Path) -> None:
         traces.call(rollout, output_tokens=10 if arm == "brief" else 90)
         traces.arm(rollout, arm, 0.5)
     flag = {"state": "ENABLED", "variants": {"brief": "b", "careful": "c"}}
-    flag |= {"defaultVariant": "brief"}
+    flag |= {"defaultVariant": "careful"}
     file = written(tmp_path, "flags.json", json.dumps({"flags": {"support-prompt": flag}}))
     short = "[shaping]\ntokens = { weight = -1, above = 50 }\n"
     spec = written(tmp_path, "short.toml", short.replace("tokens", "steps").replace("50", "0"))
@@ -131,7 +131,9 @@ def test_policy_learns_from_a_rule(traces: "Traces", tmp_path: Path) -> None:
     assert "All 300 rewards for flag 'support-prompt' are -1" in done.output
     brief = "SELECT rollout_id, -output_tokens AS value FROM rollouts"
     spec = written(tmp_path, "brief.sql", brief)
-    done = learn(traces, "policy", "--key", "support-prompt", "--flags", file, "--reward", spec)
+    known = ("--reward-range", "-90,-10", "--promote")
+    options = ("--key", "support-prompt", "--flags", file, "--reward", spec, *known)
+    done = learn(traces, "policy", *options)
     assert done.exit_code == 0, done.output
     served = json.loads(Path(file).read_text())["flags"]["support-prompt"]["targeting"]
     assert dict(part for part in served["fractional"] if isinstance(part, list))["brief"] > 8000
