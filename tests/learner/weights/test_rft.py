@@ -2,6 +2,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+import torch
 from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
 
 if TYPE_CHECKING:
@@ -43,15 +45,23 @@ def test_shuffled_rewards_teach_nothing_and_the_gate_says_so(
     ]
 
 
+@pytest.mark.parametrize("options", [(), ("--lora", "4")])
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # in PEFT
 def test_same_seed_gives_the_same_weights(
-    traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
+    options: tuple[str, ...],
+    traces: "Traces",
+    tokenizer: Any,
+    model: Path,
+    tmp_path: Path,
 ) -> None:
     log(traces, tokenizer, attempts=2)
     run("transitions", "--store", traces.store())
-    for name in ("first", "second"):
-        fine_tune(traces, model, tmp_path / name, "--steps", "3")
-    first, second = (
-        (tmp_path / name / "model.safetensors").read_bytes() for name in ("first", "second")
+    for number, name in enumerate(("first", "second")):
+        torch.manual_seed(number)  # what ran before in this process must not matter
+        fine_tune(traces, model, tmp_path / name, "--steps", "3", *options)
+    (first,), (second,) = (
+        [file.read_bytes() for file in (tmp_path / name).glob("*model.safetensors")]
+        for name in ("first", "second")
     )
     assert first == second
 

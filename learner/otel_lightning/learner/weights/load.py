@@ -10,6 +10,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedTokenizerBase,
+    set_seed,
 )
 
 from otel_lightning.learner.errors import DataError
@@ -80,7 +81,7 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
     """Load a model from its folder onto this process's device, with an adapter if asked.
 
     Args:
-        training: Model, precision and adapter.
+        training: Model, precision, adapter, and the seed of what is initialised at random.
         reward: Whether to put a head for scores on it.
 
     Raises:
@@ -94,6 +95,7 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
             "transformers' save_pretrained wrote, or a downloaded snapshot."
         )
     tokenizer = load_tokenizer(path)
+    set_seed(training.seed)  # a new adapter and a new head begin with random weights
     adapter = is_adapter or training.lora is not None
     chosen = precision(training.dtype, adapter=adapter)
     options: dict[str, Any] = {"dtype": chosen.weights, "local_files_only": True}
