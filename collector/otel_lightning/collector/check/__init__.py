@@ -1,1 +1,1 @@
-"""`lightning-ingest check` and `doctor`: is the store complete, and can one learn from its data?"""
+"""`lightning-ingest check` finds faults of the store; `doctor` finds data that harms learning."""

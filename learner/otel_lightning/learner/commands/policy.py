@@ -60,7 +60,7 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
     type=click.FloatRange(0, 1, max_open=True),
     default=0.1,
     help="Share of all traffic, from 0 to below 1, that is divided evenly between the arms, so "
-    "that the next learning still has data of each.",
+    "that later learning has data of each arm.",
 )
 @option(
     "--kl-weight",
@@ -72,8 +72,8 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
 @option(
     "--features",
     type=FILE,
-    help="TOML file of the features of the input by which the policy chooses. By default it "
-    "chooses alike for every input.",
+    help="TOML file of the features of the input by which the policy chooses. By default the "
+    "shares of the arms are the same for every input.",
 )
 @reward_option
 @reward_range_option
@@ -85,7 +85,7 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
 @held_out_option
 @task_by_option
 @shuffle_option
-def policy(  # noqa: PLR0913 - one parameter an option
+def policy(  # noqa: PLR0913 - one parameter per option
     store: str,
     *,
     key: str,
@@ -119,7 +119,7 @@ def policy(  # noqa: PLR0913 - one parameter an option
 
 
 def report(learned: "Learned") -> None:
-    """Print a table of the arms, then the notes about the data."""
+    """Print a table of the arms, then the notes about the data and the rewards."""
     from rich.console import Console
     from rich.table import Table
 
@@ -142,4 +142,4 @@ def _number(value: float) -> str:
 
 
 def _interval(low: float, high: float) -> str:
-    return "" if low != low else f"{low:.4f} to {high:.4f}"  # noqa: PLR0124 - likewise
+    return "" if low != low else f"{low:.4f} to {high:.4f}"  # noqa: PLR0124 - NaN is not itself

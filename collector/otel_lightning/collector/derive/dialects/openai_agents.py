@@ -1,7 +1,7 @@
-"""The contrib package `openai-agents-v2` 0.1: the conventions, with `repr()` texts in messages.
+"""The contrib package `openai-agents-v2` 0.1: GenAI conventions with `repr()` texts in messages.
 
 Its messages hold the `repr()` of SDK objects instead of parts. These texts are parsed as syntax and
-never executed. The agent name that it writes on every span is a constant, so it is ignored.
+never executed. The package writes the same agent name on every span, so the name is ignored.
 """
 
 import ast
@@ -15,11 +15,12 @@ from otel_lightning.collector.derive.text import json_text
 NAME = "openai_agents"
 RANK = 70
 CONSTANT = "OpenAI Agents instrumentation"
+"""The agent description that the package writes on every span."""
 MESSAGES = ("gen_ai.input.messages", "gen_ai.output.messages")
 
 
 def matches(span: Span) -> bool:
-    """Tell whether the span has the constant description that the package writes."""
+    """Return whether the span has the agent description of the package."""
     return span.attributes.get("gen_ai.agent.description") == CONSTANT
 
 
@@ -37,6 +38,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
 
 
 def _respelled(text: str) -> str:
+    """Return the JSON messages with parsed parts; a text that is no JSON list is unchanged."""
     history = json_text.parse(text)
     if not isinstance(history, list):
         return text

@@ -117,13 +117,13 @@ def conversation(values: Iterable[Any]) -> list[Message]:
 
 
 def continued(text: str | None) -> list[Message] | None:
-    """Return the canonical messages of a text that continues one which was read before.
+    """Return the canonical messages of a text that continues a remembered text (see `keep`).
 
     Args:
         text: The JSON array of a history.
 
     Returns:
-        The messages, in a list of their own; None if no such text is known.
+        The messages, in a new list; None if the text continues no remembered text.
     """
     if text is None or text[-1:] != "]" or (found := repeated.resume(text)) is None:
         return None
@@ -139,7 +139,8 @@ def continued(text: str | None) -> list[Message] | None:
 def keep(text: str, turns: list[Message]) -> None:
     """Remember the messages of a JSON array, for the texts that continue it.
 
-    Not if the last turn asks for tools: more such calls would belong to that turn.
+    Nothing is remembered if the last turn asks for tools, because the next text may add further
+    calls to that turn.
     """
     if len(turns) > 1 and text[-1] == "]" and not _only_calls(turns[-1]):
         repeated.note(text, turns)
@@ -220,7 +221,7 @@ def _read_plain(value: Mapping[str, Any]) -> Message | None:
 
 
 def _is_canonical(value: Mapping[str, Any]) -> bool:
-    """Tell whether a message is plain text in canonical form already, as most messages are."""
+    """Return whether a message already is plain text in canonical form, as most messages are."""
     if len(value) - ("finish_reason" in value) != 2 or value.get("role") not in _PLAIN_ROLES:  # noqa: PLR2004 - role, parts
         return False
     parts = value.get("parts")
@@ -245,7 +246,7 @@ def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a message without LangChain's serialisation or a provider's choice around it."""
     for key in ("kwargs", "data"):
         if isinstance(value.get(key), dict) and ("lc" in value or "type" in value):
-            path = value.get("id")  # the path of its class, which alone gives JavaScript's role
+            path = value.get("id")  # class path: only it has the role, in JavaScript
             kind = str(path[-1]) if isinstance(path, list) and path else ""
             return {"type": kind.partition("Message")[0].lower(), **value[key]}
     if "role" not in value and isinstance(value.get("message"), dict):

@@ -1,4 +1,4 @@
-"""Tools that tell of their failure in what they return, and not by an exception."""
+"""Recognise tools that report a failure in their result instead of raising an exception."""
 
 import re
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 from otel_lightning.collector.derive.text.json_text import parse
 
 LOOKED_AT = 400
-"""Number of characters at the beginning of a text in which a failure is looked for."""
+"""Number of characters at the beginning of a text that are searched for a failure."""
 FAILURE = re.compile(
     r"\s*(<(tool_use_)?error>"
     r"|(an? )?([\w.]*\s?)?(error|exception|failure)( (executing|calling|running|invoking)\b[^:]*)?:"
@@ -16,14 +16,18 @@ FAILURE = re.compile(
     r"|(tool|command|request) (execution )?failed\b)",
     re.IGNORECASE,
 )
-"""How texts begin that tell of a failure: "Error: …", "ValueError: …", "Tool execution failed"."""
+"""Beginnings of texts that report a failure: "Error: …", "ValueError: …", "Tool … failed"."""
 
 
 def tells_failure(result: Any) -> bool | None:
-    """Tell whether a tool's result says that the tool failed; None if there is no result.
+    """Return whether a tool's result reports that the tool failed; None if there is no result.
 
-    MCP's `isError` decides where it is there. Else it is a text that begins like an error, or an
-    object with nothing but an error, or with the status of one.
+    MCP's field `isError` decides if it is present. Otherwise these results report a failure: a text
+    that begins like an error message, an object that holds only an error, and an object whose
+    status is `error`, `failed` or `failure`.
+
+    Args:
+        result: The result: text (also of a JSON object), an object, or a list of content blocks.
 
     Example:
         >>> tells_failure({"content": [{"type": "text", "text": "no such file"}], "isError": True})
