@@ -19,6 +19,7 @@ SHARES = {"plain": 0.2, "steps": 0.5, "polite": 0.3}
 QUESTIONS = 60
 
 
+@pytest.mark.slow
 def test_regret_falls_and_the_poisoned_round_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, ARMS / "demo_arms.py", "--quick", "--folder", tmp_path / "demo"],
