@@ -3,6 +3,7 @@
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from otel_lightning.collector.store import (
     write_server,
 )
 
+LISTED = "SELECT len(list(range)) AS n FROM range(4_000_000)"  # takes over 16 MB
 RUNS = pa.table({"run_id": ["a", "b"], "command": ["policy", None]})
 
 
@@ -51,6 +53,18 @@ def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
         (after,) = store.query(cached).to_pylist()
         assert after["n"] < 2_000_000 < before["n"]
         assert after["at_most"] == before["at_most"]
+
+
+def test_reading_goes_on_while_the_server_lets_go_of_its_cache(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    with open_store(path) as holder:
+        write_server(path, holder.serve("127.0.0.1:1", memory_bytes=400_000_000))
+        restored = threading.Timer(0.1, holder.cursor().let_go)  # ends with the usual limit
+        with open_store(path) as reader:
+            holder.execute("SET GLOBAL memory_limit = '16MB'")  # as while the cache is evicted
+            restored.start()
+            assert reader.query(LISTED)["n"][0].as_py() == 4_000_000
+        restored.join()
 
 
 def test_a_store_of_a_newer_schema_is_refused_with_the_way_out(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
@@ -15,7 +16,12 @@ import pyarrow as pa
 
 from otel_lightning.collector import machine
 from otel_lightning.collector.store import attribute_columns, read_only
-from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
+from otel_lightning.collector.store.errors import (
+    StoreError,
+    as_store_error,
+    is_of_names,
+    lacked_memory,
+)
 from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, Answers, ReaderLimits
 from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal
@@ -28,6 +34,8 @@ SERVING = "SET GLOBAL allowed_configs = ['threads', 'memory_limit']"
 # DuckDB spills to disk beyond its memory limit, but one conversation must fit into memory.
 MEMORY_BYTES, LEAST_MEMORY_BYTES = 512_000_000, 256_000_000
 CACHE_BYTES = 16_000_000
+MEMORY_RETRY_SECONDS = (0.05, 0.3, 1.0)
+"""Pauses before a SELECT is sent again to a server that lacked memory."""
 ROW_GROUP_ROWS = 6 * 2048  # a multiple of DuckDB's vector size, 2048
 PORTS_TO_TRY = 20
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
@@ -52,12 +60,27 @@ class Store:
         with as_store_error():
             quicker = attribute_columns.rewrite(sql, self._parse, self._write)
             try:
-                return self._run(quicker).to_arrow_table()
+                return self._answer(quicker)
             except duckdb.Error as error:
                 # The statement reads `attributes` of another table, which has no promoted columns.
                 if quicker == sql or not is_of_names(error):
                     raise
-            return self._run(sql).to_arrow_table()
+            return self._answer(sql)
+
+    def _answer(self, sql: str) -> pa.Table:
+        """Run a SELECT; retry where the server lacked memory, which may be over in a moment.
+
+        The server lowers its memory limit for some milliseconds to evict its cache (`let_go`), and
+        a statement that allocates memory at that moment fails.
+        """
+        for pause_seconds in MEMORY_RETRY_SECONDS if self.server else ():
+            try:
+                return self._run(sql).to_arrow_table()
+            except duckdb.Error as error:
+                if not lacked_memory(error):
+                    raise
+            time.sleep(pause_seconds)
+        return self._run(sql).to_arrow_table()
 
     def stream(self, sql: str, rows_at_once: int) -> Iterator[pa.RecordBatch]:
         """Run a SELECT and yield its rows in batches.
