@@ -303,7 +303,7 @@ def serving(model: Path, folder: Path) -> Iterator[str]:
     port_file = folder / "port"
     port_file.unlink(missing_ok=True)
     options = {"model": model, "port": 0, "port-file": port_file}
-    with background(sys.executable, str(HERE / "server.py"), *flagged(options)) as process:
+    with background(str(BIN / "lightning-learn"), "serve", *flagged(options)) as process:
         deadline = time.monotonic() + READY_SECONDS
         while not port_file.exists():
             if process.poll() is not None or time.monotonic() > deadline:

@@ -49,12 +49,24 @@ class Desk:
         assert finished.returncode == 0, finished.stderr
         return finished.stdout
 
+    def serve_badly(self, model: Path) -> subprocess.CompletedProcess[str]:
+        """Serve what cannot be served, until the server gives up."""
+        return subprocess.run(
+            [sys.executable, "-m", "otel_lightning.learner", "serve", "--model", str(model)],
+            env=os.environ | {"LIGHTNING_SERVE_PORT": "0"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
     @contextlib.contextmanager
-    def serve(self, model: Path) -> Iterator[Server]:
+    def serve(self, model: Path, *more: str) -> Iterator[Server]:
         port_file = model.with_name(f"{model.name}.port")
-        script = str(DESK / "server.py")
+        port_file.unlink(missing_ok=True)  # another server of this model may have written it
+        serve = (sys.executable, "-m", "otel_lightning.learner", "serve")
         options = ("--model", str(model), "--port", "0", "--port-file", str(port_file))
-        process = subprocess.Popen([sys.executable, script, *options])
+        process = subprocess.Popen([*serve, *options, *more])
         try:
             url = f"http://127.0.0.1:{_wait_for(port_file, process)}/v1"
             client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)

@@ -12,9 +12,10 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.startswith("otel_lightning"):
             raise
+        extra = "serve" if missing.name in {"starlette", "uvicorn"} else "learner"
         sys.exit(
             f"lightning-learn needs the package '{missing.name}'. Install it with: "
-            "pip install 'otel-lightning[learner]' (in a checkout: pip install -e '.[learner]')"
+            f"pip install 'otel-lightning[{extra}]' (in a checkout: pip install -e '.[{extra}]')"
         )
 
 

@@ -8,6 +8,7 @@ from otel_lightning.learner.commands.evaluate import evaluate
 from otel_lightning.learner.commands.export import export
 from otel_lightning.learner.commands.judge import judge
 from otel_lightning.learner.commands.policy import policy
+from otel_lightning.learner.commands.serve import serve
 from otel_lightning.learner.commands.ship import policies, promote, rollback
 from otel_lightning.learner.commands.transitions import transitions
 from otel_lightning.learner.commands.weights import weights
@@ -30,6 +31,7 @@ for command in (
     rollback,
     policies,
     weights,
+    serve,
     export,
     judge,
     agreement,

@@ -1,6 +1,6 @@
-"""Chat completions as OpenAI shapes them, whole and streamed. Nothing here does I/O.
+"""Build responses in the form of OpenAI's chat completions, whole and streamed, without I/O.
 
-Fields beyond OpenAI's have vLLM's names: `prompt_token_ids` and `choices[].token_ids`.
+Fields that OpenAI does not have carry vLLM's names: `prompt_token_ids` and `choices[].token_ids`.
 """
 
 import time
@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from chat import ToolCall, decode, parse_reply
-from chat_request import ChatRequest
-from sampling import Completion
+from otel_lightning.learner.model_server.chat import ToolCall, decode, parse_reply
+from otel_lightning.learner.model_server.request import ChatRequest
+from otel_lightning.learner.model_server.sampling import Completion
 
 if TYPE_CHECKING:  # only its type: importing it takes seconds
     from transformers import PreTrainedTokenizerBase
@@ -33,7 +33,7 @@ class Choice:
 def make_choice(index: int, completion: Completion, tokenizer: "PreTrainedTokenizerBase") -> Choice:
     """Read a completion as a message: text, or calls of tools."""
     token_ids = completion.token_ids
-    tokens = [decode(tokenizer, [token], show_special=True) for token in token_ids]
+    tokens = [str(tokenizer.decode([token])) for token in token_ids]
     texts = [decode(tokenizer, token_ids[:end]) for end in range(1, len(token_ids) + 1)]
     reply = parse_reply(texts[-1])
     message: dict[str, Any] = {"role": "assistant", "content": reply.content}

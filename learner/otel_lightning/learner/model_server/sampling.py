@@ -20,7 +20,7 @@ MAX_BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One completion to sample. With a seed its draws do not depend on what else is running."""
+    """One completion to sample. With a seed, its draws do not depend on other requests."""
 
     prompt_ids: tuple[int, ...]
     temperature: float = 1.0
@@ -47,25 +47,25 @@ class Draw(NamedTuple):
 @torch.inference_mode()
 def sample(model: PreTrainedModel, requests: Sequence[Request]) -> list[Completion]:
     """Sample a completion for each request, all of them in step."""
-    end = model.generation_config.eos_token_id
+    ends = end_tokens(model)
     limits = torch.tensor([request.max_tokens for request in requests])
     temperatures = torch.tensor([request.temperature for request in requests])
-    rngs = [random.Random(request.seed) for request in requests]
+    rngs = [random.Random(request.seed) for request in requests]  # noqa: S311 - no cryptography
     decoder = _decode(model, [request.prompt_ids for request in requests])
     logits = next(decoder)
     draws: list[Draw] = []
     is_done = torch.zeros(len(requests), dtype=torch.bool)
     while True:
         uniforms = torch.tensor([rng.random() for rng in rngs], dtype=torch.float64)
-        draws.append(draw(logits, temperatures, uniforms))
-        is_done |= (draws[-1].tokens == end) | (limits <= len(draws))
+        draws.append(draw(logits.cpu(), temperatures, uniforms))
+        is_done |= torch.isin(draws[-1].tokens, torch.tensor(ends)) | (limits <= len(draws))
         if is_done.all():
             break
         logits = decoder.send(draws[-1].tokens)
     tokens = torch.stack([step.tokens for step in draws], dim=1).tolist()
     logprobs = torch.stack([step.logprobs for step in draws], dim=1).tolist()
     return [
-        _completion(row_tokens, row_logprobs, request.max_tokens, end)
+        _completion(row_tokens, row_logprobs, request.max_tokens, ends)
         for row_tokens, row_logprobs, request in zip(tokens, logprobs, requests, strict=True)
     ]
 
@@ -96,6 +96,7 @@ def _decode(
     width = max(map(len, prompts))
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+    ids, mask = ids.to(model.device), mask.to(model.device)
     cache = None
     while True:
         positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
@@ -108,20 +109,29 @@ def _decode(
             logits_to_keep=1,
         )
         cache = out.past_key_values
-        ids = (yield out.logits[:, -1])[:, None]
+        ids = (yield out.logits[:, -1])[:, None].to(model.device)
         mask = torch.nn.functional.pad(mask, (0, 1), value=1)
 
 
+def end_tokens(model: PreTrainedModel) -> tuple[int, ...]:
+    """List the tokens that end a completion; models have none, one or several."""
+    end: int | list[int] | None = model.generation_config.eos_token_id
+    if end is None:
+        return ()
+    return (end,) if isinstance(end, int) else tuple(end)
+
+
 def _completion(
-    tokens: Sequence[int], logprobs: Sequence[float], max_tokens: int, end: int
+    tokens: Sequence[int], logprobs: Sequence[float], max_tokens: int, ends: Sequence[int]
 ) -> Completion:
-    length = min(tokens.index(end) + 1 if end in tokens else len(tokens), max_tokens)
-    reason: Literal["stop", "length"] = "stop" if tokens[length - 1] == end else "length"
+    ended = next((place for place, token in enumerate(tokens, start=1) if token in ends), None)
+    length = min(ended or len(tokens), max_tokens)
+    reason: Literal["stop", "length"] = "stop" if tokens[length - 1] in ends else "length"
     return Completion(tuple(tokens[:length]), tuple(logprobs[:length]), reason)
 
 
 class Sampler:
-    """A thread that samples whatever is waiting in one batch, then whatever came meanwhile."""
+    """A thread that samples all waiting requests in one batch, then those that came meanwhile."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model

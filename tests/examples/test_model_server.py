@@ -1,13 +1,22 @@
-"""The support desk's server: its sampling, its wire format, the real OpenAI client."""
+"""`lightning-learn serve`: its sampling, its wire format, the real OpenAI client."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from chat import Reply, ToolCall, decode, parse_reply, prompt_ids
+from tokenizers import AddedToken
 from tools import TOOLS
+
+from otel_lightning.learner.model_server.chat import (
+    Reply,
+    ToolCall,
+    decode,
+    parse_reply,
+    prompt_ids,
+)
 
 
 def ask(server: Any, **options: Any) -> Any:
@@ -43,9 +52,10 @@ def test_text_before_two_tool_calls_is_kept() -> None:
 
 
 def test_a_served_malformed_tool_call_is_text_content(beginner: Path) -> None:
-    from chat_answer import make_choice
-    from sampling import Completion
     from transformers import AutoTokenizer
+
+    from otel_lightning.learner.model_server.answer import make_choice
+    from otel_lightning.learner.model_server.sampling import Completion
 
     tokenizer = AutoTokenizer.from_pretrained(beginner)
     text = '<tool_call>{"name": "lookup", "argu'
@@ -57,9 +67,10 @@ def test_a_served_malformed_tool_call_is_text_content(beginner: Path) -> None:
 
 
 def test_a_streamed_character_of_several_tokens_is_never_cut(beginner: Path) -> None:
-    from chat_answer import make_choice
-    from sampling import Completion
     from transformers import AutoTokenizer
+
+    from otel_lightning.learner.model_server.answer import make_choice
+    from otel_lightning.learner.model_server.sampling import Completion
 
     tokenizer = AutoTokenizer.from_pretrained(beginner)
     ids = tuple(tokenizer.encode("5 €!"))
@@ -69,7 +80,8 @@ def test_a_streamed_character_of_several_tokens_is_never_cut(beginner: Path) -> 
 
 def test_tokens_are_drawn_by_inverting_the_cumulative_distribution() -> None:
     import torch
-    from sampling import draw
+
+    from otel_lightning.learner.model_server.sampling import draw
 
     uniforms = torch.tensor([0.0, 0.49, 0.51, 0.74, 0.76, 0.999], dtype=torch.float64)
     logits = torch.tensor([0.5, 0.25, 0.25]).log().expand(6, 3)
@@ -80,7 +92,8 @@ def test_tokens_are_drawn_by_inverting_the_cumulative_distribution() -> None:
 
 def test_temperature_is_part_of_the_logprob_and_zero_is_certain() -> None:
     import torch
-    from sampling import draw
+
+    from otel_lightning.learner.model_server.sampling import draw
 
     logits = torch.tensor([0.8, 0.2]).log().expand(2, 2)
     uniforms = torch.tensor([0.95, 0.95], dtype=torch.float64)
@@ -91,8 +104,9 @@ def test_temperature_is_part_of_the_logprob_and_zero_is_certain() -> None:
 
 
 def test_a_seeded_request_is_answered_alike_alone_and_in_a_batch(beginner: Path) -> None:
-    from sampling import Request, sample
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from otel_lightning.learner.model_server.sampling import Request, sample
 
     model = AutoModelForCausalLM.from_pretrained(beginner)
     tokenizer = AutoTokenizer.from_pretrained(beginner)
@@ -134,7 +148,7 @@ def test_token_ids_decode_to_the_text(server: Any, beginner: Path) -> None:
     choice = answer.choices[0]
     assert decode(tokenizer, choice.token_ids) == text_of(choice.message)
     assert [token.token for token in choice.logprobs.content] == [
-        decode(tokenizer, [token], show_special=True) for token in choice.token_ids
+        tokenizer.decode([token]) for token in choice.token_ids
     ]
     assert answer.usage.completion_tokens == len(choice.token_ids)
     assert answer.usage.prompt_tokens == len(answer.prompt_token_ids)
@@ -232,8 +246,111 @@ def test_an_unknown_model_or_route_is_not_found(server: Any) -> None:
         server.client.embeddings.create(model=server.name, input="x")
 
 
-def test_a_server_without_a_model_says_how_to_make_one(desk: Any, tmp_path: Path) -> None:
-    finished = desk.start("server.py", "--model", tmp_path / "none", "--port", 0)
+def test_a_folder_without_a_model_is_refused(desk: Any, tmp_path: Path) -> None:
+    finished = desk.serve_badly(tmp_path / "none")
     assert finished.returncode == 1
-    assert "Make one with: python model.py --output" in finished.stderr
+    assert "holds no model: it has no config.json" in finished.stderr
     assert "Traceback" not in finished.stderr
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(
+    desk: Any, beginner: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(beginner, tmp_path / "plain")
+    (tmp_path / "plain" / "chat_template.jinja").unlink()
+    finished = desk.serve_badly(tmp_path / "plain")
+    assert finished.returncode == 1
+    assert "has no chat template" in finished.stderr
+    assert "Traceback" not in finished.stderr
+
+
+CALL = '<tool_call>{"name": "lookup", "arguments": {"order": "A11"}}</tool_call>'
+
+
+@pytest.fixture(scope="module")
+def special(beginner: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model in whose tokenizer the two marks of a tool call are special tokens.
+
+    It has learned by heart to call `lookup` for order A11.
+    """
+    import torch
+    from transformers import AutoTokenizer, Qwen3Config, Qwen3ForCausalLM
+
+    folder = tmp_path_factory.mktemp("models") / "special"
+    tokenizer = AutoTokenizer.from_pretrained(beginner)
+    marks = [AddedToken(mark, special=True) for mark in ("<tool_call>", "</tool_call>")]
+    tokenizer.add_tokens(marks, special_tokens=True)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(config)
+    messages = [{"role": "user", "content": "Where is order A11?"}]
+    prompt = prompt_ids(tokenizer, messages, TOOLS)
+    answer = tokenizer.encode(CALL + "<|end|>")
+    ids = torch.tensor([prompt + answer])
+    labels = torch.tensor([[-100] * len(prompt) + answer])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    for _ in range(60):
+        model(input_ids=ids, labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def test_a_tool_call_is_found_where_its_marks_are_special_tokens(desk: Any, special: Path) -> None:
+    with desk.serve(special, "--temperature", "0", "--name", "one", "--name", "two") as served:
+        messages = [{"role": "user", "content": "Where is order A11?"}]
+        answer = served.client.chat.completions.create(model="two", messages=messages, tools=TOOLS)
+        names = [entry.id for entry in served.client.models.list()]
+    (call,) = answer.choices[0].message.tool_calls
+    assert (call.function.name, call.function.arguments) == ("lookup", '{"order": "A11"}')
+    assert answer.choices[0].message.content is None
+    assert answer.choices[0].finish_reason == "tool_calls"
+    assert names == ["one", "two"]
+
+
+def test_a_seeded_server_answers_alike_in_every_run(desk: Any, beginner: Path) -> None:
+    def answers(*options: str) -> list[str]:
+        with desk.serve(beginner, *options) as served:
+            asked = [ask(served, seed=None, temperature=2) for _ in range(6)]
+            return [text_of(answer.choices[0].message) for answer in asked]
+
+    first = answers("--seed", "3")
+    assert first == answers("--seed", "3")
+    assert len(set(first)) > 1
+    assert len(set(answers("--temperature", "0"))) == 1
+
+
+def test_a_completion_ends_at_any_of_several_end_tokens(beginner: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from otel_lightning.learner.model_server.sampling import Request, sample
+
+    model = AutoModelForCausalLM.from_pretrained(beginner)
+    tokenizer = AutoTokenizer.from_pretrained(beginner)
+    messages = [{"role": "user", "content": "Where is order A11?"}]
+    request = Request(tuple(prompt_ids(tokenizer, messages, TOOLS)), temperature=0)
+    (whole,) = sample(model, [request])
+    cut = whole.token_ids[2]
+    first = whole.token_ids.index(cut) + 1
+    model.generation_config.eos_token_id = [tokenizer.eos_token_id, cut]
+    (short,) = sample(model, [request])
+    assert short.token_ids == whole.token_ids[:first]
+    assert short.finish_reason == "stop"
+    model.generation_config.eos_token_id = None
+    (long,) = sample(model, [Request(request.prompt_ids, temperature=0, max_tokens=40)])
+    assert (len(long.token_ids), long.finish_reason) == (40, "length")

@@ -1,4 +1,4 @@
-"""Requests for chat completions, checked: what is not supported is refused, never ignored."""
+"""Check requests for chat completions; a field that is not supported is refused, never ignored."""
 
 from typing import Any, Literal
 
@@ -33,6 +33,8 @@ class Function(_Part):
 class ToolCall(_Part):
     """A tool call of an earlier answer."""
 
+    id: str | None = None
+    type: Literal["function"] = "function"
     function: Function
 
 
@@ -47,8 +49,9 @@ class Message(_Part):
     """One message of the conversation so far."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | list[TextPart] | None = ""
     tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
 
     @field_validator("content")
     @classmethod
@@ -60,7 +63,9 @@ class Message(_Part):
 
 
 class ToolFunction(_Part):
-    """What a tool is called; this model knows what the desk's tools do."""
+    """A function that the model may call; the chat template reads all its fields."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
 
     name: str
 

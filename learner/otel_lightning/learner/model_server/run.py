@@ -1,0 +1,89 @@
+"""Load a model, open the port and answer until the process is told to stop."""
+
+import contextlib
+import socket
+from pathlib import Path
+from typing import Any
+
+import click
+import torch
+import uvicorn
+from transformers import AutoModelForCausalLM
+from transformers.utils import logging
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.model_server.app import ServedModel, Serving, make_app
+from otel_lightning.learner.weights.load import load_tokenizer
+
+
+def load(folder: Path, serving: Serving) -> ServedModel:
+    """Load a model, or a base model with its LoRA adapter, and the tokenizer.
+
+    It goes to the GPU where there is one, in the precision in which it was saved; on a CPU it
+    runs in float32.
+
+    Raises:
+        DataError: If the folder holds no model or no tokenizer with a chat template.
+    """
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    is_adapter = (folder / "adapter_config.json").is_file()
+    if not is_adapter and not (folder / "config.json").is_file():
+        raise DataError(
+            f"'{folder}' holds no model: it has no config.json. Give --model a folder that "
+            "lightning-learn weights or transformers' save_pretrained wrote."
+        )
+    tokenizer = load_tokenizer(folder)
+    if not tokenizer.chat_template:
+        raise DataError(
+            f"The tokenizer in '{folder}' has no chat template, so chat messages cannot become a "
+            "prompt. Add a chat_template.jinja to the folder."
+        )
+    has_gpu = torch.cuda.is_available()
+    options: dict[str, Any] = {
+        "dtype": "auto" if has_gpu else torch.float32,
+        "local_files_only": True,
+    }
+    try:
+        model = _load(folder, options, is_adapter=is_adapter)
+    except (OSError, ValueError, KeyError) as error:
+        first = str(error).strip().split("\n", 1)[0]
+        raise DataError(f"transformers cannot load the model in '{folder}': {first}") from error
+    model.to("cuda" if has_gpu else "cpu")
+    return ServedModel(serving, model, tokenizer)
+
+
+def _load(folder: Path, options: dict[str, Any], *, is_adapter: bool) -> Any:
+    if not is_adapter:
+        return AutoModelForCausalLM.from_pretrained(folder, **options)
+    from peft import AutoPeftModelForCausalLM
+
+    return AutoPeftModelForCausalLM.from_pretrained(folder, **options)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the port; 0 takes a free one.
+
+    Raises:
+        OSError: If the port is taken, or the host is not this machine's.
+    """
+    try:
+        listener = socket.create_server((host, port))
+    except (OSError, OverflowError) as error:
+        raise OSError(f"Cannot listen on {host}:{port}: {error}. Try --port 0.") from None
+    # asyncio does this for sockets that it opens itself; without it each answer waits 40 ms.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listener
+
+
+def serve(served: ServedModel, listener: socket.socket, port_file: Path | None) -> None:
+    """Answer requests until the process is told to stop."""
+    host, port = listener.getsockname()[:2]
+    if port_file:
+        # Another process polls for the file and must never see it empty.
+        partial = port_file.with_name(f"{port_file.name}.partial")
+        partial.write_text(f"{port}\n", encoding="utf-8")
+        partial.replace(port_file)
+    click.echo(f"'{served.names[0]}' answers on http://{host}:{port}/v1")
+    server = uvicorn.Server(uvicorn.Config(make_app(served), log_level="warning"))
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run(sockets=[listener])
