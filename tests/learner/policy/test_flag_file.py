@@ -38,8 +38,8 @@ def write(path: Path, document: Any) -> Path:
 
 
 def with_policy(path: Path, weights: dict[str, int], version: str = "v1") -> str:
-    document = flag_file.read_flag_file(path, "support-prompt")
-    return flag_file.with_policy(path, document, "support-prompt", weights, version)
+    seen = flag_file.reading(path, "support-prompt")
+    return flag_file.with_policy(seen, "support-prompt", weights, version)
 
 
 def test_only_targeting_and_our_metadata_change(tmp_path: Path) -> None:
@@ -181,3 +181,24 @@ def test_flag_file_that_does_not_fit_is_an_error(
 def test_missing_flag_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"There is no flag file at '.*none\.json'\."):
         flag_file.read_flag_file(tmp_path / "none.json", "support-prompt")
+
+
+def test_file_that_was_edited_since_it_was_read_is_not_replaced(tmp_path: Path) -> None:
+    path = write(tmp_path / "flags.json", DOCUMENT)
+    seen = flag_file.reading(path, "support-prompt")
+    path.write_text("{}")
+    with (
+        pytest.raises(flag_file.ChangedError, match="changed by another program"),
+        flag_file.staged(path, "new", seen),
+    ):
+        pytest.fail("it was compared before the block")
+    assert path.read_text() == "{}"
+    assert [file.name for file in tmp_path.iterdir()] == ["flags.json"]
+
+
+def test_file_that_is_edited_during_the_record_is_not_replaced(tmp_path: Path) -> None:
+    path = write(tmp_path / "flags.json", DOCUMENT)
+    seen = flag_file.reading(path, "support-prompt")
+    with pytest.raises(flag_file.ChangedError), flag_file.staged(path, "new", seen):
+        path.write_text("{}")
+    assert path.read_text() == "{}"

@@ -63,8 +63,8 @@ def chi_square(served: dict[str, int], shares: dict[str, float]) -> float:
 def written(tmp_path: Path, weights: flag_file.Weights) -> Path:
     path = tmp_path / "flags.json"
     path.write_text(TEXT)
-    document = flag_file.read_flag_file(path, "prompt")
-    path.write_text(flag_file.with_policy(path, document, "prompt", weights, "v1"))
+    seen = flag_file.reading(path, "prompt")
+    path.write_text(flag_file.with_policy(seen, "prompt", weights, "v1"))
     return path
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -233,3 +234,33 @@ def test_served_frequencies_match_the_canary(traces: "Traces", flags: Path) -> N
         for arm in UNIFORM
     )
     assert chi_square < 13.8  # 99.9 % quantile with two degrees of freedom
+
+
+def test_promotion_whose_file_cannot_be_replaced_leaves_no_record(
+    traces: "Traces", flags: Path
+) -> None:
+    store = log(traces, GOOD)
+    assert run("policy", store, flags).exit_code == 0
+    seen = files.reading(flags, "support-prompt")
+    before = traces.ask("SELECT version, status FROM policies")
+    row = {
+        "key": "support-prompt",
+        "version": before[0]["version"],
+        "action": "promote",
+        "flags": str(flags),
+        "time": datetime(2026, 11, 1),  # noqa: DTZ001 - the store's UTC has no zone
+    }
+
+    def promote_while_somebody_edits() -> None:
+        with (
+            open_store(store, create=False) as opened,
+            versions.promotion_recorded(opened, row, "live"),
+            files.staged(flags, "new", seen),
+        ):
+            assert versions.policies_of(opened)[0]["status"] == "live"
+            flags.write_text(TEXT + " ")
+
+    with pytest.raises(files.ChangedError):
+        promote_while_somebody_edits()
+    assert traces.ask("SELECT version, status FROM policies") == before
+    assert traces.ask("SELECT * FROM promotions") == []

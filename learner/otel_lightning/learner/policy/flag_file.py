@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
@@ -23,15 +23,37 @@ WHOLE = 10_000
 """Sum of a flag's weights: the unit of a weight is 0.01 %."""
 
 
+class ChangedError(DataError):
+    """The flag file was changed by another process while a command worked on it."""
+
+
+class Reading(NamedTuple):
+    """A flag file as it was when it was read."""
+
+    path: Path
+    text: str
+    document: dict[str, Any]
+
+
 def read_flag_file(path: Path, key: str) -> dict[str, Any]:
-    """Read a flagd flag file that has the flag `key`.
+    """Read a flagd flag file that has the flag `key`, and return its content.
 
     Raises:
         DataError: If the file is missing, is not JSON, lacks the flag, or has targeting rules for
             it that a learned policy would overwrite.
     """
+    return reading(path, key).document
+
+
+def reading(path: Path, key: str) -> Reading:
+    """Read a flagd flag file that has the flag `key`: its text and its content.
+
+    Raises:
+        DataError: As `read_flag_file`.
+    """
     try:
-        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes().decode()  # read_text would change Windows line endings
+        document: dict[str, Any] = json.loads(text)
     except FileNotFoundError as error:
         raise DataError(
             f"There is no flag file at '{path}'. Give --flags the flagd file that serves '{key}'."
@@ -43,7 +65,7 @@ def read_flag_file(path: Path, key: str) -> dict[str, Any]:
         known = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
         raise DataError(f"'{path}' has no flag '{key}'. Its flags: {known}.")
     _check_rules(flags[key], path, key)
-    return document
+    return Reading(path, text, document)
 
 
 def variants(document: Mapping[str, Any], key: str) -> list[str]:
@@ -103,14 +125,11 @@ def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
     return weights
 
 
-def with_policy(
-    path: Path, document: Mapping[str, Any], key: str, weights: Weights, version: str
-) -> str:
+def with_policy(seen: Reading, key: str, weights: Weights, version: str) -> str:
     """Write a policy into the text of a flag file; every other character stays as it was.
 
     Args:
-        path: The file that `document` was read from.
-        document: The content of the file.
+        seen: The flag file.
         key: The flag.
         weights: Integer weight of each variant, which add up to `WHOLE`; or the names of features
             and a function from a combination of their values to such weights.
@@ -120,6 +139,14 @@ def with_policy(
         The new text, with new targeting and with metadata for the version and each propensity.
         A contextual policy has no fixed propensities: readers look them up by its version.
     """
+    part = policy_part(seen.document, key, weights, version)
+    return replaced(seen, with_our_part(seen.document, key, part), key)
+
+
+def policy_part(
+    document: Mapping[str, Any], key: str, weights: Weights, version: str
+) -> dict[str, Any]:
+    """Return a flag's targeting and metadata for a policy; arguments as of `with_policy`."""
     flag = document["flags"][key]
     fractional = (flag.get("targeting") or {}).get("fractional") or []
     bucketing = [part for part in fractional if not isinstance(part, list)]
@@ -134,8 +161,7 @@ def with_policy(
         targeting = {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]}
     else:
         targeting = flag_rules.rule(*weights)
-    part = {"targeting": targeting, "metadata": metadata | {POLICY_VERSION: version}}
-    return replaced(path, document, with_our_part(document, key, part), key)
+    return {"targeting": targeting, "metadata": metadata | {POLICY_VERSION: version}}
 
 
 def our_part(document: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -151,13 +177,12 @@ def with_our_part(document: Mapping[str, Any], key: str, part: Mapping[str, Any]
     return changed
 
 
-def replaced(path: Path, document: Mapping[str, Any], changed: Mapping[str, Any], key: str) -> str:
+def replaced(seen: Reading, changed: Mapping[str, Any], key: str) -> str:
     """Return the text of a flag file with a changed flag; the rest keeps its formatting."""
-    text = path.read_bytes().decode()  # read_text would change Windows line endings
     part = our_part(changed, key)
-    there = document["flags"][key]
+    there = seen.document["flags"][key]
     new = {name: value for name, value in part.items() if value or name in there}
-    return with_members(text, ("flags", key), new)
+    return with_members(seen.text, ("flags", key), new)
 
 
 def parse(text: str) -> dict[str, Any]:
@@ -167,11 +192,20 @@ def parse(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def staged(path: Path, text: str) -> Iterator[None]:
+def staged(path: Path, text: str, seen: Reading | None = None) -> Iterator[None]:
     """Replace the text of a file atomically when the block ends without an exception.
 
     The new text is written and synced before the block begins. After the block, only a rename is
     left, which rarely fails: so the block's database change and the file stay consistent.
+
+    Args:
+        path: The file to replace.
+        text: Its new text.
+        seen: The flag file that the new text was made from. If it has changed since it was read,
+            nothing is replaced; it is compared before the block and again before the rename.
+
+    Raises:
+        ChangedError: If the flag file is no longer as it was read.
     """
     path = path.resolve()
     with NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
@@ -182,10 +216,47 @@ def staged(path: Path, text: str) -> Iterator[None]:
     try:
         if path.exists():
             shutil.copymode(path, staging)
-        yield
-        staging.replace(path)
+        with _locked(path.parent):
+            _check_unchanged(seen)
+            yield
+            _check_unchanged(seen)
+            staging.replace(path)
     finally:
         staging.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock that our other processes wait for before they compare and rename.
+
+    Editors and other programs do not know it: against them, the comparison right before the rename
+    leaves a gap of some microseconds. The lock is on the folder, so no lock file is left behind.
+    """
+    handle = None
+    try:
+        with suppress(ImportError, OSError):  # Windows, or a file system without locks
+            import fcntl
+
+            handle = os.open(folder, os.O_RDONLY)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def _check_unchanged(seen: Reading | None) -> None:
+    if seen is None:
+        return
+    try:
+        same = seen.path.read_bytes() == seen.text.encode()
+    except OSError:
+        same = False
+    if not same:
+        raise ChangedError(
+            f"'{seen.path}' was changed by another program in the meantime, so it was left as it "
+            "is. Run the command again."
+        )
 
 
 def _check_rules(flag: Mapping[str, Any], path: Path, key: str) -> None:

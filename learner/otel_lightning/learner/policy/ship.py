@@ -12,7 +12,11 @@ from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import contextual, flag_file
-from otel_lightning.learner.policy.versions import policies_of, promotions_of, record_promotion
+from otel_lightning.learner.policy.versions import (
+    policies_of,
+    promotion_recorded,
+    promotions_of,
+)
 from otel_lightning.learner.runs import to_json
 
 Shares = dict[str, float]
@@ -61,7 +65,8 @@ def promote(  # noqa: PLR0913 - what, where and how
         RefusedError: If the gate refused the policy, or compared it with another live policy.
         DataError: If there is no such policy, or the flag file cannot be used.
     """
-    document = flag_file.read_flag_file(flags, key)
+    seen = flag_file.reading(flags, key)
+    document = seen.document
     live = flag_file.live_shares(document, key)
     policy = _chosen(store, key, version)
     _check_gate(policy)
@@ -77,7 +82,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     change = Change(policy["version"], served_version, live, mixed, written=not dry_run)
     if dry_run:
         return change
-    text = flag_file.with_policy(flags, document, key, weights, served_version)
+    text = flag_file.with_policy(seen, key, weights, served_version)
     row = _row(
         change, key, target, document, action="promote" if canary is None else "canary", share=share
     )
@@ -88,9 +93,7 @@ def promote(  # noqa: PLR0913 - what, where and how
         else mixed
     )
     row |= {"arms": to_json(served)}
-    # Record first, then replace the file: a failure to record leaves the file unchanged.
-    with flag_file.staged(target, text):
-        record_promotion(store, row, "live" if canary is None else "canary")
+    _replace(store, row, "live" if canary is None else "canary", (target, text, seen))
     return change
 
 
@@ -112,7 +115,8 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
             f"No policy of flag '{key}' was promoted, so there is nothing to go back to."
         )
     path = flags or Path(last["flags"])
-    document = flag_file.read_flag_file(path, key)
+    seen = flag_file.reading(path, key)
+    document = seen.document
     now, before = flag_file.our_part(document, key), last["before"]
     if now not in (last["after"], before):
         raise DataError(
@@ -135,10 +139,17 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     row |= {"after": to_json(before), "arms": to_json(change.after)}
     base = str(former or "").split("@")[0]
     row |= {"version": base or None, "served_version": former}
-    text = flag_file.replaced(path, document, restored, key)
-    with flag_file.staged(path, text):
-        record_promotion(store, row, "canary" if "@" in str(former or "") else "live")
+    text = flag_file.replaced(seen, restored, key)
+    _replace(store, row, "canary" if "@" in str(former or "") else "live", (path, text, seen))
     return change
+
+
+def _replace(
+    store: Store, row: dict[str, Any], status: str, file: tuple[Path, str, flag_file.Reading]
+) -> None:
+    """Record a change, then replace the file; if it cannot be replaced, the record is withdrawn."""
+    with promotion_recorded(store, row, status), flag_file.staged(*file):
+        pass
 
 
 def compare(store: Store, key: str, flags: Path | None = None) -> str:

@@ -1,6 +1,8 @@
 """Policy versions in the store, and their promotions and rollbacks."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import polars as pl
@@ -73,27 +75,41 @@ def add_policy(store: Store, policy: Row) -> None:
     store.insert("policies", arrow(row))
 
 
-def record_promotion(store: Store, change: Row, status: str) -> None:
-    """Record a change of the flag file, and update the status of the policies.
+@contextmanager
+def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterator[None]:
+    """Record a change of the flag file and the new status of the policies, before the block.
+
+    If the block raises, for example because the file cannot be replaced, both are withdrawn.
 
     Args:
         store: An open store.
         change: The columns of `promotions`.
         status: New status of the policy: `live` or `canary`. A new live policy retires the former
-            live one; a canary does not.
+            live one; a canary does not. None changes no status.
     """
     schema: dict[str, Any] = dict.fromkeys(change, pl.String())
     row = pl.DataFrame([change], schema=schema | {"time": TIME, "share": pl.Float64()})
-    key = str(change["key"])
-    frame = read(store, __package__, "policies").filter(key=key)
+    of_key = f"key = {quote_literal(str(change['key']))}"
+    former = read(store, __package__, "policies").filter(key=str(change["key"]))
+    store.insert("promotions", arrow(row))
+    try:
+        if status is not None:
+            store.replace("policies", arrow(_with_status(former, change, status)), of_key)
+        yield
+    except BaseException:
+        store.execute(f"DELETE FROM promotions WHERE {of_key} AND time = '{change['time']}'")
+        if status is not None:
+            store.replace("policies", arrow(former), of_key)
+        raise
+
+
+def _with_status(policies: pl.DataFrame, change: Row, status: str) -> pl.DataFrame:
     former = ["live", "canary"] if status == "live" else ["canary"]
     chosen = pl.col("version") == pl.lit(change["version"])
-    frame = frame.with_columns(
+    return policies.with_columns(
         status=pl.when(chosen.fill_null(value=False))
         .then(pl.lit(status))
         .when(pl.col("status").is_in(former))
         .then(pl.lit("retired"))
         .otherwise("status")
     )
-    store.insert("promotions", arrow(row))
-    store.replace("policies", arrow(frame), f"key = {quote_literal(key)}")

@@ -1,4 +1,4 @@
-"""Ask a judge many questions in parallel, without duplicates, and cache each answer at once."""
+"""Ask a model many questions in parallel, without duplicates, and cache each answer at once."""
 
 import json
 from collections.abc import Sequence
@@ -10,17 +10,18 @@ from otel_lightning.collector.progress import Progress
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer, read_answer
 from otel_lightning.learner.score.judges.cache import AnswerCache
-from otel_lightning.learner.score.judges.endpoint import Judge, Payload
+from otel_lightning.learner.score.judges.endpoint import Model, Payload
 from otel_lightning.learner.score.judges.rubric import Rubric
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One sample of one rubric on one rollout."""
+    """One request, for a judge one sample of one rubric on one rollout."""
 
     key: str
     payload: Payload
-    rubric: Rubric
+    rubric: Rubric | None = None
+    """The rubric by which a judge's answer is read; None for another kind of question."""
 
 
 @dataclass(slots=True)
@@ -53,9 +54,9 @@ class Usage:
 
 @dataclass(slots=True)
 class Session:
-    """One run of a judge: the judge, its cache, the progress and the usage."""
+    """One run that asks a model: the model, its cache, the progress and the usage."""
 
-    judge: Judge
+    model: Model
     cache: AnswerCache
     progress: Progress
     concurrency: int
@@ -76,17 +77,17 @@ def question_key(payload: Payload, sample: int) -> str:
 
 
 def answer_all(session: Session, questions: Sequence[Question]) -> dict[str, Answer]:
-    """Answer questions from the cache, and ask the judge the others.
+    """Answer questions from the cache, and ask the model the others.
 
     Args:
-        session: The judge and its cache.
+        session: The model and its cache.
         questions: The questions; duplicates (equal keys) are asked once.
 
     Returns:
         The answer of each key.
 
     Raises:
-        DataError: If the judge stops answering. The answers so far are in the cache.
+        DataError: If the model stops answering. The answers so far are in the cache.
     """
     known = _known(session, questions)
     todo = {question.key: question for question in questions if question.key not in known}
@@ -100,7 +101,11 @@ def _known(session: Session, questions: Sequence[Question]) -> dict[str, Answer]
     if not session.retry_errors:
         return found
     rubrics = {question.key: question.rubric for question in questions}
-    return {k: a for k, a in found.items() if read_answer(a, rubrics[k]).score is not None}
+    return {key: answer for key, answer in found.items() if _usable(answer, rubrics[key])}
+
+
+def _usable(answer: Answer, rubric: Rubric | None) -> bool:
+    return rubric is None or read_answer(answer, rubric).score is not None
 
 
 def _ask(session: Session, todo: Sequence[Question]) -> dict[str, Answer]:
@@ -121,7 +126,7 @@ def _ask(session: Session, todo: Sequence[Question]) -> dict[str, Answer]:
 
 
 def _ask_one(session: Session, question: Question) -> Answer:
-    answer = session.judge.ask(question.payload)
+    answer = session.model.ask(question.payload)
     if not answer.refused:
         session.cache.put(question.key, answer)
     return answer

@@ -48,15 +48,19 @@ One JSON object and nothing else, so begin with {{. The reason comes first:
 If the record allows no judgement: {{"reason": "<why>", "score": null}}"""
 
 
-class Judge(Protocol):
+class Model(Protocol):
+    """Answers requests."""
+
+    def ask(self, payload: Payload) -> Answer:
+        """Answer one request. A DataError means that further requests would fail too."""
+        ...
+
+
+class Judge(Model, Protocol):
     """Answers questions about records."""
 
     def prepare(self, rubric: Rubric, record: Record) -> Payload:
         """Build the request, with all inputs of the answer, as JSON values."""
-        ...
-
-    def ask(self, payload: Payload) -> Answer:
-        """Answer one question. A DataError means that further questions would fail too."""
         ...
 
     def close(self) -> None:
@@ -82,11 +86,11 @@ class Endpoint:
         return os.environ.get("OPENAI_API_KEY") or NO_KEY
 
 
-class PromptJudge:
-    """A judge with our own prompts."""
+class Chat:
+    """Sends chat requests to an endpoint, with retries."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+        self.endpoint = endpoint
         self._client = openai.OpenAI(
             base_url=endpoint.url,
             api_key=endpoint.api_key,
@@ -94,18 +98,19 @@ class PromptJudge:
             timeout=endpoint.timeout,
         )
 
-    def prepare(self, rubric: Rubric, record: Record) -> Payload:
-        """Build the body of the request."""
-        payload: Payload = {
-            "model": self._endpoint.model,
-            "messages": messages(rubric, record.text),
-        }
-        if self._endpoint.temperature is not None:
-            payload["temperature"] = self._endpoint.temperature
+    def body(self, messages: list[dict[str, str]]) -> Payload:
+        """Build the body of a request."""
+        payload: Payload = {"model": self.endpoint.model, "messages": messages}
+        if self.endpoint.temperature is not None:
+            payload["temperature"] = self.endpoint.temperature
         return payload
 
-    def ask(self, payload: Payload) -> Answer:
-        """Send the request, with retries if it fails.
+    def send(self, payload: Payload) -> ChatCompletion | Answer:
+        """Send a request.
+
+        Returns:
+            The completion, or an `Answer` with `refused` set if the endpoint refuses this one
+            request, for example because it is too long.
 
         Raises:
             DataError: If the endpoint cannot be reached, refuses the key, does not know the
@@ -116,18 +121,48 @@ class PromptJudge:
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
             return Answer(_in_short(error), refused=True)  # too long or filtered: this one only
         except openai.OpenAIError as error:
-            raise no_answer(self._endpoint, error) from error
+            raise no_answer(self.endpoint, error) from error
         if not isinstance(response, ChatCompletion):
-            raise no_answer(self._endpoint, ValueError("no chat completion; is /v1 missing?"))
-        return _read(response)
+            raise no_answer(self.endpoint, ValueError("no chat completion; is /v1 missing?"))
+        return response
 
     def close(self) -> None:
         """Close the connections to the endpoint."""
         self._client.close()
 
 
-def _read(response: ChatCompletion) -> Answer:
-    text = (response.choices[0].message.content if response.choices else None) or ""
+class PromptJudge:
+    """A judge with our own prompts."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._chat = Chat(endpoint)
+
+    def prepare(self, rubric: Rubric, record: Record) -> Payload:
+        """Build the body of the request."""
+        return self._chat.body(messages(rubric, record.text))
+
+    def ask(self, payload: Payload) -> Answer:
+        """Send the request, with retries if it fails.
+
+        Raises:
+            DataError: If the endpoint cannot be reached, refuses the key, does not know the
+                model, or still fails after all retries.
+        """
+        response = self._chat.send(payload)
+        return response if isinstance(response, Answer) else counted(response, said(response))
+
+    def close(self) -> None:
+        """Close the connections to the endpoint."""
+        self._chat.close()
+
+
+def said(response: ChatCompletion) -> str:
+    """Return the text of a completion; an empty text if it has none."""
+    return (response.choices[0].message.content if response.choices else None) or ""
+
+
+def counted(response: ChatCompletion, text: str) -> Answer:
+    """Make an answer of a text and the token counts of the completion."""
     if response.usage is None:
         return Answer(text)
     return Answer(text, response.usage.prompt_tokens, response.usage.completion_tokens)

@@ -105,7 +105,7 @@ def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
             rows = [
                 row
                 for start in range(0, len(rollouts), AT_ONCE)
-                for row in _judge(session, plan, _read(store, plan, rollouts[start:]))
+                for row in _judge(session, judge, plan, _read(store, plan, rollouts[start:]))
             ]
         except DataError as error:
             with opened(store) as found, recorded(run, found):
@@ -150,14 +150,16 @@ def spreads(scores: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _judge(session: Session, plan: Plan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
+def _judge(
+    session: Session, judge: Judge, plan: Plan, records: Sequence[Record]
+) -> Iterator[dict[str, Any]]:
     asked = {
-        (record.rollout_id, rubric): _samples(record, rubric, plan, session.judge)
+        (record.rollout_id, rubric): _samples(record, rubric, plan, judge)
         for record in records
         for rubric in plan.rubrics
     }
     answers = answer_all(session, [question for some in asked.values() for question in some])
-    sources = {rubric: source_of(rubric, plan, session.judge) for rubric in plan.rubrics}
+    sources = {rubric: source_of(rubric, plan, judge) for rubric in plan.rubrics}
     for record in records:
         for rubric, source in sources.items():
             questions = asked[record.rollout_id, rubric]
