@@ -15,7 +15,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.refresh import CROWD, rebuild, refresh
+from otel_lightning.collector.refresh.closed_set import CROWD
+from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Store, open_store
 
 DATA = Path(__file__).parents[2] / "data"

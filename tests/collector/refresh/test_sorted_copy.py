@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_lightning.collector.derive import to_arrow
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import refresh as refreshing
 from otel_lightning.collector.refresh import sorted_copy
@@ -74,7 +75,7 @@ def test_rows_that_are_committed_in_parts_are_all_there_and_nothing_stays_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refreshing, "TEXT_PER_COMMIT", 1)
-    monkeypatch.setattr(refreshing, "TEXT_AT_ONCE", -1)
+    monkeypatch.setattr(to_arrow, "TEXT_AT_ONCE", -1)
     with filled(tmp_path / "t.duckdb", 20) as store:
         assert refresh(store) == 20
         assert refresh(store) == 0

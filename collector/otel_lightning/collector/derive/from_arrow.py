@@ -1,7 +1,7 @@
-"""What the store received, as records: Arrow columns in, spans and log records out.
+"""Received rows as records: Arrow columns in, spans and log records out.
 
-Maps are taken apart as whole columns and not value by value, and converted a slice at a time, so
-that the Python form of a large trace's text never lies in memory as a whole.
+Maps are converted column by column and not value by value, and one slice of the rows at a time, so
+that the Python objects of a large trace never exist all at once.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,28 +15,11 @@ from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
 from otel_lightning.collector.derive.shapes import Shape, Shaped, shape_of_keys
 
 SLICE_BYTES = 4_000_000
-"""About how much of the columns becomes Python objects at once."""
-ROWS_AT_ONCE = 128
-"""So many rows are asked for at once: of long conversations each may have megabytes."""
-
-SPANS = """
-    SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
-        epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
-        coalesce(resource_json, '{{}}') AS resource, attributes,
-        list_transform(events, lambda e: {{'name': e.name, 'time_ns': epoch_ns(e."time"),
-            'attributes': e.attributes}}) AS events,
-        list_transform(links, lambda l: l.trace_id) AS links
-    FROM {table} WHERE {which}
-"""
-LOGS = """
-    SELECT epoch_ns(coalesce("time", observed_time)) AS time_ns, trace_id, span_id, event_name,
-        body, attributes, resource, scope_name, epoch_ns(observed_time) AS observed_ns
-    FROM logs WHERE {which} ORDER BY rowid
-"""
+"""Size of the columns, in bytes, that are converted to Python objects at once."""
 
 
 def spans(batches: Iterable[pa.RecordBatch]) -> Iterator[Span]:
-    """Yield the spans of the rows that `SPANS` selects."""
+    """Yield the spans of rows in the form of `refresh/sql/spans.sql`."""
     for batch in _filled(batches):
         columns = {name: batch.column(name) for name in batch.schema.names}
         said: list[Iterable[Any]] = [
@@ -51,7 +34,7 @@ def spans(batches: Iterable[pa.RecordBatch]) -> Iterator[Span]:
 
 
 def logs(rows: pa.Table) -> Iterator[Log]:
-    """Yield the log records of the rows that `LOGS` selects."""
+    """Yield the log records of rows in the form of `refresh/sql/logs.sql`."""
     for batch in _slices(rows):
         columns = {name: batch.column(name) for name in batch.schema.names}
         maps = {name: _maps(columns.pop(name)) for name in ("attributes", "resource")}

@@ -1,0 +1,106 @@
+"""Derived rows as Arrow tables, in the columns of the store's tables."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
+
+import pyarrow as pa
+
+from otel_lightning.collector.derive.rows import Derived
+from otel_lightning.collector.derive.text.json_text import dumps
+
+PER_TRACE = (
+    "llm_calls",
+    "tool_calls",
+    "agent_runs",
+    "retrievals",
+    "arms",
+    "reward_events",
+    "unread_spans",
+)
+"""Tables whose rows belong to one trace each."""
+TABLES = (*PER_TRACE, "rollout_tasks")
+TEXT_AT_ONCE = 8_000_000
+"""A table ends after about this many characters of JSON: this bounds memory."""
+JSON_COLUMNS = {
+    "request_params",
+    "tool_definitions",
+    "input_messages",
+    "output_messages",
+    "arguments",
+    "result",
+    "documents",
+}
+MESSAGES = ("input_messages", "output_messages")
+"""The columns of `LlmCall.packed`, in its order."""
+RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
+Texts = dict[str, list[bytes | None]]
+
+
+def tables(derived: Derived, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, pa.Table]]:
+    """Yield the rows as tables, `rollout_tasks` first.
+
+    Args:
+        derived: The rows.
+        schemas: The columns of each of `TABLES`.
+    """
+    if derived.tasks:
+        rows = {"rollout_id": list(derived.tasks), "task_id": list(derived.tasks.values())}
+        yield "rollout_tasks", pa.table(rows)
+    # The calls of a rollout repeat each other's messages: side by side they compress best.
+    calls = sorted(derived.llm_calls, key=lambda call: (call.rollout_id or "", call.step or 0))
+    records: dict[str, Sequence[Any]] = {
+        "llm_calls": calls,
+        "tool_calls": derived.tool_calls,
+        "agent_runs": derived.agent_runs,
+        "retrievals": derived.retrievals,
+        "reward_events": derived.rewards,
+        "arms": derived.arms,
+    }
+    for table, some in records.items():
+        yield from ((table, part) for part in _parts(some, schemas[table]))
+    if derived.unread:
+        unread = [
+            {"trace_id": trace, "span_id": span, "reason": reason}
+            for (trace, span), reason in derived.unread.items()
+        ]
+        yield "unread_spans", pa.Table.from_pylist(unread)
+
+
+def _parts(records: Sequence[Any], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Yield records as tables, each of about `TEXT_AT_ONCE` characters of JSON at most."""
+    texts: Texts = {name: [] for name in schema.names if name in JSON_COLUMNS}
+    rows: list[Any] = []
+    size = 0
+    for record in records:
+        rows.append(record)
+        for name, column in texts.items():
+            text = _json(record, name)
+            size += len(text or b"")
+            column.append(text)
+        if size > TEXT_AT_ONCE:
+            yield _arrow(rows, texts, schema)
+            texts, rows, size = {name: [] for name in texts}, [], 0
+    if rows:
+        yield _arrow(rows, texts, schema)
+
+
+def _json(record: Any, name: str) -> bytes | None:
+    if name in MESSAGES and record.packed is not None:
+        text: bytes | None = record.packed[MESSAGES.index(name)]
+        return text
+    value = getattr(record, name)
+    return None if value is None else dumps(value)
+
+
+def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:
+    """Build a table column by column; JSON text is not copied again."""
+    others = [RECORDED_AS.get(name, name) for name in schema.names if name not in texts]
+    values = zip(*map(attrgetter(*others), rows), strict=True)
+    columns = []
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        if name in texts:
+            columns.append(pa.array(texts[name], pa.binary()).view(pa.string()).cast(kind))
+        else:
+            columns.append(pa.array(next(values), kind))
+    return pa.Table.from_arrays(columns, schema=schema)

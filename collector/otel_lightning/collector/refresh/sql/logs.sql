@@ -1,0 +1,5 @@
+SELECT epoch_ns(coalesce("time", observed_time)) AS time_ns, trace_id, span_id, event_name,
+    body, attributes, resource, scope_name, epoch_ns(observed_time) AS observed_ns
+FROM logs
+WHERE $which
+ORDER BY rowid

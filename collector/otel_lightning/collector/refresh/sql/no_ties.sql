@@ -1,0 +1,1 @@
+CREATE OR REPLACE TEMP TABLE tied (trace_id VARCHAR, key VARCHAR, seeks VARCHAR)

@@ -1,0 +1,48 @@
+"""A batch of traces, from Arrow to Arrow: the function that worker processes run."""
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pyarrow as pa
+
+from otel_lightning.collector.derive.batch import Batch
+from otel_lightning.collector.derive.to_arrow import TABLES
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.refresh.closed_set import ClosedSet
+from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.store import open_store, statement
+
+DATA = Path(__file__).parents[2] / "data"
+RECORDINGS = ("agentlightning/tool", "openinference_openai/tool", "logfire/stream_tool")
+Rows = list[tuple[str, pa.Table]]
+
+
+def derived(
+    spans: pa.Table, logs: pa.Table, schemas: dict[str, pa.Schema]
+) -> tuple[pa.Table, Rows]:
+    batch = Batch()
+    return batch.read(spans.to_batches(), logs), list(batch.tables(schemas))
+
+
+def test_another_process_derives_the_rows_that_a_refresh_writes(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        for recording in RECORDINGS:
+            body = (DATA / f"{recording}.otlp.pb").read_bytes()
+            load(store, [Request("traces", 1, body)], dead_letters=tmp_path)
+        schemas = {table: store.query(f"FROM {table} LIMIT 0").schema for table in TABLES}
+        with store.transaction():
+            store.execute(statement("otel_lightning.collector.refresh", "size"))
+            closed = ClosedSet(store, 25_000, ())
+            logs = closed.logs()
+            spans = pa.Table.from_batches(list(closed.spans()))
+        spawned = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=spawned) as pool:
+            ties, tables = pool.submit(derived, spans, logs, schemas).result()
+        while refresh(store):
+            pass
+        written = {table: store.query(f"FROM {table}") for table in TABLES}
+    assert set(spans["trace_id"].to_pylist()) == set(ties["trace_id"].to_pylist())
+    for table, rows in tables:
+        assert rows.cast(written[table].schema).equals(written[table].combine_chunks()), table
+    assert {table for table, rows in written.items() if len(rows)} == {name for name, _ in tables}
