@@ -6,7 +6,7 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
-from otel_lightning.collector.store import Store, StoreLike, opened, statement
+from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
 
 
@@ -25,6 +25,23 @@ def read(store: Store, package: str, name: str, **values: Value) -> pl.DataFrame
 def number(store: Store, query: str) -> int:
     """Run a SELECT that returns one number."""
     return int(store.query(query).column(0)[0].as_py())
+
+
+def append(store: Store, table: str, frame: pl.DataFrame) -> None:
+    """Append a few rows to a table, written as SQL literals.
+
+    `Store.insert` is for many rows: registering an Arrow table with DuckDB imports pandas where it
+    is installed, which takes longer than a short command.
+    """
+    for row in frame.iter_rows(named=True):
+        values = ", ".join(f'{_literal(value)} AS "{name}"' for name, value in row.items())
+        store.execute(f"INSERT INTO {table} BY NAME SELECT {values}")
+
+
+def _literal(value: object) -> str:
+    if value is None:
+        return "NULL"
+    return repr(value) if isinstance(value, int | float) else quote_literal(str(value))
 
 
 def arrow(frame: pl.DataFrame) -> pa.Table:

@@ -101,7 +101,32 @@ def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
 
 def fingerprint(frame: pl.DataFrame) -> str:
     """Hash the data that a run learned from; the order of the rows matters."""
-    return sha256(frame.write_ndjson().encode()).hexdigest()
+    found = sha256()
+    for column in frame.iter_columns():
+        found.update(f"{column.name} {column.dtype} {len(column)}".encode())
+        for part in _bytes(column):
+            found.update(part)
+    return found.hexdigest()
+
+
+def _bytes(column: pl.Series) -> Iterator[bytes]:
+    """Yield bytes that identify the values of a column.
+
+    Numbers and texts are taken as they are in memory, because JSON of a million rows takes ten
+    times longer.
+    """
+    if column.dtype.is_nested() or column.dtype == pl.Null:
+        yield column.to_frame().write_ndjson().encode()
+        return
+    yield column.is_null().cast(pl.UInt8).to_numpy().tobytes()
+    known = column.drop_nulls()
+    if column.dtype == pl.String:
+        yield known.str.len_bytes().to_numpy().tobytes()
+        yield str(known.str.join("").first() or "").encode()
+    elif column.dtype == pl.Boolean:
+        yield known.cast(pl.UInt8).to_numpy().tobytes()
+    else:
+        yield known.to_physical().to_numpy().tobytes()
 
 
 def to_json(value: Any) -> str:

@@ -14,11 +14,11 @@ from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy import flag_rules
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.missing import Missing, check_missing
+from otel_lightning.learner.policy.staged import read_staged, stage_choices
 from otel_lightning.learner.policy.versions import versions_in_context
-from otel_lightning.learner.transitions.make import stage_rollouts
-from otel_lightning.learner.transitions.rewards import outcomes, shuffle
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
+from otel_lightning.learner.transitions.stage import bounded
 
 SOURCES = ("auto", "trace", "version", "frequencies")
 """Sources of a propensity. `auto` uses the trace, or the policy version if the trace has none."""
@@ -48,7 +48,7 @@ class LoggedChoices:
 
     rows: pl.DataFrame
     """Columns rollout_id, split, arm, propensity, outcome, task, policy_version, time; sorted by
-    rollout_id."""
+    time, then by rollout_id."""
     without_propensity: int
     missing: Missing
     sources: dict[str, int]
@@ -69,17 +69,15 @@ def read_choices(
         DataError: If no rollout has a reward, nothing was chosen for the flag, a propensity is
             impossible, or rewards are missing more often for one arm than for another.
     """
-    stage_rollouts(store, TransitionSettings(reward=window.reward, task_by=window.task_by))
-    chosen = _chosen(store, window)
-    rewarded = outcomes(read(store, __package__, "rollout_outcomes").lazy())
+    with bounded(store):
+        _stage_choices(store, window)
+        settings = TransitionSettings(reward=window.reward, task_by=window.task_by)
+        staged = read_staged(store, settings)
     if window.shuffle_rewards is not None:
-        rewarded = shuffle(rewarded, window.shuffle_rewards)
-    joined = (
-        chosen.lazy()
-        .join(rewarded, on="rollout", how="left")
-        .filter(~(pl.col("outcome").is_null() & pl.col("open")))  # its reward may still come
-        .with_columns(split(window.held_out), task="task_hash")
-        .collect()
+        staged = _shuffled(staged, window.shuffle_rewards)
+    # The reward of an open rollout may still come.
+    joined = staged.filter(~(pl.col("outcome").is_null() & pl.col("open"))).with_columns(
+        split(window.held_out), task="task_hash"
     )
     if joined["outcome"].null_count() == joined.height:
         raise DataError(
@@ -94,31 +92,32 @@ def read_choices(
     usable = known.filter(pl.col("propensity").is_not_null())
     columns = ("split", "arm", "propensity", "outcome", "task", "policy_version", "time")
     return LoggedChoices(
-        rows=usable.select("rollout_id", *columns).sort("rollout_id"),
+        rows=usable.select("rollout_id", *columns),
         without_propensity=known.height - usable.height,
         missing=missing,
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
 
 
-def _chosen(store: Store, window: Window) -> pl.DataFrame:
-    chosen = read(
-        store,
-        __package__,
-        "choices",
-        key=window.key,
-        since=_literal(window.since),
-        until=_literal(window.until),
-    )
-    if chosen.is_empty():
-        keys = read(store, __package__, "keys")["key"]
-        known = ", ".join(keys) or "none"
-        if window.key in keys:
-            raise DataError(
-                f"Flag '{window.key}' has no choices between --since and --until. Widen them."
-            )
-        raise DataError(f"The store has no choices for flag '{window.key}'. It has: {known}.")
-    return chosen
+def _stage_choices(store: Store, window: Window) -> None:
+    since, until = _literal(window.since), _literal(window.until)
+    if stage_choices(store, window.key, since, until):
+        return
+    keys = read(store, __package__, "keys")["key"]
+    if window.key in keys:
+        raise DataError(
+            f"Flag '{window.key}' has no choices between --since and --until. Widen them."
+        )
+    known = ", ".join(keys) or "none"
+    raise DataError(f"The store has no choices for flag '{window.key}'. It has: {known}.")
+
+
+def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:
+    """Permute the outcomes among the rollouts that have one: a negative control."""
+    rewarded = pl.col("outcome").is_not_null()
+    mixed = staged.filter(rewarded)["outcome"].shuffle(seed)
+    place = pl.when(rewarded).then(rewarded.cum_sum() - 1)
+    return staged.with_columns(outcome=pl.lit(mixed).gather(place))
 
 
 def _literal(time: datetime | None) -> Sql | str:
@@ -129,25 +128,32 @@ def _with_propensities(
     joined: pl.DataFrame, window: Window, versions: Mapping[str, Mapping[str, float]]
 ) -> pl.DataFrame:
     """Add each propensity from the trace, the policy version or the frequencies, and its source."""
+    if window.propensities == "frequencies":
+        shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
+        return joined.with_columns(propensity=shares, source=pl.lit("frequencies"))
+    if window.propensities == "trace" or (
+        window.propensities == "auto" and not joined["propensity"].null_count()
+    ):
+        return joined.with_columns(source=pl.lit("trace"))
+    both = joined.join(_of_versions(versions), on=["policy_version", "arm"], how="left")
+    if window.propensities == "version":
+        return both.with_columns(propensity="of_version", source=pl.lit("version"))
+    trace = pl.when(pl.col("propensity").is_not_null()).then(pl.lit("trace"))
+    return both.with_columns(
+        propensity=pl.coalesce("propensity", "of_version"),
+        source=trace.otherwise(pl.lit("version")),
+    )
+
+
+def _of_versions(versions: Mapping[str, Mapping[str, float]]) -> pl.DataFrame:
+    """Return the columns policy_version, arm and of_version, its share of the traffic."""
     shares = [
         {"policy_version": version, "arm": arm, "of_version": share}
         for version, arms in versions.items()
         for arm, share in arms.items()
     ]
     schema = {"policy_version": pl.String, "arm": pl.String, "of_version": pl.Float64}
-    both = joined.join(pl.DataFrame(shares, schema), on=["policy_version", "arm"], how="left")
-    by_version = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
-    trace = pl.when(pl.col("propensity").is_not_null())
-    known = {
-        "trace": pl.col("propensity"),
-        "version": pl.col("of_version"),
-        "frequencies": by_version,
-        "auto": pl.coalesce("propensity", "of_version"),
-    }
-    source = {
-        "auto": trace.then(pl.lit("trace")).otherwise(pl.lit("version")),
-    }.get(window.propensities, pl.lit(window.propensities))
-    return both.with_columns(propensity=known[window.propensities], source=source)
+    return pl.DataFrame(shares, schema)
 
 
 def _in_context(store: Store, key: str, known: pl.DataFrame) -> pl.DataFrame:

@@ -30,7 +30,7 @@ def drift(rows: pl.DataFrame) -> list[str]:
     timed = rows.filter(pl.col("time").is_not_null())
     if timed.is_empty() or timed["time"].n_unique() == 1:
         return []
-    newer = pl.col("time") > pl.lit(timed["time"].sort()[timed.height // 2])
+    newer = pl.col("time") > pl.lit(timed["time"].median())
     halves = (
         timed.group_by("arm", newer.alias("newer"))
         .agg(pl.len().alias("n"), pl.mean("outcome").alias("mean"), pl.var("outcome").alias("var"))
@@ -117,7 +117,12 @@ def live_at_once(rows: pl.DataFrame, changes: Sequence[tuple[datetime, str]]) ->
     Returns:
         A sentence that names both policies and the time of their last turn, or None.
     """
-    served = rows.drop_nulls(["policy_version", "time"]).sort("time", "rollout_id")
+    known = rows.select("policy_version", "time", "rollout_id").drop_nulls(
+        ["policy_version", "time"]
+    )
+    if known["policy_version"].n_unique() < 2:  # noqa: PLR2004 - two take turns
+        return None
+    served = known.sort("time", "rollout_id")
     for at, _ in changes:
         reloading = pl.col("time").is_between(pl.lit(at), pl.lit(at).dt.offset_by(HANDOVER))
         served = served.filter(~reloading)

@@ -15,7 +15,7 @@ from otel_lightning.learner.evaluate import off_policy
 from otel_lightning.learner.evaluate.estimates import Estimated, estimated
 from otel_lightning.learner.evaluate.gate import effective_sample_size
 from otel_lightning.learner.evaluate.off_policy import Logged
-from otel_lightning.learner.named_sql import arrow, read
+from otel_lightning.learner.named_sql import append, read
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
 from otel_lightning.learner.policy.drift import drift, mismatched
@@ -95,7 +95,7 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
             fingerprint=fingerprint(logged.rows.drop("policy_version", "time")),
             metrics=asdict(answer),
         )
-        found.insert("runs", arrow(ended))
+        append(found, "runs", ended)
     return answer
 
 

@@ -1,6 +1,6 @@
 """`lightning-learn policy`: learn a policy from logged choices and judge it on held-out tasks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Demands, Verdict, held_out_verdict
-from otel_lightning.learner.named_sql import arrow
+from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
@@ -176,7 +176,7 @@ def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
     """Number the arms: first the variants in the order of the file, then arms it no longer has."""
-    tried = set(rows["arm"])
+    tried = set(rows["arm"].unique())
     variants = flag_file.variants(document, request.key)
     retired = flag_file.retired(document, request.key)
     arms = variants + sorted(tried - set(variants))
@@ -196,15 +196,19 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
             f"All {rows.height} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "
             "they say nothing about the arms. Choose another reward with --reward."
         )
-    number = {arm: i for i, arm in enumerate(arms)}
     return Choices(
         arms=tuple(arms),
-        taken=rows["arm"].replace_strict(number, return_dtype=pl.Int64).to_numpy(),
+        taken=numbered(rows["arm"], arms),
         propensities=rows["propensity"].to_numpy(),
         rewards=rows["outcome"].to_numpy(),
         tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
         served=served,
     )
+
+
+def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
+    """Replace the name of each arm by its position in `arms`."""
+    return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
 
 
 def _by_kind(
@@ -342,7 +346,7 @@ def _record(
         gate=asdict(verdict) | {"passed": verdict.passed, "live": dict(live)},
         artifact=str(request.output) if learned.promoted else None,
     )
-    store.insert("runs", arrow(row))
+    append(store, "runs", row)
     add_policy(store, policy | {"parent": parent, "data_fingerprint": data})
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from otel_lightning.collector.store import Store, quote_literal
-from otel_lightning.learner.named_sql import arrow, read
+from otel_lightning.learner.named_sql import append, arrow, read
 from otel_lightning.learner.runs import TIME
 
 Row = dict[str, Any]
@@ -72,7 +72,7 @@ def add_policy(store: Store, policy: Row) -> None:
     """Add a policy as a candidate."""
     schema: dict[str, Any] = dict.fromkeys(policy, pl.String()) | {"created": TIME}
     row = pl.DataFrame([policy | {"status": "candidate"}], schema=schema | {"status": pl.String()})
-    store.insert("policies", arrow(row))
+    append(store, "policies", row)
 
 
 @contextmanager

@@ -87,16 +87,27 @@ def bounded(store: Store) -> Iterator[None]:
             store.limit(store.memory_bytes)
 
 
-def stage_rewards(store: Store, name: str | None) -> None:
-    """Stage the rewards of one name, or all received rewards if `name` is None.
+def chosen_rewards(name: str | None) -> Sql:
+    """Return the SQL condition for rewards of one name, or for received rewards if it is None.
 
     Scores of rules and judges count only if `name` selects them, so that a rollout is not
     rewarded twice for the same thing.
+    """
+    return Sql(f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}")
+
+
+def stage_rewards(store: Store, name: str | None, only: str = "TRUE") -> None:
+    """Stage the rewards of one name, or all received rewards if `name` is None.
+
+    Args:
+        store: An open store.
+        name: Name of the rewards.
+        only: A further SQL condition over the view `rewards`.
 
     Raises:
         DataError: If there is no such reward, or a value is not a finite number.
     """
-    chosen = Sql(f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}")
+    chosen = Sql(f"{chosen_rewards(name)} AND {only}")
     store.execute(statement(__package__, "staged_rewards", chosen=chosen))
     if number(store, "SELECT count(*) FROM staged_rewards") == 0:
         raise DataError(_no_reward(store, name))
@@ -117,7 +128,13 @@ def stage_rollouts(store: Store, choice: Choice, settings: str = "") -> None:
         settings: Fingerprint of the other settings that transitions depend on.
     """
     values = choice.clauses | {"settings": settings}
-    store.execute(statement(__package__, "staged_rollouts", **values))
+    parts = {name: shared(name) for name in ("task_messages", "contradicted")}
+    store.execute(statement(__package__, "staged_rollouts", **values, **parts))
+
+
+def shared(name: str) -> Sql:
+    """Return a statement that transitions and policies share: `task_messages`, `contradicted`."""
+    return Sql(statement(__package__, name).rstrip())
 
 
 def stage_calls(store: Store, choice: Choice, *, rebuild: bool = False) -> int:

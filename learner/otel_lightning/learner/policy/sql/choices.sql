@@ -1,21 +1,23 @@
--- The first choice of each rollout for a flag. A rollout without a model call is not staged: it is
--- a task by itself, and it has no reward.
-WITH chosen AS (
-    SELECT
-        rollout_id,
-        first({'arm': arm, 'propensity': propensity, 'policy_version': policy_version, 'time': "time"}
-            ORDER BY "time" NULLS LAST, arm) AS choice
-    FROM arms
-    WHERE key = $key AND rollout_id IS NOT NULL
-        AND ($since IS NULL OR "time" >= $since::TIMESTAMP_NS)
-        AND ($until IS NULL OR "time" < $until::TIMESTAMP_NS)
-    GROUP BY rollout_id
+-- The staged choices with task and outcome. The outcome is NULL if there is no reward, if there are
+-- several (see `several_rewards`), or if the rollout is still open.
+WITH still_open AS (
+    SELECT rollout_id
+    FROM rollout_ends
+    WHERE $recent AND outcome = 'open' AND rollout_id IN (SELECT rollout_id FROM policy_recent)
 )
 SELECT
-    rollout_id, choice.arm, choice.propensity, choice.policy_version, choice."time",
-    s.rollout,
-    coalesce(s.task_hash, ('0x' || left(sha256(rollout_id), 16))::UBIGINT) AS task_hash,
-    coalesce(s.outcome = 'open', FALSE) AS open
-FROM chosen
-LEFT JOIN staged_rollouts s USING (rollout_id)
-ORDER BY rollout_id
+    c.rollout_id, c.arm, c.propensity, c.policy_version, c."time",
+    if(r.rewards = 1 AND o.rollout_id IS NULL, r.value, NULL) AS outcome,
+    o.rollout_id IS NOT NULL AS open,
+    ('0x' || left(sha256(CASE
+        WHEN k.task_id IS NOT NULL THEN k.task_id
+        WHEN $by_user AND u.user_hash IS NOT NULL THEN u.user_hash
+        ELSE coalesce(s.first_state, c.rollout_id)
+    END), 16))::UBIGINT AS task_hash
+FROM policy_choices c
+LEFT JOIN policy_rewards r USING (rollout_id)
+LEFT JOIN still_open o USING (rollout_id)
+LEFT JOIN policy_tasks k USING (rollout_id)
+LEFT JOIN policy_states s USING (rollout_id)
+LEFT JOIN task_messages u ON u.state_hash = s.first_state
+ORDER BY c."time" NULLS LAST, c.rollout_id

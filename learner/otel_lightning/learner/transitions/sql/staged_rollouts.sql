@@ -34,52 +34,22 @@ SELECT
 FROM seen
 GROUP BY rollout_id;
 
--- Hash the user's messages in the first call of each rollout. Hashes are cached by state, so that
--- each build reads the text of new states only.
-INSERT INTO task_messages
-WITH first_states AS MATERIALIZED (
-    SELECT DISTINCT c.first_state AS state_hash
-    FROM rollout_calls c
-    JOIN ended e USING (rollout_id)
-    WHERE $by_user AND e.task_id IS NULL AND c.first_state IS NOT NULL
-        AND c.first_state NOT IN (SELECT state_hash FROM task_messages)
-),
-users AS (
-    SELECT
-        state_hash,
-        list_transform(
-            list_filter(json_extract(input_messages, '$[*]'), lambda message: message ->> '$.role' = 'user'),
-            lambda message: message -> '$.parts'
-        ) AS messages
-    FROM llm_calls
-    WHERE state_hash IN (SELECT state_hash FROM first_states)
-)
-SELECT state_hash, min(if(len(messages) > 0, sha256(messages::VARCHAR), NULL)) AS user_hash
-FROM users
-GROUP BY state_hash;
+-- First states whose user messages are not hashed yet.
+CREATE OR REPLACE TEMP TABLE first_states AS
+SELECT DISTINCT c.first_state AS state_hash
+FROM rollout_calls c
+JOIN ended e USING (rollout_id)
+WHERE $by_user AND e.task_id IS NULL AND c.first_state IS NOT NULL
+    AND c.first_state NOT IN (SELECT state_hash FROM task_messages);
+
+$task_messages;
 
 CREATE OR REPLACE TEMP TABLE rollout_rewards AS
 SELECT rollout_id, sum(hash(hash(reward_id, name, value, "time", emitted, step))) AS fingerprint
 FROM staged_rewards
 GROUP BY rollout_id;
 
--- Rollouts with contradictory rewards: the latest judgements of one name and step have the same
--- time but different values.
-CREATE OR REPLACE TEMP TABLE contradicted AS
-WITH repeated AS (
-    SELECT rollout_id, name, step, max("time") AS last_time
-    FROM staged_rewards
-    WHERE NOT emitted
-    GROUP BY ALL
-    HAVING count(*) > 1
-)
-SELECT DISTINCT w.rollout_id
-FROM repeated p
-JOIN staged_rewards w
-    ON w.rollout_id = p.rollout_id AND w.name = p.name AND w.step IS NOT DISTINCT FROM p.step
-WHERE NOT w.emitted AND w."time" IS NOT DISTINCT FROM p.last_time
-GROUP BY w.rollout_id, w.name, w.step
-HAVING min(w.value) <> max(w.value);
+$contradicted;
 
 CREATE OR REPLACE TEMP TABLE staged_rollouts AS
 WITH tools AS (
@@ -141,5 +111,6 @@ FROM joined;
 
 DROP TABLE ended;
 DROP TABLE rollout_calls;
+DROP TABLE first_states;
 DROP TABLE rollout_rewards;
 DROP TABLE contradicted

@@ -1,0 +1,78 @@
+"""Read each rollout's first choice for a flag, with its task and its outcome.
+
+Transitions stage much more: every call, and fingerprints to rebuild only what changed. A policy
+needs one row per rollout, so it has statements of its own, which cost a third. They must give the
+same tasks, splits and outcomes as transitions; a test compares both.
+"""
+
+import polars as pl
+
+from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.learner.named_sql import number, read
+from otel_lightning.learner.score.table import GIVEN_LATER
+from otel_lightning.learner.transitions import stage
+from otel_lightning.learner.transitions.make import choice_of
+from otel_lightning.learner.transitions.rewards import outcomes
+from otel_lightning.learner.transitions.settings import Settings
+
+SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
+
+
+def stage_choices(store: Store, key: str, since: Sql | str, until: Sql | str) -> int:
+    """Stage the first choice of each rollout for a flag; return the number of rollouts."""
+    store.execute(statement(__package__, "stage_choices", key=key, since=since, until=until))
+    return number(store, "SELECT count(*) FROM policy_choices")
+
+
+def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
+    """Read the staged choices with the outcome of each rollout.
+
+    Args:
+        store: An open store with staged choices.
+        settings: The reward, and how to name the task of a rollout without a task id.
+
+    Returns:
+        Columns rollout_id, arm, propensity, policy_version, time, outcome, open and task_hash,
+        sorted by time. The outcome is null without a reward; a rollout that is open gets none yet.
+
+    Raises:
+        DataError: If no rollout in the store has such a reward, or a reward is not finite.
+    """
+    choice = choice_of(settings)
+    by = {name: choice.clauses[name] for name in ("by_user", "by_prompt")}
+    chosen = stage.chosen_rewards(settings.reward)
+    idle_before = choice.idle_before_ns
+    store.execute(
+        statement(__package__, "stage_outcomes", chosen=chosen, idle_before_ns=idle_before)
+    )
+    _check_rewards(store, settings.reward)
+    received = Sql(f"NOT {GIVEN_LATER}")
+    task_messages = stage.shared("task_messages")
+    store.execute(
+        statement(__package__, "stage_tasks", received=received, task_messages=task_messages, **by)
+    )
+    recent = number(store, "SELECT count(*) FROM policy_recent") > 0
+    rows = read(store, __package__, "choices", recent=recent, by_user=by["by_user"])
+    if number(store, "SELECT count(*) FROM policy_rewards WHERE rewards > 1"):
+        rows = _with_several(store, rows, settings.reward)
+    return rows
+
+
+def _check_rewards(store: Store, name: str | None) -> None:
+    """Raise the error of transitions if there is no reward, or one is not finite."""
+    query = "SELECT (count(*) = 0 OR count(*) > count_if(finite))::INT FROM policy_rewards"
+    if number(store, query):
+        stage.stage_rewards(store, name)
+
+
+def _with_several(store: Store, rows: pl.DataFrame, name: str | None) -> pl.DataFrame:
+    """Fill in the outcomes of rollouts with several rewards: the last of each kind, added up."""
+    stage.stage_rewards(store, name, SEVERAL)
+    store.execute(str(stage.shared("contradicted")))
+    rewards = read(store, __package__, "several_rewards")
+    numbers = rewards.select("rollout", "rollout_id").unique()
+    summed = outcomes(rewards.drop("rollout_id").lazy()).collect().join(numbers, on="rollout")
+    found = summed.select("rollout_id", several="outcome")
+    joined = rows.join(found, on="rollout_id", how="left", maintain_order="left")
+    several = pl.when(~pl.col("open")).then("several")
+    return joined.with_columns(outcome=pl.coalesce("outcome", several)).drop("several")

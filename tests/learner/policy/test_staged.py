@@ -1,0 +1,93 @@
+"""What a policy reads of each rollout must be what transitions say of it."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.policy.choices import Window, read_choices
+from otel_lightning.learner.transitions.make import make_transitions
+from otel_lightning.learner.transitions.settings import Settings
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+NOON = datetime(2026, 11, 1, hour=12)  # noqa: DTZ001 - the store's UTC has no zone
+
+
+def judge(traces: "Traces", rng: random.Random, rollout: str, at: datetime) -> None:
+    """Add up to four rewards: repeated, contradictory, of a call, early or late."""
+    for _ in range(rng.choice([0, 1, 1, 1, 2, 4])):
+        columns: dict[str, Any] = {
+            "name": rng.choice(["right", "kind"]),
+            "time": at + timedelta(seconds=rng.choice([-3, 0, 5, 5, 9])),
+            "source": rng.choice(["log", "span", None]),
+            "trace_id": rng.choice([rollout, None]),
+        }
+        if rng.random() < 0.3:
+            columns |= {"trace_id": rollout, "span_id": f"{rollout}.0"}
+        if rng.random() < 0.2:
+            columns["task_id"] = f"judged-{rng.randrange(9)}"
+        traces.reward(rollout, float(rng.random() < 0.5), **columns)
+
+
+def scatter(traces: "Traces", seed: int) -> str:
+    """Write rollouts of every kind: with and without task, reward, model call, or an end."""
+    rng = random.Random(seed)  # noqa: S311 - sampling, not cryptography
+    now = datetime.now(UTC).replace(tzinfo=None)
+    for i in range(120):
+        rollout, at = f"r{i:03}", rng.choice([NOON, NOON, NOON, now])
+        for step in range(rng.choice([0, 1, 1, 2])):
+            messages = [
+                {"role": "system", "parts": [{"type": "text", "content": f"today is {i}"}]},
+                {"role": "user", "parts": [{"type": "text", "content": f"q{i // 3}"}]},
+            ]
+            traces.call(
+                rollout,
+                step,
+                start_time=at,
+                end_time=at + timedelta(seconds=step + 1),
+                finish_reason=rng.choice(["stop", "tool_calls"]),
+                input_messages=rng.choice([json.dumps(messages), None]),
+            )
+        for _ in range(rng.choice([1, 1, 3])):
+            arm = rng.choice(["brief", "careful"])
+            traces.arm(rollout, arm, 0.5, time=at + timedelta(seconds=rng.randrange(3)))
+        if rng.random() < 0.5:
+            traces.task(rollout, f"t{i // 4}")
+        judge(traces, rng, rollout, at + timedelta(seconds=2))
+    return traces.store()
+
+
+@pytest.mark.parametrize(("seed", "task_by"), [(0, "user"), (1, "prompt"), (2, "id"), (3, "user")])
+def test_policy_reads_the_outcomes_tasks_and_splits_of_the_transitions(
+    traces: "Traces", seed: int, task_by: str
+) -> None:
+    location = scatter(traces, seed)
+    with open_store(location) as store:
+        logged = read_choices(store, Window("support-prompt", missing="drop", task_by=task_by), {})
+        make_transitions(store, Settings(task_by=task_by))
+    ours = {
+        row["rollout_id"]: (row["outcome"], row["split"], row["task"])
+        for row in logged.rows.iter_rows(named=True)
+    }
+    theirs = traces.ask(
+        "SELECT rollout_id, sum(reward) AS outcome, min(split) AS split, "
+        "('0x' || min(task_hash))::UBIGINT AS task FROM transitions GROUP BY rollout_id"
+    )
+    assert len(theirs) > 30
+    assert {row["rollout_id"]: (row["outcome"], row["split"], row["task"]) for row in theirs} == {
+        name: ours[name] for name in (row["rollout_id"] for row in theirs)
+    }
+    # Transitions need a call with a completion; here each call has one.
+    assert set(ours) == {row["rollout_id"] for row in theirs}
+
+
+def test_rollouts_are_read_in_the_order_of_their_choices(traces: "Traces") -> None:
+    location = scatter(traces, 4)
+    with open_store(location) as store:
+        rows = read_choices(store, Window("support-prompt", missing="drop"), {}).rows
+    assert rows["time"].to_list() == sorted(rows["time"])
