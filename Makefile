@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
+# Tests run in a few processes; the tests of one file stay together, since they share servers.
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo demo-arms test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy clean
 
@@ -15,11 +17,11 @@ demo-arms: .venv/ready  ## Prompts that learn: regret falls in five rounds, a po
 	$(BIN)/python examples/arms/demo_arms.py
 
 test: .venv/ready  ## The tests
-	$(BIN)/pytest -m "not slow and not frameworks"
+	$(BIN)/pytest $(PARALLEL) -m "not slow and not frameworks"
 	$(BIN)/pytest --markdown-docs README.md docs
 
 test-all: .venv/ready  ## The tests and the slow proofs
-	$(BIN)/pytest
+	$(BIN)/pytest $(PARALLEL)
 	$(BIN)/pytest --markdown-docs README.md docs
 
 check: .venv/ready  ## Style, types, imports, dependencies, size

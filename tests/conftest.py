@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # One thread adds numbers in one order, so that training gives the same model on every machine.
@@ -11,3 +12,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SPEED = [HealthCheck.too_slow]
 settings.register_profile("otel-lightning", deadline=None, suppress_health_check=SPEED)
 settings.load_profile("otel-lightning")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the files of slow tests, so that processes end together (`pytest -n`)."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

@@ -37,7 +37,7 @@ def test_a_store_that_is_restored_without_its_spool_stores_what_comes(
     second = starter()
     sent(second)
     stored(second, 6)
-    assert metric(second.http, "lightning_loader_lag_seconds") == 0
+    eventually(lambda: metric(second.http, "lightning_loader_lag_seconds") == 0)
 
 
 def test_a_spool_folder_that_is_deleted_while_running_costs_nothing(ingester: Ingester) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_SECONDS = 60
+READY_SECONDS = 120
 
 
 @dataclass
@@ -35,7 +35,7 @@ def cli(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess
     """Run `lightning-ingest` as a user does."""
     command = [sys.executable, "-m", "otel_lightning.collector", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, cwd=cwd, check=False
+        command, capture_output=True, text=True, timeout=300, cwd=cwd, check=False
     )
 
 
@@ -66,7 +66,7 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def eventually(condition: Callable[[], bool], seconds: float = 20) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
     """Wait for what must become true; fail if it does not."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -1,7 +1,10 @@
+import math
+
 import numpy as np
 import pytest
 
-from otel_lightning.learner.evaluate.gains import Compared, per_task
+from otel_lightning.learner.evaluate.betting import log_wealth
+from otel_lightning.learner.evaluate.gains import Compared, per_task, within_tasks
 from otel_lightning.learner.evaluate.gate import (
     Demands,
     Verdict,
@@ -48,13 +51,23 @@ def test_noise_is_refused_as_often_as_its_confidence_says() -> None:
     assert passed <= 10
 
 
-def test_bounds_hold_at_95_per_cent_and_not_at_90() -> None:
-    # A gain is claimed only where the wealth is 20 times what it was: 1 / 0.05.
-    gains = np.concatenate([np.full(3, 1.0), np.full(57, 0.0)])
-    logged = Logged.without_model(np.ones(60), 1 + gains)
-    verdict = verdict_of(logged, np.arange(60))
-    assert not verdict.passed
-    assert verdict.lower < 0
+def test_lower_bound_is_where_a_bet_returns_twenty_times_its_stake() -> None:
+    # Confidence 95 %, one-sided: 1 / 0.05 = 20.
+    logged = logged_bandit(np.random.default_rng(0), [0.3, 0.7], 200)
+    compared = Compared.with_behavior(logged, np.arange(200) // 4)
+    scores = within_tasks(compared, SUCCESS.reward_range)
+    assert scores is not None
+    verdict = held_out_verdict(compared, SUCCESS)
+    assert log_wealth(scores, verdict.lower) == pytest.approx(math.log(20), abs=1e-3)
+
+
+def test_a_small_gain_in_every_task_is_seen_although_tasks_differ_much() -> None:
+    # The new policy prefers arm 1, which is 0.1 better in each of 300 tasks of any difficulty.
+    tasks, arm = np.repeat(np.arange(300), 2), np.tile([0, 1], 300)
+    rewards = 0.9 * (tasks % 10) / 9 + 0.1 * arm
+    verdict = verdict_of(Logged.without_model(rewards, np.array([0.2, 1.8])[arm]), tasks)
+    assert verdict.gain == pytest.approx(0.1 * (0.9 - 0.5))
+    assert verdict.passed
 
 
 def test_worse_policy_is_refused() -> None:
