@@ -3,6 +3,7 @@ import pytest
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.off_policy import METHODS
+from otel_lightning.learner.policy.learn import learn_and_judge
 from otel_lightning.learner.policy.softmax import (
     GRADIENTS,
     Choices,
@@ -48,6 +49,18 @@ def test_no_arm_falls_below_its_part_of_the_exploration() -> None:
 def test_learning_is_deterministic() -> None:
     first, second = (learn(bandit(3, UNIFORM), Settings()) for _ in range(2))
     assert first.tolist() == second.tolist()
+
+
+def test_arm_never_tried_is_judged_as_the_worst_possible() -> None:
+    # Two arms succeed in 3 of 4 rollouts; nobody knows the third, which gets 0.3 of the traffic.
+    taken, rewards = np.tile([0, 1], 2000), np.tile([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 500)
+    choices = Choices(("a", "b", "new"), taken, np.full(4000, 0.5), rewards, np.arange(4000))
+    in_train = np.arange(4000) % 3 > 0
+    shares, verdict, _ = learn_and_judge(
+        choices, in_train, {"a": 0.5, "b": 0.5}, Settings(exploration=0.9), ((0.0, 1.0), 0.0)
+    )
+    assert shares[2] >= 0.3
+    assert verdict.gain == pytest.approx(-0.75 * shares[2], abs=0.05)
 
 
 def test_strong_pull_keeps_what_was_served() -> None:
