@@ -4,7 +4,10 @@ Asked in the process that opened the file, and of an idle ingester by a client o
 The spans are made by one INSERT … SELECT for every 122,880 of them, through the store that the
 loader writes with: traces of 12 spans with random ids, a millisecond apart, five in twelve a model
 call of one of 20 models with ten attributes. Texts are 200 bytes and not 2,000, so that making them
-takes minutes: no question below reads them. Run it with `make bench-ask`.
+takes minutes. The derived tables are made the same way: each trace is a rollout of five calls and
+four tools, with an arm, a task and a reward. Each question about rollouts has at most 512 MB of
+memory, the default of `lightning-ingest`; a question that needs more fails. Run it with
+`make bench-ask`.
 """
 
 import argparse
@@ -13,7 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from otel_lightning.collector.store import Store, attribute_columns, open_store
+from otel_lightning.collector.refresh import rollout_rows
+from otel_lightning.collector.store import MEMORY_BYTES, Store, attribute_columns, open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from support.running import start
@@ -40,6 +44,45 @@ MAKE = """
             'd': 'x', 'e': 'x', 'f': 'x'}}) AS attributes
     FROM made
 """
+DERIVE = """
+    INSERT INTO llm_calls BY NAME
+    SELECT
+        md5('trace' || t) AS trace_id, substr(md5('call' || n), 1, 16) AS span_id,
+        trace_id AS rollout_id, k::INTEGER AS step, 'agent-' || (t % 5) AS agent_name,
+        'agents' AS service_name, 'model-' || (t % 20) AS response_model,
+        make_timestamp_ns(1800000000000000000 + (t * 12 + k * 2) * 1000000) AS start_time,
+        make_timestamp_ns(1800000000000000000 + (t * 12 + k * 2 + 1) * 1000000) AS end_time,
+        if(k = 4, 'stop', 'tool_calls') AS finish_reason, 'chat' AS operation,
+        100 AS input_tokens, (hash(n) % 400)::BIGINT AS output_tokens,
+        if(hash(n) % 97 = 0, 'timeout', NULL) AS error_type,
+        '[{{"role":"assistant","parts":[{{"type":"text","content":"'
+            || repeat(md5('text' || n), 6) || '"}}]}}]' AS output_messages,
+        sha256('state' || (t // 4) || '.' || k) AS state_hash, TRUE AS has_completion
+    FROM (SELECT range AS n, range // 5 AS t, range % 5 AS k FROM range({first} * 5, {last} * 5));
+    INSERT INTO tool_calls BY NAME
+    SELECT
+        md5('trace' || t) AS trace_id, substr(md5('tool' || n), 1, 16) AS span_id,
+        trace_id AS rollout_id, substr(md5('call' || (t * 5 + k)), 1, 16) AS llm_span_id,
+        'call-' || n AS tool_call_id, 'search' AS name,
+        if(n % 9 = 0, 'timeout', NULL) AS error_type,
+        make_timestamp_ns(1800000000000000000 + (t * 12 + k * 2 + 1) * 1000000) AS start_time,
+        start_time AS end_time, to_json(md5('result' || n)) AS result
+    FROM (SELECT range AS n, range // 4 AS t, range % 4 AS k FROM range({first} * 4, {last} * 4));
+    INSERT INTO reward_events BY NAME
+    SELECT
+        md5('reward' || t) AS reward_id, md5('trace' || t) AS trace_id, trace_id AS rollout_id,
+        'solved' AS name, (hash(t) % 11) / 10 AS value, 'span' AS source,
+        make_timestamp_ns(1800000000000000000 + (t * 12 + 12) * 1000000) AS "time"
+    FROM (SELECT range AS t FROM range({first}, {last}));
+    INSERT INTO arms BY NAME
+    SELECT md5('trace' || t) AS trace_id, trace_id AS rollout_id, 'prompt' AS key,
+        ['terse', 'friendly', 'verbose'][1 + t % 3] AS arm, 0.33 AS propensity
+    FROM (SELECT range AS t FROM range({first}, {last}));
+    INSERT INTO rollout_tasks
+    SELECT md5('trace' || t), 'task-' || (t // 4)
+    FROM (SELECT range AS t FROM range({first}, {last}))
+"""
+SPANS_A_TRACE = 12
 MODEL = "attributes['gen_ai.request.model']"
 QUESTIONS = {
     "filter by model": f"""
@@ -48,6 +91,35 @@ QUESTIONS = {
         SELECT name, start_time FROM spans WHERE trace_id = md5('trace' || {trace})""",
     "group by model and day": f"""
         SELECT {MODEL} AS m, start_time::DATE AS day, count(*) AS n FROM spans GROUP BY m, day""",
+}
+NEWEST = "ORDER BY start_time DESC, rollout_id LIMIT 50"
+ID = "md5('trace' || {trace})"
+DURING = """start_time BETWEEN (SELECT start_time FROM rollout_rows WHERE rollout_id = {id})
+    AND (SELECT end_time FROM rollout_rows WHERE rollout_id = {id})""".replace("{id}", ID)
+ABOUT_ROLLOUTS = {
+    "newest 50 rollouts": f"FROM rollouts {NEWEST}",
+    "the 50 before one in the middle": f"""
+        FROM rollouts
+        WHERE start_time < make_timestamp_ns(1800000000000000000 + {{trace}}::BIGINT * 12000000)
+        {NEWEST}""",
+    "newest 50 of an agent": f"FROM rollout_rows WHERE agent_name = 'agent-3' {NEWEST}",
+    "newest 50 with an outcome": f"FROM rollouts WHERE outcome = 'truncated' {NEWEST}",
+    "newest 50 of an arm": f"""
+        FROM rollout_rows WHERE list_contains(arms, 'prompt=verbose') {NEWEST}""",
+    "newest 50 with a low reward": f"FROM rollouts WHERE final_reward < 0.05 {NEWEST}",
+    "newest 50 with errors": f"FROM rollouts WHERE errors > 3 {NEWEST}",
+    "newest 50 of much text": f"FROM rollouts WHERE output_tokens > 1800 {NEWEST}",
+    "the 50 of the lowest reward": "FROM rollouts ORDER BY final_reward, rollout_id LIMIT 50",
+    "one rollout by id": f"FROM rollouts WHERE rollout_id = {ID}",
+    "50 rollouts by id": """
+        FROM rollouts
+        WHERE rollout_id IN (SELECT md5('trace' || ({trace} + range * 7)) FROM range(50))""",
+    "the rewards of one rollout": f"FROM rewards WHERE rollout_id = {ID}",
+    "the text of one rollout": f"""
+        SELECT step, input_messages, output_messages FROM llm_calls
+        WHERE rollout_id = {ID} AND {DURING} ORDER BY step""",
+    "the tools of one rollout": f"""
+        SELECT name, result FROM tool_calls WHERE rollout_id = {ID} AND {DURING}""",
 }
 
 
@@ -59,8 +131,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "t.duckdb"
         make(path, spans)
-        questions = {name: sql.format(trace=spans // 24) for name, sql in QUESTIONS.items()}
+        questions = {
+            name: sql.format(trace=spans // 24)
+            for name, sql in (QUESTIONS | ABOUT_ROLLOUTS).items()
+        }
         with open_store(path, read_only=True) as store:
+            store.limit(MEMORY_BYTES)
             direct = [best(store, sql) for sql in questions.values()]
         ingester = start(path)
         with open_store(path, read_only=True) as store:
@@ -76,7 +152,13 @@ def make(path: Path, spans: int) -> None:
     """Fill a new store."""
     with open_store(path) as store:
         for first in range(0, spans, ROWS):
-            store.execute(MAKE.format(first=first, last=min(first + ROWS, spans)))
+            last = min(first + ROWS, spans)
+            store.execute(MAKE.format(first=first, last=last))
+            traces = {"first": first // SPANS_A_TRACE, "last": last // SPANS_A_TRACE}
+            store.execute(DERIVE.format(**traces))
+        store.execute("CREATE TEMP TABLE made AS SELECT DISTINCT rollout_id FROM llm_calls")
+        with store.transaction():
+            rollout_rows.insert_stored(store, "made")
         store.checkpoint()
 
 

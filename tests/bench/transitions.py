@@ -30,6 +30,7 @@ sys.path.append(str(Path(__file__).parent))
 from agentlightning_traces import SPANS_A_TRACE, START, otlp, trace
 
 from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.refresh import rollout_rows
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.export.formats import FORMATS
@@ -103,6 +104,9 @@ def fill(spans: int, path: Path) -> None:
         for first in range(0, traces, TRACES_AT_ONCE):
             last = min(first + TRACES_AT_ONCE, traces)
             store.execute(FILL.format(first=first, last=last))
+        store.execute("CREATE TEMP TABLE made AS SELECT DISTINCT rollout_id FROM llm_calls")
+        with store.transaction():
+            rollout_rows.insert_stored(store, "made")
 
 
 def measure(path: Path, parquet: str, *, whole: bool) -> None:

@@ -24,6 +24,8 @@ COMPARED = (
     "reward_events",
     "unread_spans",
 )
+WITH_LOOSE_LOGS = "rollout_rows"
+"""Rewards without a trace change its rows, so it is compared only if all log records are."""
 ROWS_AT_ONCE = 50_000
 SAMPLE = """
     SELECT trace_id FROM (SELECT DISTINCT trace_id FROM spans) ORDER BY random() LIMIT {sample}
@@ -81,13 +83,14 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
         rebuild(scratch)
         while refresh(scratch):
             pass
-        again = {table: _prints(scratch, table) for table in COMPARED}
+        again = {table: _prints(scratch, table) for table in (*COMPARED, WITH_LOOSE_LOGS)}
         traces = set(_texts(scratch, "SELECT DISTINCT trace_id FROM spans"))
-    stored = {table: _prints(store, table, chosen) for table in COMPARED}
+    stored = {table: _prints(store, table, chosen) for table in again}
     traces -= _tied(store, _texts(store, UNSETTLED.format(since=since)))
     if sample is None and not _texts(store, LOOSE.format(since=since)):
         traces.add(NO_TRACE)
-    return [_compared(table, traces, stored[table], again[table]) for table in COMPARED]
+    compared = (*COMPARED, WITH_LOOSE_LOGS) if NO_TRACE in traces else COMPARED
+    return [_compared(table, traces, stored[table], again[table]) for table in compared]
 
 
 def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Table]:

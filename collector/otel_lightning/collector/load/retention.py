@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
+from otel_lightning.collector.refresh import rollout_rows
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.store import Store
 
@@ -30,6 +31,12 @@ EXPIRED = """
         SELECT trace_id, received_at FROM logs WHERE trace_id IS NOT NULL
     ) GROUP BY trace_id HAVING max(received_at) < {cutoff}
 """
+# Rollouts of which only some traces may remain.
+SHORTENED = """
+    CREATE TEMP TABLE shortened AS
+    SELECT DISTINCT rollout_id FROM llm_calls
+    WHERE rollout_id IS NOT NULL AND trace_id IN (FROM expired)
+"""
 NAMING_A_TRACE = """
     SELECT t.table_name FROM duckdb_tables() t
     JOIN duckdb_columns() c USING (database_name, schema_name, table_name)
@@ -43,7 +50,10 @@ WITHOUT_A_TRACE = """
         OR kind = 'log' AND id NOT IN (SELECT log_id FROM logs);
     DELETE FROM rollout_tasks WHERE rollout_id NOT IN (
         SELECT rollout_id FROM llm_calls WHERE rollout_id IS NOT NULL
-        UNION SELECT rollout_id FROM reward_events WHERE rollout_id IS NOT NULL)
+        UNION SELECT rollout_id FROM reward_events WHERE rollout_id IS NOT NULL);
+    UPDATE reward_events
+    SET placed_rollout_id = NULL, placed_trace_id = NULL, placed_span_id = NULL
+    WHERE placed_trace_id IN (FROM expired)
 """
 
 
@@ -149,11 +159,13 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
     if not _any_before(store, cutoff):
         return 0
     with store.transaction():
-        store.execute(EXPIRED.format(cutoff=cutoff))
+        store.execute(EXPIRED.format(cutoff=cutoff) + ";" + SHORTENED)
         gone = len(store.query("FROM expired"))
         for table in _texts(store.query(NAMING_A_TRACE)):
             store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM expired)")
-        store.execute(WITHOUT_A_TRACE.format(cutoff=cutoff) + ";DROP TABLE expired")
+        store.execute(WITHOUT_A_TRACE.format(cutoff=cutoff))
+        rollout_rows.insert_stored(store, "shortened")
+        store.execute("DROP TABLE expired; DROP TABLE shortened")
     return gone
 
 

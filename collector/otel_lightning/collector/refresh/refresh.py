@@ -16,9 +16,10 @@ import pyarrow as pa
 
 from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
-from otel_lightning.collector.refresh import sorted_copy
+from otel_lightning.collector.refresh import rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.closed_set import ClosedSet
+from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, quote_literal, statement
 
 logger = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ def oldest_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -
 
 def rebuild(store: Store) -> None:
     """Empty the derived tables and mark everything received as stale."""
-    tables = (*TABLES, "trace_keys", "stale")
+    tables = (*TABLES, rollout_rows.TABLE, "trace_keys", "stale")
     deletes = Sql("".join(f"DELETE FROM {table};" for table in tables))
     store.execute(statement(__package__, "rebuild", deletes=deletes))
 
@@ -106,19 +107,21 @@ def _refresh_traces(store: Store, spans_at_once: int, pace: Pace) -> int:
         batch, closed = _read_picked(store, spans_at_once, pace.waiting())
         if not (done := closed.size()):
             return 0
-        rows = batch.tables(_schemas(store))
-        closed.delete_rows(PER_TRACE)
-        is_whole = _insert_some(store, closed, rows)
+        rows, new = batch.tables(_schemas(store)), NewRows()
+        closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
+        is_whole = _insert_some(store, closed, rows, new)
     # A very long rollout is replaced part by part, and stays stale until the last part.
     while not is_whole:
         store.checkpoint()
         with store.transaction():
-            is_whole = _insert_some(store, closed, rows)
+            is_whole = _insert_some(store, closed, rows, new)
     pace.note(batch.calls, began)
     return done
 
 
-def _insert_some(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]]) -> bool:
+def _insert_some(
+    store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]], new: NewRows
+) -> bool:
     """Insert as much as one commit may hold; return whether that was everything."""
     size = 0
     for table, some in rows:
@@ -126,15 +129,19 @@ def _insert_some(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
             rollouts = _quoted(some["rollout_id"].to_pylist())
             store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN ({rollouts})")
         store.insert(table, some)
+        new.add(table, some)
         size += some.nbytes
         if size > TEXT_PER_COMMIT:
             return False
+    new.keep_rollouts(store)
     closed.settle()
     return True
 
 
 def _schemas(store: Store) -> dict[str, pa.Schema]:
-    return {table: store.query(f"FROM {table} LIMIT 0").schema for table in TABLES}
+    # The columns that `rollout_rows` fills in later are not derived.
+    derived = "SELECT COLUMNS(name -> NOT starts_with(name, 'placed_')) FROM {} LIMIT 0"
+    return {table: store.query(derived.format(table)).schema for table in TABLES}
 
 
 def _read_picked(
@@ -177,8 +184,11 @@ def _refresh_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
         if (rewards := rows.get("reward_events")) is not None:
             known = _quoted(rewards["reward_id"].to_pylist())
             store.execute(f"DELETE FROM reward_events WHERE reward_id IN ({known})")
+        new = NewRows()
         for table, some in rows.items():
             store.insert(table, some)
+            new.add(table, some)
+        new.keep_rollouts(store)
         store.execute(f"DELETE FROM stale WHERE kind = 'log' AND id IN ({_quoted(log_ids)})")
 
 
