@@ -2,10 +2,11 @@
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import zstandard
 
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store import Store, open_store
 
 DATA = Path(__file__).parents[1] / "data"
 RELEASED = ("0.1.0",)
@@ -28,3 +29,10 @@ def unpacked(name: str, folder: Path) -> Path:
 
 def counts(store: Store, tables: tuple[str, ...] = KEPT) -> dict[str, int]:
     return {t: store.query(f"SELECT count(*) AS n FROM {t}")["n"][0].as_py() for t in tables}
+
+
+def ask(store: Path, sql: str) -> list[dict[str, Any]]:
+    """Answer a SELECT, also from a store that is being served."""
+    with open_store(store, read_only=True) as opened:
+        rows: list[dict[str, Any]] = opened.query(sql).to_pylist()
+    return rows

@@ -79,6 +79,15 @@ FEEDBACK_ID: Final = "lightning.feedback.id"
 """The sender's own id of a judgement, on `gen_ai.evaluation.result`. Events with one id are one
 reward, even if their content differs; the last received event counts."""
 
+ATTEMPT: Final = "lightning.attempt"
+"""Event name of a log record about one attempt of `lightning-learn run` at a task. Its body is
+JSON; its attributes `output` and `errors` have the end of the agent's output. It becomes a row of
+`attempts`."""
+
+TASK: Final = "lightning.task"
+"""Event name of a log record with a task of `lightning-learn run`: its body is JSON with the input
+and what graders expect. It becomes a row of `tasks`."""
+
 REJECTED_RECORD: Final = "lightning.rejected"
 """Event name of a log record that replaces, on the spool, a record that cannot be stored. Its body
 is the reason. It becomes a row of `rejected`."""

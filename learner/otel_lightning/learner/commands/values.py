@@ -41,3 +41,18 @@ class Since(click.ParamType[datetime]):
         except ValueError:
             self.fail(f"'{value}' is no time such as 2026-11-01 or 7d (ago).", param, ctx)
         return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
+
+
+class Shard(click.ParamType[tuple[int, int]]):
+    """One part of several, such as `3/8`."""
+
+    name = "I/N"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> tuple[int, int]:
+        """Read `3/8` as (3, 8)."""
+        if isinstance(value, tuple):
+            return value
+        found = re.fullmatch(r"(\d+)/(\d+)", str(value))
+        if not found or not 1 <= int(found[1]) <= int(found[2]):
+            self.fail(f"'{value}' is no part such as 3/8.", param, ctx)
+        return int(found[1]), int(found[2])

@@ -1,11 +1,13 @@
 """The table `scores`: rewards that rules and judges gave to stored rollouts and calls."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
 
 import polars as pl
 
 from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.collector.store.sql_text import literal
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 
@@ -23,7 +25,9 @@ COLUMNS |= {"value": pl.Float64(), "label": pl.String(), "explanation": pl.Strin
 COLUMNS |= {"source": pl.String(), "time": pl.Datetime("ns")}
 
 
-def replace_scores(store: Store, source_prefix: str, scores: pl.DataFrame) -> None:
+def replace_scores(
+    store: Store, source_prefix: str, scores: pl.DataFrame, among: Sequence[str] | None = None
+) -> None:
     """Replace the scores that one rule or judge gave before.
 
     The replacement is one transaction, also through a running ingester. The id of a score is a
@@ -36,6 +40,7 @@ def replace_scores(store: Store, source_prefix: str, scores: pl.DataFrame) -> No
             deleted, whatever their fingerprint.
         scores: Columns name, value and source (`<source_prefix>@<fingerprint>`); optional
             columns: rollout_id, trace_id, span_id, response_id, label, explanation.
+        among: Replace only the scores of these rollouts. By default of all.
 
     Raises:
         DataError: If two scores have the same source, name and judged ids, or a source lacks the
@@ -50,6 +55,8 @@ def replace_scores(store: Store, source_prefix: str, scores: pl.DataFrame) -> No
             f"Write sources as '{source_prefix}@<fingerprint>'."
         )
     its_own = f"starts_with(source, {quote_literal(source_prefix + '@')})"
+    if among is not None:
+        its_own += f" AND rollout_id IN {literal(among)}"
     former = store.query(f'SELECT {", ".join(SAME)}, "time" AS former FROM scores WHERE {its_own}')
     store.replace("scores", arrow(_keep_times(rows, pl.DataFrame(former))), its_own)
 

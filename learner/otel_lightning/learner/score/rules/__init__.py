@@ -4,6 +4,7 @@ Scores have the name of their rule and a fingerprint of its text. Applying a rul
 only its own scores. `transitions` and `policy` learn from them if `--reward` names the rule.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -13,11 +14,12 @@ from otel_lightning.collector.store import Store, StoreLike, opened, quote_liter
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.rules import python, shaping, sql
-from otel_lightning.learner.score.rules.outcome import Exclusion, checked
+from otel_lightning.learner.score.rules.outcome import Exclusion, Scored, checked
+from otel_lightning.learner.score.rules.results import as_scores
 from otel_lightning.learner.score.rules.spec import Rule, is_spec, read_rule
 from otel_lightning.learner.score.table import replace_scores
 
-__all__ = ["Applied", "Exclusion", "apply_rule", "chosen", "is_spec"]
+__all__ = ["Applied", "Exclusion", "apply_rule", "chosen", "grade_rollouts", "is_spec"]
 
 KINDS = {".py": python.run, ".sql": sql.run, ".toml": shaping.run}
 
@@ -53,6 +55,45 @@ def apply_rule(store: StoreLike, spec: str) -> Applied:
     rule = read_rule(spec)
     with opened(store) as found:
         return _apply(found, rule)
+
+
+def grade_rollouts(
+    store: Store, spec: str, rollouts: Sequence[str], given: pl.DataFrame | None = None
+) -> Applied:
+    """Score some rollouts by a rule, and replace only their scores.
+
+    Rollouts that `lightning-learn run` attempted are scored even without a model call. It is no
+    error if the rule scores none.
+
+    Args:
+        store: An open store.
+        spec: `FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`.
+        rollouts: Ids of the rollouts to score.
+        given: Scores to write without asking the rule: columns rollout_id and value.
+
+    Raises:
+        DataError: If the rule cannot be read or run.
+        StoreError: If the store cannot be read or written.
+    """
+    rule = read_rule(spec)
+    _refuse_taken_name(store, rule)
+    calls = read(store, __package__, "ids")
+    known = pl.concat([calls, pl.DataFrame({"rollout_id": rollouts})], how="diagonal")
+    is_python = rule.path.suffix == ".py"
+    found = python.run(store, rule, rollouts) if is_python else KINDS[rule.path.suffix](store, rule)
+    ours = found.scores.filter(pl.col("rollout_id").is_in(list(rollouts)))
+    scored = checked(Scored(ours, found.left_out), known)
+    whole = scored.scores
+    if given is not None and given.height:
+        forced = as_scores(rule, given)
+        whole = pl.concat([whole, forced])
+    traced = whole.with_columns(source=pl.lit(rule.source)).join(
+        calls, on=["rollout_id", "span_id"], how="left"
+    )
+    among = [*rollouts, *(given["rollout_id"].to_list() if given is not None else ())]
+    replace_scores(store, rule.prefix, traced, among)
+    count = whole.filter(name=rule.name).height
+    return Applied(rule.name, rule.source, count, scored.left_out)
 
 
 def _apply(store: Store, rule: Rule) -> Applied:

@@ -1,8 +1,11 @@
 """The polars frames that rules get: rollouts or calls, of which only used columns are read."""
 
+from collections.abc import Sequence
+
 import polars as pl
 
-from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store.sql_text import literal
 from otel_lightning.learner import named_sql
 
 ORDER = {
@@ -12,11 +15,15 @@ ORDER = {
 }
 
 
-def scan(store: Store, name: str) -> pl.LazyFrame:
+def scan(store: Store, name: str, among: Sequence[str] | None = None) -> pl.LazyFrame:
     """Scan the statement `sql/<name>.sql` lazily: only the columns that a rule uses are read.
 
     Args:
         store: An open store; it must stay open until the frame is collected.
         name: `rollouts`, `calls` or `judgements`.
+        among: Ids of the rollouts to read, of which those without a model call are read too, if
+            `lightning-learn run` attempted them. By default all rollouts with a model call.
     """
-    return named_sql.scan(store, statement(__package__, name), ORDER[name])
+    chosen = "TRUE" if among is None else f"rollout_id IN {literal(among)}"
+    sql = statement(__package__, name, among=Sql(chosen), silent=among is not None)
+    return named_sql.scan(store, sql, ORDER[name])

@@ -48,15 +48,20 @@ class Function:
         return f"{type(error).__name__} at {self.rule.path.name}:{line}: {words}"
 
 
-def run(store: Store, rule: Rule) -> Scored:
+def run(store: Store, rule: Rule, among: Sequence[str] | None = None) -> Scored:
     """Run the function of a rule, and leave out the rollouts on which it raises.
+
+    Args:
+        store: An open store.
+        rule: A rule in Python.
+        among: Ids of the rollouts to give to the function; all by default.
 
     Raises:
         DataError: If there is no such function, it raises on too many rollouts, or it does not
             return scores.
     """
     function = load(rule)
-    frame = scan(store, function.wants)
+    frame = scan(store, function.wants, among)
     try:
         return _scored(function, function(frame), frame)
     except DataError:

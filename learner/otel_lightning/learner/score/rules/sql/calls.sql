@@ -37,4 +37,4 @@ SELECT
 FROM llm_calls c
 LEFT JOIN rollouts r USING (rollout_id)
 LEFT JOIN tools t ON t.trace_id = c.trace_id AND t.span_id = c.span_id
-WHERE c.rollout_id IS NOT NULL AND c.step IS NOT NULL
+WHERE c.rollout_id IS NOT NULL AND c.step IS NOT NULL AND $among

@@ -1,5 +1,5 @@
 -- One row per rollout: the frame `rollouts` of a rule. Scores of rules are hidden, so that running
--- a rule again gives the same result.
+-- a rule again gives the same result. JSON that is one string is given as this string.
 WITH seen AS (
     SELECT
         *,
@@ -77,8 +77,46 @@ SELECT
     c.input_messages,
     c.output_messages,
     coalesce(t.tools, []) AS tools,
-    coalesce(g.rewards, []) AS rewards
+    coalesce(g.rewards, []) AS rewards,
+    a.status,
+    a.exit_code,
+    a.output,
+    if(json_type(k.input) = 'VARCHAR', k.input ->> '$', k.input::VARCHAR) AS input,
+    if(json_type(k.expected) = 'VARCHAR', k.expected ->> '$', k.expected::VARCHAR) AS expected,
+    k.metadata::VARCHAR AS metadata
 FROM rollouts r
 JOIN calls c USING (rollout_id)
 LEFT JOIN tools t USING (rollout_id)
 LEFT JOIN given g USING (rollout_id)
+LEFT JOIN attempts a USING (rollout_id)
+LEFT JOIN tasks k ON k.task_id = r.task_id
+WHERE $among
+UNION ALL BY NAME
+-- Rollouts of `lightning-learn run` whose agent made no model call.
+SELECT
+    a.rollout_id,
+    a.task_id,
+    [] AS agent_names,
+    [] AS models,
+    a.started AS start_time,
+    a.ended AS end_time,
+    (epoch_ns(a.ended) - epoch_ns(a.started)) / 1e9 AS seconds,
+    0 AS llm_calls,
+    0 AS failed_calls,
+    0 AS tool_calls,
+    0 AS tool_errors,
+    0 AS told_tool_errors,
+    0 AS retries,
+    0 AS malformed_calls,
+    [] AS tools,
+    coalesce(g.rewards, []) AS rewards,
+    a.status,
+    a.exit_code,
+    a.output,
+    if(json_type(k.input) = 'VARCHAR', k.input ->> '$', k.input::VARCHAR) AS input,
+    if(json_type(k.expected) = 'VARCHAR', k.expected ->> '$', k.expected::VARCHAR) AS expected,
+    k.metadata::VARCHAR AS metadata
+FROM attempts a
+LEFT JOIN tasks k USING (task_id)
+LEFT JOIN given g USING (rollout_id)
+WHERE $silent AND $among AND rollout_id NOT IN (SELECT rollout_id FROM calls)

@@ -1,0 +1,208 @@
+"""Run the attempts that are missing: start them, note how they ended, tell the store."""
+
+import signal
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from otel_lightning.collector.progress import Progress
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.attempts import (
+    LOST,
+    OK,
+    Attempt,
+    about,
+    attempt_event,
+    status_of,
+)
+from otel_lightning.learner.rollout_runner.executors import Executor
+from otel_lightning.learner.rollout_runner.journal import Journal, Started
+from otel_lightning.learner.rollout_runner.plan import Job, Planned
+from otel_lightning.learner.rollout_runner.processes import Ended, last_words
+from otel_lightning.learner.rollout_runner.receiver import Receiver
+from otel_lightning.learner.rollout_runner.report import told
+
+SEND_EVERY_SECONDS = 0.5
+LOOK_SECONDS = 0.2
+SENT_AT_ONCE = 200
+"""Most attempts in one request: each may have 24,000 characters of output."""
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What became of the attempts at one planned rollout, by number."""
+
+    ends: Sequence[tuple[str, bool]] = ()
+    """Status of each attempt, and whether a kill or Ctrl-C cut it off."""
+
+    @property
+    def status(self) -> str | None:
+        """Status of the last attempt."""
+        return self.ends[-1][0] if self.ends else None
+
+    @property
+    def lost(self) -> int:
+        """Number of attempts that were lost for another reason than the runner's end."""
+        return sum(status == LOST and not cut for status, cut in self.ends)
+
+    def is_open(self, retries: int) -> bool:
+        """Return whether the rollout needs an attempt."""
+        if self.status is None:
+            return True
+        return self.status == LOST and (self.ends[-1][1] or self.lost <= retries)
+
+
+@dataclass(slots=True)
+class Stop:
+    """Ctrl-C: the first waits for the running attempts, the second ends them."""
+
+    asked: int = 0
+
+    def ask(self, _number: int, _frame: FrameType | None) -> None:
+        """Handle SIGINT or SIGTERM."""
+        self.asked += 1
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """Handle SIGINT and SIGTERM during the block, if this is the main thread."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    former = {number: signal.signal(number, stop.ask) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+@dataclass(slots=True)
+class Engine:
+    """Runs the attempts of one job."""
+
+    job: Job
+    journal: Journal
+    executor: Executor
+    receiver: Receiver
+    past: dict[str, Past]
+    """By the key of the planned rollout."""
+    stop: Stop
+    give_up_after: int = 20
+    running: dict[str, Attempt] = field(default_factory=dict)
+    unsent: list[Ended] = field(default_factory=list)
+    sent_at: float = 0.0
+    retried: int = 0
+    interrupted: int = 0
+    left: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    """Attempts of this start by status."""
+    ended_by_us: bool = False
+
+    def run(self, planned: Sequence[Planned], total: int) -> str | None:
+        """Run every planned rollout that is open; return why it stopped early, if it did.
+
+        Raises:
+            DataError: If the agent cannot be started, or the first attempts all fail.
+        """
+        progress = Progress("Rollouts", total)
+        done = total - len(planned)
+        waiting = deque(self._next(one) for one in planned)
+        while self._start_some(waiting):
+            self._heed_second_stop()
+            for ended in self.executor.ended(LOOK_SECONDS):
+                attempt = self._note(ended)
+                if self.past[attempt.planned.key].is_open(self.job.retries):
+                    waiting.append(attempt.next())
+                else:
+                    done += 1
+                progress.report(done, told(self.ends))
+            self.send(soon=True)
+        self.send()
+        return "Ctrl-C or SIGTERM" if self.stop.asked else None
+
+    def send(self, *, soon: bool = False) -> None:
+        """Send the ends of attempts to the store.
+
+        Args:
+            soon: Wait until there are many, or the last sending is long enough ago.
+        """
+        now = time.monotonic()
+        few = len(self.unsent) < SENT_AT_ONCE and now - self.sent_at < SEND_EVERY_SECONDS
+        if not self.unsent or (soon and few):
+            return
+        self.sent_at = now
+        while self.unsent:
+            some, self.unsent = self.unsent[:SENT_AT_ONCE], self.unsent[SENT_AT_ONCE:]
+            send_ended(some, self.journal, self.receiver)
+
+    def _start_some(self, waiting: deque[Attempt]) -> bool:
+        """Start waiting attempts while there is room; return whether any runs."""
+        while waiting and len(self.running) < self.job.jobs and not self.stop.asked:
+            self._start(waiting.popleft())
+        return bool(self.running)
+
+    def _next(self, planned: Planned) -> Attempt:
+        return Attempt(planned, len(self.past.get(planned.key, Past()).ends))
+
+    def _start(self, attempt: Attempt) -> None:
+        self.retried += attempt.number > 0
+        self.running[attempt.rollout_id] = attempt
+        known = about(self.journal.folder.name, self.job, attempt)
+        self.journal.started[attempt.rollout_id] = Started(time.time_ns(), known)
+        self.executor.start(attempt)
+
+    def _heed_second_stop(self) -> None:
+        if self.stop.asked > 1 and not self.ended_by_us:
+            self.ended_by_us = True
+            self.executor.stop()
+
+    def _note(self, ended: Ended) -> Attempt:
+        attempt = self.running.pop(ended.rollout_id)
+        status, _ = status_of(ended)
+        cut = ended.status == INTERRUPTED
+        former = self.past.get(attempt.planned.key, Past())
+        self.past[attempt.planned.key] = Past([*former.ends, (status, cut)])
+        self.ends[status] += 1
+        self.interrupted += cut
+        self.left += ended.left
+        self.journal.ended[ended.rollout_id] = ended
+        self.unsent.append(ended)
+        if not cut:
+            self._give_up_if_hopeless(ended, status)
+        return attempt
+
+    def _give_up_if_hopeless(self, ended: Ended, status: str) -> None:
+        """Stop a run whose agent cannot work: it would only use up all rollouts."""
+        if self.ends[OK] or status == OK:
+            return
+        if ended.status == "not_started":
+            problem = f"The agent cannot be started: {ended.reason}. Check the words after '--'."
+        elif self.give_up_after and sum(self.ends.values()) >= self.give_up_after:
+            words = last_words(self.journal.outputs / f"{ended.rollout_id}.err")
+            problem = (
+                f"None of the first {sum(self.ends.values())} attempts ended well "
+                f"({told(self.ends)}). The last one wrote: {words or 'nothing'}. Mend the agent, "
+                "and run the same command with --rerun failed --rerun timeout."
+            )
+        else:
+            return
+        self.executor.stop()
+        self.send()
+        raise DataError(problem)
+
+
+def send_ended(ends: Sequence[Ended], journal: Journal, receiver: Receiver) -> None:
+    """Send the ends of attempts, and note in the journal that they are in the store."""
+    started = journal.started
+    receiver.send(
+        [attempt_event(started[one.rollout_id].about, one, journal.outputs) for one in ends]
+    )
+    journal.note_stored(one.rollout_id for one in ends)

@@ -1,0 +1,173 @@
+"""The journal of a run: which attempts started, how they ended, and which are in the store.
+
+It is a file of JSON lines beside the store, to which the launcher and the runner append. It is the
+memory of a run that was killed: an attempt that has ended is never run again, and one that is not
+in the store yet is sent there by the next start of the same run.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.processes import Ended
+
+LOCK_SECONDS = 30.0
+"""Longest wait for the launcher of a killed runner, which ends its agents first."""
+FOLDER_VARIABLE = "LIGHTNING_RUN_FOLDER"
+NAMES = frozenset(field.name for field in fields(Ended))
+
+
+class Started(NamedTuple):
+    """When an attempt started, in Unix nanoseconds, and what it is an attempt at."""
+
+    time: int
+    about: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Journal:
+    """What is known of a run."""
+
+    folder: Path
+    started: dict[str, Started] = field(default_factory=dict)
+    ended: dict[str, Ended] = field(default_factory=dict)
+    stored: set[str] = field(default_factory=set)
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self.folder / "journal.jsonl"
+
+    @property
+    def outputs(self) -> Path:
+        """Folder of the agents' output, until it is in the store."""
+        return self.folder / "output"
+
+    @property
+    def inputs(self) -> Path:
+        """Folder of the tasks as agents read them."""
+        return self.folder / "input"
+
+    def write(self, *lines: dict[str, Any]) -> None:
+        """Append lines."""
+        with self.path.open("ab") as file:
+            file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+    def note_interrupted(self) -> list[Ended]:
+        """Note that attempts which started and never ended were interrupted; return them."""
+        cut = [
+            Ended(one, "interrupted", started.time, time.time_ns(), reason="the runner was killed")
+            for one, started in self.started.items()
+            if one not in self.ended
+        ]
+        self.write(*({"event": "ended", **asdict(one)} for one in cut))
+        self.ended |= {one.rollout_id: one for one in cut}
+        return cut
+
+    def note_stored(self, rollouts: Iterable[str]) -> None:
+        """Note that attempts are in the store, and delete their output here."""
+        names = list(rollouts)
+        self.write({"event": "stored", "rollout_ids": names})
+        self.stored.update(names)
+        for name in names:
+            for suffix in ("out", "err"):
+                (self.outputs / f"{name}.{suffix}").unlink(missing_ok=True)
+
+    def unsent(self) -> list[Ended]:
+        """Return the ended attempts that are not in the store."""
+        return [one for name, one in self.ended.items() if name not in self.stored]
+
+    def forget_inputs(self) -> None:
+        """Delete the tasks as agents read them."""
+        shutil.rmtree(self.inputs, ignore_errors=True)
+
+
+@contextmanager
+def opened_journal(folder: Path) -> Iterator[tuple[Journal, IO[bytes]]]:
+    """Open the journal of a run, which no other process may have open.
+
+    Yields:
+        The journal, and its lock file. The launcher keeps the lock file open too, so that the next
+        start waits until the agents of a killed runner are gone.
+
+    Raises:
+        DataError: If another process has it open.
+    """
+    for part in (folder, folder / "output", folder / "input"):
+        part.mkdir(parents=True, exist_ok=True)
+    with (folder / "lock").open("ab") as lock:
+        _lock(lock, folder)
+        yield _read(folder), lock
+
+
+def _lock(lock: IO[bytes], folder: Path) -> None:
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise DataError(
+                    f"The run '{folder.name}' is in progress already. Wait for it, or start "
+                    "another with --name NAME."
+                ) from error
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _read(folder: Path) -> Journal:
+    journal = Journal(folder)
+    if not journal.path.exists():
+        return journal
+    data = journal.path.read_bytes()
+    if data and not data.endswith(b"\n"):  # cut off when the machine stopped
+        with journal.path.open("ab") as file:
+            file.write(b"\n")
+    for text in data.splitlines():
+        _note(journal, text)
+    return journal
+
+
+def _note(journal: Journal, text: bytes) -> None:
+    try:
+        line = json.loads(text)
+    except ValueError:
+        return
+    match line.get("event"):
+        case "started":
+            journal.started[line["rollout_id"]] = Started(line["time"], line.get("about") or {})
+        case "ended":
+            known = {name: value for name, value in line.items() if name in NAMES}
+            journal.ended[line["rollout_id"]] = Ended(**known)
+        case "stored":
+            journal.stored.update(line["rollout_ids"])
+
+
+def end_leftovers(folder: Path) -> int:
+    """Kill the processes of a run that a killed launcher left behind; return their number.
+
+    They are found by the variable `LIGHTNING_RUN_FOLDER`, on Linux only. Call it while the journal
+    is open: then no launcher of this run is alive.
+    """
+    mark = f"{FOLDER_VARIABLE}={folder.resolve()}".encode()
+    count = 0
+    for place in Path("/proc").glob("[0-9]*") if Path("/proc/self").exists() else ():
+        if int(place.name) == os.getpid():
+            continue
+        try:
+            if mark in (place / "environ").read_bytes().split(b"\0"):
+                os.kill(int(place.name), signal.SIGKILL)
+                count += 1
+        except OSError:
+            continue
+    return count

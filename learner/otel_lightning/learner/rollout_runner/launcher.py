@@ -1,0 +1,334 @@
+"""A small process that starts agents, ends them, and writes down how each ended.
+
+It is run as a script and imports the standard library only, so that starting an agent copies
+nothing of the runner, which has DuckDB and polars loaded. It reads commands from standard input and
+writes results to standard output, one JSON object a line. Each result is appended to the journal
+first: if the runner is killed, no end is forgotten. When standard input closes, because the runner
+asked or was killed, it ends all processes and then itself.
+
+Each process gets a session of its own. On Linux this process adopts what an agent leaves behind
+(`PR_SET_CHILD_SUBREAPER`), so that a grandchild is found and killed even in another session.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+PR_SET_CHILD_SUBREAPER = 36
+LOOK_SECONDS = 0.25
+"""Interval of the checks for timeouts, too much output and processes left behind."""
+ROLLOUT = "LIGHTNING_ROLLOUT_ID"
+PATTERN = f"{ROLLOUT}=".encode()
+
+
+@dataclass(slots=True)
+class Running:
+    """One process that has started and not ended."""
+
+    spec: dict[str, Any]
+    process: subprocess.Popen[bytes]
+    started_ns: int
+    deadline: float | None
+    status: str = "exited"
+    kill_at: float | None = None
+
+    @property
+    def is_service(self) -> bool:
+        """Whether agents need it, so that it ends after them."""
+        return bool(self.spec.get("service"))
+
+
+@dataclass(slots=True)
+class Launcher:
+    """Starts processes and reports their ends."""
+
+    journal: Path | None
+    running: dict[int, Running] = field(default_factory=dict)
+    left: dict[int, float] = field(default_factory=dict)
+    """Processes whose agent has ended, by id: the time at which each is killed."""
+    closing: bool = False
+
+    def start(self, spec: dict[str, Any]) -> None:
+        """Start one process, and say so in the journal before it can act."""
+        now = time.time_ns()
+        if not spec.get("service"):
+            line = {"rollout_id": spec["id"], "time": now, "about": spec.get("about")}
+            self._write({"event": "started", **line})
+        try:
+            process = _started(spec)
+        except (OSError, ValueError) as error:
+            self._tell(_ended(spec, "not_started", now, reason=str(error)))
+            return
+        limit = spec.get("timeout")
+        deadline = None if limit is None else time.monotonic() + limit
+        self.running[process.pid] = Running(spec, process, now, deadline)
+
+    def stop(self, spec: dict[str, Any]) -> None:
+        """Ask one process to end, or all agents if none is named."""
+        for one in list(self.running.values()):
+            wanted = not one.is_service if spec["id"] is None else one.spec["id"] == spec["id"]
+            if wanted:
+                self._end(one, "interrupted")
+
+    def reap(self) -> None:
+        """Report every process that has ended."""
+        while pid := _next_ended():
+            one = self.running.get(pid)
+            # Until it is waited for, its id and its group cannot be another's.
+            behind = self._end_what_it_left(one) if one else 0
+            _, status, usage = os.wait4(pid, 0)
+            self.left.pop(pid, None)
+            if one is None:
+                continue
+            del self.running[pid]
+            one.process.returncode = code = os.waitstatus_to_exitcode(status)
+            self._tell(
+                _ended(
+                    one.spec,
+                    one.status,
+                    one.started_ns,
+                    exit_code=code if code >= 0 else None,
+                    signal=-code if code < 0 else None,
+                    left=behind,
+                    cpu_seconds=round(usage.ru_utime + usage.ru_stime, 3),
+                )
+            )
+
+    def look(self) -> None:
+        """End what is too slow, writes too much, or was left behind; kill what does not end."""
+        now = time.monotonic()
+        for pid, one in list(self.running.items()):
+            if one.kill_at is not None and now >= one.kill_at:
+                _signal_group(pid, signal.SIGKILL)
+            elif one.kill_at is None and one.deadline is not None and now >= one.deadline:
+                self._end(one, "timeout")
+            elif one.kill_at is None and _writes_too_much(one.spec):
+                self._end(one, "output")
+        for pid, kill_at in self.left.items():
+            if now >= kill_at:
+                _signal(pid, signal.SIGKILL)
+        self._find_orphans(now)
+        if self.closing:
+            self._end_in_order()
+
+    def is_done(self) -> bool:
+        """Return whether the input is closed and nothing runs."""
+        return self.closing and not self.running and not self.left
+
+    def _end_in_order(self) -> None:
+        """End the agents, and once there are none, the services."""
+        agents = [one for one in self.running.values() if not one.is_service]
+        for one in agents or list(self.running.values()):
+            if one.kill_at is None:
+                self._end(one, "interrupted")
+
+    def _end(self, one: Running, status: str) -> None:
+        if one.kill_at is None:
+            one.status = status
+            one.kill_at = time.monotonic() + one.spec.get("grace", 2.0)
+            _signal_group(one.process.pid, signal.SIGTERM)
+
+    def _end_what_it_left(self, one: Running) -> int:
+        """Ask the processes of an ended agent to end; return their number."""
+        grace = one.spec.get("grace", 2.0)
+        at = time.monotonic() + (grace if one.status == "exited" else 0)  # else it had its time
+        found = [
+            pid
+            for pid in _children()
+            if pid not in self.running and pid not in self.left and _is_of(pid, one)
+        ]
+        self.left.update(dict.fromkeys(found, at))
+        number = signal.SIGTERM if one.status == "exited" else signal.SIGKILL
+        _signal_group(one.process.pid, number)
+        for pid in found:
+            _signal(pid, number)
+        return len(found)
+
+    def _find_orphans(self, now: float) -> None:
+        """Find processes whose parent has ended, whatever their session, and end them."""
+        for pid in _children():
+            if pid in self.running or pid in self.left:
+                continue
+            # Its agent may still run: then the agent let it go, and it ends with its agent.
+            if not any(_is_of(pid, one) for one in self.running.values()):
+                self.left[pid] = now + 2.0
+                _signal(pid, signal.SIGTERM)
+
+    def _tell(self, result: dict[str, Any]) -> None:
+        if not result.get("service"):
+            self._write({"event": "ended", **result})
+        with suppress(BrokenPipeError):  # the runner was killed; the journal has it
+            os.write(1, json.dumps(result).encode() + b"\n")
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if self.journal is None:
+            return
+        with self.journal.open("ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
+
+
+def main() -> None:
+    """Serve commands until standard input closes and no process is left."""
+    launcher = Launcher(Path(sys.argv[1]) if sys.argv[1:] else None)
+    _adopt_orphans()
+    woken, wake = os.pipe()
+    for end in (woken, wake):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: _close(launcher))
+    with selectors.DefaultSelector() as selector:
+        selector.register(sys.stdin.buffer, selectors.EVENT_READ)
+        selector.register(woken, selectors.EVENT_READ)
+        os.set_blocking(sys.stdin.fileno(), False)
+        lines = Lines(sys.stdin.buffer)
+        while not launcher.is_done():
+            busy = launcher.running or launcher.left or launcher.closing
+            ready = selector.select(LOOK_SECONDS if busy else None)
+            with suppress(BlockingIOError):
+                os.read(woken, 4096)
+            launcher.reap()
+            if any(key.fileobj is sys.stdin.buffer for key, _ in ready):
+                for command in lines.read():
+                    _obey(launcher, command)
+                if lines.ended:
+                    selector.unregister(sys.stdin.buffer)
+                    _close(launcher)
+            launcher.look()
+
+
+@dataclass(slots=True)
+class Lines:
+    """Whole lines of a file that does not block."""
+
+    file: BinaryIO
+    rest: bytes = b""
+    ended: bool = False
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield the objects whose lines have arrived."""
+        data = os.read(self.file.fileno(), 1 << 20)
+        self.ended = not data
+        *whole, self.rest = (self.rest + data).split(b"\n")
+        for line in whole:
+            yield json.loads(line)
+
+
+def _obey(launcher: Launcher, command: dict[str, Any]) -> None:
+    if launcher.closing:
+        return
+    if "start" in command:
+        launcher.start(command["start"])
+    elif "stop" in command:
+        launcher.stop(command["stop"])
+
+
+def _close(launcher: Launcher) -> None:
+    launcher.closing = True
+
+
+def _started(spec: dict[str, Any]) -> subprocess.Popen[bytes]:
+    with (
+        Path(spec["stdin"] or os.devnull).open("rb") as stdin,
+        Path(spec["stdout"]).open("wb") as stdout,
+        Path(spec["stderr"]).open("wb") as stderr,
+    ):
+        return subprocess.Popen(
+            spec["command"],
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env={**os.environ, **spec["environment"]},
+            cwd=spec.get("cwd"),
+            start_new_session=True,
+        )
+
+
+def _ended(spec: dict[str, Any], status: str, started_ns: int, **more: Any) -> dict[str, Any]:
+    known = {"exit_code": None, "signal": None, "left": 0, "cpu_seconds": 0.0, "reason": None}
+    times = {"started": started_ns, "ended": time.time_ns()}
+    service = {"service": True} if spec.get("service") else {}
+    return {"rollout_id": spec["id"], "status": status, **times, **known, **more, **service}
+
+
+def _next_ended() -> int:
+    """Return the id of a child that has ended and was not waited for, or 0."""
+    try:
+        found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return 0
+    return found.si_pid if found else 0
+
+
+def _writes_too_much(spec: dict[str, Any]) -> bool:
+    most = spec.get("max_output")
+    if most is None:
+        return False
+    return any(Path(spec[name]).stat().st_size > most for name in ("stdout", "stderr"))
+
+
+def _children() -> list[int]:
+    """Return the ids of this process's children; none where the system does not list them."""
+    try:
+        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii")
+    except OSError:
+        return []
+    return [int(pid) for pid in text.split() if not _is_ended(int(pid))]
+
+
+def _is_ended(pid: int) -> bool:
+    fields = _stat(pid)
+    return not fields or fields[0] == "Z"
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of a process from its state on: state, parent, group, session, …."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _is_of(pid: int, one: Running) -> bool:
+    """Return whether a process comes from this agent: by its session, else by its variables."""
+    fields = _stat(pid)
+    if fields and int(fields[3]) == one.process.pid:
+        return True
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return PATTERN + str(one.spec["id"]).encode() in variables
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _adopt_orphans() -> None:
+    if not sys.platform.startswith("linux"):
+        return
+    with suppress(ImportError, OSError, AttributeError):
+        import ctypes
+
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""The rollouts of a run: each task, sample and arm once, with an id that is always the same."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.tasks import UNSPLIT, Task
+
+LONGEST_TASK_ID = 60
+SEEDS = 2**31
+
+
+@dataclass(frozen=True, slots=True)
+class Arms:
+    """Arms to compare on the same tasks and seeds: variants of one flag."""
+
+    key: str
+    flags: Path
+    names: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to run: an agent on tasks.
+
+    The rollouts of a job are identified by its tasks, `name`, `seed`, arms and `model`. Running
+    the same job again runs only what is missing.
+    """
+
+    tasks: Path | Sequence[Task]
+    command: Sequence[str] = ()
+    """The agent and its arguments; `{id}`, `{input}`, `{file}` and names of fields are replaced."""
+    url: str | None = None
+    """Instead of a command: where to POST each task."""
+    serve: Sequence[str] = ()
+    """Instead of a command: a worker that stays, a JSON line in and a JSON line out."""
+    name: str | None = None
+    """Name of the run; by default a hash of the command, the tasks' place and the seed."""
+    samples: int = 1
+    jobs: int = 2
+    timeout: float = 300.0
+    """Seconds for one attempt."""
+    grace: float = 2.0
+    """Seconds between SIGTERM and SIGKILL."""
+    retries: int = 2
+    """Further attempts at a rollout that was lost; an agent that failed is not run again."""
+    rerun: Sequence[str] = ()
+    """Statuses whose rollouts are attempted once more: `failed`, `timeout`, `lost`."""
+    seed: int = 0
+    split: str = UNSPLIT
+    held_out: float = 0.3
+    limit: int | None = None
+    shard: tuple[int, int] = (1, 1)
+    arms: Arms | None = None
+    model: str | None = None
+    """Label of the model that the agent uses, to compare models."""
+    environment: "dict[str, str] | None" = None
+    """Further variables of the agent."""
+    stdin: str = "json"
+    """What the agent reads: `json` (the task), `input` (its input as text) or `none`."""
+    endpoint: str | None = None
+    """OTLP receiver to send to; by default the ingester of the store."""
+    max_output: int = 64 * 2**20
+    """Bytes that an agent may write before it is ended."""
+    ray: bool = False
+    """Run each attempt as a Ray task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One rollout to have: a task, a sample and an arm."""
+
+    task: Task
+    sample: int
+    seed: int
+    key: str
+    """Id of the rollout's first attempt."""
+    arm: str | None = None
+
+    def rollout_id(self, attempt: int) -> str:
+        """Return the id of an attempt; each further one has its own."""
+        return self.key if attempt == 0 else f"{self.key}-a{attempt}"
+
+
+def run_name(job: Job) -> str:
+    """Return the name of a run, which `attempts.run_id` has: the given one, or a hash."""
+    if job.name is not None:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", job.name):
+            raise DataError(
+                f"'{job.name}' cannot name a run. Use letters, digits, '_', '-' and '.', at most "
+                "100, and begin with a letter or digit."
+            )
+        return job.name
+    place = str(job.tasks.resolve()) if isinstance(job.tasks, Path) else ""
+    said = [*job.command, "\0", *job.serve, "\0", job.url or "", place, str(job.seed)]
+    return f"run-{sha256(chr(0).join(said).encode()).hexdigest()[:8]}"
+
+
+def plan(job: Job, tasks: Sequence[Task]) -> Iterator[Planned]:
+    """Yield the rollouts of a job in the order to start them.
+
+    All tasks come once before any comes again. The arms of one task and sample follow each other
+    in an order of chance, so that they meet the same conditions.
+    """
+    name = run_name(job)
+    number, count = job.shard
+    arms: Sequence[str | None] = job.arms.names if job.arms else (None,)
+    for sample in range(job.samples):
+        for task in tasks:
+            place = _hash(task.task_id, str(sample))
+            if int(place[:16], 16) % count != number - 1:
+                continue
+            seed = int(_hash(str(job.seed), task.task_id, str(sample))[:16], 16) % SEEDS
+            for arm in sorted(arms, key=lambda arm: _hash(str(seed), arm or "")):
+                said = (name, str(job.seed), task.fingerprint, str(sample))
+                key = _hash(*said, arm or "", job.model or "")[:10]
+                yield Planned(task, sample, seed, f"{_shown(task.task_id)}-{sample}-{key}", arm)
+
+
+def _shown(task_id: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", task_id)[:LONGEST_TASK_ID]
+
+
+def _hash(*parts: str) -> str:
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()

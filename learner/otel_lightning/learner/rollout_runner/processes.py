@@ -1,0 +1,217 @@
+"""Start processes through the launcher, and learn how they ended."""
+
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Self
+
+from otel_lightning.learner.errors import DataError
+
+LAUNCHER = Path(__file__).with_name("launcher.py")
+LOOK_SECONDS = 0.05
+END_SECONDS = 60.0
+"""Longest wait for the launcher to end everything; it kills each process within its grace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """One process to start."""
+
+    name: str
+    """The rollout's id, or the name of a service."""
+    command: Sequence[str]
+    folder: Path
+    """Where its output goes, to the files `<name>.out` and `<name>.err`."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stdin: Path | None = None
+    timeout: float | None = None
+    grace: float = 2.0
+    """Seconds between SIGTERM and SIGKILL."""
+    max_output: int | None = None
+    """Bytes of one output file above which the process is ended."""
+    about: Mapping[str, Any] | None = None
+    """What the journal keeps of an attempt."""
+    is_service: bool = False
+    """Whether agents need it: then it ends after them, and the journal does not name it."""
+
+    @property
+    def stdout(self) -> Path:
+        """File of its standard output."""
+        return self.folder / f"{self.name}.out"
+
+    @property
+    def stderr(self) -> Path:
+        """File of its standard error."""
+        return self.folder / f"{self.name}.err"
+
+    def message(self) -> dict[str, Any]:
+        """Return what the launcher needs, as JSON."""
+        return {
+            "id": self.name,
+            "command": list(self.command),
+            "environment": dict(self.environment),
+            "stdin": None if self.stdin is None else str(self.stdin),
+            "stdout": str(self.stdout),
+            "stderr": str(self.stderr),
+            "timeout": self.timeout,
+            "grace": self.grace,
+            "max_output": self.max_output,
+            "about": self.about,
+            "service": self.is_service,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one attempt ended, as the journal has it."""
+
+    rollout_id: str
+    status: str
+    """`exited`, `timeout`, `output` (too much of it), `interrupted` or `not_started`."""
+    started: int
+    ended: int
+    """Unix nanoseconds."""
+    exit_code: int | None = None
+    signal: int | None = None
+    left: int = 0
+    """Number of processes that it left behind, which were killed."""
+    cpu_seconds: float = 0.0
+    reason: str | None = None
+    service: bool = False
+
+
+class LauncherDiedError(RuntimeError):
+    """The launcher ended by itself."""
+
+
+class Processes:
+    """The launcher, and what it told."""
+
+    def __init__(self, journal: Path | None = None, held: Sequence[int] = ()) -> None:
+        """Start the launcher.
+
+        Args:
+            journal: File to append each start and end to.
+            held: File descriptors that stay open while the launcher lives, such as a lock.
+        """
+        command = [sys.executable, "-I", "-S", str(LAUNCHER)]
+        self._process = subprocess.Popen(
+            command + ([str(journal)] if journal else []),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C reaches the runner only, which then asks
+            pass_fds=tuple(held),
+        )
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(_pipe(self._process.stdout), selectors.EVENT_READ)
+        self._rest = b""
+        self._services: dict[str, Ended] = {}
+
+    def start(self, spec: Spec) -> None:
+        """Start a process; `ended` yields how it ended."""
+        self._say({"start": spec.message()})
+
+    def stop(self, name: str | None = None) -> None:
+        """Ask a process to end, or all agents: SIGTERM, and SIGKILL after its grace."""
+        self._say({"stop": {"id": name}})
+
+    def ended(self, seconds: float) -> Iterator[Ended]:
+        """Yield how processes ended, waiting at most this long for the first.
+
+        Raises:
+            LauncherDiedError: If the launcher was killed.
+        """
+        if not self._selector.select(seconds):
+            return
+        data = os.read(_pipe(self._process.stdout).fileno(), 1 << 20)
+        if not data:
+            raise LauncherDiedError(f"the launcher ended, code {self._process.wait(5)}")
+        *whole, self._rest = (self._rest + data).split(b"\n")
+        for line in whole:
+            one = Ended(**json.loads(line))
+            if one.service:
+                self._services[one.rollout_id] = one
+            else:
+                yield one
+
+    def service_ended(self, name: str) -> Ended | None:
+        """Return how a service ended, or None while it runs."""
+        return self._services.get(name)
+
+    def close(self) -> None:
+        """End all processes, agents before services, and wait until none is left."""
+        with suppress(OSError):
+            _pipe(self._process.stdin).close()
+        deadline = time.monotonic() + END_SECONDS
+        # Read on: the launcher would wait for ever at a full pipe.
+        with suppress(LauncherDiedError, subprocess.TimeoutExpired):
+            while time.monotonic() < deadline:
+                for _ in self.ended(0.2):
+                    pass
+        self._selector.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(5)
+        _pipe(self._process.stdout).close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _say(self, command: Mapping[str, Any]) -> None:
+        pipe = _pipe(self._process.stdin)
+        try:
+            pipe.write(json.dumps(command).encode() + b"\n")
+            pipe.flush()
+        except BrokenPipeError as error:
+            raise LauncherDiedError("the launcher ended") from error
+
+
+def wait_until(
+    processes: Processes, spec: Spec, ready: Callable[[], bool], seconds: float, what: str
+) -> None:
+    """Wait until a service that was started is ready.
+
+    Raises:
+        DataError: If it ends before, or is not ready in time; the message has its last words.
+    """
+    deadline = time.monotonic() + seconds
+    while not ready():
+        for _ in processes.ended(LOOK_SECONDS):
+            pass
+        late = time.monotonic() > deadline
+        if late or processes.service_ended(spec.name):
+            problem = f"is not ready after {seconds:g} s" if late else "ended by itself"
+            said = last_words(spec.stderr) or last_words(spec.stdout)
+            raise DataError(f"{what} {problem}. Its last words: {said or 'none'}")
+
+
+def last_words(file: Path, characters: int = 600) -> str:
+    """Return the end of a file as one line of text."""
+    try:
+        text = file.read_bytes()[-4 * characters :].decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return " ".join(text.split())[-characters:]
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None  # noqa: S101 - Popen was asked for it
+    return pipe

@@ -1,0 +1,194 @@
+"""The `lightning-ingest` that receives what agents and the runner send."""
+
+import http.client
+import json
+import os
+import ssl
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+
+from otel_lightning.collector.store import StoreError, read_server, server_file
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.processes import Processes, Spec, wait_until
+
+READY_SECONDS = 60.0
+SEND_SECONDS = 60.0
+"""Longest time that a refused request is sent again; the receiver may be busy."""
+RETRY_SECONDS = 0.5
+SCOPE = "lightning-learn run"
+INGESTER = "lightning-ingest"
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """An OTLP receiver: where it is, and what it asks of senders."""
+
+    url: str
+    headers: Mapping[str, str]
+    cert: str | None = None
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make an agent send there."""
+        found = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.url,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        }
+        if self.cert:
+            found["OTEL_EXPORTER_OTLP_CERTIFICATE"] = self.cert
+        return found
+
+    def send(self, events: Sequence["Event"]) -> None:
+        """Send log records, and return once they are durable.
+
+        Raises:
+            StoreError: If the receiver refuses them, or does not answer in time.
+        """
+        body = _request(events).SerializeToString()
+        deadline = time.monotonic() + SEND_SECONDS
+        while (problem := self._refusal(body)) is not None:
+            if time.monotonic() > deadline or problem.startswith("4"):
+                raise StoreError(f"The receiver at {self.url} does not take the journal: {problem}")
+            time.sleep(RETRY_SECONDS)
+
+    def _refusal(self, body: bytes) -> str | None:
+        connection = self._connection()
+        headers = {"Content-Type": "application/x-protobuf", **self.headers}
+        try:
+            path = urlsplit(self.url).path.rstrip("/")
+            connection.request("POST", f"{path}/v1/logs", body, headers)
+            answer = connection.getresponse()
+            said = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            return str(error) or type(error).__name__
+        finally:
+            connection.close()
+        if answer.status == http.client.OK:
+            return None
+        return f"{answer.status} {answer.reason}: {said[:200].decode('utf-8', 'replace')}"
+
+    def _connection(self) -> http.client.HTTPConnection:
+        place = urlsplit(self.url)
+        if place.scheme != "https":
+            return http.client.HTTPConnection(place.netloc, timeout=SEND_SECONDS)
+        context = ssl.create_default_context()
+        if self.cert:  # the server's own certificate is trusted directly
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname = False
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.load_verify_locations(self.cert)
+        return http.client.HTTPSConnection(place.netloc, timeout=SEND_SECONDS, context=context)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One log record of the runner: its content decides its id, so sending it again is harmless."""
+
+    name: str
+    time_ns: int
+    body: Mapping[str, Any]
+    attributes: Mapping[str, str]
+
+
+@contextmanager
+def receiving(
+    store: Path, processes: Processes, folder: Path, endpoint: str | None = None
+) -> Iterator[Receiver]:
+    """Use the ingester that serves a store, or start one for the block.
+
+    Args:
+        store: Path of the store, which is created if it does not exist.
+        processes: Where to start it.
+        folder: Where the output of one that is started goes.
+        endpoint: Use this OTLP receiver instead, such as a Collector in front.
+
+    Raises:
+        DataError: If the ingester does not start; the message has its last words.
+    """
+    if endpoint:
+        yield Receiver(endpoint, _headers_from_environment())
+        return
+    if read_server(store) is None:
+        _start(store, processes, folder)
+        try:
+            yield _local(store)
+        finally:
+            processes.stop(INGESTER)
+    else:
+        yield _local(store)
+
+
+def _local(store: Path) -> Receiver:
+    server = read_server(store)
+    if server is None:
+        raise StoreError(f"lightning-ingest, which served '{store}', has ended. Run it again.")
+    scheme = "https" if server.tls_cert else "http"
+    headers = {"Authorization": f"Bearer {server.token}"}
+    return Receiver(f"{scheme}://{server.http}", headers, server.tls_cert)
+
+
+def _start(store: Path, processes: Processes, folder: Path) -> None:
+    store.parent.mkdir(parents=True, exist_ok=True)
+    server_file(store).unlink(missing_ok=True)  # of one that was killed
+    addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    command = [sys.executable, "-m", "otel_lightning.collector", "serve", *addresses]
+    spec = Spec(
+        INGESTER,
+        [*command, "--store", str(store.resolve())],
+        folder,
+        environment={"LIGHTNING_INSTRUMENT": "false"},
+        grace=20.0,
+        is_service=True,
+    )
+    processes.start(spec)
+    wait_until(
+        processes,
+        spec,
+        lambda: read_server(store) is not None,
+        READY_SECONDS,
+        f"lightning-ingest for '{store}'",
+    )
+
+
+def _request(events: Sequence[Event]) -> ExportLogsServiceRequest:
+    request = ExportLogsServiceRequest()
+    scope = request.resource_logs.add().scope_logs.add()
+    scope.scope.name = SCOPE
+    for event in events:
+        record = scope.log_records.add(event_name=event.name, time_unix_nano=event.time_ns)
+        record.body.string_value = _valid(json.dumps(event.body, sort_keys=True))
+        record.attributes.extend(
+            KeyValue(key=key, value=AnyValue(string_value=_valid(value)))
+            for key, value in event.attributes.items()
+        )
+    return request
+
+
+def _valid(text: str) -> str:
+    """Replace halves of surrogate pairs, which protobuf refuses."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _headers_from_environment() -> dict[str, str]:
+    given = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    pairs = (pair.partition("=") for pair in given.split(",") if "=" in pair)
+    return {unquote(key.strip()): unquote(value.strip()) for key, _, value in pairs}
+
+
+def reachable(endpoint: str) -> str:
+    """Check that an endpoint is a URL.
+
+    Raises:
+        DataError: If it is not.
+    """
+    if urlsplit(endpoint).scheme not in ("http", "https"):
+        raise DataError(f"'{endpoint}' is no URL. Write one such as http://127.0.0.1:4318.")
+    return endpoint

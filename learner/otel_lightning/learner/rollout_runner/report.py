@@ -1,0 +1,78 @@
+"""The result of a run: how its rollouts ended, and what they were worth."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from otel_lightning.learner.evaluate.intervals import Sums, bootstrap
+from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of a run."""
+
+    run_id: str
+    planned: int
+    """Number of rollouts that the job asks for."""
+    done_before: int
+    """How many of them had ended before this start."""
+    statuses: Mapping[str, int]
+    """Number of rollouts by the status of their last attempt: `ok`, `failed`, `timeout`, `lost`."""
+    rewards: Mapping[str, float]
+    """Reward of each graded rollout, by its id."""
+    reward_name: str | None = None
+    """Name of the rewards in the store, which `--reward` of other commands takes."""
+    interrupted: int = 0
+    """Attempts that a kill or Ctrl-C cut off; each is run again by the next start."""
+    retried: int = 0
+    """Attempts after the first, in this start."""
+    left_processes: int = 0
+    """Processes that agents left behind, which were killed."""
+    silent: int = 0
+    """Rollouts that ended without any model call in the store."""
+    stopped: str | None = None
+    """Why the run stopped before its end, if it did."""
+    problems: tuple[str, ...] = ()
+    """What went wrong in grading."""
+    tasks: Mapping[str, str] = field(default_factory=dict)
+    """Task of each rollout, by its id."""
+    arms: Mapping[str, str | None] = field(default_factory=dict)
+    """Arm of each rollout, by its id."""
+
+    @property
+    def missing(self) -> int:
+        """Number of planned rollouts that have not ended, or were lost."""
+        return self.planned - sum(self.statuses.values()) + self.statuses.get(LOST, 0)
+
+    @property
+    def mean(self) -> float | None:
+        """Mean reward of the graded rollouts."""
+        return sum(self.rewards.values()) / len(self.rewards) if self.rewards else None
+
+
+def told(statuses: Mapping[str, int]) -> str:
+    """Write the number of rollouts by status, each status apart.
+
+    Example:
+        >>> told({"ok": 3, "timeout": 1})
+        'ok 3, failed 0, timed out 1, lost 0'
+    """
+    names = {OK: "ok", FAILED: "failed", TIMEOUT: "timed out", LOST: "lost"}
+    return ", ".join(f"{name} {Counter(statuses)[status]}" for status, name in names.items())
+
+
+def interval(report: Report) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the mean reward, over tasks.
+
+    Rollouts of one task are correlated, so tasks are resampled and not rollouts.
+    """
+    sums: dict[str, list[float]] = {}
+    for rollout, value in report.rewards.items():
+        sums.setdefault(report.tasks.get(rollout, rollout), []).append(value)
+    totals = np.array([sum(values) for values in sums.values()])
+    counts = np.array([len(values) for values in sums.values()], np.float64)
+    low, high = bootstrap(Sums(totals, counts))
+    return low, high

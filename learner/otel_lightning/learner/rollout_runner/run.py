@@ -1,0 +1,204 @@
+"""Run an unchanged agent on tasks, once for each sample, and grade what it did."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.rollout_runner import grading as graders
+from otel_lightning.learner.rollout_runner.attempts import Attempt, status_of, task_event
+from otel_lightning.learner.rollout_runner.engine import (
+    INTERRUPTED,
+    Engine,
+    Past,
+    send_ended,
+    stoppable,
+)
+from otel_lightning.learner.rollout_runner.executors import ProcessExecutor
+from otel_lightning.learner.rollout_runner.grading import Graded, Grading
+from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
+from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_name
+from otel_lightning.learner.rollout_runner.processes import LauncherDiedError, Processes
+from otel_lightning.learner.rollout_runner.receiver import Receiver, reachable, receiving
+from otel_lightning.learner.rollout_runner.report import Report
+from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
+
+TASKS_AT_ONCE = 500
+
+
+def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Report:
+    """Run an agent on tasks and grade its rollouts. The same call again runs what is missing.
+
+    Spans, tasks and attempts go to the `lightning-ingest` that serves the store; if none does, one
+    is started and ended with the run. The journal of the run is in the folder `STORE.runs`.
+
+    Args:
+        store: Path of the store, which is created if it does not exist.
+        job: The agent, its tasks and the limits.
+        grading: How rollouts get their rewards; by default by the events that the agent sends.
+
+    Returns:
+        How the rollouts ended, and their rewards.
+
+    Raises:
+        DataError: If a task, the command or the grader cannot be used. If the agent cannot be
+            started, or none of its first attempts ends well, the run stops with it too.
+        StoreError: If the store cannot be read or written.
+    """
+    store, grading = Path(store), grading or Grading()
+    _check(job)
+    graders.check(grading)
+    rollouts = list(plan(job, tasks_of(job)))
+    if not rollouts:
+        raise DataError("No task is left to run. Check --split, --limit and --shard.")
+    name = run_name(job)
+    folder = store.with_name(store.name + ".runs") / name
+    with opened_journal(folder) as (journal, lock):
+        end_leftovers(folder)
+        journal.note_interrupted()
+        try:
+            with (
+                Processes(journal.path, [lock.fileno()]) as processes,
+                receiving(store, processes, folder, job.endpoint) as receiver,
+            ):
+                return _run(store, job, grading, rollouts, Place(journal, processes, receiver))
+        except LauncherDiedError as error:
+            end_leftovers(folder)
+            raise DataError(
+                f"The process that starts the agents was killed ({error}). The journal is whole: "
+                "run the same command again."
+            ) from error
+
+
+class Place:
+    """Where a run happens: its journal, its processes and the receiver of its telemetry."""
+
+    def __init__(self, journal: Journal, processes: Processes, receiver: Receiver) -> None:
+        """Take all three."""
+        self.journal, self.processes, self.receiver = journal, processes, receiver
+
+
+def tasks_of(job: Job) -> list[Task]:
+    """Return the tasks that a job runs, from its file or as given."""
+    found = job.tasks
+    tasks = read_tasks(found).tasks if isinstance(found, Path) else tuple(found)
+    return chosen(tasks, job.split, job.held_out)[: job.limit]
+
+
+def _check(job: Job) -> None:
+    ways = [bool(job.command), bool(job.url), bool(job.serve)]
+    if sum(ways) != 1:
+        raise DataError(
+            "Say how to run the agent: a command after '--', or --url, or --serve; one of them."
+        )
+    number, count = job.shard
+    if not 1 <= number <= count:
+        raise DataError(
+            f"There is no shard {number} of {count}. Write 1/{count} to {count}/{count}."
+        )
+    if job.endpoint:
+        reachable(job.endpoint)
+
+
+def _run(
+    store: Path, job: Job, grading: Grading, rollouts: Sequence[Planned], place: Place
+) -> Report:
+    journal = place.journal
+    with _asked(store, place.receiver, job) as opened:
+        past = _past(rollouts, journal, opened)
+        _send_tasks([one.task for one in rollouts], place.receiver, opened)
+    if unsent := journal.unsent():
+        send_ended(unsent, journal, place.receiver)
+    open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
+    again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
+    executor = ProcessExecutor(job, journal, place.processes, place.receiver.environment())
+    for one in open_ones:
+        executor.spec(Attempt(one))  # refuses a task that does not fit before any agent runs
+    with stoppable() as stop:
+        engine = Engine(job, journal, executor, place.receiver, past, stop)
+        stopped = engine.run([*open_ones, *again], len(rollouts))
+    journal.forget_inputs()
+    ends = {_last(one, engine.past): engine.past[one.key] for one in rollouts}
+    statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
+    graded, silent = _graded(store, grading, statuses, job)
+    return Report(
+        run_id=journal.folder.name,
+        planned=len(rollouts),
+        done_before=len(rollouts) - len(open_ones) - len(again),
+        statuses=Counter(statuses.values()),
+        rewards=graded.rewards,
+        reward_name=graded.name,
+        interrupted=engine.interrupted,
+        retried=engine.retried,
+        left_processes=engine.left,
+        silent=silent,
+        stopped=stopped,
+        problems=tuple(graded.problems),
+        tasks={_last(one, engine.past): one.task.task_id for one in rollouts},
+        arms={_last(one, engine.past): one.arm for one in rollouts},
+    )
+
+
+def _last(planned: Planned, past: Mapping[str, Past]) -> str:
+    return planned.rollout_id(max(len(past[planned.key].ends) - 1, 0))
+
+
+@contextmanager
+def _asked(store: Path, receiver: Receiver, job: Job) -> Iterator[Store | None]:
+    """Open the store if it is on this machine; a run that only sends has none."""
+    del receiver
+    if job.endpoint and not store.exists():
+        yield None
+        return
+    with open_store(store) as opened:
+        yield opened
+
+
+def _past(rollouts: Sequence[Planned], journal: Journal, store: Store | None) -> dict[str, Past]:
+    """Find what became of each rollout: in the journal, or in the store if the journal is lost."""
+    known = {
+        name: (status_of(one)[0], one.status == INTERRUPTED) for name, one in journal.ended.items()
+    }
+    if store is not None:
+        rows = read(store, __package__, "known_attempts", run_id=journal.folder.name)
+        for name, status, reason in rows.iter_rows():
+            known.setdefault(name, (status, "runner" in (reason or "")))
+    found = {}
+    for one in rollouts:
+        ends: list[tuple[str, bool]] = []
+        while (end := known.get(one.rollout_id(len(ends)))) is not None:
+            ends.append(end)
+        found[one.key] = Past(ends)
+    return found
+
+
+def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Store | None) -> None:
+    known: dict[str, str] = {}
+    if store is not None:
+        known = dict(read(store, __package__, "known_tasks").iter_rows())
+    distinct = {task.task_id: task for task in tasks}
+    new = [one for one in distinct.values() if known.get(one.task_id) != one.whole_fingerprint]
+    now = time.time_ns()
+    for start in range(0, len(new), TASKS_AT_ONCE):
+        receiver.send([task_event(one, now) for one in new[start : start + TASKS_AT_ONCE]])
+
+
+def _graded(
+    store: Path, grading: Grading, statuses: Mapping[str, str], job: Job
+) -> tuple[Graded, int]:
+    """Wait until everything is stored and derived, and grade."""
+    if job.endpoint and not store.exists():
+        return Graded(None, problems=["The store is elsewhere: grade there."]), 0
+    with open_store(store) as opened:
+        derive_all(opened, store)
+        rollouts = list(statuses)
+        silent = read(opened, __package__, "silent", rollouts=rollouts).height
+        try:
+            return graders.grade(opened, grading, statuses), silent
+        except (DataError, StoreError) as error:
+            return Graded(None, problems=[str(error)]), silent

@@ -1,0 +1,199 @@
+"""Read tasks: JSON lines, JSON, CSV or Parquet, one task a row."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.learner.errors import DataError
+
+HIDDEN = ("expected", "metadata")
+"""Fields of a task that the agent never sees."""
+SHOWN = 60
+"""Characters of a wrong line that a message repeats."""
+HASH_CHARACTERS = 12
+UNSPLIT, TRAIN, HELD_OUT = "all", "train", "heldout"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One task: what the agent is given, and what only a grader sees."""
+
+    task_id: str
+    fields: Mapping[str, Any]
+    """What the agent is given, by name; the id is not among them."""
+    expected: Any = None
+    metadata: Any = None
+
+    @property
+    def input(self) -> Any:
+        """What the agent is given: the field `input` if there is no other, else all fields."""
+        return self.fields["input"] if self.fields.keys() == {"input"} else dict(self.fields)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of what the agent is given: another input makes another rollout."""
+        return sha256(_canonical([self.task_id, dict(self.fields)])).hexdigest()
+
+    @property
+    def whole_fingerprint(self) -> str:
+        """Hash of the whole task, with what only a grader sees."""
+        return sha256(_canonical([self.fingerprint, self.expected, self.metadata])).hexdigest()
+
+    def position(self) -> float:
+        """Return where the task lies in [0, 1): the same place that `transitions` splits by."""
+        number = int(sha256(self.task_id.encode()).hexdigest()[:16], 16)
+        return float(number >> 11) / 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The tasks of a file, and what to tell the user about it."""
+
+    tasks: tuple[Task, ...]
+    without_id: int = 0
+
+
+def read_tasks(path: Path) -> Tasks:
+    """Read a file of tasks: `.jsonl`, `.json`, `.csv` or `.parquet`.
+
+    A task without an id gets a hash of its fields as its id.
+
+    Raises:
+        DataError: If the file cannot be read, a row is no task, or two tasks have one id.
+    """
+    try:
+        rows = list(_rows(path))
+    except OSError as error:
+        raise DataError(f"The tasks '{path}' cannot be read: {error}.") from error
+    return tasks_of(rows, str(path))
+
+
+def tasks_of(rows: Iterable[tuple[str, Any]], source: str) -> Tasks:
+    """Make tasks of rows that were read, each with the place that a message names.
+
+    Raises:
+        DataError: If a row is no task, two tasks have one id, or there is no row.
+    """
+    tasks: list[Task] = []
+    places: dict[str, str] = {}
+    without_id = 0
+    for place, row in rows:
+        task, has_id = _task(place, row)
+        without_id += not has_id
+        if task.task_id in places:
+            same = "the id" if has_id else "no id, and the same fields as"
+            raise DataError(
+                f"{place}: has {same} '{task.task_id}' of {places[task.task_id]}. "
+                "Give every task an id of its own."
+            )
+        places[task.task_id] = place
+        tasks.append(task)
+    if not tasks:
+        raise DataError(f"{source}: has no task. Write one JSON object a line, with id and input.")
+    return Tasks(tuple(tasks), without_id)
+
+
+def chosen(tasks: Iterable[Task], split: str, held_out: float) -> list[Task]:
+    """Keep the tasks of a split, by the same hash of the id as `lightning-learn transitions`.
+
+    Args:
+        tasks: The tasks.
+        split: `train`, `heldout` or `all`.
+        held_out: Share of the tasks that is held out, in [0, 1].
+    """
+    if split == UNSPLIT:
+        return list(tasks)
+    wanted = split == HELD_OUT
+    return [task for task in tasks if (task.position() < held_out) == wanted]
+
+
+def _task(place: str, row: Any) -> tuple[Task, bool]:
+    if not isinstance(row, Mapping):
+        raise DataError(f"{place}: is {_shown(row)}, not a JSON object with the fields of a task.")
+    fields = {
+        name: value
+        for name, value in row.items()
+        if name not in ("id", *HIDDEN) and value is not None
+    }
+    given = row.get("id")
+    if given is not None and (not isinstance(given, str | int) or str(given) == ""):
+        raise DataError(f"{place}: has the id {_shown(given)}. Write a text or a whole number.")
+    if not fields and given is None:
+        raise DataError(f"{place}: has neither an id nor a field for the agent, such as input.")
+    task_id = str(given) if given is not None else _hash(fields)
+    return Task(task_id, fields, row.get("expected"), row.get("metadata")), given is not None
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Any]]:
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".parquet"):
+        for number, row in enumerate(_table(path), start=1):
+            yield f"{path}, row {number}", row
+        return
+    text = _text(path)
+    if suffix == ".json":
+        for number, row in enumerate(_list(path, text), start=1):
+            yield f"{path}, task {number}", row
+        return
+    yield from _lines(path, text)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error}). Save it as UTF-8.") from error
+
+
+def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield f"{path}:{number}", json.loads(line)
+        except ValueError as error:
+            cut = number == text.count("\n") + 1
+            problem = "the last line is cut off" if cut else "not a JSON object"
+            remedy = "Write the file again." if cut else "Mend the line."
+            raise DataError(
+                f"{path}:{number}: {problem} ({error}): {_shown(line)}. {remedy}"
+            ) from error
+
+
+def _list(path: Path, text: str) -> list[Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"{path}: not JSON ({error}).") from error
+    if isinstance(found, dict) and isinstance(found.get("tasks"), list):
+        found = found["tasks"]
+    if not isinstance(found, list):
+        raise DataError(f"{path}: is no JSON array of tasks.")
+    return found
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    import polars as pl
+
+    try:
+        is_csv = path.suffix.lower() == ".csv"
+        frame = pl.read_csv(path, infer_schema=False) if is_csv else pl.read_parquet(path)
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"{path}: cannot be read as a table: {error}") from error
+    return json.loads(frame.write_json())  # type: ignore[no-any-return]
+
+
+def _hash(fields: Mapping[str, Any]) -> str:
+    return sha256(_canonical(dict(fields))).hexdigest()[:HASH_CHARACTERS]
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False).encode("utf-8", "surrogatepass")
+
+
+def _shown(value: Any) -> str:
+    text = str(value)
+    return f"'{text[:SHOWN]}{'…' if len(text) > SHOWN else ''}'"

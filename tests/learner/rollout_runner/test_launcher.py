@@ -1,0 +1,127 @@
+"""The launcher with agents that behave badly."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.running import eventually
+
+from otel_lightning.learner.rollout_runner.processes import (
+    Ended,
+    LauncherDiedError,
+    Processes,
+    Spec,
+)
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[Processes]:
+    with Processes(tmp_path / "journal.jsonl") as found:
+        yield found
+
+
+def ended(processes: Processes, spec: Spec) -> Ended:
+    processes.start(spec)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for one in processes.ended(0.5):
+            return one
+    pytest.fail("it did not end")
+
+
+def shell(folder: Path, script: str, **more: Any) -> Spec:
+    return Spec("one", ["sh", "-c", script], folder, **more)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return text.rpartition(")")[2].split()[0] != "Z"
+
+
+def pids(folder: Path) -> list[int]:
+    return [int(line) for line in (folder / "pids").read_text().split()]
+
+
+def test_exit_codes_signals_and_output_are_told(processes: Processes, tmp_path: Path) -> None:
+    one = ended(processes, shell(tmp_path, "echo hi; echo no >&2; exit 3"))
+    assert (one.status, one.exit_code, one.signal) == ("exited", 3, None)
+    assert (tmp_path / "one.out").read_text() == "hi\n"
+    assert (tmp_path / "one.err").read_text() == "no\n"
+    killed = ended(processes, shell(tmp_path, "kill -SEGV $$"))
+    assert (killed.exit_code, killed.signal) == (None, signal.SIGSEGV)
+
+
+def test_program_that_is_not_there_is_told(processes: Processes, tmp_path: Path) -> None:
+    one = ended(processes, Spec("one", ["/no/such/program"], tmp_path))
+    assert one.status == "not_started"
+    assert "No such file" in (one.reason or "")
+
+
+def test_agent_that_never_reads_its_2_mb_task_ends(processes: Processes, tmp_path: Path) -> None:
+    task = tmp_path / "task.json"
+    task.write_text("x" * 2_000_000)
+    assert ended(processes, shell(tmp_path, "exit 0", stdin=task)).exit_code == 0
+
+
+def test_agent_that_prints_without_end_is_ended(processes: Processes, tmp_path: Path) -> None:
+    spec = shell(tmp_path, "while :; do head -c 1000000 /dev/zero; done", max_output=3_000_000)
+    assert ended(processes, spec).status == "output"
+
+
+@linux
+def test_children_that_an_agent_leaves_are_found_in_any_session_and_killed(
+    processes: Processes, tmp_path: Path
+) -> None:
+    script = f"""
+        sleep 600 & echo $! >> {tmp_path}/pids
+        setsid sh -c 'echo $$ >> {tmp_path}/pids; exec sleep 600' &
+        while [ "$(wc -l < {tmp_path}/pids)" -lt 2 ]; do :; done
+        echo done"""
+    environment = {"LIGHTNING_ROLLOUT_ID": "one"}
+    one = ended(processes, shell(tmp_path, script, environment=environment, timeout=60))
+    assert (one.status, one.exit_code, one.left) == ("exited", 0, 2)
+    eventually(lambda: not any(map(is_alive, pids(tmp_path))))
+
+
+@linux
+def test_agent_and_grandchild_that_ignore_sigterm_are_killed(
+    processes: Processes, tmp_path: Path
+) -> None:
+    script = f"""
+        trap '' TERM
+        (trap '' TERM; sh -c 'echo $PPID $$ >> {tmp_path}/pids; while :; do sleep 0.1; done') &
+        while :; do sleep 0.1; done"""
+    one = ended(processes, shell(tmp_path, script, timeout=2, grace=0.2))
+    assert (one.status, one.signal) == ("timeout", signal.SIGKILL)
+    eventually(lambda: not any(map(is_alive, pids(tmp_path))))
+
+
+@linux
+def test_nothing_is_left_when_the_runner_is_killed(tmp_path: Path) -> None:
+    script = f"trap '' TERM; echo $$ >> {tmp_path}/pids; while :; do sleep 0.1; done"
+    child = os.fork()
+    if not child:  # the runner, which gets no chance to clean up
+        Processes(tmp_path / "journal.jsonl").start(shell(tmp_path, script, grace=0.2))
+        signal.pause()
+    eventually((tmp_path / "pids").exists)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    eventually(lambda: not any(map(is_alive, pids(tmp_path))))
+    eventually(lambda: '"interrupted"' in (tmp_path / "journal.jsonl").read_text())
+
+
+def test_killed_launcher_is_noticed() -> None:
+    with Processes() as processes:
+        processes._process.kill()
+        with pytest.raises(LauncherDiedError):
+            list(processes.ended(30))

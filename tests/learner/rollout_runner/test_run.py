@@ -1,0 +1,200 @@
+"""Whole runs: agents on tasks, their statuses and their rewards."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.running import eventually
+from support.stores import ask
+
+from otel_lightning.learner import DataError
+from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+
+Tasks = Callable[..., Path]
+Agent = Callable[[str], list[str]]
+FOUR = """
+match task["id"]:
+    case "failed": sys.exit("it broke")
+    case "timeout": time.sleep(600)
+    case "lost": os.kill(os.getpid(), 9)
+print(task["question"])"""
+
+
+def rule(folder: Path, body: str) -> str:
+    (folder / "grade.py").write_text(f"import polars as pl\n{body}\n")
+    return f"{folder}/grade.py:right"
+
+
+RIGHT = """
+def right(rollouts):
+    return (rollouts["output"].str.strip_chars() == rollouts["expected"]).cast(float)"""
+
+
+def test_agent_runs_once_for_each_task_and_sample_and_the_same_call_runs_what_is_missing(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    file = tasks(
+        {"id": "a", "question": "x", "expected": "x", "metadata": {"level": 1}},
+        {"id": "b", "question": "y", "expected": "z"},
+    )
+    command = agent(
+        f"open({str(tmp_path / 'ran')!r}, 'a').write(os.environ['LIGHTNING_ROLLOUT_ID'] + '\\n')\n"
+        "assert 'expected' not in task and 'metadata' not in task\n"
+        "print(task['question'])"
+    )
+    grading = Grading(
+        rule=rule(tmp_path, RIGHT.replace("right", "same_text")).replace(":right", ":same_text")
+    )
+    first = run_agent(served, Job(file, command, samples=2), grading)
+    assert first.statuses == {"ok": 4}
+    assert first.mean == 0.5
+    more = run_agent(served, Job(file, command, samples=3), grading)
+    assert (more.planned, more.done_before, more.mean) == (6, 4, 0.5)
+    ran = (tmp_path / "ran").read_text().split()
+    assert len(ran) == len(set(ran)) == 6
+    rows = ask(served, f"FROM attempts WHERE run_id = '{first.run_id}'")
+    assert {row["rollout_id"] for row in rows} == set(ran)
+    assert Counter((row["task_id"], row["sample"]) for row in rows).most_common(1)[0][1] == 1
+    assert {row["seed"] for row in rows if row["task_id"] == "a"} != {rows[0]["seed"]}
+    (task,) = ask(served, "FROM tasks WHERE task_id = 'a' AND (metadata ->> '$.level') = '1'")
+    assert (task["input"], task["expected"]) == ('{"question":"x"}', '"x"')
+
+
+def test_ok_failed_timeout_and_lost_are_four_things_and_the_lost_has_no_reward(
+    served: Path, tasks: Tasks, agent: Agent
+) -> None:
+    names = ["ok", "failed", "timeout", "lost"]
+    file = tasks(*({"id": name, "question": name} for name in names))
+    job = Job(file, agent(FOUR), name="four", timeout=3, retries=1)
+    report = run_agent(served, job, Grading(by_exit_code=True))
+    assert report.statuses == dict.fromkeys(names, 1)
+    rows = ask(served, "FROM attempts WHERE run_id = 'four' ORDER BY task_id, attempt")
+    assert [(row["task_id"], row["status"], row["attempt"]) for row in rows] == [
+        ("failed", "failed", 0),
+        ("lost", "lost", 0),
+        ("lost", "lost", 1),
+        ("ok", "ok", 0),
+        ("timeout", "timeout", 0),
+    ]
+    assert rows[0]["errors"] == "it broke\n"
+    assert rows[1]["reason"] == "it was ended by signal 9"
+    rewards = {report.tasks[rollout]: value for rollout, value in report.rewards.items()}
+    assert rewards == {"ok": 1, "failed": 0}
+    forced = run_agent(served, job, Grading(by_exit_code=True, failed_reward=-1))
+    assert sorted(forced.rewards.values()) == [-1, -1, 1]
+
+
+def test_grading_command_that_fails_on_a_rollout_is_no_reward_of_0(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    file = tasks(*({"id": name, "question": name, "expected": [name]} for name in "abcd"))
+    grader = tmp_path / "grader.py"
+    grader.write_text(
+        "import json, sys\n"
+        "asked = json.load(sys.stdin)\n"
+        "if asked['task_id'] == 'c': raise ValueError('no idea')\n"
+        "if asked['task_id'] == 'd': print('NaN')\n"
+        "elif asked['expected'] == ['a']: print('{\"score\": 0.5, \"explanation\": \"half\"}')\n"
+        "else: print(int(asked['output'].strip() == asked['input']['question']))\n"
+    )
+    report = run_agent(
+        served,
+        Job(file, agent("print(task['question'])"), name="command"),
+        Grading(command=[sys.executable, "-I", "-S", str(grader)]),
+    )
+    assert {report.tasks[one]: value for one, value in report.rewards.items()} == {"a": 0.5, "b": 1}
+    assert any("ended with code 1" in p and "no idea" in p for p in report.problems)
+    assert any("printed 'NaN', no number" in problem for problem in report.problems)
+    (row,) = ask(
+        served,
+        "SELECT s.explanation FROM scores s JOIN attempts a USING (rollout_id) "
+        "WHERE run_id = 'command' AND a.task_id = 'a'",
+    )
+    assert row["explanation"] == "half"
+
+
+def test_rule_that_raises_on_a_rollout_leaves_it_out_and_one_that_cannot_be_read_starts_nothing(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    file = tasks({"id": "a", "question": "1"}, {"id": "b", "question": "one"})
+    job = Job(file, agent("print(task['question'])"), name="raises")
+    body = "def number(rollouts):\n    return rollouts['output'].str.strip_chars().cast(float)"
+    report = run_agent(served, job, Grading(rule=rule(tmp_path, body).replace("right", "number")))
+    assert list(report.rewards.values()) == [1.0]
+    assert "InvalidOperationError" in report.problems[0]
+    assert not (tmp_path / "never").exists()
+    never = Job(file, agent(f"open({str(tmp_path / 'never')!r}, 'w')"), name="never")
+    with pytest.raises(DataError, match="no function 'nothing'"):
+        run_agent(served, never, Grading(rule=f"{tmp_path}/grade.py:nothing"))
+    assert not (tmp_path / "never").exists()
+
+
+def test_agent_that_cannot_work_is_not_run_on_all_tasks(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    file = tasks(*({"id": str(i), "question": i} for i in range(100)))
+    job = Job(file, agent("sys.exit('no module named openai')"), name="hopeless")
+    with pytest.raises(DataError, match=r"first 20 attempts .* no module named openai"):
+        run_agent(served, job)
+    with pytest.raises(DataError, match=r"cannot be started: .*No such file.* after '--'"):
+        run_agent(served, Job(file, [str(tmp_path / "agent")], name="absent"))
+
+
+KILLED = """
+log = open(LOG, 'a')
+log.write(json.dumps(['started', task['id'], os.environ['LIGHTNING_SAMPLE']]) + '\\n'); log.flush()
+time.sleep(0.02)
+log.write(json.dumps(['ended', task['id'], os.environ['LIGHTNING_SAMPLE']]) + '\\n'); log.flush()
+"""
+
+
+def test_killed_run_goes_on_and_no_rollout_that_ended_is_run_twice_or_lost(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    file = tasks(*({"id": str(i), "question": i} for i in range(30)))
+    log = tmp_path / "log"
+    command = agent(KILLED.replace("LOG", repr(str(log))))
+    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(served)]
+    words += ["--tasks", str(file), "--samples", "2", "--name", "killed", "--", *command]
+    log.touch()
+    for least in (5, 20, 40):  # three kills, each in the middle
+        runner = subprocess.Popen(words, stdout=subprocess.DEVNULL)
+        eventually(lambda least=least: len(log.read_text().splitlines()) >= 2 * least, 60)  # type: ignore[misc]
+        os.kill(runner.pid, signal.SIGKILL)
+        runner.wait()
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    ends = Counter(
+        tuple(line[1:])
+        for line in map(json.loads, log.read_text().splitlines())
+        if line[0] == "ended"
+    )
+    assert len(ends) == 60
+    assert set(ends.values()) == {1}
+    rows = ask(served, "FROM attempts WHERE run_id = 'killed'")
+    good = Counter((row["task_id"], row["sample"]) for row in rows if row["status"] == "ok")
+    assert len(good) == 60
+    assert set(good.values()) == {1}
+    assert {row["status"] for row in rows} <= {"ok", "lost"}
+
+
+def test_store_that_nobody_serves_is_served_during_the_run_only(
+    tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    store = tmp_path / "new.duckdb"
+    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
+    words += ["--tasks", str(tasks({"id": "a", "question": "1"})), "--exit-code-is-reward"]
+    done = subprocess.run(
+        [*words, "--", *agent("print(1)")], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "ok 1, failed 0, timed out 0, lost 0" in done.stdout
+    assert "Mean reward 1.0000" in done.stdout
+    assert not store.with_name("new.duckdb.server").exists()
+    assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
