@@ -18,9 +18,11 @@ import numpy as np
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.estimates import estimated
+from otel_lightning.learner.policy.candidate import NO_FEATURES
+from otel_lightning.learner.policy.contextual import learn_shares as learn
 from otel_lightning.learner.policy.evaluate import cross_fitted
-from otel_lightning.learner.policy.learn import learn_and_judge
-from otel_lightning.learner.policy.softmax import Choices, Settings, learn
+from otel_lightning.learner.policy.judge import learn_and_judge
+from otel_lightning.learner.policy.softmax import Choices, Settings
 
 Draw = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
 SETTINGS = Settings(steps=300, learning_rate=3.0)
@@ -113,10 +115,8 @@ def world(family: Family, logging: str, arms: int, rng: np.random.Generator, n: 
 
 def ours(one: World, limits: tuple[float, float] | None) -> tuple[np.ndarray, bool]:
     shares = dict(zip(one.choices.arms, one.live.tolist(), strict=True))
-    probabilities, verdict, _ = learn_and_judge(
-        one.choices, one.in_train, shares, SETTINGS, (limits, 0.0)
-    )
-    return probabilities, verdict.passed
+    judged = learn_and_judge(one.choices, one.in_train, shares, SETTINGS, (limits, 0.0))
+    return judged.shares, judged.verdict.passed
 
 
 def ungated(one: World) -> tuple[np.ndarray, bool]:
@@ -229,7 +229,8 @@ def coverage(family: Family, logging: str, arms: int, seeds: int) -> dict[str, t
     for seed in range(seeds):
         one = world(family, logging, arms, np.random.default_rng(seed))
         truth = float(one.live @ one.means)
-        seen = cross_fitted(one.choices, one.live)
+        even = np.broadcast_to(one.live, (len(one.choices.taken), arms))
+        seen = cross_fitted(one.choices, even, NO_FEATURES)
         answer = estimated("doubly_robust", seen, one.choices.tasks, family.range or (-1e9, 1e9))
         for name in INTERVALS:
             interval = getattr(answer, name)

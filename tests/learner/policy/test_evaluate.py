@@ -96,6 +96,39 @@ def test_propensities_that_are_not_those_of_the_version_are_named(traces: "Trace
     assert "has no policy 'v2'. It has: v1." in unknown.stderr
 
 
+def test_policies_with_features_are_evaluated_as_they_serve(
+    traces: "Traces", tmp_path: Path
+) -> None:
+    """An arm is right for half of the inputs; a policy that sees them is worth .8, others .55."""
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+    for i in range(800):
+        refund, arm = i % 2 == 0, rng.choice(("brief", "careful"))
+        text = "I want a refund" if refund else "Where is my order?"
+        messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
+        traces.call(f"r{i}", input_messages=json.dumps(messages))
+        traces.task(f"r{i}", f"t{i}")
+        traces.arm(f"r{i}", arm, 0.5)
+        good = rng.random() < (0.8 if (arm == "careful") == refund else 0.3)
+        traces.reward(f"r{i}", float(good))
+    spec, flags = tmp_path / "features.toml", tmp_path / "flags.json"
+    spec.write_text("[features]\nrefund = \"input ILIKE '%refund%'\"\n")
+    targeting = {"fractional": [["brief", 1], ["careful", 1]]}
+    flag = {"variants": {"brief": "B", "careful": "C"}, "targeting": targeting}
+    flags.write_text(json.dumps({"flags": {"support-prompt": flag}}))
+    key = ["--store", traces.store(), "--key", "support-prompt", "--flags", str(flags)]
+    learn = ["policy", *key, "--features", str(spec), "--exploration", "0.02"]
+    assert CliRunner().invoke(cli, learn).exit_code == 0
+    (row,) = traces.ask("SELECT version FROM policies")
+    blind = values(evaluate(traces, "--arm", "careful"))
+    assert blind["doubly_robust"] == pytest.approx(0.55, abs=0.08)
+    candidate = values(evaluate(traces, "--version", row["version"]))
+    assert candidate["doubly_robust"] == pytest.approx(0.79, abs=0.08)
+    assert CliRunner().invoke(cli, ["promote", *key]).exit_code == 0
+    for options in (["--version", row["version"]], ["--flags", str(flags)]):
+        served = values(evaluate(traces, *options))
+        assert served["doubly_robust"] == pytest.approx(candidate["doubly_robust"], abs=0.002)
+
+
 def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
     log(traces)
     result = evaluate(traces)

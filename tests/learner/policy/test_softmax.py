@@ -3,15 +3,13 @@ import pytest
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.off_policy import METHODS
-from otel_lightning.learner.policy.learn import learn_and_judge
-from otel_lightning.learner.policy.softmax import (
-    GRADIENTS,
-    Choices,
-    Settings,
-    learn,
-    reward_model,
-    seen_by,
-)
+from otel_lightning.learner.policy import contextual
+from otel_lightning.learner.policy.ascent import behavior_of, divergence
+from otel_lightning.learner.policy.cells import cells_of
+from otel_lightning.learner.policy.contextual import learn_shares as learn
+from otel_lightning.learner.policy.judge import learn_and_judge
+from otel_lightning.learner.policy.objectives import GRADIENTS
+from otel_lightning.learner.policy.softmax import Choices, Settings, reward_model
 
 MEANS = np.array([0.55, 0.60, 0.75, 0.45])
 BEST = 2
@@ -56,11 +54,10 @@ def test_arm_never_tried_is_judged_as_the_worst_possible() -> None:
     taken, rewards = np.tile([0, 1], 2000), np.tile([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 500)
     choices = Choices(("a", "b", "new"), taken, np.full(4000, 0.5), rewards, np.arange(4000))
     in_train = np.arange(4000) % 3 > 0
-    shares, verdict, _ = learn_and_judge(
-        choices, in_train, {"a": 0.5, "b": 0.5}, Settings(exploration=0.9), ((0.0, 1.0), 0.0)
-    )
-    assert shares[2] >= 0.3
-    assert verdict.gain == pytest.approx(-0.75 * shares[2], abs=0.05)
+    live, demands = {"a": 0.5, "b": 0.5}, ((0.0, 1.0), 0.0)
+    judged = learn_and_judge(choices, in_train, live, Settings(exploration=0.9), demands)
+    assert judged.shares[2] == pytest.approx(0.3)
+    assert judged.verdict.gain == pytest.approx(-0.75 * 0.3, abs=0.05)
 
 
 def test_strong_pull_keeps_what_was_served() -> None:
@@ -72,20 +69,87 @@ def test_strong_pull_keeps_what_was_served() -> None:
 def test_arm_never_tried_is_not_preferred() -> None:
     choices = bandit(0, np.array([0.4, 0.3, 0.3, 0.0]))
     for estimator in GRADIENTS:
-        assert learn(choices, Settings(estimator=estimator))[3] < 0.06
+        assert learn(choices, Settings(estimator=estimator))[3] < 0.06, estimator
 
 
-@pytest.mark.parametrize("estimator", ["doubly_robust", "ips", "snips"])
-def test_gradient_is_the_derivative_of_the_estimate(estimator: str) -> None:
-    choices = bandit(5, np.array([0.4, 0.3, 0.2, 0.1]))
-    pi, model = np.array([0.1, 0.2, 0.3, 0.4]), reward_model(choices)
+ESTIMATES = {"doubly_robust": "doubly_robust", "ips": "clipped_ips", "snips": "snips"}
+
+
+@pytest.mark.parametrize("estimator", sorted(ESTIMATES))
+@pytest.mark.parametrize("features", [0, 2])
+def test_gradient_is_the_derivative_of_the_estimate(estimator: str, features: int) -> None:
+    choices = bandit(5, np.array([0.85, 0.09, 0.04, 0.02]))  # clipped for some arms
+    values = np.random.default_rng(0).integers(2, size=(400, features)).astype(float)
+    inputs = np.concatenate([np.ones((400, 1)), values], axis=1)
+    cells = cells_of(choices, inputs)
+    rows = [int((cells.inputs == row).all(axis=1).argmax()) for row in inputs]
+    pi = np.random.default_rng(1).dirichlet(np.ones(4), size=len(cells.shares))
+    model = np.random.default_rng(2).random((len(cells.shares), 4))
 
     def value(probabilities: np.ndarray) -> float:
-        return METHODS[estimator](seen_by(choices, probabilities, model)).value
+        seen = contextual.seen_by(choices, probabilities[rows], model[rows])
+        return METHODS[ESTIMATES[estimator]](seen).value
 
-    step = 1e-6 * np.eye(4)
-    numeric = [(value(pi + s) - value(pi - s)) / 2e-6 for s in step]
-    assert GRADIENTS[estimator](choices)(pi) == pytest.approx(numeric, abs=1e-6)
+    numeric = np.zeros_like(pi)
+    for place in np.ndindex(pi.shape):
+        step = np.zeros_like(pi)
+        step[place] = 1e-6
+        numeric[place] = (value(pi + step) - value(pi - step)) / 2e-6
+    assert GRADIENTS[estimator](cells, model)(pi) == pytest.approx(numeric, abs=1e-6)
+
+
+def test_reinforce_clips_weights_and_subtracts_the_mean_before() -> None:
+    """Worked by hand: baselines 0 and 0.1; importance weights 0.8 and 5, which was 8."""
+    choices = Choices(
+        ("a", "b"),
+        np.array([0, 1]),
+        np.array([0.25, 0.1]),
+        np.array([1.0, 1.0]),
+        np.array([0, 1]),
+    )
+    cells = cells_of(choices, np.ones((2, 1)), baseline=True)
+    pi = np.array([[0.2, 0.8]])
+    slope = GRADIENTS["reinforce"](cells, np.zeros((1, 2)))(pi)
+    assert slope[0] == pytest.approx([0.8 * 1.0 / 0.2 / 2, 5 * 0.9 / 0.8 / 2])
+
+
+@pytest.mark.parametrize("estimator", sorted(GRADIENTS))
+def test_policy_with_features_learns_by_every_objective(estimator: str) -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(2, size=(1500, 1)).astype(float)
+    taken = rng.integers(2, size=1500)
+    good = np.where((taken == 1) == (values[:, 0] > 0), 0.8, 0.2)
+    rewards = (rng.random(1500) < good).astype(float)
+    choices = Choices(("a", "b"), taken, np.full(1500, 0.5), rewards, np.arange(1500))
+    settings = Settings(estimator=estimator)
+    policy, _ = contextual.learn(choices, values, ("x",), settings)
+    low, high = policy.probabilities(np.array([[0.0], [1.0]]))
+    assert low[0] > 0.8
+    assert high[1] > 0.8
+
+
+def test_entropy_spreads_the_shares() -> None:
+    plain, spread = (learn(bandit(0, UNIFORM), Settings(entropy=w)) for w in (0.0, 2.0))
+    assert plain.max() > 0.8
+    assert spread.max() < 0.4
+
+
+def test_trust_region_limits_the_divergence_from_the_logged_shares() -> None:
+    choices = bandit(0, UNIFORM)
+    cells, behavior = cells_of(choices, np.ones((400, 1))), behavior_of(choices)
+    free, held = (learn(choices, Settings(trust_region=limit)) for limit in (None, 0.05))
+    assert divergence(cells, free[None], behavior) > 0.5
+    assert divergence(cells, held[None], behavior) == pytest.approx(0.05, rel=1e-3)
+    assert held.argmax() == BEST
+
+
+def test_cells_of_a_million_rollouts_are_as_few_as_their_inputs() -> None:
+    choices = bandit(0, UNIFORM)
+    inputs = np.concatenate([np.ones((400, 1)), (np.arange(400) % 3)[:, None]], axis=1)
+    cells = cells_of(choices, inputs)
+    assert cells.inputs.tolist() == [[1, 0], [1, 1], [1, 2]]
+    assert len(cells.place) == 12
+    assert cells.table(cells.rewards).sum() == pytest.approx(choices.rewards.mean())
 
 
 def test_untried_arm_is_modelled_as_the_worst_one() -> None:

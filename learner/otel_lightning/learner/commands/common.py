@@ -140,7 +140,12 @@ def what_would_pass(verdict: "Verdict") -> str:
     more = max(0, math.ceil(verdict.tasks_needed) - verdict.tasks)
     if more == 0:
         return "mend what the reasons name; the number of held-out tasks would do."
+    tasks = f"about {more} more held-out tasks like these"
+    if not verdict.rollouts_needed:
+        return f"{tasks}, if the gain is what it looks like ({verdict.gain:+.4f})."
+    most = sorted(verdict.rollouts_needed.items(), key=lambda item: -item[1])
+    arms = ", ".join(f"{count:,} of '{arm}'" for arm, count in most)
     return (
-        f"about {more} more held-out tasks like these, if the gain is what it looks like "
-        f"({verdict.gain:+.4f})."
+        f"about {arms} more rollouts (the fewest that would do), or {tasks}, if the gain is what "
+        f"it looks like ({verdict.gain:+.4f})."
     )

@@ -52,8 +52,8 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
     "--estimator",
     type=OBJECTIVE,
     default="doubly_robust",
-    help="Estimator of the policy's value that learning maximises; the gate always uses the "
-    "doubly robust one.",
+    help="Estimate of the policy's value that learning maximises; ips clips importance weights at "
+    "10, reinforce at 5. The gate always uses the doubly robust one.",
 )
 @option(
     "--exploration",
@@ -68,6 +68,20 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
     default=0.05,
     help="Weight of the KL penalty that keeps the policy near the logged shares of the arms, in "
     "standard deviations of the reward; 0 turns it off.",
+)
+@option(
+    "--entropy",
+    type=click.FloatRange(0),
+    default=0.0,
+    help="Weight of an entropy bonus that spreads the shares, in standard deviations of the "
+    "reward; 0 turns it off.",
+)
+@option(
+    "--trust-region",
+    type=click.FloatRange(0, min_open=True),
+    metavar="NATS",
+    help="Largest KL divergence of the policy from the logged shares of the arms, such as 0.1. By "
+    "default there is no limit.",
 )
 @option(
     "--features",
@@ -94,6 +108,8 @@ def policy(  # noqa: PLR0913 - one parameter per option
     estimator: str,
     exploration: float,
     kl_weight: float,
+    entropy: float,
+    trust_region: float | None,
     since: datetime | None,
     until: datetime | None,
     **chosen: Any,
@@ -103,7 +119,7 @@ def policy(  # noqa: PLR0913 - one parameter per option
         from otel_lightning.learner.policy.learn import Request, learn_policy
         from otel_lightning.learner.policy.softmax import Settings
 
-        settings = Settings(estimator, exploration, kl_weight)
+        settings = Settings(estimator, exploration, kl_weight, entropy, trust_region)
         request = Request(
             key, flags, output or flags, since=since, until=until, settings=settings, **chosen
         )

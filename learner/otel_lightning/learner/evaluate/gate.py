@@ -1,6 +1,6 @@
 """The held-out gate: is the new policy significantly better than the live one?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,6 +69,8 @@ class Verdict:
     reward_range: Range = (0.0, 1.0)
     tasks_needed: float | None = None
     """Number of held-out tasks at which the gate probably passes; None if no number suffices."""
+    rollouts_needed: dict[str, int] = field(default_factory=dict)
+    """Further rollouts of each arm with which the gate probably passes; empty if not known."""
 
     @property
     def passed(self) -> bool:

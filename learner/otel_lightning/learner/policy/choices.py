@@ -1,11 +1,12 @@
 """Logged choices for a flag: one per rollout, with its task, propensity and outcome."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Sql, Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
@@ -97,6 +98,11 @@ def read_choices(
         missing=missing,
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
+
+
+def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
+    """Replace the name of each arm by its position in `arms`."""
+    return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
 
 
 def _stage_choices(store: Store, window: Window) -> None:

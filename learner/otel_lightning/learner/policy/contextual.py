@@ -1,20 +1,22 @@
-"""A linear softmax policy over arms and features of the input; pure numpy, deterministic."""
+"""A linear softmax policy over arms and features of the input; pure numpy, deterministic.
+
+Without features it is a softmax policy over the arms alone.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.policy.ascent import Shares, ascend, behavior_of, shares_of
+from otel_lightning.learner.policy.cells import cells_of
+from otel_lightning.learner.policy.objectives import GRADIENTS
 from otel_lightning.learner.policy.softmax import Choices, Floats, Settings
 
 RIDGE = 1.0
 """Strength of the reward model's ridge penalty: it weighs as much as one rollout at the mean."""
-STEPS = 400
-LEARNING_RATE = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,8 @@ class Standard:
     @classmethod
     def of(cls, values: Floats) -> "Standard":
         """Compute the mean and deviation of each column; a constant column gets deviation 1."""
+        if not values.shape[1]:
+            return cls(np.zeros(0), np.ones(0))
         deviation = np.nanstd(values, axis=0)
         return cls(np.nanmean(values, axis=0), np.where(deviation > 0, deviation, 1.0))
 
@@ -38,19 +42,18 @@ class Standard:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """pi(a | x) = exploration / K + (1 - exploration) * softmax(W [1, x])[a], over served arms."""
+    """pi(a | x) = floor[a] + rest * softmax(W [1, x])[a], with the softmax over learned arms."""
 
     arms: tuple[str, ...]
     features: tuple[str, ...]
     standard: Standard
     weights: Floats
     """Shape [K, D + 1]."""
-    served: NDArray[np.bool_]
-    exploration: float
+    shares: Shares
 
     def probabilities(self, values: Floats) -> Floats:
         """Compute the probability of each arm for features of shape [N, D]: shape [N, K]."""
-        return _shares(self.standard.apply(values) @ self.weights.T, self.served, self.exploration)
+        return self.shares.of(self.standard.apply(values) @ self.weights.T)
 
     def as_parameters(self) -> dict[str, Any]:
         """Write the policy as JSON values."""
@@ -60,20 +63,24 @@ class Policy:
             "mean": self.standard.mean.tolist(),
             "deviation": self.standard.deviation.tolist(),
             "weights": self.weights.tolist(),
-            "served": self.served.tolist(),
-            "exploration": self.exploration,
+            "floor": self.shares.floor.tolist(),
+            "learned": self.shares.learned.tolist(),
         }
 
 
 def from_parameters(parameters: dict[str, Any]) -> Policy:
     """Rebuild a policy from the JSON values that `Policy.as_parameters` wrote."""
+    if "floor" in parameters:
+        floor, learned = np.array(parameters["floor"]), np.array(parameters["learned"], dtype=bool)
+    else:  # written before new arms were held
+        learned = np.array(parameters["served"], dtype=bool)
+        floor = float(parameters["exploration"]) * learned / learned.sum()
     return Policy(
         tuple(parameters["arms"]),
         tuple(parameters["features"]),
         Standard(np.array(parameters["mean"]), np.array(parameters["deviation"])),
         np.array(parameters["weights"]),
-        np.array(parameters["served"], dtype=bool),
-        float(parameters["exploration"]),
+        Shares(floor, learned),
     )
 
 
@@ -102,17 +109,13 @@ def reward_model(choices: Choices, inputs: Floats) -> Floats:
 def learn(
     choices: Choices, values: Floats, names: Sequence[str], settings: Settings
 ) -> tuple[Policy, Floats]:
-    """Learn a contextual policy by gradient ascent on its doubly robust value.
-
-    Maximises V(pi) / sd(r) - kl_weight * KL(pi || mu) - a small ridge, with
-    V = mean over i of sum over a of pi(a | x[i]) * G[i, a] and
-    G[i, a] = q(x[i], a) + [a = a[i]] * (r[i] - q(x[i], a)) / mu[i].
+    """Learn a policy by gradient ascent on an off-policy estimate of its value.
 
     Args:
-        choices: The choices to learn from, shape [N].
-        values: Features of each rollout, shape [N, D].
+        choices: The choices to learn from, in time order, shape [N].
+        values: Features of each rollout, shape [N, D]; D = 0 learns a policy without features.
         names: Names of the features, length D.
-        settings: Exploration and penalties.
+        settings: Objective, exploration, penalties and step sizes.
 
     Returns:
         The policy, and the reward model, shape [K, D + 1].
@@ -121,34 +124,25 @@ def learn(
         DataError: If exploration leaves nothing to learn.
 
     Source:
-        Dudík, Langford & Li, Doubly robust policy evaluation and learning (2011).
+        Dudík, Langford & Li, Doubly robust policy evaluation and learning (2011), for the default
+        objective.
     """
-    if not 0 <= settings.exploration < 1:
-        raise DataError(f"An exploration of {settings.exploration:g} leaves nothing to learn.")
+    shares = shares_of(choices, settings.exploration)
     standard = Standard.of(values)
     inputs = standard.apply(values)
     model = reward_model(choices, inputs)
-    rows = np.arange(len(choices.taken))
-    gains = inputs @ model.T  # [N, K]
-    residuals = choices.rewards - gains[rows, choices.taken]
-    gains[rows, choices.taken] += residuals / choices.propensities
-    gains /= choices.rewards.std() or 1.0
-    # One imagined choice of each arm keeps the divergence finite where an arm was never tried.
-    frequencies = choices.per_arm(np.ones_like(choices.rewards)) + 1
-    behavior = np.log(frequencies / frequencies.sum())
-    weights = np.zeros((len(choices.arms), inputs.shape[1]))
-    weights[:, 0] = behavior
-    allowed, share = choices.may_serve, 1 - settings.exploration
-    for _ in range(STEPS):
-        soft = _softmax(inputs @ weights.T, allowed)
-        pull = np.log(np.maximum(soft, 1e-12)) - behavior
-        slope = gains - settings.kl_weight * pull
-        slope = soft * (slope - (soft * slope).sum(axis=1, keepdims=True))
-        ridge = 1e-3 * weights
-        ridge[:, 0] = 0
-        weights += LEARNING_RATE * (share * slope.T @ inputs / len(rows) - ridge)
-    policy = Policy(choices.arms, tuple(names), standard, weights, allowed, settings.exploration)
-    return policy, model
+    cells = cells_of(choices, inputs, baseline=settings.estimator == "reinforce")
+    raw = GRADIENTS[settings.estimator](cells, cells.inputs @ model.T)
+    scale = float(choices.rewards.std()) or 1.0
+    weights = ascend(cells, lambda pi: raw(pi) / scale, shares, behavior_of(choices), settings)
+    return Policy(choices.arms, tuple(names), standard, weights, shares), model
+
+
+def learn_shares(choices: Choices, settings: Settings) -> Floats:
+    """Learn the share of each arm without features, shape [K]."""
+    nothing = np.zeros((len(choices.taken), 0))
+    policy, _ = learn(choices, nothing, (), settings)
+    return np.asarray(policy.probabilities(nothing[:1])[0], dtype=np.float64)
 
 
 def seen_by(choices: Choices, probabilities: Floats, modelled: Floats) -> Logged:
@@ -166,15 +160,3 @@ def seen_by(choices: Choices, probabilities: Floats, modelled: Floats) -> Logged
         modelled_taken=modelled[rows, choices.taken],
         modelled_policy=(probabilities * modelled).sum(axis=1),
     )
-
-
-def _shares(logits: Floats, served: NDArray[np.bool_], exploration: float) -> Floats:
-    soft = _softmax(logits, served)
-    even = served / served.sum()
-    return np.asarray(exploration * even + (1 - exploration) * soft, dtype=np.float64)
-
-
-def _softmax(logits: Floats, served: NDArray[np.bool_]) -> Floats:
-    masked = np.where(served, logits, -np.inf)
-    powers = np.exp(masked - masked.max(axis=1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float64)

@@ -10,17 +10,18 @@ import polars as pl
 from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
-from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate import off_policy
 from otel_lightning.learner.evaluate.estimates import Estimated, estimated
 from otel_lightning.learner.evaluate.gate import effective_sample_size
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.named_sql import append, read
-from otel_lightning.learner.policy import flag_file
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
+from otel_lightning.learner.policy import contextual
+from otel_lightning.learner.policy.candidate import Candidate, candidate
+from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
 from otel_lightning.learner.policy.drift import drift, mismatched
+from otel_lightning.learner.policy.features import Features
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
-from otel_lightning.learner.policy.softmax import Choices, reward_model, seen_by
+from otel_lightning.learner.policy.softmax import Choices, reward_model
 from otel_lightning.learner.policy.versions import known_versions
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules
@@ -87,9 +88,10 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
         name, _ = rules.chosen(found, question.window.reward)
         versions = known_versions(found, question.window.key)
         logged = read_choices(found, replace(question.window, reward=name), versions)
-        label, shares = _shares(question, versions)
+        named = (question.window.key, question.flags, question.version, question.arm)
+        policy = candidate(found, logged.rows, versions, named)
         segments = _segments(found, question.by) if question.by else None
-        answer = _answer(question, logged, (label, shares), segments, versions)
+        answer = _answer(question, logged, policy, segments, versions)
         ended = run.ended(
             outcome="done",
             fingerprint=fingerprint(logged.rows.drop("policy_version", "time")),
@@ -99,52 +101,31 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
     return answer
 
 
-def _shares(
-    question: Question, versions: Mapping[str, Mapping[str, float]]
-) -> tuple[str, Mapping[str, float]]:
-    key = question.window.key
-    if question.arm is not None:
-        return f"arm '{question.arm}'", {question.arm: 1.0}
-    if question.version is not None:
-        if question.version not in versions:
-            known = ", ".join(list(versions)[-5:]) or "none"
-            raise DataError(f"Flag '{key}' has no policy '{question.version}'. It has: {known}.")
-        return f"policy {question.version}", versions[question.version]
-    if question.flags is None:
-        raise DataError("Name what to evaluate: --flags FILE, --version VERSION or --arm ARM.")
-    document = flag_file.read_flag_file(question.flags, key)
-    return f"'{question.flags}'", flag_file.live_shares(document, key)
-
-
 def _answer(
     question: Question,
     logged: LoggedChoices,
-    policy: tuple[str, Mapping[str, float]],
+    policy: Candidate,
     segments: pl.DataFrame | None,
     versions: Mapping[str, Mapping[str, float]],
 ) -> Answer:
-    label, shares = policy
     rows = logged.rows
-    choices = _choices(rows, shares)
-    probabilities = np.array([shares.get(arm, 0.0) for arm in choices.arms])
-    seen = cross_fitted(choices, probabilities)
-    gaining = {
-        arm: int((choices.taken == i).sum())
-        for i, arm in enumerate(choices.arms)
-        if probabilities[i] > 0
-    }
+    choices = _choices(rows, policy.arms)
+    seen = cross_fitted(choices, policy.probabilities, policy.features)
+    shares = policy.probabilities.mean(axis=0)
+    tried = choices.tried
+    gaining = {arm: int(tried[i]) for i, arm in enumerate(choices.arms) if shares[i] > 0}
     rewards = reward_range(choices.rewards, question.reward_range, gaining)
     unknown = [
-        f"Arm '{arm}' has {shares[arm]:.2%} of the policy and no logged rollout: its part of the "
-        "value is a guess (the worst arm's mean)."
-        for arm, count in gaining.items()
-        if count == 0
+        f"Arm '{arm}' has {share:.2%} of the policy and no logged rollout: its part of the value "
+        "is a guess (the worst arm's mean)."
+        for arm, share, count in zip(choices.arms, shares, tried, strict=True)
+        if share > 0 and count == 0
     ]
     notes = [*unknown, *rewards.refusals, *drift(rows), *mismatched(rows, versions)]
     if logged.missing.count:
         notes.append(str(logged.missing))
     return Answer(
-        policy=label,
+        policy=policy.label,
         rollouts=rows.height,
         tasks=len(np.unique(choices.tasks)),
         mean_reward=float(choices.rewards.mean()),
@@ -153,36 +134,43 @@ def _answer(
             estimated(method, seen, choices.tasks, rewards.range, question.seed)
             for method in off_policy.METHODS
         ),
-        overlap=_overlap(choices, probabilities, seen),
+        overlap=_overlap(choices, shares, seen),
         segments=_by_segment(question, rows, segments, (choices, seen), rewards.range),
         rewards=rewards,
         notes=tuple(notes),
     )
 
 
-def cross_fitted(choices: Choices, probabilities: Floats) -> Logged:
+def cross_fitted(choices: Choices, probabilities: Floats, features: Features) -> Logged:
     """Weigh choices by a policy; a reward model of each half of the tasks predicts the other half.
+
+    Args:
+        choices: The logged choices, shape [N].
+        probabilities: Probability of each arm for each rollout, shape [N, K].
+        features: Features for the reward model, shape [N, D]; with D = 0 it is each arm's mean.
 
     Source:
         Chernozhukov et al., Double/debiased machine learning (2018), definition 3.1, with K = 2.
     """
     half = choices.tasks % 2 == 0
-    if half.all() or not half.any():
-        return seen_by(choices, probabilities, reward_model(choices))
-    parts = [Logged(*(np.zeros(len(half)) for _ in range(4)))]
-    for kept in (half, ~half):
-        part = seen_by(choices.where(kept), probabilities, reward_model(choices.where(~kept)))
-        for name in ("rewards", "weights", "modelled_taken", "modelled_policy"):
-            getattr(parts[0], name)[kept] = getattr(part, name)
-    return parts[0]
+    halves = [half, ~half] if half.any() and not half.all() else [np.ones(len(half), bool)]
+    values = features.values if features.names else np.zeros((len(half), 0))
+    inputs = contextual.Standard.of(values).apply(values)
+    modelled = np.zeros(probabilities.shape)
+    for kept in halves:
+        fitted_on = choices.where(~kept if len(halves) > 1 else kept)
+        if features.names:
+            model = contextual.reward_model(fitted_on, inputs[~kept if len(halves) > 1 else kept])
+            modelled[kept] = inputs[kept] @ model.T
+        else:
+            modelled[kept] = reward_model(fitted_on)
+    return contextual.seen_by(choices, probabilities, modelled)
 
 
-def _choices(rows: pl.DataFrame, shares: Mapping[str, float]) -> Choices:
-    arms = sorted(set(rows["arm"]) | set(shares))
-    number = {arm: i for i, arm in enumerate(arms)}
+def _choices(rows: pl.DataFrame, arms: tuple[str, ...]) -> Choices:
     return Choices(
-        arms=tuple(arms),
-        taken=rows["arm"].replace_strict(number, return_dtype=pl.Int64).to_numpy(),
+        arms=arms,
+        taken=numbered(rows["arm"], arms),
         propensities=rows["propensity"].to_numpy(),
         rewards=rows["outcome"].to_numpy(),
         tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),

@@ -1,6 +1,6 @@
 """`lightning-learn policy`: learn a policy from logged choices and judge it on held-out tasks."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -12,19 +12,24 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.gains import Compared
-from otel_lightning.learner.evaluate.gate import Demands, Verdict, held_out_verdict
+from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.arms import Arm, describe
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
+from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
 from otel_lightning.learner.policy.drift import drift, live_at_once
 from otel_lightning.learner.policy.features import Features, check_leaks, read_features, read_spec
 from otel_lightning.learner.policy.flag_rules import features_of
-from otel_lightning.learner.policy.learn_contextual import learn_and_judge_in_context
-from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
+from otel_lightning.learner.policy.judge import (
+    ENOUGH_REWARDED,
+    Judged,
+    hold_new_arms,
+    learn_and_judge,
+    learn_and_judge_in_context,
+)
+from otel_lightning.learner.policy.reward_range import Range, Rewards
 from otel_lightning.learner.policy.ship import promote, stable_part, stable_shares
-from otel_lightning.learner.policy.softmax import Choices, Settings, learn, reward_model, seen_by
+from otel_lightning.learner.policy.softmax import Choices, Settings
 from otel_lightning.learner.policy.versions import (
     add_policy,
     known_versions,
@@ -133,26 +138,20 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
             "Collect rollouts of more tasks, or lower --held-out."
         )
     served_now = flag_file.with_our_part(document, request.key, stable)
-    probabilities, verdict, rewards, extra = _by_kind(
-        choices, in_train, (spec, features), (live, served_now), request
-    )
-    served = {
-        arm: share
-        for arm, share, may in zip(
-            choices.arms, probabilities.tolist(), choices.may_serve, strict=True
-        )
-        if may
-    }
+    judged, extra = _by_kind(choices, in_train, (spec, features), (live, served_now), request)
+    shares = zip(choices.arms, judged.shares.tolist(), choices.may_serve, strict=True)
+    served = {arm: share for arm, share, may in shares if may}
+    verdict = judged.verdict
     learned = Learned(
         version=run.run_id,
         weights=flag_file.integer_weights(served),
         verdict=verdict,
         learned_from=logged.rows.filter(split=TRAIN).height,
         logged=logged,
-        rewards=rewards,
-        arms=describe(choices, live, probabilities),
+        rewards=judged.rewards,
+        arms=describe(choices, live, judged.shares),
         promoted=verdict.passed and request.promote,
-        notes=_notes(str(rule) if rule else None, logged, choices),
+        notes=_notes(str(rule) if rule else None, logged, choices, (live, request)),
     )
     with opened(store) as found:
         _record(found, run, (learned, extra), request, live)
@@ -206,81 +205,30 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
     )
 
 
-def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
-    """Replace the name of each arm by its position in `arms`."""
-    return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
-
-
 def _by_kind(
     choices: Choices,
     in_train: NDArray[np.bool_],
     declared: tuple[dict[str, str], Features],
     live: tuple[dict[str, float], dict[str, Any]],
     request: Request,
-) -> tuple[Floats, Verdict, Rewards, dict[str, Any]]:
+) -> tuple[Judged, dict[str, Any]]:
     """Learn and judge a contextual policy if features are declared, else one without features.
 
     Returns:
-        The share of each arm, the verdict, the range of the rewards, and further parameters of
-        the policy to record.
+        The policy with its verdict, and further parameters of the policy to record.
     """
     (spec, features), (shares, document) = declared, live
     rows = _live_rows(choices, features, document, request)
     demands = (request.reward_range, request.least_gain)
     if not spec:
-        return *learn_and_judge(choices, in_train, shares, request.settings, demands), {}
+        return learn_and_judge(choices, in_train, shares, request.settings, demands), {}
     check_leaks(features, choices.rewards)
     found = learn_and_judge_in_context(
         choices, features, in_train, rows, settings=request.settings, demands=demands
     )
-    extra = {
-        "contextual": found.policy.as_parameters(),
-        "expressions": spec,
-        "servable": features.binary,
-    }
-    return found.shares, found.verdict, found.rewards, extra
-
-
-def learn_and_judge(
-    choices: Choices,
-    in_train: NDArray[np.bool_],
-    shares: Mapping[str, float],
-    settings: Settings,
-    demands: tuple[Range | None, float] = (None, 0.0),
-) -> tuple[Floats, Verdict, Rewards]:
-    """Learn a policy from the training choices, and judge it on the held-out choices.
-
-    Args:
-        choices: Logged choices, shape [N].
-        in_train: Whether a choice is for training; the others are held out, shape [N].
-        shares: Share of the traffic that the live policy gives each arm.
-        settings: Estimator, exploration and step sizes.
-        demands: The range of the rewards, None if it is not known, and the least gain.
-
-    Returns:
-        The probability of each arm, the verdict, and the range of rewards that it assumes.
-    """
-    train, held_out = choices.where(in_train), choices.where(~in_train)
-    probabilities = learn(train, settings)
-    live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
-    tried = choices.per_arm(np.ones_like(choices.rewards))
-    gaining = {
-        arm: int(tried[i]) for i, arm in enumerate(choices.arms) if probabilities[i] > live[i]
-    }
-    rewards = reward_range(choices.rewards, demands[0], gaining)
-    # An untried arm has no reward to correct its model. Assume the least reward under the new
-    # policy and the greatest under the live policy, so that ignorance never counts as a gain.
-    model = reward_model(train)
-    policies = [
-        (shares_of_arms, np.where(tried > 0, model, limit))
-        for shares_of_arms, limit in zip((probabilities, live), rewards.range, strict=True)
-    ]
-    (new, served), parts = policies, (held_out, choices)
-    compared, logged = (
-        Compared(seen_by(part, *new), seen_by(part, *served), part.tasks) for part in parts
-    )
-    verdict = held_out_verdict(compared, Demands(rewards.range, demands[1]), logged)
-    return probabilities, replace(verdict, refusals=verdict.refusals + rewards.refusals), rewards
+    parameters = found.policy.as_parameters() if found.policy else {}
+    extra = {"contextual": parameters, "expressions": spec, "servable": features.binary}
+    return found, extra
 
 
 def _live_rows(
@@ -305,7 +253,12 @@ def _live_rows(
     return np.asarray(rows[number.ravel()], dtype=np.float64)
 
 
-def _notes(rule: str | None, logged: LoggedChoices, choices: Choices) -> tuple[str, ...]:
+def _notes(
+    rule: str | None,
+    logged: LoggedChoices,
+    choices: Choices,
+    served: tuple[Mapping[str, float], Request],
+) -> tuple[str, ...]:
     notes = [rule] if rule else []
     if logged.without_propensity:
         notes.append(f"{logged.without_propensity} choices without a propensity left out.")
@@ -316,6 +269,15 @@ def _notes(rule: str | None, logged: LoggedChoices, choices: Choices) -> tuple[s
     unserved = [a for a, may in zip(choices.arms, choices.may_serve, strict=True) if not may]
     if unserved:
         notes.append(f"Not served (retired, or gone from the file): {', '.join(unserved)}.")
+    live, request = served
+    before = np.array([live.get(arm, 0.0) for arm in choices.arms])
+    held = hold_new_arms(choices, before, request.settings.exploration)
+    notes += [
+        f"Arm '{arm}' is new: it keeps {share:.2%} of the traffic until {ENOUGH_REWARDED} rollouts "
+        f"of it have a reward (now {count:.0f})."
+        for arm, share, count in zip(held.arms, held.held, held.tried, strict=False)
+        if not np.isnan(share)
+    ]
     return (*notes, *drift(logged.rows))
 
 

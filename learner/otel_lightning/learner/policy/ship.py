@@ -204,9 +204,11 @@ def _check_gate(policy: dict[str, Any]) -> None:
         return
     reasons = "; ".join(gate.get("refusals") or ["it was never judged"])
     needed, tasks = gate.get("tasks_needed"), gate.get("tasks") or 0
+    rollouts = [f"{count:,} of '{arm}'" for arm, count in gate.get("rollouts_needed", {}).items()]
+    more_tasks = f"{max(1, round((needed or 0) - tasks))} more held-out tasks like these"
+    chosen = f"about {', '.join(rollouts)} more rollouts, or {more_tasks}" if rollouts else None
     more = (
-        f" To pass: about {max(1, round(needed - tasks))} more held-out tasks like these; then "
-        "learn again."
+        f" To pass: {chosen or f'about {more_tasks}'}; then learn again."
         if needed and (gate.get("gain") or 0) > (gate.get("least_gain") or 0)
         else " To pass: other arms, or more data; then learn again."
     )

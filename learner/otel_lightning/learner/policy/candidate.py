@@ -1,0 +1,138 @@
+"""The policy that `evaluate` is asked about: an arm, a version, or what a flag file serves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from otel_lightning.collector.store import Store
+from otel_lightning.instrumentation.attributes import POLICY_VERSION
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy import contextual, flag_file, flag_rules
+from otel_lightning.learner.policy.features import Features, read_features
+from otel_lightning.learner.policy.softmax import Floats
+from otel_lightning.learner.policy.versions import policies_of, versions_in_context
+
+NO_FEATURES = Features((), np.zeros((0, 0)))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A policy on the logged rollouts."""
+
+    label: str
+    arms: tuple[str, ...]
+    """The arms that were logged and those of the policy, sorted."""
+    probabilities: Floats
+    """Probability of each arm for each rollout, shape [N, K]."""
+    features: Features
+    """The features that the policy sees, for each rollout."""
+
+
+def candidate(
+    store: Store,
+    rows: pl.DataFrame,
+    versions: Mapping[str, Mapping[str, float]],
+    named: tuple[str, Path | None, str | None, str | None],
+) -> Candidate:
+    """Find the probability of each arm for each logged rollout.
+
+    Args:
+        store: An open store.
+        rows: The logged choices; columns rollout_id and arm.
+        versions: Probability of each arm by policy version, of policies without features.
+        named: The flag, then one of: a flag file, a policy version, an arm.
+
+    Raises:
+        DataError: If nothing is named, or it is not known.
+    """
+    key, flags, version, arm = named
+    if arm is not None:
+        return _fixed(f"arm '{arm}'", {arm: 1.0}, rows)
+    if version is not None:
+        return _of_version(store, rows, versions, key, version)
+    if flags is None:
+        raise DataError("Name what to evaluate: --flags FILE, --version VERSION or --arm ARM.")
+    return _of_file(store, rows, key, flags)
+
+
+def _of_version(
+    store: Store,
+    rows: pl.DataFrame,
+    versions: Mapping[str, Mapping[str, float]],
+    key: str,
+    version: str,
+) -> Candidate:
+    label = f"policy {version}"
+    for served, targeting, spec in versions_in_context(store, key):
+        if served == version:
+            return _by_rules(label, targeting, read_features(store, spec, rows["rollout_id"]), rows)
+    for row in policies_of(store, key):
+        if row["version"] == version and "contextual" in row["learned"]:
+            learned = row["learned"]
+            return _by_parameters(store, label, rows, learned["contextual"], learned["expressions"])
+    if version not in versions:
+        known = ", ".join([row["version"] for row in policies_of(store, key)][-5:]) or "none"
+        raise DataError(f"Flag '{key}' has no policy '{version}'. It has: {known}.")
+    return _fixed(label, versions[version], rows)
+
+
+def _of_file(store: Store, rows: pl.DataFrame, key: str, flags: Path) -> Candidate:
+    document = flag_file.read_flag_file(flags, key)
+    label = f"'{flags}'"
+    part = flag_file.our_part(document, key)
+    names = flag_rules.features_of(part["targeting"])
+    if not names:
+        return _fixed(label, flag_file.live_shares(document, key), rows)
+    version = str(part["metadata"].get(POLICY_VERSION) or "").split("@")[0]
+    for row in policies_of(store, key):
+        if row["version"] == version and row["learned"].get("expressions"):
+            features = read_features(store, row["learned"]["expressions"], rows["rollout_id"])
+            return _by_rules(label, part["targeting"], features, rows)
+    raise DataError(
+        f"The rules of flag '{key}' in '{flags}' test the feature '{names[0]}', and the store has "
+        f"no policy '{version}' that says how to compute it. Name a version with --version."
+    )
+
+
+def _fixed(label: str, shares: Mapping[str, float], rows: pl.DataFrame) -> Candidate:
+    arms = _arms(rows, shares)
+    one = np.array([shares.get(arm, 0.0) for arm in arms])
+    return Candidate(label, arms, np.broadcast_to(one, (rows.height, len(arms))), NO_FEATURES)
+
+
+def _by_rules(
+    label: str, targeting: Mapping[str, Any], features: Features, rows: pl.DataFrame
+) -> Candidate:
+    known = np.nan_to_num(features.values) > 0
+    cells, number = np.unique(known, axis=0, return_inverse=True)
+    shares = [
+        flag_rules.shares_given(targeting, dict(zip(features.names, cell, strict=True)))
+        for cell in cells.tolist()
+    ]
+    arms = _arms(rows, {arm: 0.0 for cell in shares for arm in cell})
+    table = np.array([[cell.get(arm, 0.0) for arm in arms] for cell in shares])
+    return Candidate(label, arms, table[number.ravel()], features)
+
+
+def _by_parameters(
+    store: Store,
+    label: str,
+    rows: pl.DataFrame,
+    parameters: dict[str, Any],
+    expressions: dict[str, str],
+) -> Candidate:
+    policy = contextual.from_parameters(parameters)
+    features = read_features(store, expressions, rows["rollout_id"])
+    values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
+    arms = _arms(rows, dict.fromkeys(policy.arms, 0.0))
+    table = np.zeros((rows.height, len(arms)))
+    table[:, [arms.index(arm) for arm in policy.arms]] = policy.probabilities(values)
+    return Candidate(label, arms, table, features)
+
+
+def _arms(rows: pl.DataFrame, shares: Mapping[str, float]) -> tuple[str, ...]:
+    return tuple(sorted(set(rows["arm"].unique()) | set(shares)))

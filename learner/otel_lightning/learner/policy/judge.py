@@ -1,0 +1,156 @@
+"""Learn a policy from training choices, and compare it with the live policy on held-out tasks."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.evaluate.gains import Compared
+from otel_lightning.learner.evaluate.gate import Demands, Verdict, held_out_verdict
+from otel_lightning.learner.policy import contextual
+from otel_lightning.learner.policy.features import Features
+from otel_lightning.learner.policy.more_rollouts import more_rollouts
+from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
+from otel_lightning.learner.policy.softmax import Choices, Floats, Settings, reward_model, seen_by
+
+ENOUGH_REWARDED = 30
+"""Number of rewarded rollouts below which an arm with little traffic counts as new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A policy, the share of traffic that it gives each arm, and the verdict."""
+
+    shares: Floats
+    """Shape [K]; of a policy with features, the mean over the logged inputs."""
+    verdict: Verdict
+    rewards: Rewards
+    policy: contextual.Policy | None = None
+    """None without features."""
+
+
+def hold_new_arms(choices: Choices, live: Floats, exploration: float) -> Choices:
+    """Hold the share of each arm that is too new to be learned.
+
+    An arm is new if it has fewer than `ENOUGH_REWARDED` rewarded rollouts and no more than an even
+    share of the traffic. It keeps its share of the exploration, or its live share if that is
+    greater. Nothing is held if fewer than two arms would be left to learn.
+
+    Args:
+        choices: All logged choices with a reward.
+        live: Share of each arm under the live policy, shape [K].
+        exploration: Share of all traffic that is divided evenly.
+    """
+    served = choices.may_serve
+    even = 1 / max(int(served.sum()), 1)
+    new = served & (choices.tried < ENOUGH_REWARDED) & (live <= even + 1e-9)
+    if not new.any() or (served & ~new).sum() < 2:  # noqa: PLR2004 - a choice needs two
+        return choices
+    return replace(choices, held=np.where(new, np.maximum(live, exploration * even), np.nan))
+
+
+def learn_and_judge(
+    choices: Choices,
+    in_train: NDArray[np.bool_],
+    shares: Mapping[str, float],
+    settings: Settings,
+    demands: tuple[Range | None, float] = (None, 0.0),
+) -> Judged:
+    """Learn a policy without features from training choices, and judge it on held-out ones.
+
+    Args:
+        choices: Logged choices, shape [N].
+        in_train: Whether a choice is for training; the others are held out, shape [N].
+        shares: Share of the traffic that the live policy gives each arm.
+        settings: Objective, exploration, penalties and step sizes.
+        demands: The range of the rewards, None if it is not known, and the least gain.
+    """
+    live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
+    choices = hold_new_arms(choices, live, settings.exploration)
+    train, held_out = choices.where(in_train), choices.where(~in_train)
+    probabilities = contextual.learn_shares(train, settings)
+    rewards = _rewards(choices, probabilities, live, demands[0])
+    for_new, for_live = _both_limits(choices, reward_model(train), rewards)
+    compared, logged = (
+        Compared(seen_by(part, probabilities, for_new), seen_by(part, live, for_live), part.tasks)
+        for part in (held_out, choices)
+    )
+    verdict = _verdict(compared, logged, (choices, in_train), rewards, demands[1])
+    return Judged(probabilities, verdict, rewards)
+
+
+def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and the settings
+    choices: Choices,
+    features: Features,
+    in_train: NDArray[np.bool_],
+    live: Floats,
+    *,
+    settings: Settings,
+    demands: tuple[Range | None, float],
+) -> Judged:
+    """Learn a policy with features from training choices, and judge it on held-out ones.
+
+    Args:
+        choices: Logged choices, shape [N].
+        features: Features of their inputs, shape [N, D].
+        in_train: Whether a choice is for training; the others are held out, shape [N].
+        live: Probability of each arm under the live policy, shape [N, K].
+        settings: Objective, exploration, penalties and step sizes.
+        demands: The range of the rewards, None if it is not known, and the least gain.
+    """
+    # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
+    values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
+    choices = hold_new_arms(choices, live.mean(axis=0), settings.exploration)
+    train = choices.where(in_train)
+    policy, model = contextual.learn(train, values[in_train], features.names, settings)
+    new = policy.probabilities(values)
+    rewards = _rewards(choices, new.mean(axis=0), live.mean(axis=0), demands[0])
+    low, high = rewards.range
+    modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
+    for_new, for_live = _both_limits(choices, modelled, rewards)
+    everything = Compared(
+        contextual.seen_by(choices, new, for_new),
+        contextual.seen_by(choices, live, for_live),
+        choices.tasks,
+    )
+    held_out = Compared(
+        everything.new.take(~in_train),
+        everything.live.take(~in_train),
+        choices.tasks[~in_train],
+    )
+    verdict = _verdict(held_out, everything, (choices, in_train), rewards, demands[1])
+    return Judged(new.mean(axis=0), verdict, rewards, policy)
+
+
+def _rewards(choices: Choices, new: Floats, live: Floats, given: Range | None) -> Rewards:
+    tried = choices.tried
+    gaining = {arm: int(tried[i]) for i, arm in enumerate(choices.arms) if new[i] > live[i] + 1e-12}
+    return reward_range(choices.rewards, given, gaining)
+
+
+def _both_limits(choices: Choices, model: Floats, rewards: Rewards) -> tuple[Floats, Floats]:
+    """Return the model of the reward for the new policy and that for the live policy.
+
+    An untried arm has no reward to correct its model. Assume the least reward under the new policy
+    and the greatest under the live policy, so that ignorance never counts as a gain.
+    """
+    low, high = rewards.range
+    tried = choices.tried > 0
+    return np.where(tried, model, low), np.where(tried, model, high)
+
+
+def _verdict(
+    held_out: Compared,
+    everything: Compared,
+    logged: tuple[Choices, NDArray[np.bool_]],
+    rewards: Rewards,
+    least_gain: float,
+) -> Verdict:
+    choices, in_train = logged
+    verdict = held_out_verdict(held_out, Demands(rewards.range, least_gain), everything)
+    return replace(
+        verdict,
+        refusals=verdict.refusals + rewards.refusals,
+        rollouts_needed=more_rollouts(held_out, choices, ~in_train, verdict),
+    )
