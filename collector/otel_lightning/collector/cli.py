@@ -2,24 +2,13 @@
 
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
-from otel_lightning.collector.command_line import CommandGroup
-
-PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
-STORE = click.option(
-    "--store",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("traces.duckdb"),
-    show_default=True,
-    envvar="LIGHTNING_STORE",
-    help="The DuckDB file.",
-)
+from otel_lightning.collector.command_line import PEM, STORE, CommandGroup, expected_errors
+from otel_lightning.collector.commands.open_command import open_command
 
 SPANS_AT_ONCE = click.option(
     "--spans-at-once",
@@ -127,6 +116,11 @@ def main() -> None:
               help="Slow senders so that stored and derived rows stay near this lag.")  # fmt: skip
 @click.option("--refuse-after", default="1m", show_default=True, envvar="LIGHTNING_REFUSE_AFTER",
               help="Answer 503 once storing or deriving has failed for this time.")  # fmt: skip
+@click.option("--page/--no-page", default=None, envvar="LIGHTNING_PAGE",
+              help="Serve the page under /ui, behind a lock: see `lightning-ingest open`."
+              "  [default: only on loopback]")  # fmt: skip
+@click.option("--page-sql", is_flag=True, envvar="LIGHTNING_PAGE_SQL",
+              help="Keep the page's SQL console on an address that others reach.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text",
               show_default=True, envvar="LIGHTNING_LOG_FORMAT",
               help="Format of the log lines.")  # fmt: skip
@@ -149,7 +143,7 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
         raise click.UsageError(str(error)) from error
     log_to_stderr(log_format)
     try:
-        with _expected_errors():
+        with expected_errors():
             receive(chosen, say=say_with(log_format, click.echo))
     except click.ClickException as error:
         if log_format == "text":
@@ -191,7 +185,7 @@ def load(
     paths = expand(files)
     share_memory()
     keep_files_private()
-    with _expected_errors(), open_store(store) as opened:
+    with expected_errors(), open_store(store) as opened:
         opened.limit(memory)
         known = Known(opened)
         progress = Progress("Loading", len(paths))
@@ -233,7 +227,7 @@ def sql(  # noqa: PLR0913  click passes each option
 
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is binary: say where to with --output FILE.")
-    with _expected_errors():
+    with expected_errors():
         if not is_select(query):
             raise click.UsageError("Only one SELECT statement at a time; the store is not changed.")
         chosen = layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
@@ -251,7 +245,7 @@ def attach(store: Path) -> None:
     """
     from otel_lightning.collector.commands.ask import attach_text
 
-    with _expected_errors():
+    with expected_errors():
         click.echo(attach_text(store))
 
 
@@ -274,7 +268,7 @@ def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:
 
     share_memory()
     keep_files_private()
-    with _expected_errors(), open_store(store, create=False) as opened:
+    with expected_errors(), open_store(store, create=False) as opened:
         opened.limit(memory)
         if rebuild:
             start_anew(opened)
@@ -294,7 +288,7 @@ def backup(dest: Path, store: Path) -> None:
     from otel_lightning.collector.store import keep_files_private
 
     keep_files_private()
-    with _expected_errors():
+    with expected_errors():
         back_up_anyhow(store, dest)
     click.echo(f"'{dest}' is a whole copy of '{store}'.")
 
@@ -320,7 +314,7 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
     from otel_lightning.collector.store import keep_files_private
 
     keep_files_private()
-    with _expected_errors():
+    with expected_errors():
         erased = erase(store, Selection(**selected), memory)
     if not erased.rows:
         raise click.ClickException("Nothing in the store is selected by that; nothing was erased.")
@@ -348,7 +342,7 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
 
     share_memory()
     keep_files_private()
-    with _expected_errors():
+    with expected_errors():
         copy_store(old, new, click.echo)
         with open_store(new, create=False) as opened:
             opened.limit(memory)
@@ -368,7 +362,7 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
     from otel_lightning.collector.check.deep import check_deep
     from otel_lightning.collector.store import open_store
 
-    with _expected_errors(), open_store(store, read_only=True) as opened:
+    with expected_errors(), open_store(store, read_only=True) as opened:
         findings = find(opened, store)
         if deep:
             findings += check_deep(opened, store, sample)
@@ -389,7 +383,7 @@ def doctor(store: Path) -> None:
     from otel_lightning.collector.check.doctor import diagnose
     from otel_lightning.collector.store import open_store
 
-    with _expected_errors(), open_store(store, read_only=True) as opened:
+    with expected_errors(), open_store(store, read_only=True) as opened:
         found = diagnose(opened)
     for one in found:
         click.echo(f"{one.number:,} of {one.total:,} {one.said}")
@@ -412,16 +406,8 @@ def prices(file: Path, store: Path) -> None:
     from otel_lightning.collector.maintain.prices import set_prices
     from otel_lightning.collector.store import open_store
 
-    with _expected_errors(), open_store(store, create=False) as opened:
+    with expected_errors(), open_store(store, create=False) as opened:
         click.echo(f"{set_prices(opened, file):,} prices per million tokens.")
 
 
-@contextmanager
-def _expected_errors() -> Iterator[None]:
-    from otel_lightning.collector.store import StoreError
-
-    try:
-        yield
-    except (StoreError, OSError) as error:
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise click.ClickException(text) from error
+main.add_command(open_command)

@@ -5,7 +5,9 @@ same in every command, such as `--store`, has one variable for all of them. An o
 depends on its command, such as `--output`, gets the command's name into its variable.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import click
@@ -14,6 +16,28 @@ PREFIX = "LIGHTNING_"
 SUMMARY_CHARACTERS = 200  # click's default of 45 truncates summaries; the formatter wraps them
 
 Command = Callable[..., Any]
+
+PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
+STORE = click.option(
+    "--store",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("traces.duckdb"),
+    show_default=True,
+    envvar="LIGHTNING_STORE",
+    help="The DuckDB file.",
+)
+
+
+@contextmanager
+def expected_errors() -> Iterator[None]:
+    """Report an error of the store or of a file as one line, without a traceback."""
+    from otel_lightning.collector.store import StoreError
+
+    try:
+        yield
+    except (StoreError, OSError) as error:
+        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise click.ClickException(text) from error
 
 
 class CommandGroup(click.Group):

@@ -10,12 +10,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Self
+from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
 from otel_lightning.collector.receive.refusals import RefusedError
 
 SCHEME = "bearer "
+READING = frozenset({"GET", "HEAD"})
+PORTS = {"http": 80, "https": 443}
+
+
+class Asked(NamedTuple):
+    """Who asks, as a browser says it: the method, and four headers."""
+
+    method: str
+    host: str | None
+    origin: str | None
+    site: str | None
 
 
 @dataclass(frozen=True)
@@ -64,6 +75,43 @@ class Guard:
                     f"Start lightning-ingest with --allowed-host {name} if it should be.",
                 )
 
+    def check_site(self, asked: "Asked", *, tls: bool) -> None:
+        """Check that no other site's page made a request, by the two headers a browser sets.
+
+        `Sec-Fetch-Site` decides; browsers that send none send `Origin` with a POST. Programs send
+        neither header. Names alone would not do: a page on another port of this machine has our
+        host name in its Origin.
+
+        Args:
+            asked: The headers of the request.
+            tls: Whether this server speaks TLS.
+
+        Raises:
+            RefusedError: If another site made it.
+        """
+        if asked.site:
+            # `none` is an address that the user typed, or a bookmark.
+            own = asked.site == "same-origin" or (asked.site == "none" and asked.method in READING)
+        else:
+            own = not asked.origin or self._is_own_origin(asked.origin, asked.host, tls=tls)
+        if not own:
+            raise RefusedError(
+                HTTPStatus.FORBIDDEN,
+                f"the request comes from another site's page (Sec-Fetch-Site "
+                f"'{asked.site or ''}', Origin '{asked.origin or ''}'): only pages of this "
+                f"server's own scheme, host and port may send it.",
+            )
+
+    def _is_own_origin(self, origin: str, host: str | None, *, tls: bool) -> bool:
+        scheme, _, address = origin.partition("://")
+        own = "https" if tls else "http"
+        # A proxy in front may end TLS; it has a name that the user allowed.
+        proxied = scheme == "https" and host_name(host) in self.hosts
+        if scheme != own and not proxied:
+            return False
+        name, port = with_port(address, scheme)
+        return name is not None and (name, port) == with_port(host or "", scheme)
+
     def _is_ours(self, name: str) -> bool:
         if name in self.hosts or is_loopback(name):
             return True
@@ -94,6 +142,20 @@ def is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def with_port(address: str, scheme: str) -> tuple[str | None, int | None]:
+    """Return host and port of `HOST[:PORT]`; without a port, the one of the scheme.
+
+    Example:
+        >>> with_port("Localhost", "http"), with_port("[::1]:4318", "http")
+        (('localhost', 80), ('::1', 4318))
+    """
+    try:
+        parts = urlsplit(f"//{address}")
+        return parts.hostname, parts.port or PORTS.get(scheme)
+    except ValueError:
+        return None, None
 
 
 def host_name(host: str | None) -> str | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import grpc
@@ -23,6 +23,7 @@ from otel_lightning.collector.receive.accept import (
     accept_feedback,
     encode,
 )
+from otel_lightning.collector.receive.access import Asked
 from otel_lightning.collector.receive.bodies import Budget, decompress
 from otel_lightning.collector.receive.health import PATHS, health
 from otel_lightning.collector.receive.metrics import TEXT, exposition
@@ -57,11 +58,22 @@ HEADERS: dict[HTTPStatus, Headers] = {
 Application = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
-def application(receiver: Receiver, leaving: Event) -> Application:
+class Beside(Protocol):
+    """Another application on the same port, such as the page."""
+
+    def owns(self, path: str) -> bool:
+        """Return whether it answers requests for a path."""
+
+    async def answer(self, scope: Any, protocol: Any) -> None:
+        """Answer one request."""
+
+
+def application(receiver: Receiver, beside: Beside | None, leaving: Event) -> Application:
     """Create the RSGI application that appends requests to the spool.
 
     Args:
         receiver: The spool, the access check and the counters.
+        beside: Answers the requests for its own paths; it admits clients itself.
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
@@ -73,6 +85,8 @@ def application(receiver: Receiver, leaving: Event) -> Application:
     async def answer(scope: Any, protocol: Any) -> None:
         if scope.headers.get("content-type", "").startswith(GRPC):
             return wrong_port.answer(protocol)
+        if beside and beside.owns(scope.path):
+            return await beside.answer(scope, protocol)
         is_probe = scope.path in PATHS
         if is_probe and scope.headers.get("authorization") is None:
             return _show_health(receiver, scope, protocol, ending())
@@ -80,7 +94,7 @@ def application(receiver: Receiver, leaving: Event) -> Application:
         signal = SIGNALS.get(scope.path, "")
         as_json = content_type == JSON or signal == "feedback"
         try:
-            _admit(receiver, scope)
+            _admit(receiver, scope, tls=scope.scheme == "https")
             if is_probe:  # a probe needs no token, but a wrong one was refused by `_admit`
                 return _show_health(receiver, scope, protocol, ending())
             if (scope.method, scope.path) == ("GET", "/metrics"):
@@ -105,10 +119,23 @@ def application(receiver: Receiver, leaving: Event) -> Application:
     return answer
 
 
-def _admit(receiver: Receiver, scope: Any) -> None:
+def asked_by(scope: Any) -> Asked:
+    """Return who asks, from the headers of a request."""
     headers = scope.headers
-    receiver.guard.check_names(headers.get("host") or scope.authority, headers.get("origin"))
-    receiver.guard.admit(headers.get("authorization"))
+    return Asked(
+        scope.method,
+        headers.get("host") or scope.authority,
+        headers.get("origin"),
+        headers.get("sec-fetch-site"),
+    )
+
+
+def _admit(receiver: Receiver, scope: Any, *, tls: bool) -> None:
+    asked = asked_by(scope)
+    receiver.guard.check_names(asked.host, asked.origin)
+    if asked.method == "POST":
+        receiver.guard.check_site(asked, tls=tls)
+    receiver.guard.admit(scope.headers.get("authorization"))
 
 
 def _check(signal: str, scope: Any, content_type: str) -> None:

@@ -21,6 +21,8 @@ from grpc import Server as GrpcServer
 from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
+from otel_lightning.collector.page.answer import Page
+from otel_lightning.collector.page.opening import open_page
 from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import Guard
@@ -108,8 +110,9 @@ def _serve(
             alarms=alarms,
             grpc_address=str(settings.grpc),
         )
+        page = open_page(receiver, settings, store, server) if settings.has_page else None
         running = Running(
-            partial(_ready, settings, server, say), Threads(loader.is_alive, spool.is_alive)
+            partial(_ready, settings, server, say), Threads(loader.is_alive, spool.is_alive), page
         )
         asyncio.run(_receive(receiver, settings, bound, stopping, running))
     finally:
@@ -142,10 +145,11 @@ class Threads(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A function to call once the servers accept requests, and the threads to watch from then."""
+    """A function to call once the servers accept requests, the threads to watch, and the page."""
 
     ready: Callable[[], None]
     threads: Threads
+    page: Page | None
 
 
 def _back_up(loader: Loader, path: Path, target: str) -> str:
@@ -228,7 +232,10 @@ async def _receive(
     bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
     over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
     over_http = http_server.server(
-        partial(http.application, receiver), bound.http, settings.tls, bound.connections // 2
+        partial(http.application, receiver, running.page),
+        bound.http,
+        settings.tls,
+        bound.connections // 2,
     )
     if settings.tls and certificates:
         reload = partial(_reload, settings.tls, certificates, over_http)
@@ -244,6 +251,8 @@ async def _receive(
         stopping.exit_code = FAILED
         raise
     finally:
+        if running.page:
+            running.page.close()
         await _stop(over_grpc, over_http, serving)
 
 
@@ -328,6 +337,8 @@ def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> No
         f"Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port {settings.grpc.port}, those "
         f"with http/protobuf or http/json to port {settings.http.port}."
     )
+    if settings.has_page:
+        say(f"Page at {scheme}://{server.http}/ui: open it with `lightning-ingest open`.")
     line = attach_line(server.sql, server_file(settings.store))
     say(f"SQL from any DuckDB 1.5, read-only: {line}")
 

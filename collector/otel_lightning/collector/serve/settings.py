@@ -82,6 +82,20 @@ class Settings:
     readers: ReaderLimits = NO_READER_LIMITS
     keeping: Keeping = field(default_factory=Keeping)
     refuse_after: float = REFUSE_AFTER_SECONDS
+    page: bool | None = None
+    """Whether to serve the page; None serves it if only this machine reaches `http`."""
+    page_sql: bool = False
+    """Whether the page of an address that others reach has an SQL console."""
+
+    @property
+    def has_page(self) -> bool:
+        """Whether the page is served."""
+        return is_loopback(self.http.host) if self.page is None else self.page
+
+    @property
+    def has_console(self) -> bool:
+        """Whether the page has an SQL console."""
+        return self.page_sql or is_loopback(self.http.host)
 
     def check(self) -> None:
         """Refuse settings that give everybody access, or with which the server cannot start.
@@ -102,6 +116,12 @@ class Settings:
                 f"{open_to_all[0]} can be reached from other machines: set LIGHTNING_TOKEN (or "
                 f"--token), or ask for client certificates with --tls-client-ca, or say "
                 f"--insecure to receive from anyone."
+            )
+        if self.page and not is_loopback(self.http.host) and not (self.token or needs_client):
+            raise ValueError(
+                f"the page shows prompts and answers, and {self.http} can be reached from other "
+                f"machines: set LIGHTNING_TOKEN (or --token), or ask for client certificates with "
+                f"--tls-client-ca, or leave out --page."
             )
 
 
@@ -130,6 +150,8 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         ),
         keeping=_keeping(options),
         refuse_after=parse_age(options["refuse_after"]),
+        page=options["page"],
+        page_sql=options["page_sql"],
     )
     chosen.check()
     return chosen

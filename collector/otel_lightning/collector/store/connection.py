@@ -22,6 +22,7 @@ from otel_lightning.collector.store.errors import (
     is_of_names,
     lacked_memory,
 )
+from otel_lightning.collector.store.page_reads import PageReads
 from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, Answers, ReaderLimits
 from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal
@@ -48,6 +49,7 @@ class Store:
         self._connection = connection
         self._serves: str | None = None
         self._answers: Answers | None = None
+        self._guard: read_only.Guard | None = None
         self._memory_bytes: int | None = None
         self.server = server
 
@@ -249,12 +251,19 @@ class Store:
             self._connection.execute(SERVING)
             self._answers = Answers(self._connection, limits) if limits else None
             answer = self._answers.answer if self._answers else None
-            guard = read_only.Guard(tokens, duckdb.connect(), answer)
-            read_only.prepare(self._connection, guard)
+            self._guard = read_only.Guard(tokens, duckdb.connect(), answer)
+            read_only.prepare(self._connection, self._guard)
             self._serves = _listen(self._connection, tokens.writer)
         if self._answers:
             self._answers.use_processes(self._serves, tokens.scanner)
         return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http)
+
+    def page_reads(self) -> PageReads:
+        """Return what runs the SELECTs of the page; the store must be served already."""
+        if self._guard is None:
+            raise RuntimeError("serve the store first")
+        apart = self._answers.apart if self._answers else None
+        return PageReads(self._connection, self._guard, apart)
 
     def offer(self, name: str, do: Callable[[str], str]) -> None:
         """Let clients that have the writer token call a function of this process.

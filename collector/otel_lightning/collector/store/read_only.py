@@ -113,10 +113,17 @@ class Guard:
             return sql
         if explained:
             return "SELECT error('EXPLAIN ANALYZE has no limits, so this token cannot use it.')"
+        plain, bounded = self.normalized(sql)
+        return self._answer(plain, bounded=bounded)
+
+    def normalized(self, sql: str) -> tuple[str, bool]:
+        """Return a SELECT without comments and semicolon, and whether its memory is bounded.
+
+        Args:
+            sql: A statement that `refusal` allows.
+        """
         serialized = self._serialize(sql)
-        return self._answer(
-            self._deserialize(serialized), bounded=is_bounded(json.loads(serialized))
-        )
+        return self._deserialize(serialized), is_bounded(json.loads(serialized))
 
     def _quicker(self, sql: str) -> str:
         """Rewrite common attributes to their own columns if the statement reads only `spans`.

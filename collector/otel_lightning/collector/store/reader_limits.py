@@ -8,7 +8,8 @@ then only reads this table, and a timer drops it.
 
 import itertools
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import duckdb
@@ -55,6 +56,11 @@ class Answers:
         if self._limits.memory_bytes is not None:
             self._apart = ReaderProcesses(Access(address, token, self._limits.memory_bytes))
 
+    @property
+    def apart(self) -> ReaderProcesses | None:
+        """The processes for statements with unbounded memory; None if memory is not limited."""
+        return self._apart
+
     def close(self) -> None:
         """Stop the reader processes."""
         if self._apart:
@@ -90,13 +96,8 @@ class Answers:
         # One row above the limit shows that the answer is too long.
         most = "" if self._limits.rows is None else f" LIMIT {self._limits.rows + 1}"
         cursor = self._connection.cursor()
-        timer = threading.Timer(self._limits.seconds or threading.TIMEOUT_MAX, cursor.interrupt)
-        timer.daemon = True
-        timer.start()
-        try:
+        with interrupted_after(cursor, self._limits.seconds):
             cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){most}")
-        finally:
-            timer.cancel()
 
     def _run_apart(self, apart: ReaderProcesses, select: str, table: str) -> None:
         rows = apart.run(select, self._limits.rows, self._limits.seconds)
@@ -120,6 +121,21 @@ class Answers:
     def _forget(self, table: str) -> None:
         with suppress(duckdb.Error):  # the store may be closed by now
             self._connection.cursor().execute(f"DROP TABLE IF EXISTS {table}")
+
+
+@contextmanager
+def interrupted_after(cursor: duckdb.DuckDBPyConnection, seconds: float | None) -> Iterator[None]:
+    """Interrupt the cursor's statement if the block takes longer; None is no limit.
+
+    The statement then raises `duckdb.InterruptException`.
+    """
+    timer = threading.Timer(seconds or threading.TIMEOUT_MAX, cursor.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _error(reason: str) -> str:

@@ -157,14 +157,14 @@ def main() -> None:
 
     told = json.loads(sys.stdin.readline())
     parent = os.getppid()
-    threading.Thread(target=_end_with, args=[parent], daemon=True).start()
+    threading.Thread(target=end_with, args=[parent], daemon=True).start()
     connection = attach(told["address"], told["token"])
     connection.execute("USE remote; SET threads = 1")
     connection.execute(f"SET memory_limit = '{int(told['memory'] * SHARE_OF_DUCKDB)}B'")
     connection.execute("SET enable_progress_bar = false")
     # Allocate what DuckDB needs once before memory is limited, so that it does not count.
     connection.execute("FROM spans LIMIT 0").fetchall()
-    _limit_memory(told["memory"])
+    limit_memory(told["memory"])
     _write(READY, b"")
     for line in sys.stdin:
         question = json.loads(line)
@@ -193,7 +193,7 @@ def _write(kind: int, content: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def _limit_memory(memory_bytes: int) -> None:
+def limit_memory(memory_bytes: int) -> None:
     """Limit the memory that this process may allocate from now on, by RLIMIT_AS."""
     import resource
 
@@ -204,7 +204,7 @@ def _limit_memory(memory_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Exit when the receiving process has ended, even in the middle of a statement."""
     while os.getppid() == parent:
         time.sleep(ORPHAN_SECONDS)

@@ -1,0 +1,105 @@
+"""`lightning-ingest open`: a link to the page that is valid once."""
+
+import http.client
+import json
+import os
+import ssl
+import sys
+import webbrowser
+from http import HTTPStatus
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+from otel_lightning.collector.store import Server, StoreError, read_server
+
+TIMEOUT_SECONDS = 10
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  compared, not listened on
+
+
+def page_link(store: Path, target: str | None, client: tuple[Path, Path] | None) -> str:
+    """Ask the running ingester for a code, and return the link with it.
+
+    Args:
+        store: The store, whose server file only its user can read.
+        target: The page to show: a path below `/ui`, or the id of a rollout. None shows the first.
+        client: Client certificate and its key, if the ingester requires one.
+
+    Raises:
+        StoreError: If no ingester runs, or it has no page.
+    """
+    server = read_server(store)
+    if server is None:
+        raise StoreError(
+            f"No lightning-ingest serves '{store}'. Start `lightning-ingest --store {store}`, or "
+            f"name another store with --store."
+        )
+    address = _reachable(server.http)
+    code = _code(server, address, client)
+    asked = {"code": code} | ({"to": _path(target)} if target else {})
+    return f"{'https' if server.tls_cert else 'http'}://{address}/ui/enter?{urlencode(asked)}"
+
+
+def has_browser() -> bool:
+    """Return whether a browser with a window can be started from here."""
+    if sys.platform in ("darwin", "win32"):
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
+def start_browser(link: str) -> bool:
+    """Open a link in the user's browser; return whether one was found."""
+    try:
+        return webbrowser.open(link)
+    except webbrowser.Error:
+        return False
+
+
+def _path(target: str) -> str:
+    if target == "/ui" or target.startswith("/ui/"):
+        return target
+    return f"/ui/rollouts/{quote(target, safe='')}"
+
+
+def _reachable(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    return f"{WILDCARDS.get(host, host)}:{port}"
+
+
+def _code(server: Server, address: str, client: tuple[Path, Path] | None) -> str:
+    try:
+        connection = _connection(server, address, client)
+        headers = {"Authorization": f"Bearer {server.token}", "Content-Length": "0"}
+        connection.request("POST", "/ui/code", b"", headers)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+    except (OSError, http.client.HTTPException) as error:
+        hint = ""
+        if server.tls_cert and not client:
+            hint = " If it asks clients for a certificate, give --client-cert and --client-key."
+        raise StoreError(
+            f"lightning-ingest at {address} does not answer: {error}.{hint}"
+        ) from error
+    if answer.status == HTTPStatus.NOT_FOUND:
+        raise StoreError(
+            f"lightning-ingest at {address} has no page: start it with --page, which needs a token "
+            f"or client certificates where others reach it."
+        )
+    if answer.status != HTTPStatus.OK:
+        raise StoreError(f"lightning-ingest at {address} refused: {body.decode(errors='replace')}")
+    return str(json.loads(body)["code"])
+
+
+def _connection(
+    server: Server, address: str, client: tuple[Path, Path] | None
+) -> http.client.HTTPConnection:
+    if server.tls_cert is None:
+        return http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
+    # The server's own certificate is trusted directly, so its host name is not checked.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(server.tls_cert)
+    if client:
+        context.load_cert_chain(*client)
+    return http.client.HTTPSConnection(address, timeout=TIMEOUT_SECONDS, context=context)

@@ -1,0 +1,133 @@
+"""What a view is given: the address with its parameters, and a way to ask for rows."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qs, quote, urlencode
+
+import pyarrow as pa
+
+from otel_lightning.collector.page.process import sql_text
+from otel_lightning.collector.store.sql_text import PLACEHOLDER, quote_literal
+
+PAGE_ROWS = 50
+
+
+class Source(Protocol):
+    """Runs statements of the folder `sql`, and typed ones."""
+
+    def ask(self, name: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows of a statement of the folder `sql`."""
+
+    def ask_typed(self, select: str, rows: int) -> pa.Table:
+        """Return the rows of a statement that a person typed."""
+
+
+class Statement(NamedTuple):
+    """A statement that a page ran, as a person can run it again, and how long it took."""
+
+    name: str
+    text: str
+    milliseconds: float
+    rows: int
+
+
+class View(NamedTuple):
+    """What a page shows: its template and the values for it."""
+
+    template: str
+    title: str
+    values: Mapping[str, Any]
+    status: int = 200
+
+
+class NotFoundError(Exception):
+    """There is nothing at this address; the message says what was looked for."""
+
+
+@dataclass
+class Ask:
+    """A request for a page: parameters, facts, rows, and a record of the statements."""
+
+    path: str
+    query: Mapping[str, str]
+    facts: Mapping[str, Any]
+    source: Source
+    statements: list[Statement] = field(default_factory=list)
+
+    def rows(self, name: str, /, **parameters: Any) -> list[dict[str, Any]]:
+        """Return the rows of a statement of the folder `sql`.
+
+        Raises:
+            StoreError: If it fails or takes too long.
+        """
+        begun = time.perf_counter()
+        found = self.source.ask(name, parameters)
+        took = (time.perf_counter() - begun) * 1000
+        text = with_values(sql_text(name), parameters)
+        self.statements.append(Statement(name, text, took, len(found)))
+        return found
+
+    def row(self, name: str, /, **parameters: Any) -> dict[str, Any]:
+        """Return the first row of a statement; an empty one if it has none."""
+        return next(iter(self.rows(name, **parameters)), {})
+
+    def text(self, name: str) -> str | None:
+        """Return a parameter of the address; None if it is missing or empty."""
+        return self.query.get(name, "").strip() or None
+
+    def whole(self, name: str) -> int | None:
+        """Return a parameter that is a whole number; None if it is not one."""
+        try:
+            found = int(self.query.get(name, ""))
+        except ValueError:
+            return None
+        return found if abs(found) < 1 << 63 else None
+
+    def real(self, name: str) -> float | None:
+        """Return a parameter that is a number; None if it is not one."""
+        try:
+            return float(self.query.get(name, ""))
+        except ValueError:
+            return None
+
+    def link(self, **changed: Any) -> str:
+        """Return this address with some parameters changed; None removes one."""
+        return address(self.path, **{**self.query, **changed})
+
+
+def parse_query(query: str) -> dict[str, str]:
+    """Return the parameters of a query; of a repeated one the last."""
+    return {name: values[-1] for name, values in parse_qs(query).items()}
+
+
+def address(path: str, /, **parameters: Any) -> str:
+    """Return the address of a page.
+
+    Args:
+        path: Path below `/ui`; its parts are quoted already.
+        parameters: Parameters; None and empty texts are left out.
+    """
+    given = {k: v for k, v in parameters.items() if v is not None and v != ""}
+    return "/ui" + path.rstrip("/") + ("?" + urlencode(given) if given else "")
+
+
+def segment(text: str) -> str:
+    """Quote a text as one part of a path."""
+    return quote(text, safe="")
+
+
+def with_values(text: str, parameters: Mapping[str, Any]) -> str:
+    """Write a statement with the values of its parameters, to be copied."""
+    return PLACEHOLDER.sub(lambda found: _literal(parameters[found[1]]), text)
+
+
+def _literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return quote_literal(value)
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return repr(value)

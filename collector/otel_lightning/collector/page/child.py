@@ -1,0 +1,79 @@
+"""The page process: answers requests from stdin until it is closed."""
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from otel_lightning.collector.page.process import (
+    ANSWER,
+    ASK,
+    FAILED,
+    READY,
+    ROWS,
+    TYPED,
+    Request,
+    receive,
+    send,
+)
+from otel_lightning.collector.page.routes import respond
+from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store.reader_process import end_with, limit_memory
+
+
+class Pipe:
+    """Asks the receiving process for rows."""
+
+    def ask(self, name: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the rows of a statement of the folder `sql`.
+
+        Raises:
+            StoreError: If it failed; the message says why.
+        """
+        question = {"statement": name, "parameters": parameters}
+        return self._table(ASK, question).to_pylist()  # type: ignore[no-any-return]
+
+    def ask_typed(self, select: str, rows: int) -> pa.Table:
+        """Return the rows of a statement that a person typed.
+
+        Raises:
+            StoreError: If it was refused or failed; the message says why.
+        """
+        return self._table(TYPED, {"select": select, "rows": rows})
+
+    def _table(self, kind: int, question: dict[str, Any]) -> pa.Table:
+        send(sys.stdout.buffer, kind, json.dumps(question).encode())
+        answered, answer = receive(sys.stdin.buffer)
+        if answered != ROWS:
+            raise StoreError(answer.decode(errors="replace"))
+        with pa.ipc.open_stream(answer) as reader:
+            return reader.read_all()
+
+
+def main() -> None:
+    """Answer requests until the receiving process ends."""
+    threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
+    _, told = receive(sys.stdin.buffer)
+    limit_memory(json.loads(told)["memory"])
+    send(sys.stdout.buffer, READY, b"")
+    pipe = Pipe()
+    while True:
+        try:
+            _, content = receive(sys.stdin.buffer)
+        except OSError:
+            return
+        try:
+            answer = respond(Request(**json.loads(content)), pipe)
+        except MemoryError:
+            send(sys.stdout.buffer, FAILED, b"The page needs too much memory.")
+            continue
+        head = {
+            "status": answer.status,
+            "type": answer.content_type,
+            "headers": answer.headers,
+        }
+        send(sys.stdout.buffer, ANSWER, json.dumps(head).encode() + b"\n" + answer.body)

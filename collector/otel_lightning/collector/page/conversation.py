@@ -1,0 +1,71 @@
+"""Messages of the GenAI conventions as parts that a page shows: one line of text each."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+MOST_CHARACTERS = 4000
+"""Characters of a text on the page of a rollout; the page of its step shows more."""
+
+
+class Part(NamedTuple):
+    """A part of a message: who said it, of which kind it is, and its text."""
+
+    role: str
+    kind: str
+    name: str
+    text: str
+    left_out: int
+    """Number of characters at the end that are left out."""
+
+
+def parts(messages: str | None, most: int = MOST_CHARACTERS) -> list[Part]:
+    """Read messages in JSON.
+
+    Args:
+        messages: A JSON array; invalid JSON becomes one part with the text itself.
+        most: Most characters of a part's text.
+    """
+    if not messages:
+        return []
+    try:
+        read = json.loads(messages)
+    except (ValueError, RecursionError):
+        return [_part("?", "text", "", messages, most)]
+    return list(_parts(read, most))
+
+
+def _parts(messages: Any, most: int) -> Iterator[Part]:
+    for message in messages if isinstance(messages, list) else [messages]:
+        if not isinstance(message, dict):
+            yield _part("?", "text", "", _text(message), most)
+            continue
+        role = _text(message.get("role") or "?")
+        found = message.get("parts")
+        if not isinstance(found, list):
+            found = [{"type": "text", "content": found if found is not None else message}]
+        for one in found:
+            yield _one(role, one if isinstance(one, dict) else {"content": one}, most)
+
+
+def _one(role: str, part: Mapping[str, Any], most: int) -> Part:
+    kind = _text(part.get("type") or "text")
+    if kind == "tool_call":
+        return _part(role, kind, _text(part.get("name")), _text(part.get("arguments")), most)
+    if kind == "tool_call_response":
+        answer = part.get("response", part.get("result", part.get("content")))
+        return _part(role, kind, _text(part.get("name")), _text(answer), most)
+    text = part.get("content", part.get("text"))
+    if text is None:  # an image or a file: shown as JSON, never loaded
+        text = {key: value for key, value in part.items() if key != "type"}
+    return _part(role, kind, "", _text(text), most)
+
+
+def _part(role: str, kind: str, name: str, text: str, most: int) -> Part:
+    return Part(role, kind, name, text[:most], max(len(text) - most, 0))
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

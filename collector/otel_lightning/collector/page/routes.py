@@ -1,0 +1,102 @@
+"""From a path to its page: which view writes it, and the frame around it."""
+
+import re
+import time
+from collections.abc import Callable
+from functools import cache
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from otel_lightning.collector.page import plots
+from otel_lightning.collector.page.asked import (
+    Ask,
+    NotFoundError,
+    Source,
+    View,
+    address,
+    parse_query,
+    segment,
+)
+from otel_lightning.collector.page.process import Answer, Request
+from otel_lightning.collector.page.text import FILTERS
+from otel_lightning.collector.page.views import overview, sql_console
+from otel_lightning.collector.store import StoreError
+
+HTML = "text/html; charset=utf-8"
+ROUTES: dict[str, Callable[..., View | Answer]] = {
+    "/": overview.show,
+    "/sql": sql_console.show,
+    "/sql.csv": sql_console.as_csv,
+    "/sql.parquet": sql_console.as_parquet,
+}
+"""Each page by its path; `<name>` is one part of it, given to the view by this name."""
+CONSOLE = "/sql"
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/sql", "SQL"),
+)
+
+
+def respond(request: Request, source: Source) -> Answer:
+    """Answer a request for a page.
+
+    Args:
+        request: The path below `/ui`, the query, and facts of the receiving process.
+        source: Runs the statements of the page.
+    """
+    begun = time.perf_counter()
+    ask = Ask(request.path, parse_query(request.query), request.facts, source)
+    try:
+        view, given = _find(request)
+        shown = view(ask, **given)
+    except NotFoundError as error:
+        shown = View("message.html", "Not found", {"text": str(error)}, HTTPStatus.NOT_FOUND)
+    except StoreError as error:
+        shown = View(
+            "message.html",
+            "The store did not answer",
+            {"text": f"{error} Narrow the filter, or ask with `lightning-ingest sql`."},
+            HTTPStatus.SERVICE_UNAVAILABLE,
+        )
+    if isinstance(shown, Answer):
+        return shown
+    values = {
+        **shown.values,
+        "title": shown.title,
+        "ask": ask,
+        "navigation": [p for p in NAVIGATION if request.facts["console"] or p[0] != CONSOLE],
+        "milliseconds": (time.perf_counter() - begun) * 1000,
+    }
+    text = environment().get_template(shown.template).render(values)
+    return Answer(shown.status, HTML, text.encode(errors="replace"))
+
+
+@cache
+def environment() -> Environment:
+    """Return the templates: everything is escaped, and an unknown name is an error."""
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(FILTERS)
+    made.globals.update(address=address, segment=segment, plots=plots)
+    return made
+
+
+def _find(request: Request) -> tuple[Callable[..., View | Answer], dict[str, Any]]:
+    path = request.path
+    if path.startswith(CONSOLE) and not request.facts["console"]:
+        raise NotFoundError("This page has no SQL console. Start lightning-ingest with --page-sql.")
+    for pattern, view in ROUTES.items():
+        expression = re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", pattern)
+        if found := re.fullmatch(expression, path):
+            return view, {name: unquote(text) for name, text in found.groupdict().items()}
+    raise NotFoundError(f"There is no page '{path}'.")

@@ -1,0 +1,5 @@
+SELECT config
+FROM runs
+WHERE command = 'transitions' AND outcome = 'done'
+ORDER BY started DESC
+LIMIT 1

@@ -1,0 +1,3 @@
+SELECT excluded, usable_calls, failed_calls, context_calls
+FROM transition_rollouts
+WHERE rollout_id = $rollout

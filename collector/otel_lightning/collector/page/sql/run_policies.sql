@@ -1,0 +1,4 @@
+SELECT key, version, status, arms
+FROM policies
+WHERE run_id = $run
+ORDER BY key

@@ -1,0 +1,16 @@
+SELECT
+    step, trace_id, span_id, agent_name, service_name, dialect, operation, provider, request_model,
+    response_model, response_id, epoch_ns(start_time) AS start_ns, epoch_ns(end_time) AS end_ns,
+    finish_reason, error_type, error_message, input_tokens, output_tokens, cached_input_tokens,
+    reasoning_tokens, conversation_id, content, state_hash,
+    left(request_params::VARCHAR, $most_text) AS request_params,
+    left(tool_definitions::VARCHAR, $most_text) AS tool_definitions,
+    if(length(input_messages::VARCHAR) < $most_text, input_messages::VARCHAR, NULL) AS input_messages,
+    length(input_messages::VARCHAR) AS input_length,
+    left(input_messages::VARCHAR, $most_text) AS input_start,
+    if(length(output_messages::VARCHAR) < $most_text, output_messages::VARCHAR, NULL) AS output_messages,
+    length(output_messages::VARCHAR) AS output_length,
+    left(output_messages::VARCHAR, $most_text) AS output_start
+FROM llm_calls
+WHERE rollout_id = $rollout AND step = $step AND ($at_ns IS NULL OR start_time >= make_timestamp_ns($at_ns))
+LIMIT 1

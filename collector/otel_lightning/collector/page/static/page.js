@@ -1,0 +1,91 @@
+// Live counts, loading more, opening details, keys, judging. No other script, and none from elsewhere.
+const trusted = window.trustedTypes?.createPolicy("page", { createHTML: (s) => s }) ?? { createHTML: (s) => s };
+const $ = (selector, within = document) => within.querySelector(selector);
+const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+const fetched = async (address) => {
+  const answer = await fetch(address);
+  const made = document.createElement("template");
+  if (answer.ok) made.innerHTML = trusted.createHTML(await answer.text()); // scripts in a template never run
+  else made.content.append(Object.assign(document.createElement("p"), { className: "alarm", textContent: `Not loaded: ${answer.status}. Reload the page.` }));
+  return made.content;
+};
+
+// Live: the server sends counts; the reader decides when a list moves. One stream a visible page.
+const live = $("[data-live]");
+let events;
+const follow = () => {
+  events?.close();
+  if (document.hidden || !live) return;
+  events = new EventSource(live.dataset.live);
+  events.onmessage = ({ data }) => {
+    const { rate, spans, rollouts } = JSON.parse(data);
+    live.textContent = `${spans.toLocaleString("en")} spans · ${rate ? `${Math.round(rate)} a second` : "idle"}`;
+    const news = $("#news");
+    const more = news ? rollouts - news.dataset.rollouts : 0;
+    if (more > 0) Object.assign(news, { hidden: false, textContent: `${more} new, show` });
+  };
+};
+addEventListener("visibilitychange", follow);
+addEventListener("pagehide", () => events?.close());
+addEventListener("pageshow", follow);
+
+// More: a link at the end of a list is replaced by what it leads to, before it is seen.
+const more = new IntersectionObserver(async (seen) => {
+  for (const { isIntersecting, target } of seen) {
+    if (!isIntersecting) continue;
+    more.unobserve(target);
+    const made = await fetched(`${target.href}&fragment=1`);
+    (target.closest("[data-place]") ?? target).replaceWith(made);
+    watch();
+  }
+}, { rootMargin: "800px" });
+const watch = () => $$("a[data-more]").forEach((link) => more.observe(link));
+watch();
+
+// Details are fetched when they are opened.
+addEventListener("toggle", async ({ target }) => {
+  const link = target.open && $("a[data-details]", target);
+  if (link) link.replaceWith(await fetched(`${link.href}&fragment=1`));
+}, true);
+
+const judge = async (button) => {
+  const { dataset } = button.closest("[data-judge]");
+  const said = $("#judged");
+  const item = { ...JSON.parse(dataset.judge), value: Number(button.value) };
+  const answer = await fetch("/ui/feedback", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(item) });
+  const told = answer.ok && (await answer.json());
+  said.textContent = told?.stored ? `Judged ${item.value}` : `Not judged: ${told?.rejected?.[0].reason ?? answer.status}`;
+};
+
+addEventListener("click", ({ target }) => {
+  if (target.matches("[data-judge] button")) judge(target);
+  if (target.dataset.dialog) $(`#${target.dataset.dialog}`).showModal();
+});
+
+const focus = (element) => { element?.focus(); element?.scrollIntoView({ block: "nearest" }); };
+const move = (by, wanted = () => true) => {
+  const rows = $$("[data-row]");
+  const here = rows.indexOf(document.activeElement.closest("[data-row]"));
+  const next = by > 0 ? rows.slice(here + 1).find(wanted) : rows.slice(0, Math.max(here, 0)).findLast(wanted);
+  if (next) focus(next);
+  return next;
+};
+const follows = (selector) => $(selector)?.click();
+const keys = {
+  j: () => move(1), k: () => move(-1),
+  ".": () => move(1, (row) => row.matches("[data-error]")) ?? follows("[data-next-error]"),
+  u: () => follows("[data-up]"), n: () => follows("[data-next]"), p: () => follows("[data-previous]"),
+  g: () => follows("[data-largest]"),
+  "/": () => focus($("input[type=search], textarea")),
+  "?": () => $("#keys").showModal(),
+};
+addEventListener("keydown", (event) => {
+  const { key, target } = event;
+  if (target.matches("textarea") && key === "Enter" && (event.ctrlKey || event.metaKey)) target.form.submit();
+  if (target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (key === "Enter" && target.matches("[data-row]:not(a)")) return follows(`#${target.id} [data-open]`);
+  const button = /^[1-5]$/.test(key) && $$("button", document.activeElement.closest("[data-row]")?.querySelector("[data-judge]") ?? $("[data-judge]") ?? document.createElement("p"))[key - 1];
+  if (button) judge(button);
+  else if (Object.hasOwn(keys, key)) { event.preventDefault(); keys[key](); }
+});

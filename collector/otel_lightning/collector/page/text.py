@@ -1,0 +1,115 @@
+"""Numbers, times and texts as a reader wants them; used as filters by the templates."""
+
+import json
+import re
+from datetime import UTC, datetime
+from typing import Any
+
+HIDDEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Control characters, and those that change the direction of text: a reader must see them."""
+SIGNIFICANT = 3
+NONE, MINUS = "\N{EN DASH}", "\N{MINUS SIGN}"
+
+
+def number(value: float | None) -> str:
+    """Write a count, with commas.
+
+    Example:
+        >>> number(1234567)
+        '1,234,567'
+    """
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def decimal(value: float | None) -> str:
+    """Write a measured value with three significant digits, without an exponent in usual ranges.
+
+    Example:
+        >>> decimal(0.39051), decimal(1.0), decimal(12345.6)
+        ('0.391', '1', '12,346')
+    """
+    if value is None:
+        return NONE
+    if abs(value) >= 10**SIGNIFICANT:
+        return f"{value:,.0f}".replace("-", MINUS)
+    return f"{value:.{SIGNIFICANT}g}".replace("-", MINUS)
+
+
+def signed(value: float | None) -> str:
+    """Write a value with its sign, so that colour is not needed to read it.
+
+    Example:
+        >>> signed(0.62), signed(0.0)
+        ('+0.62', '0')
+    """
+    return ("+" if value and value > 0 else "") + decimal(value)
+
+
+def percent(value: float | None) -> str:
+    """Write a share as a percentage.
+
+    Example:
+        >>> percent(0.0412)
+        '4.1 %'
+    """
+    return NONE if value is None else f"{value * 100:.1f} %".replace("-", MINUS)
+
+
+def duration(nanoseconds: float | None) -> str:
+    """Write a duration in the unit that fits it.
+
+    Example:
+        >>> duration(1_200_000_000), duration(82_000_000), duration(7_500_000_000_000)
+        ('1.2 s', '82 ms', '2 h 5 min')
+    """
+    if nanoseconds is None:
+        return NONE
+    seconds = nanoseconds / 1e9
+    if seconds < 1:
+        return f"{seconds * 1000:.3g} ms"
+    if seconds < 60:  # noqa: PLR2004  seconds in a minute
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"  # noqa: PLR2004
+
+
+def moment(nanoseconds: int | None, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """Write a time in UTC.
+
+    Example:
+        >>> moment(1_800_000_000_000_000_000)
+        '2027-01-15 08:00:00'
+    """
+    if nanoseconds is None:
+        return NONE
+    return datetime.fromtimestamp(nanoseconds / 1e9, UTC).strftime(form)
+
+
+def visible(text: Any) -> str:
+    """Replace characters that a browser does not show, or that turn text around, by their code.
+
+    Example:
+        >>> visible("a" + chr(0x1B) + "[2J" + chr(0x202E))
+        'a⟨1B⟩[2J⟨202E⟩'
+    """
+    return HIDDEN.sub(lambda found: f"⟨{ord(found[0]):02X}⟩", str(text))
+
+
+def readable(text: str | None) -> str:
+    """Indent JSON; another text stays as it is."""
+    try:
+        return json.dumps(json.loads(text or ""), indent=2, ensure_ascii=False)
+    except ValueError:
+        return text or ""
+
+
+FILTERS = {
+    "number": number,
+    "decimal": decimal,
+    "signed": signed,
+    "percent": percent,
+    "duration": duration,
+    "moment": moment,
+    "visible": visible,
+    "readable": readable,
+}

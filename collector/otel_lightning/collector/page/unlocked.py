@@ -1,0 +1,123 @@
+"""Pages that show nothing of the store: the closed lock, and links from other sites."""
+
+import shlex
+from html import escape
+from http import HTTPStatus
+from importlib import resources
+from string import Template
+from urllib.parse import parse_qs, unquote_plus
+
+from otel_lightning.collector.page.lock import Lock
+from otel_lightning.collector.page.process import Answer
+from otel_lightning.collector.receive.accept import JSON
+from otel_lightning.collector.receive.access import SCHEME
+from otel_lightning.collector.receive.refusals import RefusedError
+
+ROOT = "/ui"
+HTML = "text/html; charset=utf-8"
+HOW = (
+    "Run this command where lightning-ingest runs. It opens this page with a link that is valid "
+    "once, for a minute."
+)
+FORM = (
+    '<form method="post" action="/ui/enter"><label>Or give the token with which lightning-ingest '
+    'was started: <input type="password" name="token" autocomplete="current-password" required>'
+    "</label> <button>Enter</button></form>"
+)
+
+
+class Unlocked:
+    """Lets browsers in, and answers those that are not let in."""
+
+    def __init__(self, lock: Lock, *, tls: bool) -> None:
+        """Guard one page.
+
+        Args:
+            lock: Codes and sessions.
+            tls: Whether this server speaks TLS: only then a form asks for the token.
+        """
+        self._lock, self._tls = lock, tls
+
+    def code(self, authorization: str | None) -> Answer:
+        """Give a new code to a program that has the store's token.
+
+        Raises:
+            RefusedError: If the token is missing or wrong.
+        """
+        given = authorization or ""
+        if not given.lower().startswith(SCHEME) or not self._lock.opens(given[len(SCHEME) :]):
+            raise RefusedError(
+                HTTPStatus.UNAUTHORIZED,
+                "a code is given to who has the store's token: run `lightning-ingest open`.",
+            )
+        return Answer(HTTPStatus.OK, JSON, b'{"code": "%s"}' % self._lock.new_code().encode())
+
+    def enter_by_code(self, query: str) -> Answer:
+        """Exchange a code for a session, and lead on to the page."""
+        asked = parse_qs(query)
+        if not self._lock.take(asked.get("code", [""])[0]):
+            return _shown(
+                HTTPStatus.UNAUTHORIZED,
+                "This link is no longer valid",
+                f"It is valid once, for a minute. {HOW}",
+                "<pre>lightning-ingest open</pre>",
+            )
+        return self._let_in(asked.get("to", [ROOT])[0])
+
+    def enter_by_token(self, token: str) -> Answer:
+        """Exchange the token for a session, over TLS only.
+
+        Raises:
+            RefusedError: If the token is wrong, or would be readable on the network.
+        """
+        if not self._tls:
+            raise RefusedError(HTTPStatus.FORBIDDEN, "a token is accepted over TLS only")
+        if not self._lock.opens(token):
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, "that is not the token")
+        return self._let_in(ROOT)
+
+    def leave(self, cookies: str | None) -> Answer:
+        """End a session."""
+        self._lock.forget(cookies)
+        cookie = self._lock.header("", tls=self._tls)
+        return Answer(HTTPStatus.SEE_OTHER, HTML, b"", (("location", ROOT), ("set-cookie", cookie)))
+
+    def locked(self, path: str, query: str) -> Answer:
+        """Show how to get in."""
+        target = f"{path}?{query}" if query else path
+        command = "lightning-ingest open" + ("" if path == ROOT else f" {shlex.quote(target)}")
+        return _shown(
+            HTTPStatus.UNAUTHORIZED,
+            "This page is locked",
+            f"It shows the prompts and answers of your agents. {HOW}",
+            f"<pre>{escape(command)}</pre>{FORM if self._tls else ''}",
+        )
+
+    def from_elsewhere(self, path: str, query: str) -> Answer:
+        """Ask before another site's link is followed: it may hold a query that somebody wrote."""
+        target = f"{path}?{query}" if query else path
+        return _shown(
+            HTTPStatus.OK,
+            "A link from another site",
+            "Another site's page opens this address. Nothing was read or run yet.",
+            f"<pre>{escape(unquote_plus(target))}</pre>"
+            f'<p><a class="button" href="{escape(target)}">Open it</a>',
+        )
+
+    def _let_in(self, to: str) -> Answer:
+        # Only paths of this page: '//host' and '/\\host' would lead to another site.
+        inside = to == ROOT or (to.startswith((ROOT + "/", ROOT + "?")) and _is_plain(to))
+        cookie = self._lock.header(self._lock.new_session(), tls=self._tls)
+        headers = (("location", to if inside else ROOT), ("set-cookie", cookie))
+        return Answer(HTTPStatus.SEE_OTHER, HTML, b"", headers)
+
+
+def _is_plain(target: str) -> bool:
+    """Return whether a target can be a header's value."""
+    return target.isascii() and target.isprintable() and "\\" not in target
+
+
+def _shown(status: HTTPStatus, title: str, text: str, more: str) -> Answer:
+    template = (resources.files(__package__) / "static" / "locked.html").read_text("utf-8")
+    body = Template(template).substitute(title=escape(title), text=escape(text), more=more)
+    return Answer(status, HTML, body.encode())

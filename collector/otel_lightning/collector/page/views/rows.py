@@ -1,0 +1,29 @@
+"""Rows of rollouts with their links, as several pages list them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from otel_lightning.collector.page.asked import address, segment
+
+
+def linked(
+    rows: list[dict[str, Any]], kept: Mapping[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """Add the address of its page to each rollout.
+
+    Args:
+        rows: Rows with `rollout_id`, `start_ns` and, if the filter sorts them, `sort_key`.
+        kept: Parameters of the filter, so that "next" and "previous" stay within it.
+    """
+    return [{**row, "href": link(row, kept)} for row in rows]
+
+
+def link(row: Mapping[str, Any], kept: Mapping[str, str] | None = None) -> str:
+    """Return the address of a rollout's page.
+
+    It has the start of the rollout: DuckDB skips to a time, but not to a random id.
+    """
+    given = dict(kept or {})
+    if given.get("sort", "newest") != "newest" and row.get("sort_key") is not None:
+        given["key"] = repr(row["sort_key"])
+    return address(f"/rollouts/{segment(row['rollout_id'])}", at=row["start_ns"], **given)

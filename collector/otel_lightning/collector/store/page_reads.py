@@ -1,0 +1,88 @@
+"""SELECTs of the page, in the process that serves the store, each within limits.
+
+The page's own statements bind their parameters and are bounded. They run on a connection of their
+own that is interrupted after some seconds. (A reader process cannot run them: it would fetch whole
+tables, because DuckDB sends it rows before it filters them.) A statement that a person typed is
+checked as one of the read-only token, and runs in a reader process if its memory is unbounded.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from otel_lightning.collector.store.errors import StoreError
+from otel_lightning.collector.store.read_only import EXPLAIN, Guard
+from otel_lightning.collector.store.reader_limits import interrupted_after
+from otel_lightning.collector.store.reader_process import ReaderError, ReaderProcesses
+
+ANSWER_BYTES = 64_000_000
+
+
+class PageReads:
+    """Runs SELECTs on a served store; safe for several threads."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, guard: Guard, apart: ReaderProcesses | None
+    ) -> None:
+        """Use a served store.
+
+        Args:
+            connection: A connection to it; each statement gets a cursor of its own.
+            guard: Checks typed statements.
+            apart: Runs typed statements with unbounded memory; None runs them here.
+        """
+        self._connection, self._guard, self._apart = connection, guard, apart
+
+    def ask(self, select: str, parameters: Mapping[str, Any], seconds: float) -> pa.Table:
+        """Run one of our own SELECTs.
+
+        Args:
+            select: The statement, with parameters such as `$rollout`.
+            parameters: A value for each parameter of the statement.
+            seconds: Time limit.
+
+        Raises:
+            StoreError: If it fails or takes too long.
+        """
+        cursor = self._connection.cursor()
+        try:
+            with interrupted_after(cursor, seconds):
+                return cursor.execute(select, dict(parameters)).to_arrow_table()
+        except duckdb.InterruptException as error:
+            raise StoreError(f"It took longer than {seconds:g} seconds.") from error
+        except duckdb.Error as error:
+            raise StoreError(str(error)) from error
+        finally:
+            cursor.close()
+
+    def ask_typed(self, select: str, rows: int, seconds: float) -> pa.Table:
+        """Run a SELECT that a person typed, if the read-only token may run it.
+
+        Args:
+            select: The statement.
+            rows: Row limit; one more row is returned, to show that the limit is exceeded.
+            seconds: Time limit.
+
+        Raises:
+            StoreError: If it is refused, fails, takes too long, or answers too much.
+        """
+        if EXPLAIN.match(select):
+            raise StoreError("EXPLAIN works in `lightning-ingest sql`, not on the page.")
+        if reason := self._guard.refusal(select):
+            raise StoreError(reason.replace("This token", "This page"))
+        plain, bounded = self._guard.normalized(select)
+        if bounded or self._apart is None:
+            found = self.ask(f"FROM ({plain}) LIMIT {rows + 1}", {}, seconds)
+        else:
+            try:
+                found = self._apart.run(plain, rows, seconds)
+            except ReaderError as error:
+                raise StoreError(str(error).replace("this token", "this page")) from error
+        if found.nbytes > ANSWER_BYTES:
+            raise StoreError(
+                f"The answer has {found.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, "
+                f"the limit of this page. Add LIMIT, or ask for less."
+            )
+        return found
