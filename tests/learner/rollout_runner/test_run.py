@@ -113,10 +113,10 @@ def test_grading_command_that_fails_on_a_rollout_is_no_reward_of_0(
     assert any("printed 'NaN', no number" in problem for problem in report.problems)
     (row,) = ask(
         served,
-        "SELECT s.explanation FROM scores s JOIN attempts a USING (rollout_id) "
+        "SELECT s.explanation, s.value FROM judgements s JOIN attempts a USING (rollout_id) "
         "WHERE run_id = 'command' AND a.task_id = 'a'",
     )
-    assert row["explanation"] == "half"
+    assert row == {"explanation": "half", "value": 0.5}
 
 
 def test_rule_that_raises_on_a_rollout_leaves_it_out_and_one_that_cannot_be_read_starts_nothing(

@@ -6,23 +6,25 @@ Whatever goes wrong in a grader is "not graded", never a reward of 0.
 import json
 import math
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 
 import polars as pl
 
 from otel_lightning.collector.store import Sql, Store
+from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
+from otel_lightning.learner.rollout_runner.receiver import Event
 from otel_lightning.learner.score.rules import grade_rollouts
-from otel_lightning.learner.score.table import GIVEN_LATER, replace_scores
+from otel_lightning.learner.score.table import GIVEN_LATER
 
-PREFIX = "run:"
-"""Prefix of the source of rewards that a command or an exit code gave: they count as received."""
+Reward = dict[str, Any]
+"""A reward: `value`, and perhaps `explanation`."""
 COMMAND_SECONDS = 120.0
 SHOWN = 3
 
@@ -58,33 +60,36 @@ class Graded:
     problems: list[str] = field(default_factory=list)
 
 
-def grade(store: Store, grading: Grading, statuses: Mapping[str, str]) -> Graded:
+def grade(
+    store: Store, grading: Grading, statuses: Mapping[str, str], send: Callable[[list[Event]], None]
+) -> Graded:
     """Grade rollouts, and write the rewards to the store.
 
     Args:
         store: An open store, whose derived tables are up to date.
         grading: How.
         statuses: Status of each rollout, by its id. One that was lost gets no reward.
+        send: Sends the rewards of a command or of exit codes, which count as received ones, and
+            returns once they are in the store.
 
     Raises:
         DataError: If the grader cannot be used at all.
     """
     told = {one: status for one, status in statuses.items() if status != LOST}
     forced = {
-        one: grading.failed_reward
+        one: {"value": grading.failed_reward}
         for one, status in told.items()
         if grading.failed_reward is not None and status in (FAILED, TIMEOUT)
     }
     graded = [one for one in told if one not in forced]
     if grading.rule:
-        return _by_rule(store, grading.rule, graded, forced)
+        return _by_rule(store, grading.rule, graded, list(forced), grading.failed_reward)
     if grading.command:
-        return _by_command(store, grading, graded, forced)
+        rewards, problems = _by_command(store, grading, graded)
+        return _sent("grade_command", rewards | forced, problems, send)
     if grading.by_exit_code:
-        values = {one: float(told[one] == OK) for one in graded if told[one] != TIMEOUT}
-        return _written(
-            store, "exit_code", "exit", [_row(*one) for one in (values | forced).items()]
-        )
+        exits = {one: {"value": float(told[one] == OK)} for one in graded if told[one] != TIMEOUT}
+        return _sent("exit_code", exits | forced, [], send)
     return _received(store, grading.reward, list(told))
 
 
@@ -109,37 +114,40 @@ def check(grading: Grading) -> None:
 
 
 def _by_rule(
-    store: Store, spec: str, rollouts: Sequence[str], forced: Mapping[str, float | None]
+    store: Store,
+    spec: str,
+    rollouts: Sequence[str],
+    forced: Sequence[str],
+    failed_reward: float | None,
 ) -> Graded:
-    extra = pl.DataFrame(
-        [_row(*one) for one in forced.items()],
-        schema={"rollout_id": pl.String, "value": pl.Float64},
+    given = pl.DataFrame({"rollout_id": forced}, schema={"rollout_id": pl.String}).with_columns(
+        value=pl.lit(failed_reward, pl.Float64)
     )
-    applied = grade_rollouts(store, spec, rollouts, extra)
-    problems = [str(one) for one in applied.left_out]
-    return Graded(applied.name, _given(store, applied.name, [*rollouts, *forced]), problems)
+    applied = grade_rollouts(store, spec, rollouts, given)
+    rows = read(
+        store, __package__, "given_rewards", rollouts=[*rollouts, *forced], reward=applied.name
+    )
+    rewards = dict(rows.select("rollout_id", "value").iter_rows())
+    return Graded(applied.name, rewards, [str(one) for one in applied.left_out])
 
 
 def _by_command(
-    store: Store, grading: Grading, rollouts: Sequence[str], forced: Mapping[str, float | None]
-) -> Graded:
+    store: Store, grading: Grading, rollouts: Sequence[str]
+) -> tuple[dict[str, Reward], list[str]]:
     asked = read(store, __package__, "to_grade", rollouts=rollouts).to_dicts()
     with ThreadPoolExecutor(grading.jobs) as threads:
         answers = list(threads.map(lambda row: _answer(grading.command, row), asked))
-    rows = [_row(*one) for one in forced.items()]
+    rewards: dict[str, Reward] = {}
     failures: dict[str, list[str]] = {}
     for row, answer in zip(asked, answers, strict=True):
         if isinstance(answer, str):
             failures.setdefault(answer, []).append(row["rollout_id"])
         else:
-            rows.append({"rollout_id": row["rollout_id"], **answer})
-    made_by = sha256("\0".join(grading.command).encode()).hexdigest()[:12]
-    graded = _written(store, "grade_command", made_by, rows)
-    graded.problems = [_named(reason, names) for reason, names in failures.items()]
-    return graded
+            rewards[row["rollout_id"]] = answer
+    return rewards, [_named(reason, names) for reason, names in failures.items()]
 
 
-def _answer(command: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any] | str:
+def _answer(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
     """Ask the grading command about one rollout; return the score, or why there is none."""
     parsed = {name: json.loads(row[name] or "null") for name in ("input", "expected", "metadata")}
     asked = json.dumps({**row, **parsed}, ensure_ascii=False)
@@ -159,7 +167,7 @@ def _answer(command: Sequence[str], row: Mapping[str, Any]) -> dict[str, Any] | 
     return _score(done.stdout.decode("utf-8", "replace"))
 
 
-def _score(text: str) -> dict[str, Any] | str:
+def _score(text: str) -> Reward | str:
     said = f"the grading command printed '{text.strip()[:60]}', no number and no score"
     try:
         found = json.loads(text)
@@ -173,25 +181,35 @@ def _score(text: str) -> dict[str, Any] | str:
     return {"value": float(value), "explanation": None if explanation is None else str(explanation)}
 
 
-def _row(rollout: str, value: float | None) -> dict[str, Any]:
-    return {"rollout_id": rollout, "value": value}
-
-
-def _written(store: Store, name: str, made_by: str, rows: Iterable[Mapping[str, Any]]) -> Graded:
-    """Write the rewards that a grader of the run gave; they count as received ones."""
-    frame = pl.DataFrame(
-        [{"explanation": None, **row} for row in rows],
-        schema={"rollout_id": pl.String, "value": pl.Float64, "explanation": pl.String},
-    )
-    source = f"{PREFIX}{name}"
-    scores = frame.with_columns(name=pl.lit(name), source=pl.lit(f"{source}@{made_by}"))
-    replace_scores(store, source, scores, among=frame["rollout_id"].to_list())
-    return Graded(name, dict(frame.select("rollout_id", "value").iter_rows()))
-
-
-def _given(store: Store, name: str, rollouts: Sequence[str]) -> dict[str, float]:
-    rows = read(store, __package__, "given_rewards", rollouts=rollouts, reward=name)
-    return dict(rows.select("rollout_id", "value").iter_rows())
+def _sent(
+    name: str,
+    rewards: Mapping[str, Reward],
+    problems: list[str],
+    send: Callable[[list[Event]], None],
+) -> Graded:
+    """Send rewards as events; one that is sent again replaces the former."""
+    now = time.time_ns()
+    events = [
+        Event(
+            attributes.EVALUATION_RESULT,
+            now,
+            {},
+            {
+                attributes.EVALUATION_NAME: name,
+                attributes.EVALUATION_SCORE_VALUE: float(reward["value"]),
+                attributes.ROLLOUT_ID: rollout,
+                attributes.FEEDBACK_ID: f"{name}:{rollout}",
+                **(
+                    {attributes.EVALUATION_EXPLANATION: reward["explanation"]}
+                    if reward.get("explanation")
+                    else {}
+                ),
+            },
+        )
+        for rollout, reward in rewards.items()
+    ]
+    send(events)
+    return Graded(name, {one: float(reward["value"]) for one, reward in rewards.items()}, problems)
 
 
 def _received(store: Store, name: str | None, rollouts: Sequence[str]) -> Graded:

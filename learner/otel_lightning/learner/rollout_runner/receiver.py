@@ -95,7 +95,7 @@ class Event:
     name: str
     time_ns: int
     body: Mapping[str, Any]
-    attributes: Mapping[str, str]
+    attributes: Mapping[str, str | float]
 
 
 @contextmanager
@@ -164,12 +164,18 @@ def _request(events: Sequence[Event]) -> ExportLogsServiceRequest:
     scope.scope.name = SCOPE
     for event in events:
         record = scope.log_records.add(event_name=event.name, time_unix_nano=event.time_ns)
-        record.body.string_value = _valid(json.dumps(event.body, sort_keys=True))
+        if event.body:
+            record.body.string_value = _valid(json.dumps(event.body, sort_keys=True))
         record.attributes.extend(
-            KeyValue(key=key, value=AnyValue(string_value=_valid(value)))
-            for key, value in event.attributes.items()
+            KeyValue(key=key, value=_value(value)) for key, value in event.attributes.items()
         )
     return request
+
+
+def _value(value: str | float) -> AnyValue:
+    if isinstance(value, str):
+        return AnyValue(string_value=_valid(value))
+    return AnyValue(double_value=value)
 
 
 def _valid(text: str) -> str:

@@ -24,11 +24,11 @@ from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_name
 from otel_lightning.learner.rollout_runner.processes import LauncherDiedError, Processes
-from otel_lightning.learner.rollout_runner.receiver import Receiver, reachable, receiving
+from otel_lightning.learner.rollout_runner.receiver import Event, Receiver, reachable, receiving
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
 
-TASKS_AT_ONCE = 500
+SENT_AT_ONCE = 500
 
 
 def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Report:
@@ -109,7 +109,7 @@ def _run(
     store: Path, job: Job, grading: Grading, rollouts: Sequence[Planned], place: Place
 ) -> Report:
     journal = place.journal
-    with _asked(store, place.receiver, job) as opened:
+    with _asked(store, job) as opened:
         past = _past(rollouts, journal, opened)
         _send_tasks([one.task for one in rollouts], place.receiver, opened)
     if unsent := journal.unsent():
@@ -125,7 +125,7 @@ def _run(
     journal.forget_inputs()
     ends = {_last(one, engine.past): engine.past[one.key] for one in rollouts}
     statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
-    graded, silent = _graded(store, grading, statuses, job)
+    graded, silent = _graded(store, grading, statuses, place.receiver)
     return Report(
         run_id=journal.folder.name,
         planned=len(rollouts),
@@ -149,9 +149,8 @@ def _last(planned: Planned, past: Mapping[str, Past]) -> str:
 
 
 @contextmanager
-def _asked(store: Path, receiver: Receiver, job: Job) -> Iterator[Store | None]:
+def _asked(store: Path, job: Job) -> Iterator[Store | None]:
     """Open the store if it is on this machine; a run that only sends has none."""
-    del receiver
     if job.endpoint and not store.exists():
         yield None
         return
@@ -184,21 +183,26 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Store | None) 
     distinct = {task.task_id: task for task in tasks}
     new = [one for one in distinct.values() if known.get(one.task_id) != one.whole_fingerprint]
     now = time.time_ns()
-    for start in range(0, len(new), TASKS_AT_ONCE):
-        receiver.send([task_event(one, now) for one in new[start : start + TASKS_AT_ONCE]])
+    for start in range(0, len(new), SENT_AT_ONCE):
+        receiver.send([task_event(one, now) for one in new[start : start + SENT_AT_ONCE]])
 
 
 def _graded(
-    store: Path, grading: Grading, statuses: Mapping[str, str], job: Job
+    store: Path, grading: Grading, statuses: Mapping[str, str], receiver: Receiver
 ) -> tuple[Graded, int]:
     """Wait until everything is stored and derived, and grade."""
-    if job.endpoint and not store.exists():
+    if not store.exists():
         return Graded(None, problems=["The store is elsewhere: grade there."]), 0
     with open_store(store) as opened:
         derive_all(opened, store)
-        rollouts = list(statuses)
-        silent = read(opened, __package__, "silent", rollouts=rollouts).height
+
+        def send(events: list[Event]) -> None:
+            for start in range(0, len(events), SENT_AT_ONCE):
+                receiver.send(events[start : start + SENT_AT_ONCE])
+            derive_all(opened, store)
+
+        silent = read(opened, __package__, "silent", rollouts=list(statuses)).height
         try:
-            return graders.grade(opened, grading, statuses), silent
+            return graders.grade(opened, grading, statuses, send), silent
         except (DataError, StoreError) as error:
             return Graded(None, problems=[str(error)]), silent
