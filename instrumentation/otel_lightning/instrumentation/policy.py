@@ -44,6 +44,8 @@ class _Flag:
     variants: Mapping[str, Mapping[str, Any]]
     shares: Mapping[str, float]
     version: str | None
+    propensities: Mapping[str, float]
+    """As the file states them, where a share alone does not tell the propensity."""
 
 
 def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
             attributes.FEATURE_FLAG_REASON: "split",
             attributes.FEATURE_FLAG_CONTEXT_ID: rollout,
             attributes.FEATURE_FLAG_PROVIDER_NAME: "otel-lightning",
-            attributes.PROPENSITY: flag.shares[variant],
+            attributes.PROPENSITY: flag.propensities.get(variant, flag.shares[variant]),
         }
         if flag.version:
             choice[attributes.POLICY_VERSION] = flag.version
@@ -120,7 +122,14 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
     shares = _shares(flag, variants)
     metadata = flag.get("metadata") or {}
     version = metadata.get(attributes.POLICY_VERSION)
-    return _Flag(key, variants, shares, None if version is None else str(version))
+    stated = {
+        variant: float(value)
+        for variant in variants
+        if isinstance(value := metadata.get(f"{attributes.PROPENSITY}.{variant}"), int | float)
+        and 0 < value <= 1
+        and not flag.get("targeting")  # a share of the targeting is what is drawn by
+    }
+    return _Flag(key, variants, shares, None if version is None else str(version), stated)
 
 
 def _shares(flag: Mapping[str, Any], variants: Mapping[str, Any]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from support.running import eventually
 from support.stores import ask
 
 from otel_lightning.learner import DataError
-from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
 
 Tasks = Callable[..., Path]
 Agent = Callable[[str], list[str]]
@@ -198,3 +198,40 @@ def test_store_that_nobody_serves_is_served_during_the_run_only(
     assert "Mean reward 1.0000" in done.stdout
     assert not store.with_name("new.duckdb.server").exists()
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
+
+
+def test_arms_run_on_the_same_tasks_and_seeds_and_are_compared(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    flags = tmp_path / "flags.json"
+    flag = {
+        "state": "ENABLED",
+        "variants": {"short": "Be short.", "long": "Be long.", "old": "Be."},
+        "defaultVariant": "old",
+        "targeting": {"fractional": [["short", 1], ["old", 99]]},
+    }
+    flags.write_text(json.dumps({"flags": {"prompt": flag, "other": flag}}))
+    file = tasks(*({"id": str(i), "question": i} for i in range(12)))
+    command = agent(
+        "flag = json.load(open(os.environ['FLAGD_OFFLINE_FLAG_SOURCE_PATH']))['flags']['prompt']\n"
+        "arm = flag['defaultVariant']\n"
+        "assert 'targeting' not in flag\n"
+        "assert flag['metadata']['lightning.propensity.' + arm] == 0.5\n"
+        "sys.exit(arm == 'long' and int(task['id']) < 10)"
+    )
+    job = Job(file, command, name="arms", arms=Arms("prompt", flags, ["long", "short"]), jobs=2)
+    report = run_agent(served, job, Grading(by_exit_code=True))
+    rows = ask(served, "SELECT task_id, arm, seed, status FROM attempts WHERE run_id = 'arms'")
+    assert len(rows) == 24
+    assert len({(row["task_id"], row["seed"]) for row in rows}) == 12
+    (compared,) = report.compare()
+    assert (compared.base, compared.other, compared.pairs) == ("long", "short", 12)
+    assert compared.gain == pytest.approx(10 / 12)
+    assert compared.p_value == pytest.approx(2**-10)
+    assert compared.passed
+    assert json.loads(flags.read_text())["flags"]["prompt"] == flag
+    wrong = Job(file, command, name="none", arms=Arms("prompt", flags, ["long", "longer"]))
+    with pytest.raises(
+        DataError, match=r"no variant 'longer' of 'prompt'\. Known: short, long, old"
+    ):
+        run_agent(served, wrong)

@@ -1,6 +1,7 @@
 """`lightning-learn run`."""
 
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -91,6 +92,14 @@ option = partial(shared_option, command="run")
     default="json",
     help="What the agent reads from standard input: the task as JSON, its input as text, nothing.",
 )
+@option("--key", metavar="KEY", help="With --arm: key of the flag whose variants are the arms.")
+@option("--flags", type=FILE, help="With --arm: the flagd flag file that has the arms.")
+@option(
+    "--arm",
+    metavar="VARIANT",
+    multiple=True,
+    help="Run every task with this arm; may be repeated. Each is compared with the first.",
+)
 @option("--name", metavar="NAME", help="Name of the run. Another name runs all again.")
 @option(
     "--endpoint",
@@ -107,6 +116,9 @@ def run(  # noqa: PLR0913 - one parameter an option
     exit_code_is_reward: bool,
     failed_reward: float | None,
     reward: str | None,
+    key: str | None,
+    flags: Path | None,
+    arm: tuple[str, ...],
     **settings: Any,
 ) -> None:
     """Run an unchanged AGENT on tasks: a command and its arguments, after --.
@@ -116,7 +128,11 @@ def run(  # noqa: PLR0913 - one parameter an option
     replaced. The same command again runs only what is missing.
     """
     with expected_errors():
-        from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+        from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
+
+        if arm and not (key and flags):
+            raise click.UsageError("--arm needs --key and --flags, which say where the arms are.")
+        settings["arms"] = Arms(key, flags, arm) if arm and key and flags else None
 
         grading = Grading(
             rule=grade,
@@ -156,6 +172,8 @@ def _tell(report: "Report", store: str) -> None:
     for problem in report.problems:
         click.echo(problem, err=True)
     _tell_rewards(report, store)
+    for compared in report.compare() if report.arm_names else ():
+        click.echo(str(compared))
     if report.missing:
         why = f" ({report.stopped})" if report.stopped else ""
         raise click.ClickException(

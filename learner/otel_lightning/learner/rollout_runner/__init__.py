@@ -2,6 +2,7 @@
 
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.grading import Grading
+from otel_lightning.learner.rollout_runner.paired import Compared, compare
 from otel_lightning.learner.rollout_runner.plan import Arms, Job
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.run import run_agent
@@ -13,11 +14,13 @@ __all__ = [
     "OK",
     "TIMEOUT",
     "Arms",
+    "Compared",
     "Grading",
     "Job",
     "Report",
     "Task",
     "Tasks",
+    "compare",
     "read_tasks",
     "run_agent",
 ]

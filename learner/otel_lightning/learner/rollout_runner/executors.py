@@ -79,6 +79,7 @@ class ProcessExecutor:
             FOLDER_VARIABLE: str(self._journal.folder.resolve()),
         }
         if flags:
+            variables["FLAGD_RESOLVER"] = "file"
             variables["FLAGD_OFFLINE_FLAG_SOURCE_PATH"] = str(flags)
             variables["LIGHTNING_POLICY"] = str(flags)
         return Spec(

@@ -1,13 +1,14 @@
 """The result of a run: how its rollouts ended, and what they were worth."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from otel_lightning.learner.evaluate.intervals import Sums, bootstrap
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
+from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, Pair, compare
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +40,13 @@ class Report:
     """What went wrong in grading."""
     tasks: Mapping[str, str] = field(default_factory=dict)
     """Task of each rollout, by its id."""
+    samples: Mapping[str, int] = field(default_factory=dict)
+    """Number of each rollout among those of its task, by its id."""
     arms: Mapping[str, str | None] = field(default_factory=dict)
     """Arm of each rollout, by its id."""
+
+    arm_names: Sequence[str] = ()
+    """The arms in the order in which they were given."""
 
     @property
     def missing(self) -> int:
@@ -51,6 +57,31 @@ class Report:
     def mean(self) -> float | None:
         """Mean reward of the graded rollouts."""
         return sum(self.rewards.values()) / len(self.rewards) if self.rewards else None
+
+    def pairs(self, arm: str | None = None) -> dict[Pair, float]:
+        """Return the rewards by task and sample, of one arm or of a run without arms."""
+        return {
+            (self.tasks[rollout], self.samples[rollout]): value
+            for rollout, value in self.rewards.items()
+            if self.arms.get(rollout) == arm
+        }
+
+    def compare(self, least_gain: float = 0.0) -> list[Compared]:
+        """Compare each arm with the first one, on the same tasks and samples.
+
+        The level of the tests is divided by the number of comparisons.
+        """
+        named = [arm for arm in dict.fromkeys(self.arm_names) if arm is not None]
+        base, others = named[0], named[1:]
+        return [
+            compare(
+                (base, self.pairs(base)),
+                (other, self.pairs(other)),
+                least_gain,
+                alpha=ALPHA / len(others),
+            )
+            for other in others
+        ]
 
 
 def told(statuses: Mapping[str, int]) -> str:

@@ -1,5 +1,6 @@
 """Run an unchanged agent on tasks, once for each sample, and grade what it did."""
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,6 +11,7 @@ from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.store import Store, StoreError, open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.rollout_runner import arms as arm_files
 from otel_lightning.learner.rollout_runner import grading as graders
 from otel_lightning.learner.rollout_runner.attempts import Attempt, status_of, task_event
 from otel_lightning.learner.rollout_runner.engine import (
@@ -101,6 +103,8 @@ def _check(job: Job) -> None:
         raise DataError(
             f"There is no shard {number} of {count}. Write 1/{count} to {count}/{count}."
         )
+    if job.arms:
+        arm_files.check(job.arms)
     if job.endpoint:
         reachable(job.endpoint)
 
@@ -116,7 +120,7 @@ def _run(
         send_ended(unsent, journal, place.receiver)
     open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
     again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
-    executor = ProcessExecutor(job, journal, place.processes, place.receiver.environment())
+    executor = _executor(job, place)
     for one in open_ones:
         executor.spec(Attempt(one))  # refuses a task that does not fit before any agent runs
     with stoppable() as stop:
@@ -140,8 +144,18 @@ def _run(
         stopped=stopped,
         problems=tuple(graded.problems),
         tasks={_last(one, engine.past): one.task.task_id for one in rollouts},
+        samples={_last(one, engine.past): one.sample for one in rollouts},
         arms={_last(one, engine.past): one.arm for one in rollouts},
+        arm_names=tuple(job.arms.names) if job.arms else (),
     )
+
+
+def _executor(job: Job, place: Place) -> ProcessExecutor:
+    name, folder = place.journal.folder.name, place.journal.folder
+    flags = arm_files.write_flags(job.arms, name, folder) if job.arms else {}
+    service = os.environ.get("OTEL_SERVICE_NAME", name)
+    telemetry = {"OTEL_SERVICE_NAME": service, **place.receiver.environment()}
+    return ProcessExecutor(job, place.journal, place.processes, telemetry, flags)
 
 
 def _last(planned: Planned, past: Mapping[str, Past]) -> str:

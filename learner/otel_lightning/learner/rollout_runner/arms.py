@@ -1,0 +1,63 @@
+"""Flag files that each serve one arm, to compare arms on the same tasks and seeds."""
+
+import copy
+import json
+from pathlib import Path
+
+from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.flag_file import read_flag_file, variants
+from otel_lightning.learner.rollout_runner.plan import Arms
+
+LEAST = 2
+"""Number of arms from which on there is something to compare."""
+
+
+def check(arms: Arms) -> None:
+    """Refuse arms that the flag file does not have.
+
+    Raises:
+        DataError: If there is no such flag or variant, or an arm is named twice.
+    """
+    known = variants(read_flag_file(arms.flags, arms.key), arms.key)
+    unknown = [name for name in arms.names if name not in known]
+    if unknown:
+        raise DataError(
+            f"'{arms.flags}' has no variant '{unknown[0]}' of '{arms.key}'. Known: "
+            f"{', '.join(known)}."
+        )
+    if len(set(arms.names)) != len(arms.names) or len(arms.names) < LEAST:
+        raise DataError("Comparing needs two different arms or more: --arm A --arm B.")
+
+
+def write_flags(arms: Arms, run_id: str, folder: Path) -> dict[str, Path]:
+    """Write a flag file for each arm, which serves that arm only.
+
+    Each task is run with every arm, so the propensity of an arm is one by the number of arms.
+    All other flags stay as they are.
+
+    Args:
+        arms: The flag, its file and the arms.
+        run_id: Name of the run, for the version of the policy.
+        folder: Where to write.
+
+    Returns:
+        The file of each arm.
+    """
+    document = read_flag_file(arms.flags, arms.key)
+    share = 1 / len(arms.names)
+    files = {}
+    for number, arm in enumerate(arms.names):
+        ours = copy.deepcopy(document)
+        flag = ours["flags"][arms.key]
+        flag.pop("targeting", None)
+        kept = {
+            name: value
+            for name, value in (flag.get("metadata") or {}).items()
+            if not name.startswith(f"{PROPENSITY}.")
+        }
+        known = {f"{PROPENSITY}.{arm}": share, POLICY_VERSION: f"run-{run_id}"}
+        flag |= {"state": "ENABLED", "defaultVariant": arm, "metadata": kept | known}
+        files[arm] = folder.resolve() / f"flags-{number}.json"
+        files[arm].write_text(json.dumps(ours, indent=2), encoding="utf-8")
+    return files

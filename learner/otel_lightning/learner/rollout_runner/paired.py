@@ -1,0 +1,179 @@
+"""Compare two arms or models that ran on the same tasks and seeds.
+
+Two tests must agree, both over tasks, because rollouts of one task are correlated: a bootstrap of
+the mean difference, and a randomisation test, which stays exact for few tasks. For rewards of 0 and
+1 and one sample per task the randomisation test is McNemar's exact test.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import comb
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Pair = tuple[str, int]
+"""A task and a sample."""
+
+ALPHA = 0.05
+RESAMPLES = 4000
+FLIPS = 20_000
+PARTS = 20
+"""Number of parts in which resamples are drawn, so that memory stays small."""
+EXACT_TASKS = 14
+"""Up to this number of tasks, all signs are tried; above it, `FLIPS` drawn ones."""
+MOST_UNPAIRED = 0.05
+"""Share of the pairs that may lack a reward on one side."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The difference between two arms or models on the same tasks."""
+
+    base: str
+    other: str
+    pairs: int
+    tasks: int
+    unpaired: int
+    """Pairs with a reward on one side only, which are left out."""
+    base_mean: float
+    other_mean: float
+    gain: float
+    """Mean over tasks of the difference of their mean rewards."""
+    lower: float
+    upper: float
+    """95 % bootstrap interval of the gain, two-sided."""
+    p_value: float
+    """Of the randomisation test that the gain is not above `least_gain`, one-sided."""
+    test: str
+    least_gain: float = 0.0
+    refusals: tuple[str, ...] = field(default=())
+
+    @property
+    def passed(self) -> bool:
+        """Whether the other is better beyond chance."""
+        return not self.refusals
+
+    def __str__(self) -> str:
+        return (
+            f"{self.base} {self.base_mean:.4f}, {self.other} {self.other_mean:.4f} on "
+            f"{self.pairs} pairs of {self.tasks} tasks: gain {self.gain:+.4f}, 95 % interval "
+            f"{self.lower:+.4f} to {self.upper:+.4f}, p = {self.p_value:.2g} ({self.test})."
+        )
+
+
+def compare(
+    base: tuple[str, Mapping[Pair, float]],
+    other: tuple[str, Mapping[Pair, float]],
+    least_gain: float = 0.0,
+    seed: int = 0,
+    alpha: float = ALPHA,
+) -> Compared:
+    """Compare rewards of the same tasks and samples.
+
+    Args:
+        base: Name and rewards of what is there now.
+        other: Name and rewards of the candidate.
+        least_gain: The candidate passes only if it gains more than this.
+        seed: Of the bootstrap and of the drawn signs.
+        alpha: Level of both one-sided tests. Divide it by the number of candidates.
+    """
+    shared = sorted(base[1].keys() & other[1].keys())
+    unpaired = len(base[1].keys() ^ other[1].keys())
+    by_task: dict[str, list[tuple[float, float]]] = {}
+    for pair in shared:
+        by_task.setdefault(pair[0], []).append((base[1][pair], other[1][pair]))
+    means = np.array([np.mean(rows, axis=0) for rows in by_task.values()]).reshape(-1, 2)
+    differences = means[:, 1] - means[:, 0]
+    rng = np.random.default_rng(seed)
+    drawn = _bootstrap(differences, rng)
+    lower, upper = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
+    binary = len(by_task) == len(shared) and set(np.unique(means)) <= {0.0, 1.0}
+    exact = binary and least_gain == 0
+    p_value = _mcnemar(differences) if exact else _signs(differences - least_gain, rng)
+    bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
+    gain = float(differences.mean()) if len(differences) else float("nan")
+    found = Compared(
+        base=base[0],
+        other=other[0],
+        pairs=len(shared),
+        tasks=len(by_task),
+        unpaired=unpaired,
+        base_mean=float(means[:, 0].mean()) if len(means) else float("nan"),
+        other_mean=float(means[:, 1].mean()) if len(means) else float("nan"),
+        gain=gain,
+        lower=float(lower),
+        upper=float(upper),
+        p_value=p_value,
+        test="McNemar's exact test" if exact else "randomisation test over tasks",
+        least_gain=least_gain,
+    )
+    return _judged(found, bound, alpha)
+
+
+def _judged(found: Compared, bound: float, alpha: float) -> Compared:
+    refusals = []
+    if not found.pairs:
+        refusals.append("no task has a reward on both sides")
+    elif found.unpaired > MOST_UNPAIRED * (found.pairs + found.unpaired):
+        refusals.append(
+            f"{found.unpaired} pairs have a reward on one side only, and those left out may be "
+            "the bad ones; say what they are worth with --failed-reward"
+        )
+    if found.pairs and not bound > found.least_gain:
+        refusals.append(
+            f"the gain is at least {bound:+.4f} with {1 - alpha:.3g} confidence, not above "
+            f"{found.least_gain:g}"
+        )
+    elif found.pairs and not found.p_value < alpha:
+        refusals.append(f"p = {found.p_value:.2g} is not below {alpha:.2g} ({found.test})")
+    return replace(found, refusals=tuple(refusals))
+
+
+def _bootstrap(differences: Floats, rng: np.random.Generator) -> Floats:
+    """Return the mean of each resample of the tasks, shape [RESAMPLES]."""
+    count = len(differences)
+    if not count:
+        return np.empty(0)
+    parts = [
+        differences[rng.integers(count, size=(RESAMPLES // PARTS, count))].mean(axis=1)
+        for _ in range(PARTS)
+    ]
+    return np.concatenate(parts)
+
+
+def _signs(differences: Floats, rng: np.random.Generator) -> float:
+    """Return how often random signs give a sum as large, one-sided.
+
+    Source:
+        Edgington & Onghena, Randomization tests (4th ed., 2007), chapter 6.
+    """
+    count = len(differences)
+    if not count:
+        return 1.0
+    # A sum that equals the seen one up to rounding counts as large.
+    seen = float(differences.sum()) - 1e-9 * float(np.abs(differences).sum())
+    if count <= EXACT_TASKS:
+        bits = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
+        return float(np.mean((1.0 - 2.0 * bits) @ differences >= seen))
+    larger = 0
+    for _ in range(PARTS):
+        signs = 1.0 - 2.0 * rng.integers(0, 2, (FLIPS // PARTS, count))
+        larger += int((signs @ differences >= seen).sum())
+    return (larger + 1) / (FLIPS + 1)
+
+
+def _mcnemar(differences: Floats) -> float:
+    """Return the exact one-sided p-value of McNemar's test, from differences of -1, 0 and 1.
+
+    Source:
+        McNemar (1947); exact form: binomial test of the discordant pairs at 1/2.
+
+    Example:
+        >>> round(_mcnemar(np.array([1.0] * 8 + [-1.0] + [0.0] * 20)), 4)
+        0.0195
+    """
+    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+    discordant = better + worse
+    return sum(comb(discordant, k) for k in range(better, discordant + 1)) / 2.0**discordant
