@@ -71,6 +71,22 @@ def redactor() -> Callable[[Any], Any] | None:
     return partial(_redact, patterns) if patterns else None
 
 
+def secrets_in(text: str) -> set[tuple[str, str]]:
+    """Find texts that redaction of all kinds would replace, as pairs of kind and text.
+
+    Example:
+        >>> sorted(secrets_in("Write to a@example.com, order 1234567890123456."))
+        [('emails', 'a@example.com')]
+    """
+    patterns = [_Pattern(name, re.compile(pattern)) for name, pattern in _KINDS.items()]
+    return {
+        (name, match[0])
+        for name, expression in (*patterns, *_own_patterns())
+        for match in expression.finditer(text)
+        if name != "cards" or _card(match) != match[0]
+    }
+
+
 def _named_kinds() -> list[_Pattern]:
     names = [name.strip() for name in os.environ.get(REDACT_VARIABLE, "").lower().split(",")]
     wanted = list(_KINDS) if "all" in names or "true" in names else [n for n in names if n]

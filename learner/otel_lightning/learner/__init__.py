@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from otel_lightning.learner.export.write import Exported, export_transitions
     from otel_lightning.learner.policy.learn import Request as PolicyRequest
     from otel_lightning.learner.policy.learn import learn_policy
+    from otel_lightning.learner.prompts.ask import Proposer
+    from otel_lightning.learner.prompts.propose import Request as PromptRequest
+    from otel_lightning.learner.prompts.propose import propose_prompts
+    from otel_lightning.learner.prompts.rollouts import Window as PromptWindow
     from otel_lightning.learner.score.judges.endpoint import Endpoint, PromptJudge
     from otel_lightning.learner.score.judges.judging import Plan, judge_rollouts
     from otel_lightning.learner.score.judges.record import Selection
@@ -29,6 +33,9 @@ HOMES = {
     "Plan": "score.judges.judging",
     "PolicyRequest": "policy.learn:Request",
     "PromptJudge": "score.judges.endpoint",
+    "PromptRequest": "prompts.propose:Request",
+    "PromptWindow": "prompts.rollouts:Window",
+    "Proposer": "prompts.ask",
     "Selection": "score.judges.record",
     "Settings": "transitions.make",
     "Summary": "transitions.make",
@@ -41,6 +48,7 @@ HOMES = {
     "learn_weights": "weights.learn",
     "make_transitions": "transitions.make",
     "measure": "score.judges.rubric",
+    "propose_prompts": "prompts.propose",
     "read_rubric": "score.judges.rubric",
 }
 """The module of each public name, and after a colon its name there if that differs."""
@@ -52,6 +60,9 @@ __all__ = [
     "Plan",
     "PolicyRequest",
     "PromptJudge",
+    "PromptRequest",
+    "PromptWindow",
+    "Proposer",
     "Selection",
     "Settings",
     "Summary",
@@ -64,6 +75,7 @@ __all__ = [
     "learn_weights",
     "make_transitions",
     "measure",
+    "propose_prompts",
     "read_rubric",
 ]
 

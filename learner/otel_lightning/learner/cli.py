@@ -8,6 +8,7 @@ from otel_lightning.learner.commands.evaluate import evaluate
 from otel_lightning.learner.commands.export import export
 from otel_lightning.learner.commands.judge import judge
 from otel_lightning.learner.commands.policy import policy
+from otel_lightning.learner.commands.prompts import prompts
 from otel_lightning.learner.commands.run import run
 from otel_lightning.learner.commands.serve import serve
 from otel_lightning.learner.commands.ship import policies, promote, rollback
@@ -31,6 +32,7 @@ for command in (
     promote,
     rollback,
     policies,
+    prompts,
     weights,
     serve,
     export,

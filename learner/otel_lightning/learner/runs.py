@@ -26,11 +26,13 @@ class Run:
     config: Mapping[str, Any]
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     suffix: str = field(default_factory=lambda: token_hex(2))
+    name: str | None = None
+    """Id of the run if it must be known before, so that a killed run can go on."""
 
     @property
     def run_id(self) -> str:
-        """Id of the run. Ids sort by start time."""
-        return f"{self.started:%Y%m%dT%H%M%SZ}-{self.suffix}"
+        """Id of the run. Ids that are not given sort by start time."""
+        return self.name or f"{self.started:%Y%m%dT%H%M%SZ}-{self.suffix}"
 
     def ended(
         self,

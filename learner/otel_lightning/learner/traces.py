@@ -18,6 +18,9 @@ from otel_lightning.learner.transitions.make import Settings, Summary, make_tran
 if TYPE_CHECKING:
     from otel_lightning.learner.policy.learn import Learned as LearnedPolicy
     from otel_lightning.learner.policy.learn import Request
+    from otel_lightning.learner.prompts.ask import Proposer
+    from otel_lightning.learner.prompts.propose import Proposed
+    from otel_lightning.learner.prompts.propose import Request as PromptRequest
     from otel_lightning.learner.score.judges.endpoint import Judge
     from otel_lightning.learner.score.judges.judging import Plan, Report
     from otel_lightning.learner.weights.settings import Training
@@ -131,6 +134,12 @@ class Traces:
         from otel_lightning.learner.policy.learn import learn_policy
 
         return learn_policy(self.store, request)
+
+    def propose_prompts(self, request: "PromptRequest", proposer: "Proposer") -> "Proposed":
+        """Let a model propose variants of a prompt, as `lightning-learn prompts` does."""
+        from otel_lightning.learner.prompts.propose import propose_prompts
+
+        return propose_prompts(self.store, request, proposer)
 
     def learn_weights(
         self, algorithm: str, training: "Training", output: str | Path, agent: str | None = None

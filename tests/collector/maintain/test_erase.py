@@ -64,6 +64,11 @@ def path(tmp_path: Path) -> Path:
         store.execute(
             "INSERT INTO task_messages SELECT DISTINCT state_hash, state_hash FROM llm_calls"
         )
+        store.execute(
+            "INSERT INTO prompts BY NAME SELECT 'p' AS run_id, 'k' AS key, 0 AS call,"
+            " 'a' AS parent, input_messages AS text, [rollout_id] AS records,"
+            " now()::TIMESTAMP_NS AS created FROM llm_calls"
+        )
     spool = Spool(spool_folder(path))
     for number in (2, 4):  # the second for the second time
         spool.append("traces", call(number)).result(timeout=10)

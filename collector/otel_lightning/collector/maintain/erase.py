@@ -185,7 +185,7 @@ def _judge_caches(store: Store, path: Path) -> set[Path]:
     """Find the files with judges' answers, which quote traces: the default file and `--cache`."""
     rows = store.query(
         "SELECT DISTINCT config ->> '$.cache' AS cache FROM runs"
-        " WHERE command = 'judge' AND config ->> '$.cache' IS NOT NULL"
+        " WHERE command IN ('judge', 'prompts') AND config ->> '$.cache' IS NOT NULL"
     )
     found = {judge_cache(path), *map(Path, rows["cache"].to_pylist())}
     return {file for file in found if file.exists()}

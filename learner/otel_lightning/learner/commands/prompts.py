@@ -1,0 +1,217 @@
+"""`lightning-learn prompts`."""
+
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from otel_lightning.learner.commands.common import (
+    FILE,
+    REFUSED,
+    expected_errors,
+    flags_option,
+    held_out_option,
+    key_option,
+    reward_option,
+    shuffle_option,
+    since_option,
+    store_option,
+    task_by_option,
+)
+from otel_lightning.learner.commands.common import option as shared_option
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.prompts.propose import Proposed, Request
+
+option = partial(shared_option, command="prompts")
+
+
+@click.command()
+@store_option
+@key_option
+@flags_option
+@option(
+    "--endpoint",
+    metavar="URL",
+    required=True,
+    help="Base URL of an OpenAI-compatible API, such as http://127.0.0.1:8000/v1.",
+)
+@option("--model", metavar="NAME", required=True, help="Name of the model that writes prompts.")
+@option(
+    "--candidates",
+    type=click.IntRange(1, 20),
+    default=3,
+    help="Number of prompts to ask for, each with a call of its own.",
+)
+@option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.1,
+    help="Share of the traffic, from 0 to 1, that the new variants get together. All live variants "
+    "give it up in proportion.",
+)
+@option(
+    "--records",
+    type=click.IntRange(1),
+    default=24,
+    help="Number of rollouts to show in each call: two thirds failures, one third successes.",
+)
+@reward_option
+@option(
+    "--failed-below",
+    type=float,
+    help="A rollout failed if its reward is below this. By default it is the middle between the "
+    "smallest and the largest logged reward.",
+)
+@option(
+    "--max-length",
+    type=click.IntRange(1),
+    default=4000,
+    help="Refuse prompts with more characters, unless they are at most twice as long as the prompt "
+    "that they improve.",
+)
+@option(
+    "--max-prompt",
+    type=click.IntRange(1000),
+    default=60_000,
+    help="Send at most this many characters in a call; records beyond are left out.",
+)
+@option(
+    "--max-arms",
+    type=click.IntRange(2),
+    default=6,
+    help="Serve at most this many variants, the new ones included.",
+)
+@option(
+    "--temperature",
+    type=click.FloatRange(0),
+    default=1.0,
+    help="Sampling temperature of the model.",
+)
+@option(
+    "--concurrency", type=click.IntRange(1), default=8, help="Number of requests that run at once."
+)
+@option(
+    "--retries",
+    type=click.IntRange(0),
+    default=5,
+    help="Number of retries of a failed request; the wait grows with each.",
+)
+@option(
+    "--timeout",
+    type=click.FloatRange(1),
+    default=300.0,
+    help="Seconds to wait for an answer before the request counts as failed.",
+)
+@option(
+    "--cache",
+    type=FILE,
+    help="Cache of the answers, so that none is paid for twice.  [default: STORE.judge]",
+)
+@option("--seed", type=int, default=0, help="Seed of the choice of rollouts to show.")
+@since_option
+@held_out_option
+@task_by_option
+@shuffle_option
+@option(
+    "--dry-run",
+    is_flag=True,
+    help="Ask the model and print its prompts, but write nothing. The answers are kept.",
+)
+def prompts(  # noqa: PLR0913 - one parameter per option
+    store: str,
+    *,
+    endpoint: str,
+    model: str,
+    temperature: float,
+    retries: int,
+    timeout: float,
+    **settings: Any,
+) -> None:
+    """Let a model propose better prompts from logged rollouts, and give them a little traffic.
+
+    The API key is read from OPENAI_API_KEY.
+
+    Exit codes: 0 new variants are in the flag file, 1 failed, 3 nothing is fit to try.
+    """
+    with expected_errors():
+        from otel_lightning.learner.prompts.ask import Proposer
+        from otel_lightning.learner.prompts.propose import propose_prompts
+        from otel_lightning.learner.score.judges.endpoint import Endpoint
+
+        request = _request(store, settings)
+        asked = Endpoint(endpoint, model, temperature, retries, timeout)
+        with closing(Proposer(asked)) as proposer:
+            result = propose_prompts(store, request, proposer)
+    _tell(result, request)
+
+
+def _request(store: str, settings: dict[str, Any]) -> "Request":
+    from otel_lightning.learner.prompts.propose import Request
+    from otel_lightning.learner.prompts.rollouts import Window
+
+    names = ("key", "reward", "held_out", "task_by", "since", "failed_below", "shuffle_rewards")
+    window = Window(**{name: settings.pop(name) for name in names})
+    cache = settings.pop("cache") or Path(f"{store}.judge")
+    return Request(window=window, cache=cache, **settings)
+
+
+def _tell(result: "Proposed", request: "Request") -> None:
+    from otel_lightning.learner.prompts.variants import WHOLE_TEXT
+
+    rollouts = result.rollouts
+    if result.rule:
+        click.echo(result.rule)
+    click.echo(
+        f"Read {rollouts.rows.height} rollouts of {rollouts.variants} variants; {rollouts.failed} "
+        f"failed, {rollouts.explained} of them with an explanation."
+    )
+    usage = result.usage
+    click.echo(
+        f"{usage.asked} answers asked for, {usage.cached} known before. "
+        f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
+    )
+    for one in result.judged:
+        part = "" if one.task.component == WHOLE_TEXT else f" ({one.task.component})"
+        if one.candidate is None:
+            click.echo(f"Refused, for {one.task.parent}{part}: {one.proposal.refused}.", err=True)
+            continue
+        click.echo(f"{one.candidate.name}{part}: {one.proposal.reason}")
+        if request.dry_run:
+            click.echo(one.proposal.prompt)
+    for name in result.retired:
+        click.echo(f"{name}: worse than its parent, gets no traffic any more.")
+    _tell_shares(result, request)
+    if not result.candidates:
+        click.echo(f"Nothing to try: {_why(result, request)}", err=True)
+        raise click.exceptions.Exit(REFUSED)
+
+
+def _tell_shares(result: "Proposed", request: "Request") -> None:
+    change = result.change
+    if change is None:
+        return
+    names = change.before | change.after
+    shares = "; ".join(
+        f"{name} {change.before.get(name, 0):.1%} -> {change.after.get(name, 0):.1%}"
+        for name in names
+    )
+    would = " (not written)" if request.dry_run else ""
+    click.echo(f"{request.flags}{would}: {shares}.")
+    if change.attempts > 1:
+        click.echo(
+            f"The file was changed by another program {change.attempts - 1} times meanwhile."
+        )
+
+
+def _why(result: "Proposed", request: "Request") -> str:
+    if result.judged:
+        return f"all {len(result.judged)} proposals were refused."
+    if not result.rollouts.failed:
+        return "no rollout failed. Choose another reward with --reward, or raise --failed-below."
+    return (
+        f"{request.max_arms} variants are served already, and none of them is worse than its "
+        "parent beyond chance. Collect more rollouts, set a weight to 0, or raise --max-arms."
+    )

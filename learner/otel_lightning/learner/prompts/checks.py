@@ -1,0 +1,127 @@
+"""Checks of a proposed prompt. Each refuses with its own reason."""
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from otel_lightning.instrumentation.privacy import secrets_in
+from otel_lightning.learner.prompts.variants import text_hash
+
+COPIED_WORDS = 8
+"""A run of this many words from a record counts as copied."""
+THINKING = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
+FENCED = re.compile(r"\s*(```|~~~).*\1\s*", re.DOTALL)
+CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[\ud800-\udfff]")
+PLACEHOLDER = re.compile(
+    r"\{\{.*?\}\}|\$\{\w+\}|\{[A-Za-z_]\w*(?:[.\[][^{}]*)?(?:![rsa])?(?::[^{}]*)?\}|\{\}"
+    r"|%\(\w+\)[sdfr]|(?<!%)%[sdfr]\b"
+)
+"""Placeholders of Jinja and mustache, shell and JavaScript, `str.format`, and `%` formatting."""
+WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a proposal is compared with."""
+
+    parent: str
+    """The text that it improves."""
+    longest: int
+    """Largest number of characters."""
+    known: Collection[str]
+    """Hashes of the texts that exist or were proposed before."""
+    shown: Sequence[str]
+    """The texts of the records that the model was shown."""
+
+
+def refusal(text: str, limits: Limits) -> str | None:
+    """Return why a proposed prompt is refused, or None if it may be tried.
+
+    Args:
+        text: The proposed prompt.
+        limits: What to compare it with.
+    """
+    checks = (_empty, _thinking, _fence, _characters, _length, _placeholders, _known, _copy)
+    reasons = (check(text, limits) for check in (*checks, _secret))
+    return next((reason for reason in reasons if reason), None)
+
+
+def placeholders(text: str) -> Counter[str]:
+    """Count the placeholders of a template.
+
+    Example:
+        >>> sorted(placeholders("Dear {name}, {{ today }} %s {name} 50%").items())
+        [('%s', 1), ('{name}', 2), ('{{ today }}', 1)]
+    """
+    return Counter(PLACEHOLDER.findall(text))
+
+
+def copied(text: str, parent: str, shown: Iterable[str]) -> str | None:
+    """Find a run of `COPIED_WORDS` words that a record has and the parent has not.
+
+    Example:
+        >>> copied("Say one two three four five six seven eight.", "", ["One two three four five "
+        ...     "six seven eight nine"])
+        'one two three four five six seven eight'
+    """
+    allowed = set(_runs(parent))
+    of_records = {run for record in shown for run in _runs(record)} - allowed
+    found = next((run for run in _runs(text) if run in of_records), None)
+    return None if found is None else " ".join(found)
+
+
+def _runs(text: str) -> list[tuple[str, ...]]:
+    words = [word.lower() for word in WORD.findall(text)]
+    return [tuple(words[i : i + COPIED_WORDS]) for i in range(len(words) - COPIED_WORDS + 1)]
+
+
+def _empty(text: str, _: Limits) -> str | None:
+    return None if text.strip() else "it is empty"
+
+
+def _thinking(text: str, _: Limits) -> str | None:
+    return "it holds the model's thinking (<think>)" if THINKING.search(text) else None
+
+
+def _fence(text: str, limits: Limits) -> str | None:
+    if FENCED.fullmatch(text) and not FENCED.fullmatch(limits.parent):
+        return "it is wrapped in a code fence as a whole"
+    return None
+
+
+def _characters(text: str, _: Limits) -> str | None:
+    return "it has control characters or broken Unicode" if CONTROL.search(text) else None
+
+
+def _length(text: str, limits: Limits) -> str | None:
+    longest = max(2 * len(limits.parent), limits.longest)
+    if len(text) <= longest:
+        return None
+    return f"it has {len(text)} characters, more than {longest} (--max-length, or twice its parent)"
+
+
+def _placeholders(text: str, limits: Limits) -> str | None:
+    wanted, found = placeholders(limits.parent), placeholders(text)
+    if missing := wanted - found:
+        return f"it lost the placeholder {min(missing)}"
+    if added := found - wanted:
+        return f"it has the new placeholder {min(added)}, which the agent does not fill in"
+    return None
+
+
+def _known(text: str, limits: Limits) -> str | None:
+    if text_hash(text) in limits.known:
+        return "it equals a variant, or a proposal of before"
+    return None
+
+
+def _copy(text: str, limits: Limits) -> str | None:
+    run = copied(text, limits.parent, limits.shown)
+    return None if run is None else f"it copies {COPIED_WORDS} words of a record: '{run}'"
+
+
+def _secret(text: str, limits: Limits) -> str | None:
+    found = sorted(secrets_in(text) - secrets_in(limits.parent))
+    kinds = ", ".join(sorted({kind for kind, _ in found}))
+    return f"it holds what looks like a secret ({kinds})" if found else None

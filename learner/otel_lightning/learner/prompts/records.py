@@ -1,0 +1,99 @@
+"""Records for the proposing model: what a rollout was asked, what it did and how it was judged."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_lightning.collector.store import Store
+from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.prompts.rollouts import Rollouts
+from otel_lightning.learner.score.judges.conversation import Turn
+from otel_lightning.learner.score.judges.presentation import LINE_BREAKS, as_text, clip
+from otel_lightning.learner.score.judges.record import Selection, read_records
+
+LONGEST = {"input": 500, "answer": 400, "tool_errors": 200, "explanations": 400}
+"""Largest number of characters of each part of a record; longer ones lose their middle."""
+AS_TEXT = Selection(max_characters=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One rollout as the proposing model sees it."""
+
+    rollout_id: str
+    line: str
+    """A JSON object on one line, so that no text in it can look like another record."""
+    texts: tuple[str, ...]
+    """The input and the answer as shown, which a proposal must not copy."""
+
+
+def make_records(store: Store, rollouts: Rollouts, chosen: Sequence[str]) -> dict[str, Record]:
+    """Read the records of some rollouts.
+
+    Args:
+        store: An open store.
+        rollouts: The rollouts with their rewards.
+        chosen: Ids of the rollouts to show.
+
+    Returns:
+        The records by rollout id; a rollout without text has none.
+    """
+    rows = {row["rollout_id"]: row for row in rollouts.rows.iter_rows(named=True)}
+    judged = _explanations(read(store, __package__, "explanations").iter_rows(named=True))
+    errors = defaultdict(list)
+    for error in read(store, __package__, "tool_errors", rollouts=chosen).iter_rows(named=True):
+        said = error["result"] or ""
+        errors[error["rollout_id"]].append(f"{error['name']}: {error['error_type']} {said}".strip())
+    return {
+        record.rollout_id: _record(
+            record.rollout_id,
+            record.turns,
+            rows[record.rollout_id],
+            (errors[record.rollout_id], judged[rows[record.rollout_id]["judged_as"]]),
+        )
+        for record in read_records(store, chosen, AS_TEXT)
+    }
+
+
+def _record(
+    rollout: str,
+    turns: Sequence[Turn],
+    row: Mapping[str, Any],
+    said: tuple[list[str], list[str]],
+) -> Record:
+    errors, explanations = said
+    asked = next((_text(turn) for turn in turns if turn.role == "user"), "")
+    answers = [_text(turn) for turn in turns if turn.role == "assistant"]
+    shown = {
+        "input": asked,
+        "answer": answers[-1] if answers else "",
+        "tool_errors": "\n".join(errors),
+        "explanations": "\n".join(explanations),
+    }
+    shown = {name: clip(text, LONGEST[name]) for name, text in shown.items() if text}
+    head = {"outcome": "failed" if row["failed"] else "succeeded", "reward": row["outcome"]}
+    line = json.dumps({**head, "variant": row["arm"], **shown}, ensure_ascii=False)
+    texts = tuple(shown[name] for name in ("input", "answer") if name in shown)
+    return Record(rollout, line.translate(LINE_BREAKS), texts)
+
+
+def _explanations(rows: Any) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row["explanation"]:
+            score = row["label"] or ("" if row["value"] is None else f"{row['value']:g}")
+            found[row["rollout_id"]].append(f"{row['name']} {score}: {row['explanation']}")
+    return found
+
+
+def _text(turn: Turn) -> str:
+    """Join what a message says: its texts, and the tool calls that it asks for."""
+    parts = []
+    for part in turn.parts:
+        if part.get("type") == "text":
+            parts.append(as_text(part.get("content") or ""))
+        elif part.get("type") == "tool_call":
+            parts.append(f"{part.get('name')}({as_text(part.get('arguments'))})")
+    return "\n".join(parts)

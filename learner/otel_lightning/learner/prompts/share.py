@@ -1,0 +1,238 @@
+"""Give new variants a small share of the traffic in the flag file, and record the change."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.instrumentation.attributes import POLICY_VERSION
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy import flag_file, flag_rules
+from otel_lightning.learner.policy.flag_text import with_members
+from otel_lightning.learner.policy.versions import promotion_recorded, promotions_of
+from otel_lightning.learner.runs import to_json
+
+CANDIDATE = "lightning.candidate"
+"""Beginning of the name of the flag's metadata that says where a proposed variant comes from. The
+value is a text, `<parent> <run id>`: flagd allows no objects in metadata."""
+ACTION = "candidates"
+"""The action in the table `promotions`."""
+ATTEMPTS = 5
+"""How often a file that was changed in the meantime is read and written again."""
+
+Shares = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A new variant."""
+
+    name: str
+    parent: str
+    value: Any
+    """Its value in the flag file: a text, or an object of texts."""
+    parent_value: Any
+    """The parent's value when the variant was written; it must still be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Shares of the traffic before and after."""
+
+    before: Shares
+    after: Shares
+    attempts: int = 1
+    """How often the file was read, because another program changed it."""
+
+
+def candidates_of(document: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Read which variants were proposed, with the parent of each."""
+    metadata = document["flags"][key].get("metadata") or {}
+    return {
+        name.removeprefix(f"{CANDIDATE}."): str(value).split(" ")[0]
+        for name, value in metadata.items()
+        if name.startswith(f"{CANDIDATE}.")
+    }
+
+
+def written_by(document: Mapping[str, Any], key: str, run_id: str) -> bool:
+    """Tell whether a run has written its variants into the flag file already."""
+    metadata = document["flags"][key].get("metadata") or {}
+    return any(
+        name.startswith(f"{CANDIDATE}.") and str(value).split(" ")[-1] == run_id
+        for name, value in metadata.items()
+    )
+
+
+def check_flag(path: Path, document: Mapping[str, Any], key: str) -> None:
+    """Refuse a flag to which no variant can be added.
+
+    Raises:
+        DataError: If the flag is disabled, serves nothing, or serves a canary.
+    """
+    flag = document["flags"][key]
+    if flag.get("state", "ENABLED") != "ENABLED":
+        raise DataError(f"Flag '{key}' in '{path}' is disabled, so no variant would be served.")
+    if not flag_file.live_shares(document, key):
+        raise DataError(
+            f"Flag '{key}' in '{path}' serves nothing: it has no targeting and no default variant."
+        )
+    version = str((flag.get("metadata") or {}).get(POLICY_VERSION) or "")
+    if "@" in version:
+        policy = version.split("@", maxsplit=1)[0]
+        raise DataError(
+            f"Flag '{key}' in '{path}' serves a canary of policy {policy}. Finish it first, with: "
+            "lightning-learn promote, or lightning-learn rollback."
+        )
+
+
+def add_candidates(
+    store: Store,
+    place: tuple[Path, str],
+    candidates: Sequence[Candidate],
+    retired: Collection[str],
+    settings: tuple[str, float],
+) -> Change:
+    """Write new variants into the flag file with a small share, and record the change.
+
+    If this run wrote them before it was killed, nothing is changed. The file is read right before
+    it is written. If another program changes it in between, it is
+    read and written again: that program's change is kept.
+
+    Args:
+        store: An open store.
+        place: The flag file and the flag.
+        candidates: The new variants.
+        retired: Variants that get weight 0; their text stays.
+        settings: Id of this run, which becomes the version of the shares; and the share of the
+            traffic for all new variants together.
+
+    Raises:
+        ChangedError: If the file is changed again and again, or a parent has another text now.
+        DataError: If the flag cannot be used.
+    """
+    path, key = place
+    for attempt in range(1, ATTEMPTS + 1):
+        seen = flag_file.reading(path, key)
+        if written_by(seen.document, key, settings[0]):
+            live = flag_file.live_shares(seen.document, key)
+            return Change(live, live, attempt)
+        _check_parents(seen, key, candidates)
+        try:
+            before, after = _write(store, seen, key, (candidates, retired), settings)
+        except flag_file.ChangedError:
+            if attempt == ATTEMPTS:
+                raise
+        else:
+            return Change(before, after, attempt)
+    raise AssertionError
+
+
+def shares_of(candidates: Sequence[Candidate], share: float) -> Shares:
+    """Divide a share of the traffic evenly between new variants."""
+    return {candidate.name: share / len(candidates) for candidate in candidates}
+
+
+def diluted(
+    document: Mapping[str, Any], key: str, new: Shares, retired: Collection[str]
+) -> flag_file.Weights:
+    """Compute the weights of a flag in which new variants take their shares from all live ones.
+
+    Args:
+        document: The content of the file.
+        key: The flag.
+        new: Share of each new variant.
+        retired: Variants that lose their share to the other live ones.
+
+    Returns:
+        Integer weights that add up to `WHOLE`; or, if the targeting depends on features, their
+        names and a function to such weights. Retired variants have weight 0.
+
+    Raises:
+        DataError: If no variant would be left.
+    """
+    kept_at_0 = flag_file.retired(document, key) | set(retired)
+
+    def of_cell(cell: Mapping[str, bool] | None) -> dict[str, int]:
+        live = flag_file.live_shares(document, key, cell)
+        kept = {arm: share for arm, share in live.items() if arm not in retired}
+        if not kept:
+            raise DataError(f"No variant of flag '{key}' would be left beside the new ones.")
+        factor = (1 - sum(new.values())) / sum(kept.values())
+        shares = {arm: share * factor for arm, share in kept.items()} | new
+        return dict.fromkeys(sorted(kept_at_0), 0) | flag_file.integer_weights(shares)
+
+    names = flag_rules.features_of(document["flags"][key].get("targeting") or {})
+    return (names, of_cell) if names else of_cell(None)
+
+
+def _write(
+    store: Store,
+    seen: flag_file.Reading,
+    key: str,
+    variants: tuple[Sequence[Candidate], Collection[str]],
+    settings: tuple[str, float],
+) -> tuple[Shares, Shares]:
+    (candidates, retired), (run_id, share) = variants, settings
+    document = seen.document
+    check_flag(seen.path, document, key)
+    new = shares_of(candidates, share)
+    weights = diluted(document, key, new, retired)
+    part = flag_file.policy_part(document, key, weights, run_id)
+    part["metadata"] |= {f"{CANDIDATE}.{one.name}": f"{one.parent} {run_id}" for one in candidates}
+    changed = flag_file.with_our_part(document, key, part)
+    text = flag_file.replaced(seen, changed, key)
+    text = with_members(text, ("flags", key, "variants"), {c.name: c.value for c in candidates})
+    before, after = (flag_file.live_shares(one, key) for one in (document, changed))
+    row = _row(seen, key, (run_id, share), part | {"arms": after})
+    row["version"] = _base(store, key, row["version"])
+    # A killed run may have recorded the change without writing the file.
+    store.execute(
+        f"DELETE FROM promotions WHERE key = {quote_literal(key)} AND action = '{ACTION}' "
+        f"AND served_version = {quote_literal(run_id)}"
+    )
+    with promotion_recorded(store, row, None), flag_file.staged(seen.path, text, seen):
+        pass
+    return before, after
+
+
+def _base(store: Store, key: str, served: str | None) -> str | None:
+    """Find the policy beneath: variants that were added before may have changed the version."""
+    versions = {row["served_version"]: row["version"] for row in promotions_of(store, key)}
+    return versions.get(served, served)
+
+
+def _row(
+    seen: flag_file.Reading, key: str, settings: tuple[str, float], after: Mapping[str, Any]
+) -> dict[str, Any]:
+    before = flag_file.our_part(seen.document, key)
+    return {
+        "key": key,
+        "version": before["metadata"].get(POLICY_VERSION),
+        "served_version": settings[0],
+        "action": ACTION,
+        "share": settings[1],
+        "arms": to_json(after["arms"]),
+        "flags": str(seen.path.resolve()),
+        "before": to_json(before),
+        "after": to_json({name: after[name] for name in ("targeting", "metadata")}),
+        "time": datetime.now(UTC).replace(tzinfo=None),
+    }
+
+
+def _check_parents(seen: flag_file.Reading, key: str, candidates: Sequence[Candidate]) -> None:
+    variants = seen.document["flags"][key].get("variants") or {}
+    for candidate in candidates:
+        if variants.get(candidate.parent) != candidate.parent_value:
+            raise flag_file.ChangedError(
+                f"Variant '{candidate.parent}' of flag '{key}' in '{seen.path}' was changed while "
+                "the model was asked, so the proposals do not fit it. Nothing was written. Run the "
+                "command again."
+            )
+        if candidate.name in variants:
+            raise flag_file.ChangedError(
+                f"Flag '{key}' in '{seen.path}' got a variant '{candidate.name}' while the model "
+                "was asked. Nothing was written. Run the command again."
+            )

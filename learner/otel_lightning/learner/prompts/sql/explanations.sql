@@ -1,0 +1,8 @@
+-- What judges, rules and senders said about rollouts: the last judgement of each name. The spread of
+-- a judge's samples is a number about the judge.
+SELECT rollout_id, name, value, label, explanation
+FROM rewards
+WHERE rollout_id IS NOT NULL AND NOT ends_with(name, '.spread')
+    AND (explanation IS NOT NULL OR value IS NOT NULL)
+QUALIFY row_number() OVER (PARTITION BY rollout_id, name ORDER BY "time" DESC, reward_id DESC) = 1
+ORDER BY rollout_id, name
