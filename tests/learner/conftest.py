@@ -13,7 +13,8 @@ import polars as pl
 import pytest
 
 from otel_lightning.collector.derive.text.state import state_hash
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.refresh.rollout_rows import READ, NewRows
+from otel_lightning.collector.store import Store, open_store
 
 Row = dict[str, Any]
 
@@ -117,10 +118,11 @@ class Traces:
 
     def store(self) -> str:
         """Write what was added, and name the store."""
-        with open_store(self.path) as store:
+        with open_store(self.path) as store, store.transaction():
             for name, rows in self._rows.items():
                 frame = pl.DataFrame(rows, infer_schema_length=None)
                 store.insert(name, frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
+            keep_rollouts(store)
         self._rows.clear()
         return str(self.path)
 
@@ -129,6 +131,15 @@ class Traces:
         with open_store(self.path, create=False) as store:
             rows: list[Row] = store.query(statement).to_pylist()
         return rows
+
+
+def keep_rollouts(store: Store) -> None:
+    """Make the row of each rollout, as deriving does for what it inserts."""
+    store.execute("DELETE FROM rollout_rows")
+    rows = NewRows()
+    for table, columns in READ.items():
+        rows.add(table, store.query(f"SELECT {', '.join(columns)} FROM {table}"))
+    rows.keep_rollouts(store)
 
 
 @pytest.fixture
