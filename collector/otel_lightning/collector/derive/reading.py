@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from otel_lightning.collector.derive.plans import Field, Fields
+from otel_lightning.collector.derive.plans import text as one_text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -16,6 +18,7 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.text import json_text
 from otel_lightning.collector.derive.text.documents import documents, number
+from otel_lightning.collector.derive.text.json_text import is_cut
 from otel_lightning.collector.derive.text.repeated import Repeated
 from otel_lightning.instrumentation import attributes as names
 
@@ -51,7 +54,6 @@ COSTS = ("operation.cost", "gen_ai.usage.cost", "llm.cost.total", "gen_ai.usage.
 SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
 """The spellings of the schema of a tool's parameters."""
 _CONVERSATION = frozenset(CONVERSATION_KEYS)
-_COSTS = frozenset(COSTS)
 SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
 """The `repr()` of LangChain's tool messages."""
 
@@ -77,9 +79,17 @@ def provider(attributes: Attributes, *keys: str) -> str | None:
 
 def integer(attributes: Attributes, *keys: str) -> int | None:
     """Return the first of these attributes that holds a whole number."""
-    for key in keys:
-        said = attributes.get(key)
-        if said and len(said) < LONGEST_COUNT and (count := _whole(said)) is not None:
+    return _first_integer(*filter(None, map(attributes.get, keys)))
+
+
+def one_integer(*keys: str) -> Field:
+    """Return a field that is the first of these attributes that holds a whole number."""
+    return Field(keys, _first_integer)
+
+
+def _first_integer(*texts: str) -> int | None:
+    for text in texts:
+        if len(text) < LONGEST_COUNT and (count := _whole(text)) is not None:
             return count
     return None
 
@@ -101,7 +111,11 @@ def is_count(value: object) -> bool:
 def array(attributes: Attributes, key: str) -> list[Any] | None:
     """Return the value of an attribute that is a non-empty array, or None for any other."""
     text = attributes.get(key)
-    value = json_text.parse(text) if text else None
+    return _array(text) if text else None
+
+
+def _array(text: str) -> list[Any] | None:
+    value = json_text.parse(text)
     return value if isinstance(value, list) and value else None
 
 
@@ -146,36 +160,40 @@ def error(span: Span) -> tuple[str | None, str | None]:
     return kind, span.status_message or text(last, "exception.message")
 
 
+def _cost(*texts: str) -> float | None:
+    return number(next(filter(None, texts), None))
+
+
+COMMON = Fields(
+    agent_name=one_text("gen_ai.agent.name", "agent.name"),
+    conversation_id=one_text(*CONVERSATION_KEYS),
+    content=Field((names.TRUNCATED,), lambda _: "truncated"),
+    cost=Field(COSTS, _cost),
+    prompt_token_ids=Field((names.PROMPT_TOKEN_IDS,), lambda said: token_ids(_array(said))),
+    completion_token_ids=Field((names.COMPLETION_TOKEN_IDS,), lambda said: token_ids(_array(said))),
+    completion_logprobs=Field((names.COMPLETION_LOGPROBS,), lambda said: logprobs(_array(said))),
+)
+"""Fields of a model call whose keys are the same in all dialects."""
+
+
 def llm_call(span: Span, dialect: str) -> LlmCall:
     """Return a model call with the fields that all dialects share.
 
     These are ids, times, names, error, cost, and the token ids and log probabilities under our own
     attribute names.
     """
-    kind, message = error(span)
-    attributes = span.attributes
     call = LlmCall(
-        trace_id=span.trace_id,
-        span_id=span.span_id,
-        parent_span_id=span.parent_span_id,
-        start_ns=span.start_ns,
-        end_ns=span.end_ns,
-        dialect=dialect,
-        service_name=text(span.resource, "service.name"),
-        agent_name=text(attributes, "gen_ai.agent.name", "agent.name"),
-        conversation_id=conversation_id(attributes),
-        error_type=kind,
-        error_message=message,
-        content="truncated" if names.TRUNCATED in attributes else "absent",
+        span.trace_id,
+        span.span_id,
+        span.parent_span_id,
+        span.start_ns,
+        span.end_ns,
+        dialect,
+        span.resource.get("service.name") or None,
     )
-    if not _COSTS.isdisjoint(attributes):
-        call.cost = number(text(attributes, *COSTS))
-    if names.PROMPT_TOKEN_IDS in attributes:
-        call.prompt_token_ids = token_ids(array(attributes, names.PROMPT_TOKEN_IDS))
-    if names.COMPLETION_TOKEN_IDS in attributes:
-        call.completion_token_ids = token_ids(array(attributes, names.COMPLETION_TOKEN_IDS))
-    if names.COMPLETION_LOGPROBS in attributes:
-        call.completion_logprobs = logprobs(array(attributes, names.COMPLETION_LOGPROBS))
+    COMMON.fill(call, span.attributes)
+    if failed(span):
+        call.error_type, call.error_message = error(span)
     return call
 
 
@@ -255,8 +273,10 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         for name in TOKEN_COUNTS:
             setattr(call, name, getattr(call, name) or None)
     if call.finish_reason is None:
-        said = (message["finish_reason"] for message in outputs if "finish_reason" in message)
-        call.finish_reason = next(said, None)
+        for message in outputs:
+            if "finish_reason" in message:
+                call.finish_reason = message["finish_reason"]
+                break
     if call.finish_reason == "stop" and asks_for_tools(call):
         call.finish_reason = "tool_calls"
     if call.finish_reason == "error" and not call.error_type:
@@ -266,8 +286,8 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         call.finish_reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
     if call.error_type and not outputs:
         call.finish_reason = "error"
-    cut = cut or call.content == "truncated"
-    call.content = _content(call, cut or any(map(json_text.is_cut, sources)))
+    cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
+    call.content = _content(call, cut)
     return call
 
 

@@ -5,7 +5,7 @@ Every attribute value is text, in the form of the store: a string unchanged, any
 whether it was sent as a JSON string or as a structured OTLP value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -190,6 +190,8 @@ class AgentRun:
 
 Row = LlmCall | ToolCall | AgentRun | Retrieval
 """A row that a dialect reads from a span."""
+Reader = Callable[[Span], Row | None]
+"""Reads a span of one kind; None if the span only groups other spans."""
 
 
 @dataclass(slots=True)

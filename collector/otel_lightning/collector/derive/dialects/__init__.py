@@ -6,8 +6,11 @@ and the first that matches reads the span. A family whose keys no other family w
 rank; a family that matches many spans gets a high one. Prefer attribute keys to scope names as
 evidence, because scope names are reused across versions.
 
+A family that writes several kinds of spans may also have `reader(span)`, which returns the function
+that reads spans of this kind; without it, `read` is that function.
+
 The decision is cached: it holds for all spans with the same keys and the same values of the fields
-that `matches` read. So `matches` must depend on its span alone.
+that `matches` and `reader` read. So both must depend on their span alone, and read short values.
 """
 
 import importlib
@@ -19,7 +22,15 @@ from operator import attrgetter
 from types import ModuleType, NoneType
 from typing import Any, Protocol, cast
 
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Row, Span, ToolCall
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    LlmCall,
+    Reader,
+    Retrieval,
+    Row,
+    Span,
+    ToolCall,
+)
 from otel_lightning.collector.derive.shapes import Decision, Shape, shape_of
 
 
@@ -62,19 +73,24 @@ def read(span: Span, shape: Shape | None = None) -> Row | None:
     Raises:
         TypeError: If a value has a type that its column cannot hold, such as a list as a name.
     """
-    family = (shape or shape_of(span.attributes)).plan(_decision).of(span)
-    row: Row | None = family.read(span) if family else None
+    reader = (shape or shape_of(span.attributes)).plan(_decision).of(span)
+    row: Row | None = reader(span) if reader else None
     if row is not None:
         _check(row)
     return row
 
 
 def _decision(_: Shape) -> Decision:
-    return Decision(_family)
+    return Decision(_reader)
 
 
-def _family(span: Span) -> Family | None:
-    return next((family for family in FAMILIES if family.matches(span)), None)
+def _reader(span: Span) -> Reader | None:
+    """Return the function that reads a span: of the first family that matches, or None."""
+    for family in FAMILIES:
+        if family.matches(span):
+            decide = getattr(family, "reader", None)
+            return decide(span) if decide else family.read
+    return None
 
 
 def _check(row: Row) -> None:

@@ -6,53 +6,33 @@ agent-framework, Google ADK and Anthropic's own tracer. They differ in where the
 write arguments, finish reasons and system prompts.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
-from itertools import takewhile
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from otel_lightning.collector.derive import reading
-from otel_lightning.collector.derive.dialects import semconv_tools
+from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
+from otel_lightning.collector.derive.dialects.semconv_messages import OFFERED, OUTPUT, SENT
+from otel_lightning.collector.derive.plans import Field, Fields, lower, text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
     LlmCall,
-    Log,
-    Message,
+    Reader,
     Retrieval,
+    Row,
     Span,
-    ToolCall,
 )
+from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, payloads, repeated
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
 
 NAME = "semconv"
 RANK = 90
 DETAILS = "gen_ai.client.inference.operation.details"
-CHOICE = "gen_ai.choice"
-EVENTS = "events"
-"""The attribute in which early pydantic-ai lists the events that others send separately."""
 REQUEST = "gen_ai.request."
-INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
-SYSTEM = "gen_ai.system_instructions"
-SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
-SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
-"""Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
 HISTORY_NAMES = ("previous_response_id", "conversation")
 """Parameters that name a history which the provider stores; the first is read under any prefix."""
-STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
-MESSAGE_EVENTS = {
-    "gen_ai.system.message": "system",
-    "gen_ai.user.message": "user",
-    "gen_ai.assistant.message": "assistant",
-    "gen_ai.tool.message": "tool",
-    CHOICE: "assistant",
-}
-WHOLE_EVENTS = {
-    "gen_ai.content.prompt": ("gen_ai.user.message", "gen_ai.prompt"),
-    "gen_ai.content.completion": (CHOICE, "gen_ai.completion"),
-}
-"""Early conventions' events with a whole history: the event of each message, and the attribute."""
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
     "llm": "chat",
@@ -89,8 +69,44 @@ USAGE = (
     ),
 )
 """The spellings of each token count, in the order of `payloads.Usage`."""
+COUNTS = Fields(
+    **{
+        name: reading.one_integer(*keys)
+        for name, keys in zip(payloads.Usage._fields, USAGE, strict=True)
+    }
+)
+TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters")
+RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
+"""Attributes with the provider's own usage object."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
 """Operations whose spans repeat the messages or usage of their child calls, and are no calls."""
+
+
+@lru_cache(maxsize=64)
+def _tools(text: str) -> list[Any] | None:
+    """Return the tools that a text defines. Cached, as all calls of an agent repeat the same text.
+
+    Returns:
+        An empty list if the text states that there are no tools, None if it states nothing.
+    """
+    definitions = json_text.parse(text)
+    if isinstance(definitions, Mapping):
+        definitions = definitions.get("function_tools")
+    return (reading.flat_tools(definitions) or []) if isinstance(definitions, list) else None
+
+
+def _offered(*texts: str) -> list[Any] | None:
+    text = next(filter(None, texts), None)
+    return _tools(text) if text else None
+
+
+FIELDS = Fields(
+    provider=lower("gen_ai.provider.name", "gen_ai.system"),
+    request_model=text("gen_ai.request.model"),
+    response_model=text("gen_ai.response.model", "openai.response.model"),
+    response_id=text("gen_ai.response.id"),
+    tool_definitions=Field(TOOLS, _offered),
+)
 
 
 def matches(span: Span) -> bool:
@@ -98,24 +114,36 @@ def matches(span: Span) -> bool:
     return _operation(span) is not None or _has_call_evidence(span) or _is_tool(span, "")
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
+def read(span: Span) -> Row | None:
     """Read a span that follows the conventions."""
+    return reader(span)(span)
+
+
+def reader(span: Span) -> Reader:
+    """Return the function that reads the spans of this operation."""
     operation = _operation(span) or ""
     if _is_tool(span, operation):
-        return semconv_tools.read(span)
+        return semconv_tools.read
     if operation in AGENT_KINDS:
-        kind = AGENT_KINDS[operation]
-        to_agent = reading.text(span.attributes, "gen_ai.handoff.to_agent")
-        run = reading.agent_run(span, kind, to_agent or _agent_name(span))
-        run.tool_definitions = _tool_definitions(_all_attributes(span))
-        return run
+        return partial(_read_agent, kind=AGENT_KINDS[operation])
     if operation in RETRIEVALS:
-        return _read_retrieval(span, RETRIEVALS[operation])
+        return partial(_read_retrieval, kind=RETRIEVALS[operation])
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
         embeds = not operation and OUTPUT not in span.attributes and "embed" in span.name.lower()
         name = "embeddings" if embeds else OPERATIONS.get(operation, operation or "chat")
-        return read_call(span, NAME, name)
-    return None
+        return partial(read_call, dialect=NAME, operation=name)
+    return _no_row
+
+
+def _no_row(_: Span) -> None:
+    """Read a span that only groups other spans."""
+
+
+def _read_agent(span: Span, kind: str) -> AgentRun:
+    to_agent = reading.text(span.attributes, "gen_ai.handoff.to_agent")
+    run = reading.agent_run(span, kind, to_agent or _agent_name(span))
+    run.tool_definitions = _tool_definitions(_all_attributes(span))
+    return run
 
 
 def _read_retrieval(span: Span, kind: str) -> Retrieval:
@@ -143,32 +171,47 @@ def _agent_name(span: Span) -> str | None:
     return reading.text(span.attributes, *keys, "traceloop.workflow.name") or span.name
 
 
+class _Plan:
+    """What the keys of a shape say about how to read a model call."""
+
+    __slots__ = ("asked", "has_id_inside", "is_named", "is_whole", "parameters")
+
+    def __init__(self, shape: Shape) -> None:
+        known = shape.known
+        self.parameters = _parameter_names(shape.keys)
+        self.asked = not known.isdisjoint(("model", "openai.request.model"))
+        self.has_id_inside = "response_data" in known
+        self.is_whole = not known.isdisjoint(("response", *RAW_USAGE))
+        self.is_named = "gen_ai.tool.call.id" in known
+
+
 def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     """Read a model call that follows the conventions; other dialects then add their own keys."""
     attributes = _all_attributes(span)
+    plan = shape_of(attributes).plan(_Plan)
     call = reading.llm_call(span, dialect)
     call.operation = operation
-    call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
-    call.request_model = _model_asked_for(attributes)
-    call.response_model = reading.text(attributes, "gen_ai.response.model", "openai.response.model")
-    call.response_id = attributes.get("gen_ai.response.id") or _id_inside(attributes)
+    FIELDS.fill(call, attributes)
+    if plan.asked:
+        call.request_model = _model_asked_for(attributes)
+    if plan.has_id_inside:
+        call.response_id = call.response_id or _id_inside(attributes)
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
     call.lost_ids = (call.response_id or "").startswith("resp_")
-    call.request_params = _parameters(attributes)
-    call.tool_definitions = _tool_definitions(attributes)
+    call.request_params = _parameters(attributes, plan.parameters)
     reasons = finish_reasons(attributes)
     call.finish_reason = messages.finish_reason(reasons[0])
-    cut = _fill_messages(call, span, attributes, len(reasons))
-    if "response" in attributes:
-        _fill_whole(call, json_text.parse(attributes["response"]))
-    if "gen_ai.tool.call.id" in attributes:
+    cut = semconv_messages.fill(call, span, attributes, len(reasons))
+    if plan.is_whole:
+        _fill_whole(call, attributes)
+    else:
+        COUNTS.fill(call, attributes)
+    if plan.is_named:
         _name_requests(call, attributes)
     if reading.is_gemini(call):
         _drop_positions(call)
-    payloads.fill_usage(call, usage(attributes))
-    if raw := reading.text(attributes, "gen_ai.usage.raw", "mirascope.response.usage"):
-        payloads.fill_usage(call, payloads.usage(json_text.parse(raw)))
-    call.completion_logprobs = call.completion_logprobs or _logprobs(span)
+    if span.events:
+        call.completion_logprobs = call.completion_logprobs or _logprobs(span)
     reading.completed(call, cut=cut)
     # An empty answer that "stopped" may have lost its tool calls: the true reason is unknown.
     if (
@@ -180,10 +223,14 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     return call
 
 
-def _fill_whole(call: LlmCall, response: Any) -> None:
-    """Set the fields of a call from the provider's response, which Logfire keeps as well."""
+def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
+    """Set the fields of a call also from the provider's response or usage, which Logfire keeps."""
+    response = json_text.parse(attributes.get("response"))
     if payloads.fill_from_response(call, response):
         call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
+    payloads.fill_usage(call, usage(attributes))
+    if raw := reading.text(attributes, *RAW_USAGE):
+        payloads.fill_usage(call, payloads.usage(json_text.parse(raw)))
 
 
 def _id_inside(attributes: Attributes) -> str | None:
@@ -239,21 +286,7 @@ def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:
-    text = reading.text(attributes, "gen_ai.tool.definitions", OFFERED, "model_request_parameters")
-    return _tools(text) if text else None
-
-
-@lru_cache(maxsize=64)
-def _tools(text: str) -> list[Any] | None:
-    """Return the tools that a text defines. Cached, as all calls of an agent repeat the same text.
-
-    Returns:
-        An empty list if the text states that there are no tools, None if it states nothing.
-    """
-    definitions = json_text.parse(text)
-    if isinstance(definitions, Mapping):
-        definitions = definitions.get("function_tools")
-    return (reading.flat_tools(definitions) or []) if isinstance(definitions, list) else None
+    return _offered(*filter(None, map(attributes.get, TOOLS)))
 
 
 def _hides_requests(call: LlmCall) -> bool:
@@ -276,34 +309,39 @@ def _all_attributes(span: Span) -> Attributes:
     return merged
 
 
-def _parameters(attributes: Attributes) -> dict[str, Any]:
-    given = {}
-    for key, name in _parameter_names(tuple(attributes)):
+def _parameters(attributes: Attributes, given: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    found = {}
+    for key, name in given:
         value = json_text.parse(attributes[key])
         value = attributes[key] if value is None and name in HISTORY_NAMES else value
         if value is not None:
-            given[name] = value
-    return given
+            found[name] = value
+    return found
 
 
-@lru_cache(maxsize=1024)
 def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return (key, parameter name) pairs. Cached, because spans of one kind have the same keys."""
-    given = set(keys) - {SENT, OFFERED}
+    """Return (key, parameter name) pairs."""
     found = [
-        (key, key.removeprefix(REQUEST)) for key in keys if key.startswith(REQUEST) and key in given
+        (key, key.removeprefix(REQUEST))
+        for key in keys
+        if key.startswith(REQUEST) and key not in {SENT, OFFERED}
     ]
     ends = ((key, key.rpartition(".")[2]) for key in keys)
     return [*found, *((key, name) for key, name in ends if name == HISTORY_NAMES[0])]
 
 
-def finish_reasons(attributes: Attributes) -> list[Any]:
+def finish_reasons(attributes: Attributes) -> Sequence[Any]:
     """Return the reported finish reasons, one per choice."""
-    listed = reading.array(attributes, "gen_ai.response.finish_reasons") or []
-    # `in_progress` belongs to a chunk of a stream, not to a choice.
-    listed = [reason for reason in listed if reason != "in_progress"]
+    listed = attributes.get("gen_ai.response.finish_reasons")
     single = ("gen_ai.response.finish_reason", "anthropic.message.stop_reason")
-    return listed or [reading.text(attributes, *single)]
+    return (listed and _reasons(listed)) or (reading.text(attributes, *single),)
+
+
+@lru_cache(maxsize=256)
+def _reasons(text: str) -> tuple[Any, ...]:
+    value = json_text.parse(text)
+    # `in_progress` belongs to a chunk of a stream, not to a choice.
+    return tuple(one for one in value if one != "in_progress") if isinstance(value, list) else ()
 
 
 def usage(attributes: Attributes) -> payloads.Usage:
@@ -317,166 +355,3 @@ def _logprobs(span: Span) -> list[float] | None:
         if event.name == "logprobs":
             return payloads.logprobs(reading.array(event.attributes, "logprobs") or [])
     return None
-
-
-def _fill_messages(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
-    """Set the messages; return whether a text was truncated or a stream abandoned."""
-    sent, answered = reading.text(attributes, INPUT, SENT), attributes.get(OUTPUT)
-    system = attributes.get(SYSTEM)
-    # Laminar writes the system prompt in the older, flattened layout only.
-    if attributes.get("gen_ai.prompt.0.role") == "system":
-        system = system or attributes.get("gen_ai.prompt.0.content")
-    turns = None if EVENTS in attributes else messages.continued(sent)
-    history, outputs = turns or _listed(sent), _listed(answered)
-    listed = history
-    cut_input = history is None and json_text.is_cut(sent)
-    cut_output = outputs is None and json_text.is_cut(answered)
-    told = span.events or span.logs or EVENTS in attributes
-    records = list(_message_records(span)) if told else []
-    if history is None and not cut_input:
-        history = [message for name, message in records if name != CHOICE]
-    if outputs is None and not cut_output:
-        outputs = _said(attributes) or [message for name, message in records if name == CHOICE]
-    if not outputs and EVENTS in attributes:
-        history, outputs = _without_answer(history or [])
-    if turns is None:
-        turns = _turns(sent, history or [], is_text=history is listed)
-    call.input_messages = messages.with_system(messages.system_parts(system), turns) or None
-    call.output_messages = _choices(outputs or [], reasons) or None
-    cut = cut_input or cut_output or json_text.is_cut(system)
-    return cut or _is_abandoned(attributes, outputs or [])
-
-
-def _turns(text: str | None, history: list[Any], *, is_text: bool) -> list[Message]:
-    """Return the messages of a history, and keep those that a text holds as they are."""
-    turns = messages.conversation(_sent_items(history))
-    if is_text and text and len(history) > 1:
-        messages.keep(text, [*turns])
-    return turns
-
-
-def _said(attributes: Attributes) -> list[Any]:
-    """Return the choices of an answer that has its texts under one key and tool calls in another.
-
-    Sentry writes this form. The tool calls belong to the first choice.
-    """
-    text, items = attributes.get(SAID), reading.array(attributes, ASKED) or []
-    texts = reading.array(attributes, SAID) or [text]
-    said = [{"role": "assistant", "content": one or None} for one in texts]
-    calls = [item for item in items if isinstance(item, dict) and item.get("type") != "message"]
-    return [{**said[0], "tool_calls": calls}, *said[1:]] if text or calls else []
-
-
-def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
-    """Split off the final assistant messages, in which Logfire writes the answer."""
-    told = [isinstance(one, Mapping) and one.get("role") == "assistant" for one in history]
-    end = len(history) - len(list(takewhile(bool, reversed(told))))
-    return history[:end], history[end:]
-
-
-def _listed(text: str | None) -> list[Any] | None:
-    """Return the messages of an attribute: a JSON list, a single JSON message, or plain text."""
-    value = json_text.parse(text)
-    if isinstance(value, Mapping):
-        return [value]
-    if value is None and text and text[:1] not in "[{":
-        return [text]
-    return value if isinstance(value, list) and value else None
-
-
-def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
-    """Tell whether a stream was abandoned before its end: then its finish reason is empty text."""
-    if "true" not in [attributes.get(key) for key in STREAMED]:
-        return False
-    return "" in [output.get("finish_reason") for output in outputs if isinstance(output, Mapping)]
-
-
-def _sent_items(history: list[Any]) -> list[Any]:
-    """Return the items of a Responses request; Traceloop for JavaScript writes them as one text."""
-    if len(history) != 1:
-        return history
-    try:
-        (part,) = history[0]["parts"]
-        items = json_text.parse(part["content"]) if part["content"].startswith("[") else None
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return history
-    known = isinstance(items, list) and all(
-        isinstance(item, dict) and ("role" in item or "call_id" in item) for item in items
-    )
-    return items if known and items else history
-
-
-def _choices(outputs: list[Any], reasons: int) -> list[Message]:
-    """Return one message per choice; messages that share one finish reason are one turn."""
-    if reasons < len(outputs) and not _numbered(outputs):
-        return messages.one_turn(outputs)
-    return [turn for output in outputs for turn in messages.one_turn([output])]
-
-
-def _numbered(outputs: list[Any]) -> bool:
-    return all(isinstance(output, Mapping) and "index" in output for output in outputs)
-
-
-def _message_records(span: Span) -> Iterator[tuple[str, Any]]:
-    """Yield (event name, message) for the messages sent as events or logs, in order."""
-    for fields in reading.array(span.attributes, EVENTS) or ():
-        if isinstance(fields, Mapping) and fields.get("event.name") in MESSAGE_EVENTS:
-            yield fields["event.name"], _told(fields["event.name"], fields)
-    for event in span.events:
-        if event.name in MESSAGE_EVENTS:
-            yield event.name, _event_message(event.name, event.attributes)
-        elif event.name in WHOLE_EVENTS:
-            name, key = WHOLE_EVENTS[event.name]
-            yield from ((name, value) for value in _listed(event.attributes.get(key)) or ())
-    yield from _in_order(
-        (log, _log_message(log.event_name or "", log))
-        for log in span.logs
-        if log.event_name in MESSAGE_EVENTS
-    )
-
-
-def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[str, Any]]:
-    """Yield the messages of log records in time order, because delivery may have reordered them.
-
-    JavaScript's clock gives many records the same time. Then the order of roles decides, and among
-    tool responses and choices their number. Records that are still equal (two turns of one user
-    within a millisecond) keep the order in which they were received.
-    """
-    known = list(records)
-    asked = [call.get("id") for _, said in known for call in said.get("tool_calls") or []]
-    asks = {call_id: position for position, call_id in reversed(list(enumerate(asked)))}
-    ranks = list(MESSAGE_EVENTS)
-
-    def place(record: tuple[Log, dict[str, Any]]) -> tuple[int, ...]:
-        log, said = record
-        number = said.get("index") if log.event_name == CHOICE else asks.get(said.get("id"))
-        at = log.time_ns or 0, log.observed_ns or 0, ranks.index(log.event_name or "")
-        return (*at, number if isinstance(number, int) else -1)
-
-    yield from ((log.event_name or "", said) for log, said in sorted(known, key=place))
-
-
-def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
-    whole = json_text.parse(attributes.get("gen_ai.event.content"))
-    if isinstance(whole, Mapping):
-        return _told(name, whole)
-    text = attributes.get("message", attributes.get("content"))
-    blocks = json_text.parse(text)
-    content = blocks if isinstance(blocks, list) else text
-    given = {key: attributes[key] for key in ("id", "finish_reason") if key in attributes}
-    return {"role": MESSAGE_EVENTS[name], "content": content, **given}
-
-
-def _log_message(name: str, log: Log) -> dict[str, Any]:
-    """Return a message whose fields are the record's body or, without a body, its attributes."""
-    fields = json_text.parse(log.body)
-    if not isinstance(fields, Mapping):
-        told = _event_message(name, log.attributes)
-        return told if log.body is None else {**told, "content": log.body}
-    return _told(name, fields)
-
-
-def _told(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    inner = fields.get("message")
-    inner = inner if isinstance(inner, Mapping) else {"content": inner} if inner else {}
-    return {**fields, **inner, "role": MESSAGE_EVENTS[name]}

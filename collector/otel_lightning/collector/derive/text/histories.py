@@ -22,6 +22,8 @@ from otel_lightning.collector.derive.text.repeated import Repeated
 LOOK_BACK = 16
 """Number of turns at the end of a history by which it is looked up; up to this many calls may be
 missing between two recorded ones."""
+TEXT_KEYS = len(("type", "content"))
+REDACTED = "redacted"
 TOOL_PARTS = ("tool_call", "tool_call_response")
 NOT_SAID = ("id", "arguments_raw")
 """What of a tool's part a model does not say: the id, and another spelling of the same."""
@@ -50,13 +52,15 @@ def history(call: LlmCall) -> History:
     tool call id on. Where a layer loses the ids of tool calls (`lost_ids`), a history is looked for
     without them too.
     """
+    if (short := _short_history(call)) is not None:
+        return short
     sent = _hashed_input(call)
     chain, bare, numbers = sent.chain, sent.bare, sent.numbers
     begins = [*sent.begins, chain.digest()][-LOOK_BACK:] if sent.is_answered else sent.begins
     choices = [_turn(choice) for choice in call.output_messages or ()]
     tools = bare is not chain or True in [choice.tools for choice in choices]
     saw = bare.digest(sent.thoughts) if call.input_messages else None
-    if saw is None or (call.content == "redacted" and not _names_tools(call)):
+    if saw is None or (call.content == REDACTED and not _names_tools(call)):
         return History([], [], saw, tools, [*numbers.unasked])
     ends = [chain.after(choice) for choice in choices]
     if call.lost_ids or any(None in choice.asked for choice in choices):
@@ -64,6 +68,32 @@ def history(call: LlmCall) -> History:
     # The least exact is looked for last, and the first of these is that.
     found = [sent.last, *begins] if sent.last else [*begins]
     return History(found, list(dict.fromkeys(ends)), saw, tools, [*numbers.unasked])
+
+
+def _short_history(call: LlmCall) -> History | None:
+    """Return the history of one text and one answer of text, or None for any other call."""
+    sent, answered = call.input_messages, call.output_messages
+    if sent is None or answered is None or len(sent) != 1 or len(answered) != 1:
+        return None
+    asked = _texts(sent[0])
+    said = _texts(answered[0]) if asked else None
+    if said is None or sent[0]["role"] == "assistant" or call.lost_ids or call.content == REDACTED:
+        return None
+    running = blake2b(b"\0%s\0%s" % (sent[0]["role"].encode(), asked), digest_size=16)
+    saw = running.hexdigest()
+    running.update(b"\0assistant\0%s" % said)
+    return History([], [running.hexdigest()], saw, tools=False, unasked=[])
+
+
+def _texts(message: Message) -> bytes | None:
+    """Return the hashes of a message that has text alone, or None for any other message."""
+    hashes = b""
+    for part in message["parts"]:
+        content = part.get("content")
+        if part["type"] != "text" or len(part) != TEXT_KEYS or type(content) is not str:
+            return None
+        hashes += b"t" + sha256(content.encode(errors="replace")).digest()
+    return hashes or None
 
 
 def _names_tools(call: LlmCall) -> bool:
@@ -166,7 +196,7 @@ def _hashed(message: Message) -> _Turn:
 def _hash(part: dict[str, Any]) -> bytes:
     """Return the hash of what a part says, with a mark that keeps text apart from all else."""
     content = part.get("content")
-    if part["type"] == "text" and len(part) == len(("type", "content")) and type(content) is str:
+    if part["type"] == "text" and len(part) == TEXT_KEYS and type(content) is str:
         return b"t" + sha256(content.encode(errors="replace")).digest()
     return b"p" + sha256(dumps(part, sort_keys=True)).digest()
 

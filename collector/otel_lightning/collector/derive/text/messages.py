@@ -100,10 +100,12 @@ def conversation(values: Iterable[Any]) -> list[Message]:
     Each tool response becomes a separate message. Adjacent assistant messages that hold only tool
     calls become one turn, because some packages write each parallel tool call as a message.
     """
+    listed = values if isinstance(values, list) else list(values)
+    repeats = len(listed) > 1
     turns: list[Message] = []
     asking = False
-    for value in values:
-        if (known := repeated.known(value)) is not None:
+    for value in listed:
+        if repeats and (known := repeated.known(value)) is not None:
             turns.append(known)
             asking = False
             continue
@@ -225,7 +227,9 @@ def _is_canonical(value: Mapping[str, Any]) -> bool:
     if len(value) - ("finish_reason" in value) != 2 or value.get("role") not in _PLAIN_ROLES:  # noqa: PLR2004 - role, parts
         return False
     parts = value.get("parts")
-    return isinstance(parts, list) and all(map(_is_plain_text, parts))
+    if type(parts) is not list:
+        return False
+    return _is_plain_text(parts[0]) if len(parts) == 1 else all(map(_is_plain_text, parts))
 
 
 def _finished(value: Mapping[str, Any]) -> Message:
@@ -236,10 +240,10 @@ def _finished(value: Mapping[str, Any]) -> Message:
 
 
 def _is_plain_text(part: Any) -> bool:
-    if not isinstance(part, dict) or part.keys() != _PLAIN_PART or part["type"] != "text":
+    if type(part) is not dict or len(part) != len(_PLAIN_PART) or part.get("type") != "text":
         return False
-    text = part["content"]
-    return isinstance(text, str) and text[:10] not in {"", BLOCKS} and '"function_call"' not in text
+    text = part.get("content")
+    return type(text) is str and text[:10] not in _ODD_TEXT and '"function_call"' not in text
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -464,7 +468,8 @@ _MORE = {
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
 BLOCKS = '[{"type":"'  # prefix of a text into which a package wrote all blocks of a message
-_PLAIN_PART = {"type", "content"}
+_PLAIN_PART = ("type", "content")
+_ODD_TEXT = ("", BLOCKS)
 _PLAIN_ROLES = ("system", "user", "assistant")
 _TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {

@@ -1,0 +1,131 @@
+"""Messages of OpenTelemetry's GenAI conventions, from attributes, events and log records."""
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
+from otel_lightning.collector.derive.shapes import Shape, shape_of
+from otel_lightning.collector.derive.text import json_text, messages
+
+INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
+SYSTEM = "gen_ai.system_instructions"
+SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
+SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
+"""Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
+STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
+
+
+class _Plan:
+    """What the keys of a shape say about where a call's messages are."""
+
+    __slots__ = ("is_streamed", "listed", "sent")
+
+    def __init__(self, shape: Shape) -> None:
+        known = shape.known
+        self.sent = tuple(key for key in (INPUT, SENT) if key in known)
+        self.listed = EVENTS in known
+        self.is_streamed = not known.isdisjoint(STREAMED)
+
+
+def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
+    """Set the messages of a call.
+
+    Args:
+        call: The call; changed in place.
+        span: Its span.
+        attributes: The span's attributes, merged with those of its details event.
+        reasons: Number of finish reasons that the span states.
+
+    Returns:
+        Whether a text was truncated or a stream abandoned.
+    """
+    plan = shape_of(attributes).plan(_Plan)
+    sent, answered = reading.text(attributes, *plan.sent), attributes.get(OUTPUT)
+    system = attributes.get(SYSTEM)
+    # Laminar writes the system prompt in the older, flattened layout only.
+    if attributes.get("gen_ai.prompt.0.role") == "system":
+        system = system or attributes.get("gen_ai.prompt.0.content")
+    turns = None if plan.listed else messages.continued(sent)
+    history, outputs = turns or listed(sent), listed(answered)
+    from_text = history
+    cut_input = history is None and json_text.is_cut(sent)
+    cut_output = outputs is None and json_text.is_cut(answered)
+    told = span.events or span.logs or plan.listed
+    found = list(records(span)) if told else []
+    if history is None and not cut_input:
+        history = [message for name, message in found if name != CHOICE]
+    if outputs is None and not cut_output:
+        outputs = _said(attributes) or [message for name, message in found if name == CHOICE]
+    if not outputs and plan.listed:
+        history, outputs = _without_answer(history or [])
+    if turns is None:
+        turns = _turns(sent, history or [], is_text=history is from_text)
+    if system is not None:
+        turns = messages.with_system(messages.system_parts(system), turns)
+    call.input_messages = turns or None
+    call.output_messages = _choices(outputs or [], reasons) or None
+    cut = cut_input or cut_output or json_text.is_cut(system)
+    return cut or (plan.is_streamed and _is_abandoned(attributes, outputs or []))
+
+
+def _turns(text: str | None, history: list[Any], *, is_text: bool) -> list[Message]:
+    """Return the messages of a history, and keep those that a text holds as they are."""
+    turns = messages.conversation(_sent_items(history))
+    if is_text and text and len(history) > 1:
+        messages.keep(text, [*turns])
+    return turns
+
+
+def _said(attributes: Attributes) -> list[Any]:
+    """Return the choices of an answer that has its texts under one key and tool calls in another.
+
+    Sentry writes this form. The tool calls belong to the first choice.
+    """
+    text, items = attributes.get(SAID), reading.array(attributes, ASKED) or []
+    texts = reading.array(attributes, SAID) or [text]
+    said = [{"role": "assistant", "content": one or None} for one in texts]
+    calls = [item for item in items if isinstance(item, dict) and item.get("type") != "message"]
+    return [{**said[0], "tool_calls": calls}, *said[1:]] if text or calls else []
+
+
+def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Split off the final assistant messages, in which Logfire writes the answer."""
+    told = [isinstance(one, Mapping) and one.get("role") == "assistant" for one in history]
+    end = len(history) - len(list(takewhile(bool, reversed(told))))
+    return history[:end], history[end:]
+
+
+def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
+    """Tell whether a stream was abandoned before its end: then its finish reason is empty text."""
+    if "true" not in [attributes.get(key) for key in STREAMED]:
+        return False
+    return "" in [output.get("finish_reason") for output in outputs if isinstance(output, Mapping)]
+
+
+def _sent_items(history: list[Any]) -> list[Any]:
+    """Return the items of a Responses request; Traceloop for JavaScript writes them as one text."""
+    if len(history) != 1:
+        return history
+    try:
+        (part,) = history[0]["parts"]
+        items = json_text.parse(part["content"]) if part["content"].startswith("[") else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return history
+    known = isinstance(items, list) and all(
+        isinstance(item, dict) and ("role" in item or "call_id" in item) for item in items
+    )
+    return items if known and items else history
+
+
+def _choices(outputs: list[Any], reasons: int) -> list[Message]:
+    """Return one message per choice; messages that share one finish reason are one turn."""
+    if reasons < len(outputs) and not _numbered(outputs):
+        return messages.one_turn(outputs)
+    return [turn for output in outputs for turn in messages.one_turn([output])]
+
+
+def _numbered(outputs: list[Any]) -> bool:
+    return all(isinstance(output, Mapping) and "index" in output for output in outputs)
