@@ -3,9 +3,17 @@
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
+from otel_lightning.collector.derive.plans import Field, Fields, lower, text
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Attributes,
+    LlmCall,
+    Message,
+    Span,
+    ToolCall,
+)
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import json_text, messages
 
 NAME = "indexed"
 RANK = 80
@@ -16,7 +24,32 @@ OPERATIONS = {
     "embeddings": "embeddings",
 }
 AGENT_KINDS = {"agent": "agent", "session": "workflow", "workflow": "workflow"}
+TOOLS = ("llm.request.functions.", "gen_ai.request.functions.")
+TOKENS = ("prompt_token_ids", "response_token_ids")
+MOST_TOOLS = 64
+"""Maximum number of different tool definitions that are cached per shape."""
+STARTS = ("[", " ", "\n", "\r", "\t")
+"""First characters of contents that may be a JSON array."""
 PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presence_penalty")
+
+
+def _count(*names: str) -> Field:
+    return reading.one_integer(*(f"gen_ai.usage.{name}" for name in names))
+
+
+FIELDS = Fields(
+    provider=lower("gen_ai.provider.name", "gen_ai.system"),
+    request_model=text("gen_ai.request.model"),
+    response_model=text("gen_ai.response.model"),
+    response_id=text("gen_ai.response.id"),
+    input_tokens=_count("prompt_tokens", "input_tokens"),
+    output_tokens=_count("completion_tokens", "output_tokens"),
+    cached_input_tokens=_count("cache_read_input_tokens", "cache_read.input_tokens"),
+    reasoning_tokens=_count("reasoning_tokens"),
+    cache_creation_input_tokens=_count(
+        "cache_creation_input_tokens", "cache_creation.input_tokens"
+    ),
+)
 
 
 def matches(span: Span) -> bool:
@@ -46,65 +79,67 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     return None if kind else _read_call(span)
 
 
+class _Plan:
+    """What the keys of a shape say about how to read a model call."""
+
+    __slots__ = ("contents", "has_tokens", "known_tools", "parameters", "tool_keys", "tools")
+
+    def __init__(self, shape: Shape) -> None:
+        given = ((name, f"gen_ai.request.{name}") for name in PARAMETERS)
+        self.parameters = [(name, key) for name, key in given if key in shape.known]
+        self.contents = tuple(key for key in shape.keys if key.endswith(".content"))
+        self.has_tokens = not shape.known.isdisjoint(TOKENS)
+        self.tools = [one for one in TOOLS if any(key.startswith(one) for key in shape.keys)]
+        self.tool_keys = [key for key in shape.keys if key.startswith(tuple(self.tools))]
+        self.known_tools: dict[tuple[str, ...], list[Any] | None] = {}
+
+
 def _read_call(span: Span) -> LlmCall:
     attributes = span.attributes
+    plan = shape_of(attributes).plan(_Plan)
     call = reading.llm_call(span, NAME)
     kind = reading.text(attributes, "llm.request.type", "gen_ai.request.type")
     call.operation = OPERATIONS.get(kind or "chat")
-    call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
-    call.request_model = reading.text(attributes, "gen_ai.request.model")
-    call.response_model = reading.text(attributes, "gen_ai.response.model")
-    call.response_id = reading.text(attributes, "gen_ai.response.id")
-    call.request_params = _parameters(span)
-    call.tool_definitions = _tools(span)
-    call.input_messages = messages.conversation(_flattened(span, "gen_ai.prompt.")) or None
+    FIELDS.fill(call, attributes)
+    call.request_params = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
+    call.tool_definitions = _tools(attributes, plan)
+    call.input_messages = messages.conversation(_flattened(attributes, "gen_ai.prompt.")) or None
     call.output_messages = [
-        _choice(item) for item in _flattened(span, "gen_ai.completion.")
+        _choice(item) for item in _flattened(attributes, "gen_ai.completion.")
     ] or None
-    prompt = reading.token_ids(reading.array(attributes, "prompt_token_ids"))
-    sampled = reading.token_ids(reading.array(attributes, "response_token_ids"))
-    call.prompt_token_ids = call.prompt_token_ids or prompt
-    call.completion_token_ids = call.completion_token_ids or sampled
-    payloads.fill_usage(call, _usage(span))
-    contents = shape_of(attributes).plan(_contents)
-    return reading.completed(call, *[attributes[key] for key in contents])
+    if plan.has_tokens:
+        prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
+        call.prompt_token_ids = call.prompt_token_ids or prompt
+        call.completion_token_ids = call.completion_token_ids or sampled
+    return reading.completed(call, *[attributes[key] for key in plan.contents])
 
 
-def _contents(shape: Shape) -> tuple[str, ...]:
-    """Return the keys of a shape that hold the content of a message."""
-    return tuple(key for key in shape.keys if key.endswith(".content"))
+def _tools(attributes: Attributes, plan: _Plan) -> list[Any] | None:
+    """Return the tools that a call offers; the calls of an agent, which repeat them, share them."""
+    if not plan.tools:
+        return None
+    told = tuple([attributes[key] for key in plan.tool_keys])
+    if told not in plan.known_tools:
+        if len(plan.known_tools) >= MOST_TOOLS:
+            plan.known_tools.clear()
+        found = (flattened.nested(attributes, prefix) for prefix in plan.tools)
+        plan.known_tools[told] = reading.flat_tools(next(filter(None, found), ()))
+    return plan.known_tools[told]
 
 
-def _usage(span: Span) -> payloads.Usage:
-    def count(*names: str) -> int | None:
-        return reading.integer(span.attributes, *(f"gen_ai.usage.{name}" for name in names))
-
-    return payloads.Usage(
-        count("prompt_tokens", "input_tokens"),
-        count("completion_tokens", "output_tokens"),
-        count("cache_read_input_tokens", "cache_read.input_tokens"),
-        count("reasoning_tokens"),
-        count("cache_creation_input_tokens", "cache_creation.input_tokens"),
-    )
-
-
-def _parameters(span: Span) -> dict[str, Any]:
-    given = {name: span.attributes.get(f"gen_ai.request.{name}") for name in PARAMETERS}
-    return {name: json_text.parse(text) for name, text in given.items() if text is not None}
-
-
-def _flattened(span: Span, prefix: str) -> list[dict[str, Any]]:
-    items = flattened.nested(span.attributes, prefix)
-    return [_message(item) for item in items if isinstance(item, dict)]
+def _flattened(attributes: Attributes, prefix: str) -> list[dict[str, Any]]:
+    items = flattened.nested(attributes, prefix)
+    return [_message(item) for item in items if type(item) is dict]
 
 
 def _message(item: dict[str, Any]) -> dict[str, Any]:
     """Return a flattened message in a provider's form, with JSON blocks of content parsed."""
-    blocks = json_text.parse(item.get("content"))
-    content = blocks if _is_blocks(blocks) else item.get("content")
+    content = item.get("content")
+    if type(content) is str and content[:1] in STARTS and _is_blocks(json_text.parse(content)):
+        return {**item, "content": json_text.parse(content)}
     if content == "null" and item.get("role") == "assistant":  # JavaScript writes null as text
-        content = None
-    return {**item, "content": content, "tool_calls": item.get("tool_calls", [])}
+        return {**item, "content": None}
+    return item
 
 
 def _is_blocks(value: Any) -> bool:
@@ -119,14 +154,6 @@ def _choice(item: dict[str, Any]) -> Message:
     turns = messages.read_message({**item, "role": "assistant"})
     parts = [part for turn in turns for part in turn["parts"]]
     return messages.choice(parts, item.get("finish_reason"))
-
-
-def _tools(span: Span) -> list[Any] | None:
-    for prefix in ("llm.request.functions.", "gen_ai.request.functions."):
-        items = flattened.nested(span.attributes, prefix)
-        if items:
-            return reading.flat_tools(items)
-    return None
 
 
 def _read_tool(span: Span) -> ToolCall:

@@ -191,7 +191,7 @@ def read_message(value: Any) -> list[Message]:
         return [{"role": "user", "parts": _parts(value)}]
     if not isinstance(value, dict):
         return []
-    plain = _finished(value) if _is_canonical(value) else _read_plain(value)
+    plain = _finished(value) if _is_canonical(value) else _read_plain(value) or _read_asking(value)
     if plain is not None:
         return [plain]
     item = _ITEMS.get(str(value.get("type")))
@@ -220,6 +220,19 @@ def _read_plain(value: Mapping[str, Any]) -> Message | None:
     if told == "assistant" and '"function_call"' in text:
         return None
     return {"role": told, "parts": [{"type": "text", "content": text}]}
+
+
+def _read_asking(value: Mapping[str, Any]) -> Message | None:
+    """Return an assistant's message of tool calls alone, or None for any other message.
+
+    A fast path like `_read_plain`.
+    """
+    calls = value.get("tool_calls")
+    if type(calls) is not list or value.get("role") != "assistant" or not calls:
+        return None
+    if value.get("content") is not None or not _MORE.isdisjoint(value):
+        return None
+    return {"role": "assistant", "parts": _distinct_calls(_tool_calls(value))}
 
 
 def _is_canonical(value: Mapping[str, Any]) -> bool:
@@ -300,6 +313,8 @@ def _written_out(part: Part) -> Part:
 
 def _distinct_calls(parts: list[Part]) -> list[Part]:
     """Drop duplicate tool calls: a message may hold one in its content and in `tool_calls`."""
+    if len(parts) == 1:
+        return parts
     seen: dict[str, Part] = {}
     kept = []
     for part in parts:
@@ -390,15 +405,15 @@ def _read_reasoning(block: Mapping[str, Any]) -> Part | None:
 
 
 def _read_call(block: Mapping[str, Any]) -> Part:
-    function = _inside(block, "function", "function_call", "functionCall", "toolRequest", "toolUse")
-    arguments = next(
-        (function[key] for key in ("arguments", "input", "args") if key in function), None
-    )
+    function = block if _CALL_BODIES.isdisjoint(block) else _inside(block, *_BODIES_OF_CALLS)
     # A Responses item has its own id (fc_…) and the call id (call_…), which the response uses.
     call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
     call_id = call_id or function.get("id") or function.get("ref") or function.get("toolUseId")
     name = function.get("name") or block.get("toolName")
-    return tool_call_part(call_id, name, arguments)
+    for key in ("arguments", "input", "args"):
+        if key in function:
+            return tool_call_part(call_id, name, function[key])
+    return tool_call_part(call_id, name, None)
 
 
 def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
@@ -468,6 +483,8 @@ _MORE = {
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
 BLOCKS = '[{"type":"'  # prefix of a text into which a package wrote all blocks of a message
+_BODIES_OF_CALLS = ("function", "function_call", "functionCall", "toolRequest", "toolUse")
+_CALL_BODIES = frozenset(_BODIES_OF_CALLS)
 _PLAIN_PART = ("type", "content")
 _ODD_TEXT = ("", BLOCKS)
 _PLAIN_ROLES = ("system", "user", "assistant")
