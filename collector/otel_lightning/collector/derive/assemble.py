@@ -74,7 +74,8 @@ def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
     """
     found = read(spans, logs)
     fold_requests(found)
-    return {key for tie in ties(found) for key in (tie.key, tie.seeks)}
+    tied = ties(found)
+    return {*tied.key, *tied.seeks}
 
 
 def put_together(found: Reading) -> Derived:

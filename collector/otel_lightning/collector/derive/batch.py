@@ -6,17 +6,16 @@ store, a worker, a job on a cluster.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
 
 import pyarrow as pa
 
 from otel_lightning.collector.derive import from_arrow, to_arrow
 from otel_lightning.collector.derive.assemble import put_together
-from otel_lightning.collector.derive.links import Tie, ties
+from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.text import repeated
 
-TIES = pa.schema([(name, pa.string()) for name in Tie._fields])
+TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
 
 
 class Batch:
@@ -48,9 +47,7 @@ class Batch:
         fold_requests(some)
         tied = ties(some)
         self._found.add(some)
-        columns: list[Iterable[Any]] = list(zip(*tied, strict=True)) or [()] * len(TIES)
-        arrays = [pa.array(column, pa.string()) for column in columns]
-        return pa.Table.from_arrays(arrays, schema=TIES)
+        return pa.Table.from_arrays([pa.array(one, pa.string()) for one in tied], schema=TIES)
 
     def tables(self, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, pa.Table]]:
         """Yield the derived rows of all traces that were read: a table's name and some of its rows.

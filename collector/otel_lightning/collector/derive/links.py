@@ -8,49 +8,64 @@ from otel_lightning.collector.derive.parse import Reading
 from otel_lightning.collector.derive.span_tree import place_of
 
 
-class Tie(NamedTuple):
-    """A key of a trace, and the key of the traces that it belongs with: the same one, mostly."""
+class Ties(NamedTuple):
+    """Keys of traces, as columns of equal length."""
 
-    trace_id: str
-    key: str
-    seeks: str
+    trace_id: list[str]
+    key: list[str]
+    seeks: list[str]
+    """The key of the traces that this trace belongs with: mostly the same one."""
 
 
-def ties(found: Reading) -> list[Tie]:
+def ties(found: Reading) -> Ties:
     """Return the keys of everything read that may tie a trace to others.
 
     Args:
         found: What was read; the requests that were spans are in their calls (`fold_requests`).
     """
-    tied: list[tuple[str, str]] = []
+    tied: dict[tuple[str, str], None] = {}
     for node in found.nodes.values():
         if node.rollout_id:
-            tied.append((node.trace_id, f"rollout:{node.rollout_id}"))
+            tied[node.trace_id, f"rollout:{node.rollout_id}"] = None
         if node.conversation_id:
-            tied.append((node.trace_id, f"conversation:{node.conversation_id}"))
+            tied[node.trace_id, f"conversation:{node.conversation_id}"] = None
     for call in found.calls:
-        past, trace_id = found.pasts[place_of(call)], call.trace_id
-        tied += [(trace_id, f"history:{end}") for end in (*past.begins, *past.ends)]
+        trace_id = call.trace_id
+        past = found.pasts[trace_id, call.span_id]
+        for end in past.begins:
+            tied[trace_id, f"history:{end}"] = None
+        for end in past.ends:
+            tied[trace_id, f"history:{end}"] = None
         previous = call.request_params.get("previous_response_id")
-        named = (call.response_id, previous, call.conversation_id)
-        tied += [(trace_id, f"response:{name}") for name in named if name]
+        for name in (call.response_id, previous, call.conversation_id):
+            if name:
+                tied[trace_id, f"response:{name}"] = None
         if not call.parent_span_id:
-            tied += [(trace_id, key) for key in duplicates.keys(call, past.saw)]
-    return [*(Tie(trace_id, key, key) for trace_id, key in dict.fromkeys(tied)), *_of_tools(found)]
+            tied.update(((trace_id, key), None) for key in duplicates.keys(call, past.saw))
+    traces, keys = [trace for trace, _ in tied], [key for _, key in tied]
+    of_tools = list(_of_tools(found))
+    return Ties(
+        traces + [trace for trace, _, _ in of_tools],
+        keys + [key for _, key, _ in of_tools],
+        keys + [seeks for _, _, seeks in of_tools],
+    )
 
 
-def _of_tools(found: Reading) -> Iterator[Tie]:
+def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
     """Yield what ties the execution of a tool in another trace to the call that asked for it.
 
     Calls do not find each other by it: some models number their tool calls from 0 in each rollout.
+
+    Yields:
+        A trace id, its key, and the key of the traces that it belongs with.
     """
     calls = [call for call in found.calls if found.pasts[place_of(call)].tools]
     for call in calls:
         for mark in tools.asked(call):
-            yield Tie(call.trace_id, f"asks:{mark}", f"ran:{mark}")
+            yield call.trace_id, f"asks:{mark}", f"ran:{mark}"
     for call in calls:
         for mark, is_asked in stitch.marks(call):
-            seeks = ("asks", "ran") if is_asked else ("ran", "asks")
-            yield Tie(call.trace_id, *(f"{kind}:{mark}" for kind in seeks))
+            own, other = ("asks", "ran") if is_asked else ("ran", "asks")
+            yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
     for mark, row in tools.apart(found.tools, calls, found.nodes, found.pasts):
-        yield Tie(row.trace_id or "", f"ran:{mark}", f"asks:{mark}")
+        yield row.trace_id or "", f"ran:{mark}", f"asks:{mark}"

@@ -78,8 +78,16 @@ def infer_previous(calls: Sequence[LlmCall]) -> None:
 
 def item_ids(call: LlmCall) -> list[str]:
     """Return the ids of the tool calls in a response if all are item ids, otherwise []."""
-    ids = [str(part.get("id")) for part in _parts(call.output_messages, "tool_call")]
-    return ids if call.response_id and ids and all(one.startswith(ITEM) for one in ids) else []
+    ids: list[str] = []
+    if not call.response_id:
+        return ids
+    for message in call.output_messages or ():
+        for part in message["parts"]:
+            if part["type"] == "tool_call":
+                if not str(part.get("id")).startswith(ITEM):
+                    return []
+                ids.append(str(part.get("id")))
+    return ids
 
 
 def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
@@ -106,7 +114,7 @@ def sends_results_alone(call: LlmCall) -> bool:
 def _has_past(call: LlmCall) -> bool:
     if "previous_response_id" in call.request_params:
         return True
-    return any(message["role"] == "assistant" for message in call.input_messages or ())
+    return "assistant" in [message["role"] for message in call.input_messages or ()]
 
 
 def _drop_continued(waiting: Mapping[tuple[Any, ...], list[LlmCall]], call: LlmCall) -> None:
@@ -176,19 +184,31 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
     names: dict[str, str] = {}
     calls, responses = list(asked), list[str]()
     shown, last = list[str](), list[str]()
-    # The empty message at the end closes the last turn.
-    for message in [*history, {"role": "assistant", "parts": []}]:
-        if message["role"] == "assistant":
-            orphans = [call for call in calls if call not in responses]
-            strangers = [response for response in responses if response not in calls]
-            names |= dict(zip(orphans, strangers, strict=False))
-            shown, last = [part["id"] for part in _parts([message], "tool_call")], shown or last
-            calls, responses = list(shown), []
-        responses += [part["id"] for part in _parts([message], "tool_call_response")]
+    for message in history:
+        is_turn = message["role"] == "assistant"
+        if is_turn and responses:
+            names |= _paired(calls, responses)
+        if is_turn:
+            shown, last = _ids(message, "tool_call"), shown or last
+            calls, responses = shown, []
+        if answered := _ids(message, "tool_call_response"):
+            responses += answered
+    if responses:
+        names |= _paired(calls, responses)
     last = shown or last
     if len(last) == len(asked) and not set(last) & set(asked):  # the last turn repeats these calls
         names |= {one: met for one, met in zip(asked, last, strict=True) if one.startswith(ITEM)}
     return {orphan: met for orphan, met in names.items() if orphan and met}
+
+
+def _paired(calls: Sequence[str], responses: Sequence[str]) -> Mapping[str, str]:
+    orphans = [call for call in calls if call not in responses]
+    strangers = [response for response in responses if response not in calls]
+    return dict(zip(orphans, strangers, strict=False))
+
+
+def _ids(message: Message, kind: str) -> list[str]:
+    return [part["id"] for part in message["parts"] if part["type"] == kind]
 
 
 def _parts(messages: Iterable[Message] | None, kind: str) -> Iterator[Part]:

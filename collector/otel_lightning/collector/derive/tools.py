@@ -5,7 +5,7 @@ input. The tool spans of frameworks often lack the tool call's id. So both sourc
 joined by id or, without an id, by name and order.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -51,7 +51,7 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
     Returns:
         The executions. A request without a response and without a span counts as not executed.
     """
-    hosted = [tool for call in calls for tool in _hosted(call)]
+    hosted = [tool for call in calls if _has_hosted(call) for tool in _hosted(call)]
     requests = read_requests(calls)
     if not requests:
         return [*sorted(executions, key=in_time), *hosted]
@@ -62,6 +62,13 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
         rows.append(_filled(execution, request) if request else execution)
     inferred = (_from_messages(one) for one in requests if one.response and not one.joined)
     return [*rows, *inferred, *hosted]
+
+
+def _has_hosted(call: LlmCall) -> bool:
+    for message in call.output_messages or ():
+        if CALL in [part["type"] for part in message["parts"]]:
+            return True
+    return False
 
 
 def _hosted(call: LlmCall) -> Iterator[ToolCall]:
@@ -101,11 +108,12 @@ def asked(call: LlmCall) -> list[str]:
     next one.
     """
     marks: list[str] = []
-    for part in (part for message in call.output_messages or () for part in _calls_in(message)):
-        marks.append(part.get("id") or "")
-        ended = (call.end_ns or 0) // RUN_WITHIN_NS
-        if part.get("arguments"):
-            marks += [_mark(part, call.service_name, time) for time in (ended, ended + 1)]
+    for message in call.output_messages or ():
+        for part in _calls_in(message):
+            marks.append(part.get("id") or "")
+            ended = (call.end_ns or 0) // RUN_WITHIN_NS
+            if part.get("arguments"):
+                marks += [_mark(part, call.service_name, time) for time in (ended, ended + 1)]
     return [mark for mark in marks if mark]
 
 
@@ -176,16 +184,16 @@ class _Ledger:
 
     known: dict[tuple[str, int], Request] = field(default_factory=dict)
     previous: LlmCall | None = None
-    uses: Counter[str] = field(default_factory=Counter)
+    uses: dict[str, int] = field(default_factory=dict)
 
     def read_input(self, call: LlmCall) -> None:
         """Read a call's input: requests that no recorded output showed, and tool responses."""
-        self.uses = Counter()
+        self.uses = {}
         history = call.input_messages or []
         # Position of the turn whose tool responses this call was made to send.
         fresh = len(history) - _tail(history)
         waiting: list[Request] | None = None
-        spoken = any(message["role"] == "assistant" for message in history)
+        spoken = "assistant" in [message["role"] for message in history]
         for position, message in enumerate(history):
             if message["role"] == "assistant":
                 recent = position >= fresh
@@ -203,8 +211,8 @@ class _Ledger:
 
     def _next_use(self, part: Part) -> tuple[str, int]:
         call_id = part.get("id") or ""
-        self.uses[call_id] += 1
-        return call_id, self.uses[call_id]
+        number = self.uses[call_id] = self.uses.get(call_id, 0) + 1
+        return call_id, number
 
     def _replayed(self, part: Part, call: LlmCall, recent: bool) -> Request | None:  # noqa: FBT001
         """Return the request that a history repeats, or None if it is not one of this rollout.
@@ -242,14 +250,20 @@ class _Ledger:
     def _answer(response: Part, waiting: list[Request], call: LlmCall) -> bool:
         """Assign a response to the request that waits for it; return whether there was one."""
         call_id = response.get("id")
-        same = [request for request in waiting if request.part.get("id") == call_id]
-        free = [request for request in waiting if request.response is None]
-        for request in (same or free)[:1]:
-            if request.response is None:
-                request.response, request.until = response, call.start_ns
-            waiting.remove(request)
-            return True
-        return False
+        place = free = -1
+        for at, request in enumerate(waiting):
+            if request.part.get("id") == call_id:
+                place = at
+                break
+            if free < 0 and request.response is None:
+                free = at
+        place = place if place >= 0 else free
+        if place < 0:
+            return False
+        request = waiting.pop(place)
+        if request.response is None:
+            request.response, request.until = response, call.start_ns
+        return True
 
     def _note(self, response: Part, call: LlmCall) -> None:
         """Record an execution known from its response alone: the provider stores the request."""
@@ -269,12 +283,12 @@ def _tail(history: Sequence[Message]) -> int:
     return length
 
 
-def _calls_in(message: Message) -> Iterator[Part]:
-    return (part for part in message["parts"] if part["type"] == "tool_call")
+def _calls_in(message: Message) -> list[Part]:
+    return [part for part in message["parts"] if part["type"] == "tool_call"]
 
 
-def _responses_in(message: Message) -> Iterator[Part]:
-    return (part for part in message["parts"] if part["type"] == "tool_call_response")
+def _responses_in(message: Message) -> list[Part]:
+    return [part for part in message["parts"] if part["type"] == "tool_call_response"]
 
 
 class _Waiting:

@@ -139,7 +139,7 @@ class _Numbers:
             return turn
         numbers = [self._ask(one) for one in turn.asked]
         numbers += [self._answer(one) for one in turn.answered]
-        return turn._replace(said=turn.bare + ",".join(map(str, numbers)).encode())
+        return _Turn(turn.bare + ",".join(map(str, numbers)).encode(), turn.thoughts, tools=True)
 
     def _ask(self, call_id: str | None) -> int:
         self._count += 1
@@ -168,6 +168,8 @@ def _turn(message: Message) -> _Turn:
 
 
 def _hashed(message: Message) -> _Turn:
+    if (texts := _texts(message)) is not None:
+        return _Turn(texts, b"", tools=False)
     said = bare = thoughts = b""
     tools = False
     asked: list[str | None] = []
@@ -178,10 +180,10 @@ def _hashed(message: Message) -> _Turn:
             thoughts += _hash(part)
         elif kind in TOOL_PARTS or is_hosted(kind):
             tools = True
-            hashed = _hash({key: value for key, value in part.items() if key not in NOT_SAID})
+            hashed = _hash({key: part[key] for key in part if key not in NOT_SAID})
             call_id = part.get("id") or None
             bare += hashed
-            said += hashed + f"#{call_id}".encode(errors="replace")
+            said += b"%s#%s" % (hashed, str(call_id).encode(errors="replace"))
             if kind in TOOL_PARTS:
                 (asked if kind == "tool_call" else answered).append(call_id)
         else:
@@ -226,7 +228,7 @@ class _Input:
     def add(self, message: Message) -> None:
         """Add the hashes of the next message."""
         turn, role = _turn(message), message["role"]
-        if self.is_answered and role != "assistant":
+        if self.chain.role == "assistant" and role != "assistant":
             self.begins = [*self.begins[1 - LOOK_BACK :], self.chain.digest()]
             self.last = self.bare.digest() if self.lost_ids else None
         if turn.tools and self.bare is self.chain:
