@@ -31,6 +31,7 @@ JSON_COLUMNS = {
     "result",
     "documents",
 }
+JSON = pa.json_()
 MESSAGES = ("input_messages", "output_messages")
 """The columns of `LlmCall.packed`, in its order."""
 RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
@@ -94,13 +95,14 @@ def _json(record: Any, name: str) -> bytes | None:
 
 
 def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:
-    """Build a table column by column; JSON text is not copied again."""
+    """Build a table column by column. JSON is typed as such, so DuckDB does not parse it again."""
     others = [RECORDED_AS.get(name, name) for name in schema.names if name not in texts]
     values = zip(*map(attrgetter(*others), rows), strict=True)
-    columns = []
+    columns: dict[str, pa.Array] = {}
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name in texts:
-            columns.append(pa.array(texts[name], pa.binary()).view(pa.string()).cast(kind))
+            text = pa.array(texts[name], pa.binary()).view(pa.string())
+            columns[name] = pa.ExtensionArray.from_storage(JSON, text)
         else:
-            columns.append(pa.array(next(values), kind))
-    return pa.Table.from_arrays(columns, schema=schema)
+            columns[name] = pa.array(next(values), kind)
+    return pa.table(columns)

@@ -14,7 +14,7 @@ from otel_lightning.collector.store import Sql, Store, statement
 CROWD = 1_000
 """A key that more traces than this share ties none of them: some servers give every response the
 same id."""
-ROWS_AT_ONCE = 128
+ROWS_AT_ONCE = 512
 """Rows that DuckDB returns at once; a row of a long conversation may have megabytes."""
 LOGS_OF_FRONTIER = Sql("rowid IN (SELECT rowid FROM logs WHERE trace_id IN (FROM frontier))")
 

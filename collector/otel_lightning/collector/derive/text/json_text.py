@@ -41,9 +41,14 @@ def dumps(value: Any, *, sort_keys: bool = False) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS if sort_keys else 0)
     except TypeError:
-        return json.dumps(value, sort_keys=sort_keys, ensure_ascii=False, default=str).encode(
-            errors="replace"
-        )
+        return _dumps_large(value, sort_keys=sort_keys)
+
+
+def _dumps_large(value: Any, *, sort_keys: bool) -> bytes:
+    """Return JSON for whole numbers of any size; `NaN` and `Infinity` become null, as in orjson."""
+    text = json.dumps(value, default=str)
+    plain = json.loads(text, parse_constant=lambda _: None)
+    return json.dumps(plain, sort_keys=sort_keys, ensure_ascii=False).encode(errors="replace")
 
 
 def parse_literal(text: str) -> Any:
