@@ -4,24 +4,19 @@ A message is `{"role", "parts"}`. A part is text, reasoning, a tool call, a tool
 media. Nothing is guessed: unknown fields are left out, and truncated JSON is not repaired.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text import hosted_tools, repeated
-from otel_lightning.collector.derive.text.json_text import QUOTED, is_cut, parse, parse_literal
+from otel_lightning.collector.derive.text.json_text import is_cut, parse, parse_literal
+from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
 
 Part = dict[str, Any]
 
 ELIDED = "<elided>"
 """The placeholder in Google ADK's logs for content that must not be recorded."""
-SPELLED = re.compile(
-    rf"(?s)(\w+\()?(\w+=\w+,? )*(content=)?\[?Text(Block|Content)\(type='text', text={QUOTED}"
-    r"((?!Block\(|Content\().)*"
-)
-"""The `repr()` of a tool's result that is one text block, from MCP or AgentScope."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -439,29 +434,6 @@ def _read_image(block: Mapping[str, Any]) -> Part:
     return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": data}
 
 
-def plain(value: Any) -> Any:
-    """Return the text of a list of text blocks or of a wrapped text; other values unchanged."""
-    if isinstance(value, dict) and set(value) == {"type", "value"}:
-        return value["value"]
-    if isinstance(value, str):
-        return _spelled_text(value) if "Text" in value[:80] else value
-    if isinstance(value, list) and value and all(map(_is_text_block, value)):
-        return "".join(str(block.get("text", block.get("content", ""))) for block in value)
-    return value
-
-
-def _spelled_text(text: str) -> str:
-    """Return the text in the `repr()` of one or several text blocks; other texts unchanged."""
-    written = parse(text) if text.startswith('["') else [text]
-    found = [SPELLED.fullmatch(str(one)) for one in written or ()]
-    said = [str(parse_literal(one["quoted"])) for one in found if one]
-    return "".join(said) if said and len(said) == len(found) else text
-
-
-def _is_text_block(block: Any) -> bool:
-    return isinstance(block, dict) and (set(block) == {"text"} or block.get("type") in _TEXTS)
-
-
 def _call_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [_read_call(item)]}
 
@@ -488,14 +460,13 @@ _CALL_BODIES = frozenset(_BODIES_OF_CALLS)
 _PLAIN_PART = ("type", "content")
 _ODD_TEXT = ("", BLOCKS)
 _PLAIN_ROLES = ("system", "user", "assistant")
-_TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call": _call_item,
     "function_call_output": _response_item,
     "reasoning": _reasoning_item,
 }
 _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
-    **dict.fromkeys(_TEXTS, _read_text),
+    **dict.fromkeys(TEXTS, _read_text),
     **dict.fromkeys(("reasoning", "thinking", "thought"), _read_reasoning),
     **dict.fromkeys(
         ("tool_call", "tool_use", "tool-call", "function", "function_call"), _read_call

@@ -1,0 +1,37 @@
+"""The text of a tool's result that came as text blocks, or as the `repr()` of them."""
+
+import re
+from typing import Any
+
+from otel_lightning.collector.derive.text.json_text import QUOTED, parse, parse_literal
+
+TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
+"""The types of a block of text."""
+SPELLED = re.compile(
+    rf"(?s)(\w+\()?(\w+=\w+,? )*(content=)?\[?Text(Block|Content)\(type='text', text={QUOTED}"
+    r"((?!Block\(|Content\().)*"
+)
+"""The `repr()` of a tool's result that is one text block, from MCP or AgentScope."""
+
+
+def plain(value: Any) -> Any:
+    """Return the text of a list of text blocks or of a wrapped text; other values unchanged."""
+    if isinstance(value, dict) and set(value) == {"type", "value"}:
+        return value["value"]
+    if isinstance(value, str):
+        return _spelled_text(value) if "Text" in value[:80] else value
+    if isinstance(value, list) and value and all(map(_is_text_block, value)):
+        return "".join(str(block.get("text", block.get("content", ""))) for block in value)
+    return value
+
+
+def _spelled_text(text: str) -> str:
+    """Return the text in the `repr()` of one or several text blocks; other texts unchanged."""
+    written = parse(text) if text.startswith('["') else [text]
+    found = [SPELLED.fullmatch(str(one)) for one in written or ()]
+    said = [str(parse_literal(one["quoted"])) for one in found if one]
+    return "".join(said) if said and len(said) == len(found) else text
+
+
+def _is_text_block(block: Any) -> bool:
+    return isinstance(block, dict) and (set(block) == {"text"} or block.get("type") in TEXTS)
