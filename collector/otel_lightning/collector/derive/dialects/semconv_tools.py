@@ -4,7 +4,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import Attributes, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages
+from otel_lightning.collector.derive.text import json_text, messages, text_blocks
 
 ARGUMENTS = (
     "gen_ai.tool.call.arguments",
@@ -43,7 +43,7 @@ def read(span: Span) -> ToolCall | None:
         name=name or span.name,
         tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
         arguments=_arguments(given),
-        result=messages.plain(message.get("content", result)),
+        result=text_blocks.plain(message.get("content", result)),
     )
 
 
