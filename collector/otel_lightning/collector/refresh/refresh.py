@@ -107,7 +107,7 @@ def _refresh_traces(store: Store, spans_at_once: int, pace: Pace) -> int:
         batch, closed = _read_picked(store, spans_at_once, pace.waiting())
         if not (done := closed.size()):
             return 0
-        rows, new = batch.tables(_schemas(store)), NewRows()
+        rows, new = batch.tables(schemas(store)), NewRows()
         closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
         is_whole = _insert_some(store, closed, rows, new)
     # A very long rollout is replaced part by part, and stays stale until the last part.
@@ -138,7 +138,8 @@ def _insert_some(
     return True
 
 
-def _schemas(store: Store) -> dict[str, pa.Schema]:
+def schemas(store: Store) -> dict[str, pa.Schema]:
+    """Return the columns of each table that deriving fills, for `Batch.tables`."""
     # The columns that `rollout_rows` fills in later are not derived.
     derived = "SELECT COLUMNS(name -> NOT starts_with(name, 'placed_')) FROM {} LIMIT 0"
     return {table: store.query(derived.format(table)).schema for table in TABLES}
@@ -179,7 +180,7 @@ def _refresh_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
     ids = Sql(f"log_id IN ({_quoted(log_ids)})")
     batch = Batch()
     batch.read([], store.query(statement(__package__, "logs", which=ids)))
-    rows = dict(batch.tables(_schemas(store)))
+    rows = dict(batch.tables(schemas(store)))
     with store.transaction():
         if (rewards := rows.get("reward_events")) is not None:
             known = _quoted(rewards["reward_id"].to_pylist())
