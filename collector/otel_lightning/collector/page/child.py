@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,6 +71,11 @@ def main() -> None:
             answer = respond(Request(**json.loads(content)), pipe)
         except MemoryError:
             send(sys.stdout.buffer, FAILED, b"The page needs too much memory.")
+            continue
+        except Exception:  # noqa: BLE001  the next page may work
+            traceback.print_exc()
+            failed = b"The page could not be written; the log of lightning-ingest says why."
+            send(sys.stdout.buffer, FAILED, failed)
             continue
         head = {
             "status": answer.status,

@@ -11,6 +11,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 480.0, 120.0
 LEVELS = 4  # shades of an advantage, on each side of 0
 DOMAIN_MARGIN = 0.08
+WIDEST_CELL = 16.0
 
 
 class Bar(NamedTuple):
@@ -134,7 +135,7 @@ def interval(
 def strip(values: Sequence[tuple[int, float]]) -> list[Cell]:
     """Place cells of `(step, value)` side by side; a class from b4 (below 0) to o4 (above)."""
     largest = max((abs(value) for _, value in values), default=0.0) or 1.0
-    width = WIDTH / max(len(values), 1)
+    width = min(WIDTH / max(len(values), 1), WIDEST_CELL)
     return [
         Cell(round(i * width, 2), round(width, 2), _level(value, largest), step, value)
         for i, (step, value) in enumerate(values)
@@ -143,7 +144,7 @@ def strip(values: Sequence[tuple[int, float]]) -> list[Cell]:
 
 def heat(logprobs: Sequence[float]) -> list[Cell]:
     """Place cells of token log-probabilities; darker is less likely, -6 and below darkest."""
-    width = WIDTH / max(len(logprobs), 1)
+    width = min(WIDTH / max(len(logprobs), 1), WIDEST_CELL)
     return [
         Cell(round(i * width, 2), round(width, 2), f"h{min(int(-value / 1.5), LEVELS)}", i, value)
         for i, value in enumerate(logprobs)

@@ -23,12 +23,38 @@ from otel_lightning.collector.page.asked import (
 )
 from otel_lightning.collector.page.process import Answer, Request
 from otel_lightning.collector.page.text import FILTERS
-from otel_lightning.collector.page.views import overview, sql_console
+from otel_lightning.collector.page.views import (
+    arms,
+    data,
+    overview,
+    rewards,
+    rollout,
+    rollouts,
+    runs,
+    sql_console,
+    step,
+    tasks,
+    traces,
+)
 from otel_lightning.collector.store import StoreError
 
 HTML = "text/html; charset=utf-8"
 ROUTES: dict[str, Callable[..., View | Answer]] = {
     "/": overview.show,
+    "/rollouts": rollouts.show,
+    "/rollouts/<rollout>": rollout.show,
+    "/rollouts/<rollout>/steps/<step>": step.show,
+    "/tasks": tasks.show_all,
+    "/tasks/<task>": tasks.show_task,
+    "/states/<state>": tasks.show_state,
+    "/data": data.show,
+    "/rewards": rewards.show,
+    "/arms": arms.show_all,
+    "/arms/<key>": arms.show,
+    "/runs": runs.show_all,
+    "/runs/<run>": runs.show,
+    "/traces/<trace>": traces.show,
+    "/traces/<trace>/spans/<span>": traces.show_span,
     "/sql": sql_console.show,
     "/sql.csv": sql_console.as_csv,
     "/sql.parquet": sql_console.as_parquet,
@@ -37,6 +63,12 @@ ROUTES: dict[str, Callable[..., View | Answer]] = {
 CONSOLE = "/sql"
 NAVIGATION = (
     ("/", "Overview"),
+    ("/rollouts", "Rollouts"),
+    ("/tasks", "Tasks"),
+    ("/data", "Data"),
+    ("/rewards", "Rewards"),
+    ("/arms", "Arms"),
+    ("/runs", "Runs"),
     ("/sql", "SQL"),
 )
 

@@ -1,3 +1,3 @@
 SELECT
     (SELECT count(*) FROM spans) AS spans,
-    (SELECT count(*) FROM llm_calls WHERE step = 0) AS rollouts
+    (SELECT count(*) FROM rollout_rows) AS rollouts

@@ -4,7 +4,7 @@ SELECT
     count(*) AS rollouts,
     avg(final_reward) AS mean,
     1.96 * coalesce(stddev_samp(final_reward), 0) / sqrt(count(*)) AS half
-FROM rollouts
+FROM rollout_rows
 WHERE final_reward IS NOT NULL AND start_time > make_timestamp_ns($since_ns)
 GROUP BY ALL
 ORDER BY start_ns

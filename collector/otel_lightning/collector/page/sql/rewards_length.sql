@@ -1,7 +1,7 @@
 -- A sample that is the same each time; ranks make the correlation Spearman's.
 WITH sample AS (
     SELECT rollout_id, start_time, final_reward, output_tokens
-    FROM rollouts
+    FROM rollout_rows
     WHERE final_reward IS NOT NULL AND output_tokens IS NOT NULL
     ORDER BY hash(rollout_id)
     LIMIT $rows

@@ -1,6 +1,5 @@
-SELECT DISTINCT rollout_id
-FROM llm_calls
-WHERE
-    step = 0
-    AND (starts_with(rollout_id, $start) OR trace_id = $rollout OR response_id = $rollout)
+SELECT rollout_id
+FROM rollout_rows
+WHERE starts_with(rollout_id, $start) OR trace_id = $rollout
+ORDER BY rollout_id
 LIMIT 10

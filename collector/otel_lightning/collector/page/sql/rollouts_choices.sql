@@ -1,6 +1,16 @@
-SELECT service_name, count(*) AS calls
-FROM llm_calls
-WHERE step = 0 AND service_name IS NOT NULL
-GROUP BY service_name
-ORDER BY calls DESC
-LIMIT 30
+-- Values for the filter.
+SELECT 'service' AS field, service_name AS choice, count(*) AS rollouts
+FROM rollout_rows
+WHERE service_name IS NOT NULL
+GROUP BY choice
+UNION ALL
+SELECT 'agent', agent_name AS choice, count(*)
+FROM rollout_rows
+WHERE agent_name IS NOT NULL
+GROUP BY choice
+UNION ALL
+SELECT 'arm', choice, count(*)
+FROM (SELECT unnest(arms) AS choice FROM rollout_rows)
+GROUP BY choice
+ORDER BY rollouts DESC
+LIMIT 100

@@ -1,37 +1,39 @@
 """The filter of the list of rollouts, as parameters of an address and of its statements."""
 
+import math
 from typing import Any
 
 from otel_lightning.collector.page.asked import Ask
 
-TEXTS = ("service", "task", "outcome", "arm_key", "arm", "excluded", "id")
+TEXTS = ("service", "agent", "task", "outcome", "arm", "excluded", "id")
 NO_FILTER: dict[str, Any] = dict.fromkeys(
-    (*TEXTS, "least_reward", "most_reward", "rewarded", "least_calls", "least_errors", "after_ns",
-     "after_id")
-)  # fmt: skip
+    (*TEXTS, "least_reward", "most_reward", "rewarded", "least_calls", "least_errors")
+)
 """Parameters of the statements `rollouts_…` without any filter."""
-NAMES = (
-    "service", "task", "outcome", "arm", "excluded", "id", "reward", "calls", "errors", "sort",
-)  # fmt: skip
+NAMES = (*TEXTS, "reward", "calls", "errors", "sort")
 """Parameters of an address that belong to the filter."""
 SORTS = {
-    "newest": 0.0, "reward": 1.0, "-reward": -1.0, "calls": -1.0, "tokens": -1.0, "errors": -1.0,
-    "duration": -1.0,
-}  # fmt: skip
-"""Each order of the list, and the sign that makes it ascending."""
+    "newest": ("newest first", 1.0),
+    "reward": ("lowest reward first", 1.0),
+    "-reward": ("highest reward first", -1.0),
+    "-calls": ("most calls first", -1.0),
+    "-tokens": ("most tokens first", -1.0),
+    "-errors": ("most errors first", -1.0),
+    "-duration": ("longest first", -1.0),
+}
+"""Each order of the list: what it is called, and the sign that makes it ascending."""
 
 
 def filter_of(ask: Ask) -> dict[str, Any]:
-    """Return the parameters of the statements `rollouts_…` from the address."""
-    reward = ask.text("reward") or ""
-    kind, _, text = reward.partition(":")
+    """Return the parameters of the statements `rollouts_…` from the address.
+
+    `reward` is `ge:X`, `le:X`, `any` or `none`; `calls` is the least number of calls.
+    """
+    kind, _, text = (ask.text("reward") or "").partition(":")
     bound = _number(text)
-    key, _, arm = (ask.text("arm") or "").partition(":")
     return {
         **NO_FILTER,
-        **{name: ask.text(name) for name in ("service", "task", "outcome", "excluded", "id")},
-        "arm_key": key or None,
-        "arm": arm or None,
+        **{name: ask.text(name) for name in TEXTS},
         "least_reward": bound if kind == "ge" else None,
         "most_reward": bound if kind == "le" else None,
         "rewarded": {"none": False, "any": True}.get(kind),
@@ -45,8 +47,36 @@ def kept(ask: Ask) -> dict[str, str]:
     return {name: ask.query[name] for name in NAMES if ask.text(name)}
 
 
+def order(ask: Ask) -> str:
+    """Return the order that the address asks for; newest first if it asks for none we know."""
+    asked = ask.text("sort") or "newest"
+    return asked if asked in SORTS else "newest"
+
+
+def page_of(
+    ask: Ask, rows: int, *, after: tuple[int | None, float | None, str | None], back: bool = False
+) -> list[dict[str, Any]]:
+    """Return the rollouts of the filter that follow one in its order.
+
+    Args:
+        ask: The request, with the filter and the order.
+        rows: Most rows.
+        after: Start in nanoseconds, sort key and id of the one before; None for the first page.
+        back: Return those before it instead, the nearest first.
+    """
+    start, key, identity = after
+    given = {**filter_of(ask), "after_id": identity, "rows": rows}
+    sort = order(ask)
+    if sort == "newest":
+        return ask.rows("rollouts_newer" if back else "rollouts_newest", **given, after_ns=start)
+    name = "rollouts_sorted_before" if back else "rollouts_sorted"
+    field, sign = sort.lstrip("-"), SORTS[sort][1]
+    return ask.rows(name, **given, after_key=key, sort=field, sign=sign)
+
+
 def _number(text: str) -> float | None:
     try:
-        return float(text)
+        found = float(text)
     except ValueError:
         return None
+    return found if math.isfinite(found) else None

@@ -19,6 +19,7 @@ INTERVALS = {
 MOST_INTERVALS = 48
 CALLS_NS, REWARDS_NS = 2 * DAY_NS, 30 * DAY_NS
 NEWEST = 12
+FIRST = {"after_ns": None, "after_id": None}
 
 
 def show(ask: Ask) -> View:
@@ -52,7 +53,7 @@ def show(ask: Ask) -> View:
                 if rewards
             ],
             "rewarded": sum(row["rollouts"] for row in rewards),
-            "newest": linked(ask.rows("rollouts_newest", **NO_FILTER, rows=NEWEST)),
+            "newest": linked(ask.rows("rollouts_newest", **NO_FILTER, **FIRST, rows=NEWEST)),
             "run": _run(ask.row("runs_last")),
             "rejected": ask.rows("overview_rejected") if counts["rejected"] else [],
         },

@@ -1,0 +1,86 @@
+"""Arms: each with its interval, propensity and share now served; and where they differ most."""
+
+import json
+from typing import Any
+
+from otel_lightning.collector.page import plots
+from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
+from otel_lightning.collector.page.text import decimal, moment, number
+
+FEW = 30
+BINS = 10
+"""Below this number of rollouts a normal approximation says little."""
+
+
+def show_all(ask: Ask) -> View:
+    """List the keys, one flag each."""
+    rows = [
+        {**row, "href": address(f"/arms/{segment(row['key'])}")} for row in ask.rows("arms_keys")
+    ]
+    return View("arms.html", "Arms", {"rows": rows})
+
+
+def show(ask: Ask, key: str) -> View:
+    """Show the arms of a key."""
+    rows = ask.rows("arms_table", key=key)
+    propensities = ask.rows("arms_propensities", key=key)
+    if not rows and key not in {row["key"] for row in ask.rows("arms_keys")}:
+        raise NotFoundError(f"No arm was chosen by the key '{key}'.")
+    policies = ask.rows("arms_policies", key=key)
+    served = _served(policies)
+    bounds = [row["mean"] + sign * (row["half"] or 0) for row in rows for sign in (-1, 1)]
+    axis = plots.domain([*bounds, *(row["mean"] for row in rows)])
+    days: dict[str, list[tuple[float, float, float | None, str]]] = {}
+    for day in ask.rows("arms_days", key=key):
+        said = (
+            f"{moment(day['day_ns'], '%d %b')}: {decimal(day['mean'])}, {number(day['rollouts'])}"
+        )
+        days.setdefault(day["arm"], []).append((day["day_ns"], day["mean"], None, said))
+    return View(
+        "arm.html",
+        f"Arms of {key}",
+        {
+            "key": key,
+            "rows": [_shown(row, axis, served, propensities, key) for row in rows],
+            "axis": axis,
+            "policies": policies,
+            "served": served,
+            "never": sorted(set(served) - {row["arm"] for row in rows}),
+            "effective": sum(row["effective"] or 0 for row in rows),
+            "total": sum(row["rollouts"] for row in rows),
+            "largest": max((row["largest"] or 0 for row in rows), default=None),
+            "days": {arm: (plots.curve(points), points) for arm, points in days.items()
+                     if len(points) > 1},
+            "tasks": ask.rows("arms_tasks", key=key),
+        },
+    )  # fmt: skip
+
+
+def _shown(
+    row: dict[str, Any],
+    axis: tuple[float, float],
+    served: dict[str, float],
+    propensities: list[dict[str, Any]],
+    key: str,
+) -> dict[str, Any]:
+    half = row["half"]
+    low, high = (None, None) if half is None else (row["mean"] - half, row["mean"] + half)
+    found = {p["bin"]: p["choices"] for p in propensities if p["arm"] == row["arm"]}
+    titles = [f"{i / BINS} to {(i + 1) / BINS}: {number(found.get(i, 0))}" for i in range(BINS)]
+    return {
+        **row,
+        "low": low,
+        "high": high,
+        "interval": plots.interval(low, row["mean"], high, axis),
+        "served": served.get(row["arm"]),
+        "few": row["rollouts"] < FEW,
+        "bars": plots.bars([(titles[i], float(found.get(i, 0))) for i in range(BINS)], 30),
+        "href": address("/rollouts", arm=f"{key}={row['arm']}"),
+    }
+
+
+def _served(policies: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the shares of the live policy; without one, nothing is known."""
+    live = next((p for p in policies if p["status"] == "live"), None)
+    arms = json.loads((live or {}).get("arms") or "{}")
+    return {arm: float(share) for arm, share in arms.items() if isinstance(share, int | float)}

@@ -1,0 +1,76 @@
+"""Rewards: what each measure says, whether measures disagree, and reward against length.
+
+It shows, and raises no alarm: detectors of reward hacking give false ones.
+"""
+
+import math
+from typing import Any
+
+from otel_lightning.collector.page import plots
+from otel_lightning.collector.page.asked import Ask, View, address
+from otel_lightning.collector.page.text import decimal, number
+from otel_lightning.collector.page.views.rows import linked
+
+SAMPLE_ROWS = 2000
+DRAWN = 600
+FARTHEST = 10
+BINS = 20
+
+
+def show(ask: Ask) -> View:
+    """Show each measure with its histogram, pairs of measures, and reward against length."""
+    bins: dict[tuple[str, str | None], dict[int, int]] = {}
+    for row in ask.rows("rewards_bins"):
+        bins.setdefault((row["name"], row["source"]), {})[row["bin"]] = row["judgements"]
+    measures = ask.rows("rewards_names")
+    lengths = ask.rows("rewards_length", rows=SAMPLE_ROWS)
+    counts = ask.row("data_counts") if measures else {"rollouts": 0, "rewarded": 0}
+    return View(
+        "rewards.html",
+        "Rewards",
+        {
+            "measures": [
+                {**row, "bars": _bars(bins.get((row["name"], row["source"]), {}), row)}
+                for row in measures
+            ],
+            "missing": counts["rollouts"] - counts["rewarded"],
+            "rollouts": counts["rollouts"],
+            "pairs": [
+                {**row, "href": address("/rollouts/" + row["example"])}
+                for row in ask.rows("rewards_pairs")
+                if row["example"]
+            ],
+            "lengths": plots.scatter([
+                (row["other"], row["reward"], f"{decimal(row['reward'])}, {number(row['other'])}")
+                for row in lengths[:DRAWN]
+            ]) if lengths else [],
+            "correlation": _correlation(lengths),
+            "farthest": linked(lengths[:FARTHEST]),
+            "sample": SAMPLE_ROWS,
+        },
+    )  # fmt: skip
+
+
+def _bars(found: dict[int, int], row: dict[str, Any]) -> list[plots.Bar]:
+    if not found:
+        return []
+    low, high = row["least"], row["most"]
+    width = (high - low) / BINS
+    values = [
+        (f"{decimal(low + i * width)} …: {number(found.get(i, 0))}", float(found.get(i, 0)))
+        for i in range(BINS)
+    ]
+    return plots.bars(values)
+
+
+def _correlation(rows: list[dict[str, Any]]) -> dict[str, float] | None:
+    """Return Spearman's correlation with its 95 % interval, by Fisher's transformation."""
+    if not rows or rows[0]["correlation"] is None or math.isnan(rows[0]["correlation"]):
+        return None
+    value, count = rows[0]["correlation"], rows[0]["rollouts"]
+    if count < 4 or abs(value) >= 1:  # noqa: PLR2004  the interval needs n > 3
+        return None
+    half = 1.96 / math.sqrt(count - 3)
+    middle = math.atanh(value)
+    low, high = math.tanh(middle - half), math.tanh(middle + half)
+    return {"value": value, "low": low, "high": high, "rollouts": count}

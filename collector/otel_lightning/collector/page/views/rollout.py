@@ -1,0 +1,193 @@
+"""One rollout: its conversation with credit, step by step, in windows that are loaded on demand."""
+
+import json
+from typing import Any
+
+from otel_lightning.collector.page import plots
+from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
+from otel_lightning.collector.page.conversation import Part, parts
+from otel_lightning.collector.page.text import decimal, signed
+from otel_lightning.collector.page.views.filters import kept, page_of
+from otel_lightning.collector.page.views.rows import link
+
+WINDOW_STEPS = 100
+WINDOW_CHARACTERS = 120_000
+"""Most characters of text in a window: it ends before the step that would exceed them."""
+MOST_TEXT = 60_000
+MOST_CELLS = 500
+BEFORE_STEP = 2  # steps shown before the one that a link asks for
+SECOND_NS = 10**9
+
+
+def show(ask: Ask, rollout: str) -> View:
+    """Show a rollout; with `fragment`, only the steps of a window."""
+    row = _rollout(ask, rollout)
+    asked = ask.whole("step") or 0
+    first = ask.whole("first")
+    if first is None:
+        first = max(asked - BEFORE_STEP, 0)
+    steps, following = _window(ask, row, max(first, 0))
+    window = {
+        "rollout": row,
+        "steps": steps,
+        "more": ask.link(first=following, step=None, fragment=None) if following else None,
+        "before": ask.link(first=max(first - WINDOW_STEPS, 0), step=None) if first else None,
+        "asked": asked,
+    }
+    if ask.text("fragment"):
+        return View("rollout_steps.html", rollout, window)
+    rewards = ask.rows("rollout_rewards", rollout=rollout)
+    shown = {step["span_id"] for step in steps}
+    who = row["agent_name"] or row["service_name"]
+    title = f"{row['task_id'] or rollout[:16]}{f' · {who}' if who else ''}"
+    return View(
+        "rollout.html",
+        title,
+        {
+            **window,
+            **_credit(ask, row),
+            **_neighbours(ask, row),
+            "rewards": rewards,
+            "elsewhere": [one for one in rewards if one["span_id"] not in shown],
+            "arms": ask.rows("rollout_arms", rollout=rollout),
+            "traces": ask.rows("rollout_traces", **_place(row)),
+            "errors": [r["step"] for r in ask.rows("rollout_errors", **_place(row))],
+            "judge_item": json.dumps(_judgement(rollout)),
+        },
+    )
+
+
+def _rollout(ask: Ask, rollout: str) -> dict[str, Any]:
+    row = ask.row("rollout", rollout=rollout, at_ns=ask.whole("at"))
+    if not row and ask.whole("at") is not None:  # its first call was found later
+        row = ask.row("rollout", rollout=rollout, at_ns=None)
+    if not row:
+        near = ask.rows("rollout_nearest", rollout=rollout, start=rollout[:8])
+        names = ", ".join(one["rollout_id"] for one in near) or "none"
+        raise NotFoundError(f"There is no rollout '{rollout}'. Near by name or trace: {names}.")
+    return row
+
+
+def _place(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters with which DuckDB skips to the calls of a rollout."""
+    return {
+        "rollout": row["rollout_id"],
+        "start_ns": row["start_ns"] - SECOND_NS,
+        "end_ns": (row["end_ns"] or row["start_ns"]) + SECOND_NS,
+    }
+
+
+def _window(ask: Ask, row: dict[str, Any], first: int) -> tuple[list[dict[str, Any]], int | None]:
+    """Return the steps of a window, and the first step after it if there is one."""
+    last = first + WINDOW_STEPS - 1
+    place = _place(row)
+    calls = ask.rows("rollout_calls", **place, first=first, last=last, most_text=MOST_TEXT)
+    credit = {
+        r["step"]: r
+        for r in ask.rows("rollout_credit", rollout=row["rollout_id"], first=first, last=last)
+    }
+    spans = [call["span_id"] for call in calls]
+    tools: dict[str, list[dict[str, Any]]] = {}
+    for tool in ask.rows("rollout_tools", rollout=row["rollout_id"], spans=spans, most_text=4000):
+        tools.setdefault(tool["llm_span_id"], []).append(tool)
+    rewards: dict[str, list[dict[str, Any]]] = {}
+    for reward in ask.rows("rollout_rewards", rollout=row["rollout_id"]):
+        rewards.setdefault(reward["span_id"], []).append(reward)
+    steps: list[dict[str, Any]] = []
+    size = 0
+    for call in calls:
+        step = _step(row, call, credit.get(call["step"]), tools.get(call["span_id"], []))
+        if steps and any(tool["result"] is not None for tool in steps[-1]["tools"]):
+            # Shown with the step before, from where the tools ran.
+            step["new"] = [part for part in step["new"] if part.kind != "tool_call_response"]
+        step["rewards"] = rewards.get(call["span_id"], [])
+        size += step["size"]
+        if steps and size > WINDOW_CHARACTERS:
+            return steps, call["step"]
+        steps.append(step)
+    known_more = bool(steps) and steps[-1]["step"] < (row["llm_calls"] or 0) - 1
+    return steps, steps[-1]["step"] + 1 if known_more else None
+
+
+def _step(
+    row: dict[str, Any],
+    call: dict[str, Any],
+    credit: dict[str, Any] | None,
+    tools: list[dict[str, Any]],
+) -> dict[str, Any]:
+    new, answer = parts(call["new_messages"]), parts(call["answer"])
+    # The answers of the step before come again as messages; the page has them already.
+    fresh = new[_echoed(new) :] if call["grew"] else new
+    size = sum(len(p.text) for p in [*fresh, *answer]) + 600
+    size += sum(len(t["arguments"] or "") + len(t["result"] or "") for t in tools)
+    rollout = row["rollout_id"]
+    own = address(f"/rollouts/{segment(rollout)}/steps/{call['step']}", at=row["start_ns"])
+    return {
+        **call,
+        "new": fresh,
+        "answers": answer,
+        "tools": tools,
+        "asked_for": {part.name for part in answer if part.kind == "tool_call"},
+        "credit": credit,
+        "heat": plots.heat(call["logprobs"] or []),
+        "size": size,
+        "address": own,
+        "judge": json.dumps(_judgement(rollout, call)),
+    }
+
+
+def _echoed(new: list[Part]) -> int:
+    """Return how many of the first parts are the model's own answer, sent back to it."""
+    return next((i for i, part in enumerate(new) if part.role != "assistant"), len(new))
+
+
+def _judgement(rollout: str, call: dict[str, Any] | None = None) -> dict[str, str]:
+    """Return the feedback of a person, but for its value: judged again, it replaces."""
+    item = {"id": f"page:{rollout}:human", "name": "human", "rollout_id": rollout}
+    if call is None:
+        return item
+    return {
+        **item,
+        "id": f"page:{rollout}:{call['step']}:human",
+        "trace_id": call["trace_id"],
+        "span_id": call["span_id"],
+    }
+
+
+def _credit(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the strip of advantages, and how credit was given."""
+    per_cell = max(-(-(row["llm_calls"] or 1) // MOST_CELLS), 1)
+    cells = ask.rows("rollout_strip", rollout=row["rollout_id"], steps_per_cell=per_cell)
+    largest = max(cells, key=lambda cell: abs(cell["advantage"]), default=None)
+    config = json.loads(ask.row("credit_last").get("config") or "{}")
+    return {
+        "became": ask.row("rollout_became", rollout=row["rollout_id"]),
+        "strip": plots.strip([(cell["step"], cell["advantage"]) for cell in cells]),
+        "cells": [
+            (f"step {cell['step']}: {signed(cell['advantage'])}", _to_step(ask, cell["step"]))
+            for cell in cells
+        ],
+        "largest": _to_step(ask, largest["step"]) if largest else None,
+        "largest_said": f"step {largest['step']}, {signed(largest['advantage'])}"
+        if largest
+        else "",
+        "method": config.get("credit"),
+        "gamma": decimal(config["gamma"]) if "gamma" in config else None,
+    }
+
+
+def _to_step(ask: Ask, step: int) -> str:
+    return ask.link(step=step, first=None) + f"#s{step}"
+
+
+def _neighbours(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the addresses of the next and previous rollout within the filter, and of its list."""
+    after = (row["start_ns"], ask.real("key"), row["rollout_id"])
+    filtered = kept(ask)
+    following = page_of(ask, 1, after=after)
+    former = page_of(ask, 1, after=after, back=True)
+    return {
+        "next": link(following[0], filtered) if following else None,
+        "previous": link(former[0], filtered) if former else None,
+        "up": address("/rollouts", **filtered),
+    }

@@ -1,0 +1,49 @@
+"""Rollouts: a filter in the address, and pages by key."""
+
+from otel_lightning.collector.page.asked import PAGE_ROWS, Ask, View
+from otel_lightning.collector.page.views.filters import NAMES, SORTS, kept, order, page_of
+from otel_lightning.collector.page.views.rows import linked
+
+OUTCOMES = ("terminated", "truncated", "open")
+REWARDS = {
+    "any": "with a reward",
+    "none": "without a reward",
+    "le:0": "0 or less",
+    "le:0.5": "0.5 or less",
+    "ge:0.5": "0.5 or more",
+    "ge:1": "1 or more",
+}
+
+
+def show(ask: Ask) -> View:
+    """Show a page of rollouts; with `fragment`, only its rows."""
+    after = (ask.whole("after"), ask.real("key"), ask.text("last"))
+    rows = page_of(ask, PAGE_ROWS + 1, after=after)
+    more = None
+    if len(rows) > PAGE_ROWS:
+        last = rows[PAGE_ROWS - 1]
+        more = ask.link(
+            after=last["start_ns"], last=last["rollout_id"], key=last["sort_key"], fragment=None
+        )
+    values = {"rows": linked(rows[:PAGE_ROWS], kept(ask)), "more": more}
+    if ask.text("fragment"):
+        return View("rollouts_rows.html", "Rollouts", values)
+    choices: dict[str, list[str]] = {"service": [], "agent": [], "arm": []}
+    for row in ask.rows("rollouts_choices"):
+        choices[row["field"]].append(row["choice"])
+    chosen = {name: ask.query[name] for name in NAMES if ask.text(name) and name != "sort"}
+    return View(
+        "rollouts.html",
+        "Rollouts",
+        {
+            **values,
+            "choices": choices,
+            "chosen": chosen,
+            "order": order(ask),
+            "sorts": SORTS,
+            "outcomes": OUTCOMES,
+            "rewards": REWARDS,
+            "after": ask.text("after") or ask.text("key"),
+            "counted": ask.row("live")["rollouts"],
+        },
+    )

@@ -1,0 +1,165 @@
+"""Runs: the gate with its reasons, what would pass, the control beside it, curve and settings."""
+
+import json
+from typing import Any
+
+from otel_lightning.collector.page import plots
+from otel_lightning.collector.page.asked import (
+    PAGE_ROWS,
+    Ask,
+    NotFoundError,
+    View,
+    address,
+    segment,
+)
+from otel_lightning.collector.page.text import decimal
+
+BESIDE = 200
+COMMANDS = ("transitions", "policy", "weights", "evaluate", "judge")
+HEADLINES = ("loss", "train_loss", "eval_loss", "learning_rate", "grad_norm", "entropy")
+
+
+def show_all(ask: Ask) -> View:
+    """List the runs, newest first."""
+    rows = ask.rows(
+        "runs",
+        command=ask.text("command"),
+        after_ns=ask.whole("after"),
+        after_id=ask.text("last"),
+        rows=PAGE_ROWS + 1,
+    )
+    more = None
+    if len(rows) > PAGE_ROWS:
+        last = rows[PAGE_ROWS - 1]
+        more = ask.link(after=last["started_ns"], last=last["run_id"], fragment=None)
+    axis = plots.domain([g.get(k) for r in rows for g in [_gate(r)] for k in ("lower", "upper")],
+                        zero=True)  # fmt: skip
+    values = {"rows": [_listed(row, axis) for row in rows[:PAGE_ROWS]], "more": more}
+    if ask.text("fragment"):
+        return View("runs_rows.html", "Runs", values)
+    return View("runs.html", "Runs", {**values, "commands": COMMANDS})
+
+
+def show(ask: Ask, run: str) -> View:
+    """Show one run."""
+    row = ask.row("run", run=run)
+    if not row:
+        raise NotFoundError(f"There is no run '{run}'.")
+    beside = ask.rows("runs", command=row["command"], after_ns=None, after_id=None, rows=BESIDE)
+    gate, config = _gate(row), _object(row["config"])
+    control = _control(row, config, beside)
+    gates = [gate, _gate(control) if control else {}]
+    axis = plots.domain([g.get(k) for g in gates for k in ("lower", "upper")], zero=True)
+    return View(
+        "run.html",
+        f"Run {run}",
+        {
+            "run": row,
+            "gate": gate,
+            "interval": _interval(gate, axis),
+            "control": control and {**_listed(control, axis), "gate": gates[1]},
+            "axis": axis,
+            "curves": _curves(ask.rows("run_steps", run=run)),
+            "weights": _weights(ask.rows("run_steps", run=run)),
+            "config": _difference(config, _former(row, beside)),
+            "metrics": _object(row["metrics"]),
+            "policies": ask.rows("run_policies", run=run),
+        },
+    )
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    found = json.loads(text or "{}")
+    return found if isinstance(found, dict) else {}
+
+
+def _gate(row: dict[str, Any]) -> dict[str, Any]:
+    found = _object(row["gate"])
+    return {**found, "refusals": found.get("refusals") or []} if found else {}
+
+
+def _interval(gate: dict[str, Any], axis: tuple[float, float]) -> plots.Interval | None:
+    return plots.interval(gate.get("lower"), gate.get("gain"), gate.get("upper"), axis)
+
+
+def _listed(row: dict[str, Any], axis: tuple[float, float]) -> dict[str, Any]:
+    gate = _gate(row)
+    return {
+        **row,
+        "gate": gate,
+        "interval": _interval(gate, axis),
+        "refusal": next(iter(gate.get("refusals", [])), None),
+        "shuffled": bool(_object(row["config"]).get("shuffle_rewards")),
+        "href": address(f"/runs/{segment(row['run_id'])}"),
+    }
+
+
+def _control(
+    row: dict[str, Any], config: dict[str, Any], beside: list[dict[str, Any]]
+) -> dict[str, Any] | None:
+    """Return the run nearest in time that learned from shuffled rewards, or for such a run the
+    nearest real one.
+    """  # noqa: D205
+    wanted = not config.get("shuffle_rewards")
+    others = [
+        other
+        for other in beside
+        if other["run_id"] != row["run_id"]
+        and bool(_object(other["config"]).get("shuffle_rewards")) == wanted
+        and _object(other["config"]).get("key") == config.get("key")
+        and _gate(other)
+    ]
+    return min(others, key=lambda o: abs(o["started_ns"] - row["started_ns"]), default=None)
+
+
+def _former(row: dict[str, Any], beside: list[dict[str, Any]]) -> dict[str, Any]:
+    earlier = [one for one in beside if one["started_ns"] < row["started_ns"]]
+    return _object(earlier[0]["config"]) if earlier else {}
+
+
+def _difference(
+    config: dict[str, Any], former: dict[str, Any]
+) -> list[tuple[str, str, str | None]]:
+    """Return each setting with its value, and the run before's where that differs."""
+    now, before = _flat(config), _flat(former)
+    return [
+        (name, value, before.get(name, "unset") if before and before.get(name) != value else None)
+        for name, value in now.items()
+    ]
+
+
+def _flat(config: dict[str, Any], prefix: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            found.update(_flat(value, f"{prefix}{name}."))
+        else:
+            found[prefix + name] = json.dumps(value)
+    return found
+
+
+def _curves(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the metrics with more than one point, the usual ones first."""
+    series: dict[str, list[tuple[float, float, float | None, str]]] = {}
+    for row in rows:
+        if not row["name"].startswith("importance_weight/"):
+            said = f"step {row['step']}: {decimal(row['value'])}"
+            series.setdefault(row["name"], []).append((row["step"], row["value"], None, said))
+    ranked = sorted(series, key=lambda n: (HEADLINES.index(n) if n in HEADLINES else 99, n))
+    return [
+        {
+            "name": name,
+            "curve": plots.curve(series[name]),
+            "ends": [series[name][0][3], series[name][-1][3]],
+        }
+        for name in ranked
+        if len(series[name]) > 1
+    ]
+
+
+def _weights(rows: list[dict[str, Any]]) -> list[tuple[str, float]]:
+    """Return the quantiles of the importance weights, from the least to the largest."""
+    prefix = "importance_weight/q"
+    found = [(r["name"].removeprefix(prefix), r["value"]) for r in rows
+             if r["name"].startswith(prefix)]  # fmt: skip
+    return sorted(found, key=lambda one: float(one[0]) if one[0].isdigit() else 0)

@@ -1,0 +1,52 @@
+"""One step as the store has it: all messages, tools, parameters; and where else its state was."""
+
+import json
+
+from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
+from otel_lightning.collector.page.conversation import parts
+
+MOST_TEXT = 400_000
+MOST_PART = 100_000
+MOST_PARTS = 400
+FIELDS = (
+    "agent_name", "service_name", "dialect", "operation", "provider", "request_model",
+    "response_model", "response_id", "finish_reason", "error_type", "error_message",
+    "input_tokens", "output_tokens", "cached_input_tokens", "reasoning_tokens", "conversation_id",
+    "content", "trace_id", "span_id", "state_hash",
+)  # fmt: skip
+
+
+def _first(messages: str | None, count: int) -> str | None:
+    """Return the first messages of a JSON array."""
+    try:
+        return json.dumps(json.loads(messages or "[]")[:count])
+    except (ValueError, TypeError):
+        return messages
+
+
+def show(ask: Ask, rollout: str, step: str) -> View:
+    """Show a step; with `fragment`, only its earlier messages."""
+    if not step.isdigit() or len(step) > 9:  # noqa: PLR2004  digits of an INTEGER
+        raise NotFoundError(f"'{step}' is not the number of a step.")
+    call = ask.row(
+        "step", rollout=rollout, step=int(step), at_ns=ask.whole("at"), most_text=MOST_TEXT
+    )
+    if not call:
+        raise NotFoundError(f"Rollout '{rollout}' has no step {step}.")
+    messages = parts(call["input_messages"], MOST_PART)
+    values = {
+        "call": call,
+        "fields": [(name, call[name]) for name in FIELDS if call[name] is not None],
+        "found": messages[-MOST_PARTS:],
+        "left_out": max(len(messages) - MOST_PARTS, 0),
+        "answers": parts(call["output_messages"], MOST_PART),
+        "up": address(f"/rollouts/{segment(rollout)}", at=ask.text("at"), step=step) + f"#s{step}",
+        "rollout_id": rollout,
+    }
+    if ask.text("part") == "state":
+        numbers = ask.row("state_numbers", state=call["state_hash"])
+        return View("step_state.html", "", {**values, "numbers": numbers})
+    if ask.text("fragment"):
+        earlier = parts(_first(call["input_messages"], ask.whole("earlier") or 0), MOST_PART)
+        return View("step_earlier.html", "", {**values, "found": earlier[-MOST_PARTS:]})
+    return View("step.html", f"Step {step}", values)

@@ -1,0 +1,121 @@
+"""Tasks and states: what differs between rollouts that began alike, side by side."""
+
+from typing import Any
+
+from otel_lightning.collector.page.asked import PAGE_ROWS, Ask, NotFoundError, View
+from otel_lightning.collector.page.conversation import Part, parts
+from otel_lightning.collector.page.views.rows import link, linked
+
+COLUMNS = 6
+MOST_TEXT = 20_000
+MOST_PART = 600
+SECOND_NS = 10**9
+
+
+def show_all(ask: Ask) -> View:
+    """List tasks, those with the most different rewards first."""
+    rows = ask.rows("tasks", start=ask.text("id"), rows=PAGE_ROWS * 2)
+    return View("tasks.html", "Tasks", {"rows": rows})
+
+
+def show_task(ask: Ask, task: str) -> View:
+    """Show the rollouts of a task; the answers of some side by side."""
+    rows = ask.rows("task_rollouts", task=task, rows=PAGE_ROWS)
+    if not rows:
+        raise NotFoundError(f"There is no rollout of the task '{task}'.")
+    chosen = _chosen(rows)
+    calls = ask.rows(
+        "task_calls",
+        rollouts=[row["rollout_id"] for row in chosen],
+        start_ns=min(row["start_ns"] for row in chosen) - SECOND_NS,
+        end_ns=max(row["end_ns"] or row["start_ns"] for row in chosen) + SECOND_NS,
+        most_text=MOST_TEXT,
+    )
+    by_rollout: dict[str, list[dict[str, Any]]] = {}
+    for call in calls:
+        by_rollout.setdefault(call["rollout_id"], []).append(call)
+    columns = [
+        {**row, "href": link(row), "steps": _answers(by_rollout.get(row["rollout_id"], []))}
+        for row in chosen
+    ]
+    _mark_first_difference(columns)
+    question = next((call["question"] for call in calls if call["question"]), None)
+    return View(
+        "task.html",
+        f"Task {task}",
+        {
+            "task": task,
+            "rows": linked(rows),
+            "columns": columns,
+            "question": parts(question, MOST_PART),
+        },
+    )
+
+
+def show_state(ask: Ask, state: str) -> View:
+    """Show what was done in a state each time, and what it was worth."""
+    numbers = ask.row("state_numbers", state=state)
+    if not numbers.get("visits"):
+        raise NotFoundError(f"There is no state '{state}'.")
+    rows = ask.rows("state_calls", state=state, rows=PAGE_ROWS, most_text=MOST_TEXT)
+    columns = [
+        {
+            **row,
+            "href": link(row) + f"&step={row['step']}#s{row['step']}",
+            "answers": parts(row["answer"], MOST_PART),
+        }
+        for row in rows
+    ]
+    question = next((row["question"] for row in rows if row["question"]), None)
+    return View(
+        "state.html",
+        f"State {state[:16]}",
+        {
+            "state": state,
+            "numbers": numbers,
+            "columns": columns,
+            "question": parts(question, MOST_PART),
+        },
+    )
+
+
+def _chosen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rollouts to compare: the best and the worst by turns, then the others."""
+    ranked = sorted(rows, key=lambda r: (r["final_reward"] is None, -(r["final_reward"] or 0)))
+    judged = [row for row in ranked if row["final_reward"] is not None]
+    mixed: list[dict[str, Any]] = []
+    while judged:
+        mixed.append(judged.pop(0))
+        if judged:
+            mixed.append(judged.pop())
+    return [*mixed, *(row for row in ranked if row["final_reward"] is None)][:COLUMNS]
+
+
+def _answers(calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "step": call["step"],
+            "parts": parts(call["answer"], MOST_PART),
+            "error": call["error_type"],
+            "differs": False,
+        }
+        for call in sorted(calls, key=lambda call: call["step"])
+    ]
+
+
+def _mark_first_difference(columns: list[dict[str, Any]]) -> None:
+    """Mark in each column the first step that differs from the first column's."""
+    if not columns:
+        return
+    reference = columns[0]["steps"]
+    for column in columns[1:]:
+        for place, step in enumerate(column["steps"]):
+            same = place < len(reference) and _said(reference[place]) == _said(step)
+            if not same:
+                step["differs"] = True
+                break
+
+
+def _said(step: dict[str, Any]) -> tuple[Any, ...]:
+    said: list[Part] = step["parts"]
+    return (step["error"], *((part.kind, part.name, part.text) for part in said))

@@ -1,0 +1,249 @@
+"""Each page over the made desk and over an empty store: whole, escaped, small, and linked."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.desk_store import Trace, add, make_desk_store, said
+from support.page_source import DirectSource, Page
+
+from otel_lightning.collector.page import answer
+from otel_lightning.collector.page.asked import with_values
+from otel_lightning.collector.page.process import sql_text
+from otel_lightning.collector.page.text import visible
+from otel_lightning.collector.store import StoreError, open_store
+
+ROOM = Path(answer.__file__).parent
+PAGES = (
+    "/ui", "/ui/rollouts", "/ui/tasks", "/ui/data", "/ui/rewards", "/ui/arms", "/ui/runs", "/ui/sql"
+)  # fmt: skip
+MOST_BYTES = 200_000
+PAGES_A_ROUTE = 8
+COMMAND_OF_EMPTY = {
+    "/ui": "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318",
+    "/ui/rollouts": "lightning-ingest load",
+    "/ui/tasks": "lightning-learn run",
+    "/ui/data": "lightning-learn transitions",
+    "/ui/rewards": "lightning-learn score",
+    "/ui/arms": "LIGHTNING_POLICY=flags.json",
+    "/ui/runs": "lightning-learn policy",
+}
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectSource]:
+    with open_store(make_desk_store(tmp_path_factory.mktemp("desk") / "t.duckdb")) as store:
+        yield DirectSource(store)
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DirectSource]:
+    with open_store(tmp_path_factory.mktemp("empty") / "t.duckdb") as store:
+        yield DirectSource(store)
+
+
+def route(address: str) -> str:
+    """The page of an address, without what it is about."""
+    path = address.partition("?")[0]
+    parts = r"/(rollouts|steps|tasks|states|traces|spans|arms|runs)/[^/]+"
+    return re.sub(parts, r"/\1/*", path)
+
+
+def test_every_link_of_every_page_leads_to_a_page(desk: DirectSource) -> None:
+    waiting, visited = list(PAGES), Counter[str]()
+    while waiting:
+        address = waiting.pop(0)
+        if visited[route(address)] >= PAGES_A_ROUTE:
+            continue
+        visited[route(address)] += 1
+        reply = desk.get(address)
+        assert reply.status == 200, address
+        assert len(reply.body) < MOST_BYTES, address
+        if not reply.content_type.startswith("text/html"):
+            continue
+        for link in Page(reply).links:
+            assert link.startswith("/ui") or link == "#main", link
+            if not link.endswith((".css", ".svg")):
+                waiting.append(link)
+    assert {"/ui/rollouts/*", "/ui/rollouts/*/steps/*", "/ui/tasks/*", "/ui/states/*",
+            "/ui/traces/*", "/ui/traces/*/spans/*", "/ui/arms/*", "/ui/runs/*", "/ui/sql.csv",
+            "/ui/sql.parquet"} <= set(visited)  # fmt: skip
+
+
+@pytest.mark.parametrize("address", PAGES)
+def test_a_page_over_an_empty_store_says_what_fills_it(empty: DirectSource, address: str) -> None:
+    reply = empty.get(address)
+    assert reply.status == 200
+    assert COMMAND_OF_EMPTY.get(address, "") in Page(reply).text
+
+
+def test_no_page_has_inline_styles_handlers_or_foreign_addresses(desk: DirectSource) -> None:
+    for address in (*PAGES, "/ui/rollouts/rollout-0003", "/ui/arms/support-prompt"):
+        page = Page(desk.get(address))
+        names = {name for name, _ in page.attributes}
+        assert "style" not in names
+        assert not [name for name in names if name.startswith("on")]
+        assert not [v for n, v in page.attributes if n in ("href", "src", "action") and "//" in v]
+        assert page.tags.isdisjoint({"img", "iframe", "object", "embed", "base", "style"})
+
+
+@pytest.mark.parametrize(
+    ("address", "texts"),
+    [
+        ("/ui", ["rollouts60", "promoted", "span 3 has no trace_id"]),
+        ("/ui/rollouts", ["ticket-18", "support-prompt=terse", "1 failed"]),
+        ("/ui/rollouts?errors=1", ["1 failed"]),
+        ("/ui/rollouts/rollout-0003", [
+            "Where is the parcel of order C1?", "It is due on Friday. (terse)",
+            "the carrier has it", "arm terse (p 0.5)", "The customer says so.", "Credit: identical",
+        ]),
+        ("/ui/rollouts/rollout-0059", ["No transitions: no reward"]),
+        ("/ui/rollouts/rollout-0006", ["The model did not answer in time."]),
+        ("/ui/tasks/ticket-3", ["first difference to the first column"]),
+        ("/ui/data", ["no reward", "heldout"]),
+        ("/ui/rewards", ["task_success", "2 of 60 rollouts have no reward", "Rank correlation"]),
+        ("/ui/arms/support-prompt", ["terse", "few", "0.81", "effective"]),
+        ("/ui/runs/20270115T090100Z-0002", [
+            "which is not above 0", "about 36 held-out tasks", "20270115T090200Z-0003",
+        ]),
+        ("/ui/runs/20270115T090300Z-0004", ["loss", "settings.exploration0.20.1"]),
+        ("/ui/sql?q=SELECT+40%2B2+AS+n", ["42"]),
+        ("/ui/sql?q=oh", ["syntax error"]),
+    ],
+)  # fmt: skip
+def test_a_page_shows_what_it_is_for(desk: DirectSource, address: str, texts: list[str]) -> None:
+    found = Page(desk.get(address)).text
+    for text in texts:
+        assert text in found
+
+
+def test_a_step_shows_only_what_is_new_in_it(desk: DirectSource) -> None:
+    text = Page(desk.get("/ui/rollouts/rollout-0003")).text.split("SQL of this page")[0]
+    assert text.count("You work at a support desk") == 1
+    assert text.count("the carrier has it") == 2  # once for each tool
+    earlier = desk.get("/ui/rollouts/rollout-0003/steps/2?earlier=4&fragment=1")
+    assert Page(earlier).text.count("You work at a support desk") == 1
+
+
+def test_next_and_previous_stay_within_the_filter_and_its_order(desk: DirectSource) -> None:
+    for filtered in ("reward=ge%3A1", "reward=any&sort=-tokens", "arm=support-prompt%3Dterse"):
+        listed = [link for link in Page(desk.get(f"/ui/rollouts?{filtered}")).links
+                  if link.startswith("/ui/rollouts/rollout")]  # fmt: skip
+        walked, here = [listed[0]], listed[0]
+        while following := re.search(r'data-next href="([^"]+)"', Page(desk.get(here)).html):
+            here = following[1].replace("&amp;", "&")
+            walked.append(here)
+        assert walked[: len(listed)] == listed
+        back = re.search(r'data-previous href="([^"]+)"', Page(desk.get(walked[1])).html)
+        assert back
+        assert back[1].replace("&amp;", "&") == listed[0]
+
+
+def test_more_rows_follow_by_key_and_none_comes_twice(desk: DirectSource) -> None:
+    for order in ("newest", "reward", "-reward", "-calls", "-tokens", "-errors", "-duration"):
+        page = Page(desk.get(f"/ui/rollouts?sort={order}"))
+        found = [link for link in page.links if "/rollout-" in link]
+        more = next(link for link in page.links if "last=" in link and "fragment" not in link)
+        found += [
+            link for link in Page(desk.get(more + "&fragment=1")).links if "/rollout-" in link
+        ]
+        judged = 58 if "reward" in order else 60
+        assert (len(found), len(set(found))) == (judged, judged), order
+
+
+def test_what_is_not_there_is_said_with_what_is_near(desk: DirectSource) -> None:
+    missing = desk.get("/ui/rollouts/rollout-9999")
+    assert missing.status == 404
+    assert "rollout-0000" in Page(missing).text
+    for address in ("/ui/nothing", "/ui/runs/x", "/ui/traces/x", "/ui/tasks/x", "/ui/states/x",
+                    "/ui/arms/x", "/ui/rollouts/rollout-0003/steps/99",
+                    "/ui/rollouts/rollout-0003/steps/x"):  # fmt: skip
+        assert desk.get(address).status == 404, address
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["after=x&last=y", "at=x", "reward=ge:", "reward=ge:nan", "calls=1e9", "sort=oh", "step=-5",
+     "first=99999999999999999999", "arm=%00", "id=%27%3B--"],
+)  # fmt: skip
+def test_parameters_that_make_no_sense_break_nothing(desk: DirectSource, query: str) -> None:
+    for address in ("/ui/rollouts", "/ui/rollouts/rollout-0003", "/ui/runs", "/ui/tasks"):
+        assert desk.get(f"{address}?{query}").status in (200, 404)
+
+
+def test_the_sql_of_a_page_gives_the_same_rows_when_it_is_run_again(desk: DirectSource) -> None:
+    desk.asked.clear()
+    for address in ("/ui", "/ui/rollouts?sort=-reward&reward=ge:0.5", "/ui/rollouts/rollout-0003"):
+        desk.get(address)
+    for name, parameters, rows in desk.asked:
+        again = desk.store.query(with_values(sql_text(name), parameters))
+        assert again.num_rows == rows, name
+
+
+def test_templates_never_mark_text_as_safe() -> None:
+    for file in (ROOM / "templates").glob("*.html"):
+        assert not re.search(r"\|\s*safe|autoescape|Markup", file.read_text()), file.name
+    for file in ROOM.rglob("*.py"):
+        assert "Markup" not in file.read_text(), file.name
+
+
+def test_every_statement_is_used_and_no_value_is_formatted_into_one() -> None:
+    source = "".join(file.read_text() for file in ROOM.rglob("*.py"))
+    for file in (ROOM / "sql").glob("*.sql"):
+        assert f'"{file.stem}"' in source, file.name
+        assert "{" not in re.sub(r"\{'\w+'", "", file.read_text()), file.name
+
+
+def test_a_spreadsheet_runs_no_cell_of_a_saved_file(desk: DirectSource) -> None:
+    reply = desk.get("/ui/sql.csv?q=SELECT+'%3DHYPERLINK(1)'+AS+a,+-1.5+AS+b,+'%2Bx'+AS+%22%40c%22")
+    assert reply.body.decode().splitlines() == [
+        '"a","b","\'@c"',
+        '"\'=HYPERLINK(1)","-1.5","\'+x"',
+    ]
+
+
+TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=40)
+
+
+@settings(max_examples=8)
+@given(name=TEXTS, text=TEXTS, answered=TEXTS, error=TEXTS)
+def test_any_text_is_shown_as_it_is(
+    tmp_path_factory: pytest.TempPathFactory, name: str, text: str, answered: str, error: str
+) -> None:
+    trace = Trace(0, service=name)
+    trace.call([said("user", text)], said("assistant", answered))
+    trace.span(name, {"note": text}, 1, error)
+    with open_store(tmp_path_factory.mktemp("any") / "t.duckdb") as store:
+        add(store, [trace.request.SerializeToString()])
+        source = DirectSource(store)
+        rollout = Page(source.get("/ui/rollouts/rollout-0000")).text
+        span_id = store.query("SELECT span_id FROM spans ORDER BY start_time DESC LIMIT 1")
+        span = Page(source.get(f"/ui/traces/{trace.trace_id}/spans/{span_id['span_id'][0]}")).text
+    for wanted, page in ((text, rollout), (answered, rollout), (error, span), (name, span)):
+        assert shown(wanted) in shown(page)
+
+
+def shown(text: str) -> str:
+    """Text as a reader sees it: a browser and JSON both treat some white space alike."""
+    return re.sub(r"\s+", " ", visible(text))
+
+
+def test_a_statement_that_fails_is_reported_and_the_page_stays(empty: DirectSource) -> None:
+    class Broken(DirectSource):
+        def ask(self, *_: object) -> list[dict[str, object]]:
+            raise StoreError("It took longer than 2 seconds.")
+
+    reply = Broken(empty.store).get("/ui/data")
+    assert (reply.status, "It took longer than 2 seconds." in Page(reply).text) == (503, True)
+
+
+def test_own_script_and_style_stay_small() -> None:
+    sizes = {file.name: len(file.read_bytes()) for file in (ROOM / "static").iterdir()}
+    assert sizes["page.js"] < 6_000
+    assert sizes["page.css"] < 8_000
+    assert json.dumps(sizes)
