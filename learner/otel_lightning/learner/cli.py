@@ -6,6 +6,7 @@ from otel_lightning.collector.command_line import CommandGroup
 from otel_lightning.learner.commands.agreement import agreement
 from otel_lightning.learner.commands.evaluate import evaluate
 from otel_lightning.learner.commands.export import export
+from otel_lightning.learner.commands.gate import gate
 from otel_lightning.learner.commands.judge import judge
 from otel_lightning.learner.commands.policy import policy
 from otel_lightning.learner.commands.prompts import prompts
@@ -33,6 +34,7 @@ for command in (
     rollback,
     policies,
     prompts,
+    gate,
     weights,
     serve,
     export,

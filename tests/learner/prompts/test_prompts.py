@@ -25,6 +25,10 @@ from support.prompt_server import (
 
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.policy import flag_file as files
+from otel_lightning.learner.prompts.ask import read_proposal
+from otel_lightning.learner.prompts.checks import Limits, refusal
+from otel_lightning.learner.prompts.variants import text_hash
+from otel_lightning.learner.score.judges.answers import Answer
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -248,26 +252,30 @@ NONSENSE = {
 }
 
 
+SAID = "One two three four five six seven eight nine"
+
+
 @pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE)
-def test_nonsense_is_refused_with_a_reason_and_changes_nothing(
-    traces: "Traces", flags: Path, serve: Serve, reply: Reply
+def test_nonsense_is_refused_with_a_reason(reply: Reply) -> None:
+    kept = {"content": reply.content, "finish_reason": reply.finish_reason}
+    found = read_proposal(Answer(json.dumps(kept)))
+    limits = Limits(FIRST, 4000, {text_hash(FIRST), text_hash("Be brief.")}, [SAID])
+    assert found.refused or refusal(str(found.prompt), limits)
+
+
+def test_nonsense_changes_nothing_and_is_recorded(
+    traces: "Traces", flags: Path, serve: Serve
 ) -> None:
-    said = "One two three four five six seven eight nine"
-    parts = [{"role": "user", "parts": [{"type": "text", "content": said}]}]
-    for i in range(8):
-        traces.call(f"r{i}", input_messages=json.dumps(parts))
-        traces.arm(f"r{i}", "careful", 0.66)
-        traces.task(f"r{i}", f"task-{i}")
-        traces.reward(f"r{i}", 0.0)
-    traces.store()
-    result = ask(traces, flags, serve(lambda *_: reply), "--candidates", "1")
+    log(traces, 20)
+    replies = [NONSENSE["chatter"], NONSENSE["a secret"], NONSENSE["broken unicode"]]
+    result = ask(traces, flags, serve(lambda _, n: replies[n]))
     assert result.exit_code == 3, result.output
-    assert "Refused, for " in result.stderr
-    assert "Nothing to try: all 1 proposals were refused." in result.stderr
+    assert result.stderr.count("Refused, for ") == 3
+    assert "Nothing to try: all 3 proposals were refused." in result.stderr
     assert flags.read_text() == TEXT
-    (row,) = traces.ask("SELECT variant, refused FROM prompts")
-    assert row["variant"] is None
-    assert row["refused"]
+    rows = traces.ask("SELECT variant, refused FROM prompts")
+    assert [row["variant"] for row in rows] == [None] * 3
+    assert all(row["refused"] for row in rows)
     assert traces.ask("SELECT outcome FROM runs") == [{"outcome": "nothing"}]
 
 

@@ -43,6 +43,8 @@ class Demands:
     """Smallest and largest possible reward; the bounds allow for rewards that were never logged."""
     least_gain: float = 0.0
     """The lower bound of the gain must exceed this."""
+    alpha: float = ALPHA
+    """Error probability of each one-sided bound; smaller if there are several gates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +103,7 @@ def held_out_verdict(
         return _nothing(demands)
     scores = _scores(compared, logged, demands.reward_range)
     gains = scores[0].values
-    lower, upper = _bounds(compared, logged, demands.reward_range, scores)
+    lower, upper = _bounds(compared, logged, demands, scores)
     live = _live_value(compared)
     mean_weight = float(per_task(weights, compared.tasks).mean())
     effective = effective_sample_size(weights)
@@ -109,7 +111,7 @@ def held_out_verdict(
         *_too_few(tasks, effective),
         *_clipped_away(compared),
         *_unseen(per_task(weights, compared.tasks)),
-        *_chance(lower, demands.least_gain),
+        *_chance(lower, demands),
     ]
     return Verdict(
         estimator="doubly_robust" if compared.modelled else "within_tasks",
@@ -125,7 +127,7 @@ def held_out_verdict(
         mean_weight=mean_weight,
         least_gain=demands.least_gain,
         reward_range=demands.reward_range,
-        tasks_needed=_tasks_needed(scores, demands.least_gain),
+        tasks_needed=_tasks_needed(scores, demands),
     )
 
 
@@ -183,13 +185,13 @@ def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[S
 
 
 def _bounds(
-    compared: Compared, logged: Compared, reward_range: Range, scores: list[Scores]
+    compared: Compared, logged: Compared, demands: Demands, scores: list[Scores]
 ) -> tuple[float, float]:
     """Bound the gain from both sides; the upper bound is a lower bound with swapped policies."""
-    low, high = reward_range
+    low, high = demands.reward_range
     back, back_logged = compared.swapped(), logged.swapped()
-    upper = -lower_bound(_scores(back, back_logged, reward_range), ALPHA)
-    return max(lower_bound(scores, ALPHA), low - high), min(upper, high - low)
+    upper = -lower_bound(_scores(back, back_logged, demands.reward_range), demands.alpha)
+    return max(lower_bound(scores, demands.alpha), low - high), min(upper, high - low)
 
 
 def _live_value(compared: Compared) -> float:
@@ -198,13 +200,14 @@ def _live_value(compared: Compared) -> float:
     return float(per_task(scores, compared.tasks).mean())
 
 
-def _tasks_needed(scores: list[Scores], least_gain: float) -> float | None:
-    """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / ALPHA."""
+def _tasks_needed(scores: list[Scores], demands: Demands) -> float | None:
+    """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / alpha."""
     best: float | None = None
+    least_gain = demands.least_gain
     for values, lowest in scores:
         gains = (values - least_gain) / (least_gain - lowest)
         growth: Floats = np.log1p(np.multiply.outer(FRACTIONS, gains)).mean(axis=1)
-        wanted = -np.log(ALPHA) - np.log(PORTFOLIO / len(scores))
+        wanted = -np.log(demands.alpha) - np.log(PORTFOLIO / len(scores))
         needed = wanted[growth > 0] / growth[growth > 0]
         if needed.size and (best is None or needed.min() < best):
             best = float(needed.min())
@@ -266,9 +269,11 @@ def _unseen(weights: Floats) -> list[str]:
     return []
 
 
-def _chance(lower: float, least_gain: float) -> list[str]:
+def _chance(lower: float, demands: Demands) -> list[str]:
+    least_gain = demands.least_gain
     if lower > least_gain:
         return []
     above = "0" if least_gain == 0 else f"the least gain of {least_gain:g}"
-    bound = f"with 95 % confidence (one-sided) it is at least {lower:+.4g}"
+    confidence = f"{100 * (1 - demands.alpha):.4g} %"
+    bound = f"with {confidence} confidence (one-sided) it is at least {lower:+.4g}"
     return [f"the gain may be chance: {bound}, which is not above {above}"]

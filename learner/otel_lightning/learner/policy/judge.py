@@ -14,6 +14,7 @@ from otel_lightning.learner.policy.more_rollouts import more_rollouts
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.policy.softmax import Choices, Floats, Settings, reward_model, seen_by
 
+Demanded = tuple[Range | None, float] | tuple[Range | None, float, float]
 ENOUGH_REWARDED = 30
 """Number of rewarded rollouts below which an arm with little traffic counts as new."""
 
@@ -55,7 +56,7 @@ def learn_and_judge(
     in_train: NDArray[np.bool_],
     shares: Mapping[str, float],
     settings: Settings,
-    demands: tuple[Range | None, float] = (None, 0.0),
+    demands: Demanded = (None, 0.0),
 ) -> Judged:
     """Learn a policy without features from training choices, and judge it on held-out ones.
 
@@ -64,7 +65,8 @@ def learn_and_judge(
         in_train: Whether a choice is for training; the others are held out, shape [N].
         shares: Share of the traffic that the live policy gives each arm.
         settings: Objective, exploration, penalties and step sizes.
-        demands: The range of the rewards, None if it is not known, and the least gain.
+        demands: The range of the rewards, None if it is not known, the least gain, and the
+            error probability if it is not the usual one.
     """
     live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
     choices = hold_new_arms(choices, live, settings.exploration)
@@ -76,7 +78,7 @@ def learn_and_judge(
         Compared(seen_by(part, probabilities, for_new), seen_by(part, live, for_live), part.tasks)
         for part in (held_out, choices)
     )
-    verdict = _verdict(compared, logged, (choices, in_train), rewards, demands[1])
+    verdict = _verdict(compared, logged, (choices, in_train), rewards, demands)
     return Judged(probabilities, verdict, rewards)
 
 
@@ -87,7 +89,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     live: Floats,
     *,
     settings: Settings,
-    demands: tuple[Range | None, float],
+    demands: Demanded,
 ) -> Judged:
     """Learn a policy with features from training choices, and judge it on held-out ones.
 
@@ -97,7 +99,8 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
         in_train: Whether a choice is for training; the others are held out, shape [N].
         live: Probability of each arm under the live policy, shape [N, K].
         settings: Objective, exploration, penalties and step sizes.
-        demands: The range of the rewards, None if it is not known, and the least gain.
+        demands: The range of the rewards, None if it is not known, the least gain, and the
+            error probability if it is not the usual one.
     """
     # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
     values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
@@ -119,7 +122,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
         everything.live.take(~in_train),
         choices.tasks[~in_train],
     )
-    verdict = _verdict(held_out, everything, (choices, in_train), rewards, demands[1])
+    verdict = _verdict(held_out, everything, (choices, in_train), rewards, demands)
     return Judged(new.mean(axis=0), verdict, rewards, policy)
 
 
@@ -145,10 +148,10 @@ def _verdict(
     everything: Compared,
     logged: tuple[Choices, NDArray[np.bool_]],
     rewards: Rewards,
-    least_gain: float,
+    demands: Demanded,
 ) -> Verdict:
     choices, in_train = logged
-    verdict = held_out_verdict(held_out, Demands(rewards.range, least_gain), everything)
+    verdict = held_out_verdict(held_out, Demands(rewards.range, *demands[1:]), everything)
     return replace(
         verdict,
         refusals=verdict.refusals + rewards.refusals,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.evaluate.gate import ALPHA, Verdict
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.arms import Arm, describe
@@ -32,6 +32,7 @@ from otel_lightning.learner.policy.ship import promote, stable_part, stable_shar
 from otel_lightning.learner.policy.softmax import Choices, Settings
 from otel_lightning.learner.policy.versions import (
     add_policy,
+    forget_run,
     known_versions,
     policies_of,
     promotions_of,
@@ -60,10 +61,15 @@ class Request:
     propensities: str = "auto"
     reward_range: Range | None = None
     least_gain: float = 0.0
+    alpha: float = ALPHA
+    """Error probability of the gate."""
     promote: bool = False
     features: Path | None = None
     """TOML file of features; None learns a policy without features."""
     settings: Settings = field(default_factory=Settings)
+    run_id: str | None = None
+    """Id of the run and version of the policy; rows of a run that was killed are replaced. None
+    makes a new id."""
 
     @property
     def window(self) -> Window:
@@ -114,7 +120,7 @@ def learn_policy(store: StoreLike, request: Request) -> Learned:
         DataError: If there is nothing to learn from, or the flag file cannot be used.
         StoreError: If the store cannot be read or written.
     """
-    run = Run("policy", _config(request))
+    run = Run("policy", _config(request), name=request.run_id)
     with recorded_in(store, run):
         return _learn_policy(store, request, run)
 
@@ -219,7 +225,7 @@ def _by_kind(
     """
     (spec, features), (shares, document) = declared, live
     rows = _live_rows(choices, features, document, request)
-    demands = (request.reward_range, request.least_gain)
+    demands = (request.reward_range, request.least_gain, request.alpha)
     if not spec:
         return learn_and_judge(choices, in_train, shares, request.settings, demands), {}
     check_leaks(features, choices.rewards)
@@ -308,6 +314,8 @@ def _record(
         gate=asdict(verdict) | {"passed": verdict.passed, "live": dict(live)},
         artifact=str(request.output) if learned.promoted else None,
     )
+    if request.run_id is not None:
+        forget_run(store, request.run_id)
     append(store, "runs", row)
     add_policy(store, policy | {"parent": parent, "data_fingerprint": data})
 

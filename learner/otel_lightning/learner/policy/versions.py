@@ -75,6 +75,14 @@ def add_policy(store: Store, policy: Row) -> None:
     append(store, "policies", row)
 
 
+def forget_run(store: Store, run_id: str) -> None:
+    """Delete the rows of a run that was killed, before it writes them again."""
+    run = quote_literal(run_id)
+    store.execute(f"DELETE FROM policies WHERE version = {run}")
+    store.execute(f"DELETE FROM runs WHERE run_id = {run}")
+    store.execute(f"DELETE FROM promotions WHERE served_version = {run}")
+
+
 @contextmanager
 def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterator[None]:
     """Record a change of the flag file and the new status of the policies, before the block.

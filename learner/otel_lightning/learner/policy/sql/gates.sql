@@ -1,1 +1,1 @@
-SELECT run_id, gate::VARCHAR AS gate, outcome FROM runs WHERE command = 'policy'
+SELECT run_id, gate::VARCHAR AS gate, outcome FROM runs WHERE command IN ('policy', 'gate')

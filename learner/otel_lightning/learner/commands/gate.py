@@ -1,0 +1,152 @@
+"""`lightning-learn gate`."""
+
+import shlex
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from otel_lightning.learner.commands.common import (
+    FILE,
+    REFUSED,
+    expected_errors,
+    flags_option,
+    held_out_option,
+    key_option,
+    least_gain_option,
+    store_option,
+)
+from otel_lightning.learner.commands.common import option as shared_option
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.prompts.compare import Comparison, Decision
+
+option = partial(shared_option, command="gate")
+
+
+@click.command()
+@click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED)
+@store_option
+@key_option
+@flags_option
+@option("--tasks", type=FILE, required=True, help="Tasks: .jsonl, .json, .csv or .parquet.")
+@option(
+    "--candidate",
+    multiple=True,
+    help="Variant to judge; may be repeated. By default all proposed variants that are served.",
+)
+@option("--against", help="Variant to beat. By default the one with most traffic.")
+@option("--samples", type=click.IntRange(1), default=2, help="Rollouts of each variant and task.")
+@option("--jobs", type=click.IntRange(1), default=2, help="Number of rollouts that run at once.")
+@option("--timeout", type=click.FloatRange(0.1), default=300.0, help="Seconds for one rollout.")
+@option(
+    "--grade",
+    metavar="RULE",
+    help="Reward by a rule: FILE.py:FUNCTION, FILE.sql or FILE.toml. By default the rewards are "
+    "those that the agent sends.",
+)
+@option(
+    "--grade-command",
+    metavar="COMMAND",
+    help="Reward by a program: it reads JSON and prints a number, or an object with score and "
+    "explanation.",
+)
+@option(
+    "--exit-code-is-reward", is_flag=True, help="Reward 1 for exit code 0, and 0 for any other."
+)
+@option(
+    "--failed-reward",
+    type=float,
+    help="Reward of rollouts that failed or timed out. By default the grader sees them too.",
+)
+@option("--reward", metavar="NAME", help="Judge by the received rewards of this name only.")
+@option(
+    "--alpha",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.05,
+    help="Probability that any candidate wins by chance; it is divided by their number. Divide it "
+    "further if the same tasks judge again and again.",
+)
+@least_gain_option
+@held_out_option
+@option("--seed", type=int, default=0, help="Seed of the run. Another seed runs all again.")
+@option(
+    "--promote",
+    is_flag=True,
+    help="Serve the winner, and give the others no more traffic. By default nothing is changed.",
+)
+def gate(  # noqa: PLR0913 - one parameter an option
+    agent: tuple[str, ...],
+    store: str,
+    *,
+    key: str,
+    flags: Path,
+    candidate: tuple[str, ...],
+    against: str | None,
+    alpha: float,
+    least_gain: float,
+    promote: bool,
+    **settings: Any,
+) -> None:
+    """Judge proposed prompts by running AGENT with each on the same held-out tasks.
+
+    The same command again runs only what is missing.
+
+    Exit codes: 0 a candidate won, 1 failed, 3 none did.
+    """
+    with expected_errors():
+        from otel_lightning.learner.prompts.compare import (
+            Comparison,
+            apply_decision,
+            arms_of,
+            decide,
+        )
+        from otel_lightning.learner.rollout_runner import Arms, run_agent
+
+        comparison = Comparison(key, flags, candidate, against, alpha, least_gain)
+        arms = arms_of(comparison)
+        job, grading = _job(agent, Arms(key, flags, arms), settings)
+        report = run_agent(store, job, grading)
+        if report.stopped:
+            raise click.ClickException(f"{report.stopped} To go on, give the same command again.")
+        decision = decide(comparison, report, f"{report.run_id}.{'.'.join(arms[1:])}")
+        if promote:
+            decision = apply_decision(store, comparison, decision)
+    _tell(decision, comparison, promoted=promote)
+
+
+def _job(agent: tuple[str, ...], arms: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
+    from otel_lightning.learner.rollout_runner import Grading, Job
+    from otel_lightning.learner.rollout_runner.tasks import HELD_OUT
+
+    command = settings.pop("grade_command")
+    grading = Grading(
+        rule=settings.pop("grade"),
+        command=shlex.split(command) if command else (),
+        by_exit_code=settings.pop("exit_code_is_reward"),
+        failed_reward=settings.pop("failed_reward"),
+        reward=settings.pop("reward"),
+        jobs=settings["jobs"],
+    )
+    said = "\0".join([*agent, str(settings["tasks"].resolve()), arms.key, *arms.names])
+    name = f"gate-{sha256(said.encode()).hexdigest()[:8]}"
+    return Job(command=agent, arms=arms, name=name, split=HELD_OUT, **settings), grading
+
+
+def _tell(decision: "Decision", comparison: "Comparison", *, promoted: bool) -> None:
+    for arm, verdict in decision.verdicts.items():
+        click.echo(str(verdict))
+        if not verdict.passed:
+            click.echo(f"{arm} is refused: {'; '.join(verdict.refusals)}.", err=True)
+    if promoted:
+        shares = ", ".join(f"{arm} {share:.1%}" for arm, share in decision.shares.items())
+        click.echo(f"{comparison.flags} serves: {shares}.")
+    if decision.winner is None:
+        click.echo(
+            f"The gate refused: no candidate beats {decision.against} beyond chance.", err=True
+        )
+        raise click.exceptions.Exit(REFUSED)
+    what = "is served" if promoted else "wins. Serve it with --promote"
+    click.echo(f"The gate passed: {decision.winner} {what}.")

@@ -1,0 +1,183 @@
+"""Judge proposed variants by paired re-runs on held-out tasks, and serve the winner."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
+from otel_lightning.instrumentation.attributes import POLICY_VERSION
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import append
+from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.ship import promote
+from otel_lightning.learner.policy.versions import add_policy, forget_run
+from otel_lightning.learner.prompts.share import add_candidates, candidates_of
+from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, compare
+from otel_lightning.learner.rollout_runner.report import Report
+from otel_lightning.learner.runs import Run
+
+KEPT_SHARE = 0.1
+"""Share of the traffic that the replaced variant keeps, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Which variants to compare, and what a winner must show."""
+
+    key: str
+    flags: Path
+    candidates: Sequence[str] = ()
+    """The variants to judge; by default all proposed ones that are served."""
+    against: str | None = None
+    """The variant to beat; by default the one with the largest share."""
+    alpha: float = ALPHA
+    """Error probability of the whole comparison; it is divided by the number of candidates."""
+    least_gain: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the gate said about each candidate, and which one won."""
+
+    run_id: str
+    against: str
+    verdicts: Mapping[str, Compared]
+    winner: str | None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Share of the traffic of each variant after the decision was applied."""
+
+
+def arms_of(comparison: Comparison) -> list[str]:
+    """Return the variants to run: the one to beat first, then the candidates.
+
+    Raises:
+        DataError: If there is no candidate, or a variant is not in the flag file.
+    """
+    key, flags = comparison.key, comparison.flags
+    document = flag_file.read_flag_file(flags, key)
+    known = flag_file.variants(document, key)
+    live = flag_file.live_shares(document, key)
+    against = comparison.against or champion(flags, key)
+    chosen = list(comparison.candidates) or [a for a in candidates_of(document, key) if a in live]
+    chosen = [arm for arm in dict.fromkeys(chosen) if arm != against]
+    for arm in (against, *chosen):
+        if arm not in known:
+            raise DataError(
+                f"Flag '{key}' in '{flags}' has no variant '{arm}'. It has: {', '.join(known)}."
+            )
+    if not chosen:
+        raise DataError(
+            f"Flag '{key}' in '{flags}' serves no proposed variant beside '{against}'. Propose "
+            "some with: lightning-learn prompts; or name variants with --candidate."
+        )
+    return [against, *chosen]
+
+
+def champion(flags: Path, key: str) -> str:
+    """Return the variant with most traffic.
+
+    Raises:
+        DataError: If the flag serves nothing.
+    """
+    live = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
+    if not live:
+        raise DataError(f"Flag '{key}' in '{flags}' serves nothing.")
+    return max(live, key=lambda arm: (live[arm], arm))
+
+
+def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
+    """Judge each candidate against the live variant, by a run of all on the same tasks and seeds.
+
+    Args:
+        comparison: What to compare.
+        report: The run of the arms; the first one is the variant to beat.
+        run_id: Id of the decision.
+
+    Raises:
+        DataError: If no rollout has a reward.
+    """
+    if not report.rewards:
+        problems = " ".join(report.problems) or "Give a grader, or send rewards."
+        raise DataError(f"No rollout of run '{report.run_id}' has a reward. {problems}")
+    against, *candidates = report.arm_names
+    base = (against, report.pairs(against))
+    alpha = comparison.alpha / max(len(candidates), 1)
+    verdicts = {
+        arm: compare(base, (arm, report.pairs(arm)), comparison.least_gain, alpha=alpha)
+        for arm in candidates
+    }
+    passed = [arm for arm in candidates if verdicts[arm].passed]
+    winner = max(passed, key=lambda arm: verdicts[arm].gain) if passed else None
+    return Decision(run_id, against, verdicts, winner)
+
+
+def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision) -> Decision:
+    """Serve the winner in the place of the variant that it beat, and retire the candidates.
+
+    The winner gets the traffic of the candidates and of the variant that it beat, which keeps
+    `KEPT_SHARE`. Retired variants stay in the file with weight 0. The change is recorded in
+    `policies` and `promotions`; `lightning-learn rollback` undoes it. A call for the second time
+    changes nothing more.
+
+    Raises:
+        ChangedError: If another program changes the flag file in between.
+    """
+    key, flags = comparison.key, comparison.flags
+    losers = [arm for arm in decision.verdicts if arm != decision.winner]
+    with opened(store) as found:
+        document = flag_file.read_flag_file(flags, key)
+        live = flag_file.live_shares(document, key)
+        served = (document["flags"][key].get("metadata") or {}).get(POLICY_VERSION)
+        if served != decision.run_id:
+            forget_run(found, decision.run_id)
+            _record(found, comparison, decision, live)
+            if decision.winner is not None:
+                shares = _shares(live, decision, losers)
+                _add_policy(found, key, decision.run_id, shares, served)
+                promote(found, key, flags, version=decision.run_id)
+            elif any(arm in live for arm in losers):
+                add_candidates(found, (flags, key), [], losers, (decision.run_id, 0.0))
+    now = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
+    return replace(decision, shares=now)
+
+
+def _shares(
+    live: Mapping[str, float], decision: Decision, losers: Sequence[str]
+) -> dict[str, float]:
+    shares = {arm: share for arm, share in live.items() if arm not in losers}
+    kept = min(KEPT_SHARE, shares.get(decision.against, 0.0))
+    freed = 1.0 - sum(shares.values()) + shares.get(decision.against, 0.0) - kept
+    shares[decision.against] = kept
+    winner = str(decision.winner)
+    shares[winner] = shares.get(winner, 0.0) + freed
+    return {arm: share for arm, share in shares.items() if share > 0}
+
+
+def _add_policy(
+    store: Store, key: str, run_id: str, shares: Mapping[str, float], parent: str | None
+) -> None:
+    policy = Run("gate", {}, name=run_id).policy(key, shares, {})
+    add_policy(store, policy | {"parent": parent, "data_fingerprint": None})
+
+
+def _record(
+    store: Store, comparison: Comparison, decision: Decision, live: Mapping[str, float]
+) -> None:
+    """Write the row of `runs`, with the verdict on the winner, or else on the best candidate."""
+    verdicts = decision.verdicts
+    best = decision.winner or max(verdicts, key=lambda arm: verdicts[arm].gain)
+    gate: dict[str, Any] = asdict(verdicts[best]) | {"passed": verdicts[best].passed}
+    config = asdict(comparison) | {"flags": str(comparison.flags)}
+    ended = Run("gate", config, name=decision.run_id).ended(
+        outcome="promoted" if decision.winner else "refused",
+        fingerprint=None,
+        metrics={
+            "winner": decision.winner,
+            "against": decision.against,
+            "gains": {arm: one.gain for arm, one in verdicts.items()},
+        },
+        gate=gate | {"live": dict(live)},
+    )
+    store.execute(f"DELETE FROM runs WHERE run_id = {quote_literal(decision.run_id)}")
+    append(store, "runs", ended)
