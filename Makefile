@@ -57,8 +57,9 @@ bench-lag: .venv/ready  ## How soon rows can be asked for under sustained load
 bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning and up to 20 million spans
 	$(BIN)/python tests/bench/transitions.py
 
-bench-policy: .venv/ready  ## How often the gate of a policy errs, over simulated bandits
-	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py
+bench-policy: .venv/ready  ## Policies beside azure-agents-learning-sdk, and how often the gate errs; SEEDS=60
+	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy_peer.py
+	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py $(if $(SEEDS),--seeds $(SEEDS))
 
 clean:  ## Remove what was installed and made here
 	rm -rf .venv .demo .demo-arms .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

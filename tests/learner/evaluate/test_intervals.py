@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -115,3 +117,32 @@ def test_values_that_rounding_put_below_the_least_one_give_the_least_bound() -> 
     values = np.concatenate([np.full(50, -1.0 - 1e-7), np.full(2, 0.5)])
     bound = lower_bound([Scores(values, -1.0)])
     assert -1.0 <= bound < values.mean()
+
+
+def skewed(seed: int, count: int) -> Logged:
+    """A rare arm is evaluated: weights of 30 in a thirtieth of the rollouts, as designed."""
+    rng = np.random.default_rng(seed)
+    rewards = (rng.random(count) < 0.5).astype(float)
+    weights = np.where(rng.random(count) < 1 / 30, 30.0, 0.0)
+    return replace(Logged.without_model(rewards, weights), expected_square=30.0)
+
+
+@pytest.mark.parametrize(("count", "given"), [(3600, False), (9000, True)])
+def test_normal_intervals_are_given_by_the_design_and_not_by_the_draw(
+    count: int,
+    given: bool,  # noqa: FBT001 - a parameter of the test
+) -> None:
+    """Were they given where many rare rollouts were drawn, they would hold less often."""
+    for seed in range(20):
+        one = estimated("ips", skewed(seed, count), np.arange(count), UNIT)
+        assert (one.normal is not None) is given
+
+
+def test_interval_is_wider_by_the_worth_of_actions_that_were_never_logged() -> None:
+    seen = skewed(0, 9000)
+    partly = replace(seen, unseen=0.1)
+    whole, part = (estimated("ips", one, np.arange(9000), UNIT) for one in (seen, partly))
+    assert part.normal is None
+    assert part.betting is not None
+    assert whole.betting is not None
+    assert part.betting == pytest.approx((whole.betting[0] - 0.1, whole.betting[1] + 0.1))

@@ -99,3 +99,10 @@ def test_so_many_rollouts_do_let_it_pass_in_most_seeds() -> None:
         passed += judge(again, live).verdict.passed
     assert tried >= 3
     assert passed >= tried * 0.5
+
+
+def test_rewards_without_variance_need_no_number_of_rollouts() -> None:
+    """Each arm has one reward, always: no more rollouts of any arm would teach more."""
+    choices = bandit(0, [0.5, 0.5], [1.0, 0.0], 60)
+    verdict = judge(choices, {"a": 0.9, "b": 0.1}).verdict
+    assert verdict.rollouts_needed == {}

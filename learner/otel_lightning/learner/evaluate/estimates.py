@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate import intervals, off_policy
 from otel_lightning.learner.evaluate.betting import Scores, log_wealth
-from otel_lightning.learner.evaluate.gains import per_task
+from otel_lightning.learner.evaluate.gains import per_task, per_task_counts
 from otel_lightning.learner.evaluate.intervals import ALPHA, Interval
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.evaluate.off_policy.clipped_ips import CLIP
@@ -19,9 +19,13 @@ Floats = NDArray[np.float64]
 
 BIASED = frozenset({"clipped_ips", "direct_method", "switch_dr", "dr_os"})
 """Biased estimators: an interval around their expectation may not contain the true value."""
-STEADY = 0.02
-"""Largest share of the sum of squares that one possible value may have. Above it, one value that
-was not drawn could change the mean, so the normal approximation and the bootstrap are left out."""
+STEADY = 0.01
+"""Largest share of the expected sum of squares that one possible value may have. Above it, one
+value that was not drawn could change the mean, so the normal approximation and the bootstrap are
+left out."""
+CLUSTERED = 2.0
+"""Ratio of the variance between tasks to that of independent rollouts above which the rollouts of a
+task count as one value."""
 STEPS = 40
 
 
@@ -57,26 +61,25 @@ def estimated(
         return Estimated(method, sums.value, error, None, None, None, None)
     if method == "snips":
         limits = snips_limits(logged, reward_range, sums.value)
-        residuals = per_task(estimate.numerators - sums.value * estimate.denominators, tasks)
-        steady = _steady(residuals, limits)
+        values = per_task(estimate.numerators - sums.value * estimate.denominators, tasks)
         bernstein, betting = (
             _by_inversion(logged, tasks, reward_range, sums.value, by)
             for by in (_bernstein_rejects, _betting_rejects)
         )
     else:
         limits = score_limits(method, logged, reward_range)
-        means = per_task(estimate.numerators, tasks)
-        steady = _steady(means, limits)
-        bernstein = intervals.empirical_bernstein(means, limits)
-        betting = intervals.betting(means, limits)
+        values = per_task(estimate.numerators, tasks)
+        bernstein = intervals.empirical_bernstein(values, limits)
+        betting = intervals.betting(values, limits)
+    steady = logged.unseen == 0 and _steady(method, logged, (values, tasks), limits)
     return Estimated(
         method=method,
         value=sums.value,
         standard_error=error,
         normal=intervals.normal(sums) if steady else None,
         bootstrap=intervals.bootstrap(sums, seed) if steady else None,
-        bernstein=_within(bernstein, reward_range),
-        betting=_within(betting, reward_range),
+        bernstein=_within(bernstein, logged.unseen, reward_range),
+        betting=_within(betting, logged.unseen, reward_range),
     )
 
 
@@ -105,11 +108,35 @@ def snips_limits(logged: Logged, reward_range: Interval, value: float) -> Interv
     return most * min(0.0, reward_range[0] - value), most * max(0.0, reward_range[1] - value)
 
 
-def _steady(means: Floats, limits: Interval) -> bool:
-    """Return whether no possible value is so extreme that a few of them would decide the mean."""
-    squares = float(((means - means.mean()) ** 2).sum())
-    furthest = max(limits[1] - float(means.mean()), float(means.mean()) - limits[0])
-    return squares > 0 and furthest**2 <= STEADY * squares
+def _steady(
+    method: str, logged: Logged, of_tasks: tuple[Floats, NDArray[np.int64]], limits: Interval
+) -> bool:
+    """Return whether no possible value is so extreme that a few of them would decide the mean.
+
+    The sum of squares is the expected one: weights by the propensities, and the variance of the
+    rewards over all arms. The squares that were drawn go up and down with the value itself, so they
+    would let an interval through exactly where the value happens to be too high.
+    """
+    values, tasks = of_tasks
+    counts = per_task_counts(tasks)
+    variance = _variance(method, logged)
+    least = float(variance * (1 / counts).sum())
+    furthest = max(abs(limits[0]), abs(limits[1]))
+    together = float(((values - values.mean()) ** 2).sum()) > CLUSTERED * least
+    largest = furthest if together else furthest / float(counts.min())
+    return least > 0 and largest**2 <= STEADY * least
+
+
+def _variance(method: str, logged: Logged) -> float:
+    """Compute the expected variance of a rollout's score."""
+    square = logged.expected_square
+    if square is None:
+        square = float((logged.weights**2).mean())
+    mean = float(logged.rewards.mean())
+    if method == "ips":
+        return square * float((logged.rewards**2).mean()) - mean**2
+    centre = mean if method == "snips" else logged.modelled_taken
+    return square * float(((logged.rewards - centre) ** 2).mean())
 
 
 Rejects = Callable[[Floats, Interval], bool]
@@ -156,6 +183,7 @@ def _nudged(outer: float, inner: float) -> float:
     return outer + (inner - outer) * 1e-6
 
 
-def _within(interval: Interval, limits: Interval) -> Interval:
-    """Clip an interval to the possible values."""
-    return max(interval[0], limits[0]), min(interval[1], limits[1])
+def _within(interval: Interval, unseen: float, limits: Interval) -> Interval:
+    """Widen an interval by what unseen actions may be worth, and clip it to the possible values."""
+    unknown = unseen * (limits[1] - limits[0])
+    return max(interval[0] - unknown, limits[0]), min(interval[1] + unknown, limits[1])

@@ -68,15 +68,26 @@ def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
     """Average values of shape [N] within each task, shape [T]."""
     if not len(tasks):
         return np.zeros(0)
-    least = tasks.min()
-    # Numbers of tasks are nearly dense, so counting is ten times faster than sorting them.
-    number = tasks - least if tasks.max() - least < SPARSE * len(tasks) else _dense(tasks)
+    number = _numbered(tasks)
     counts = np.bincount(number)
     there = counts > 0
     return np.asarray(np.bincount(number, values)[there] / counts[there], dtype=np.float64)
 
 
-def _dense(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+def per_task_counts(tasks: NDArray[np.int64]) -> Floats:
+    """Count the rollouts of each task, shape [T]."""
+    counts = np.bincount(_numbered(tasks))
+    return counts[counts > 0].astype(np.float64)
+
+
+def _numbered(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number the tasks from 0; some numbers may be unused.
+
+    Numbers of tasks are nearly dense, so counting them is ten times faster than sorting them.
+    """
+    least = tasks.min()
+    if tasks.max() - least < SPARSE * len(tasks):
+        return np.asarray(tasks - least, dtype=np.int64)
     return np.asarray(np.unique(tasks, return_inverse=True)[1], dtype=np.int64)
 
 

@@ -164,7 +164,27 @@ def cross_fitted(choices: Choices, probabilities: Floats, features: Features) ->
             modelled[kept] = inputs[kept] @ model.T
         else:
             modelled[kept] = reward_model(fitted_on)
-    return contextual.seen_by(choices, probabilities, modelled)
+    seen = contextual.seen_by(choices, probabilities, modelled)
+    tried = choices.tried
+    return replace(
+        seen,
+        expected_square=_expected_square(choices, seen.weights),
+        unseen=float(probabilities[:, tried == 0].sum(axis=1).mean()),
+    )
+
+
+def _expected_square(choices: Choices, weights: Floats) -> float:
+    """Compute the expected square of a weight: sum over arms of mu * (mean square of its weights).
+
+    The propensities tell mu, an arm's share of the log. The number of its rollouts would tell it
+    less well, and a decision that follows this number biases what is decided upon.
+    """
+    tried = choices.tried
+    drawn = tried > 0
+    inverse = choices.per_arm(1 / choices.propensities)
+    squares = choices.per_arm(weights**2)
+    mu = tried[drawn] / inverse[drawn]
+    return float((mu * squares[drawn] / tried[drawn]).sum())
 
 
 def _choices(rows: pl.DataFrame, arms: tuple[str, ...]) -> Choices:

@@ -39,6 +39,8 @@ def more_rollouts(
     variance = _variance_of_arms(held_out, choices.taken[judged_by], len(choices.arms))
     counts = choices.tried
     kept = variance > 0
+    if not kept.any():
+        return {}
     wanted = float(variance.sum()) * verdict.tasks / needed
     total = _smallest_counts(variance[kept], counts[kept], wanted)
     more = np.zeros(len(counts))

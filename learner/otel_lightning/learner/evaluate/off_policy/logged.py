@@ -1,6 +1,6 @@
 """The input and the result of every estimator."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
@@ -26,6 +26,10 @@ class Logged:
     """Importance weights: the policy's probability of the logged action over its propensity."""
     modelled_taken: Floats
     modelled_policy: Floats
+    expected_square: float | None = None
+    """Expected square of a weight, from the propensities. None: only the logged weights tell it."""
+    unseen: float = 0.0
+    """Share of the evaluated policy on actions that were never logged."""
 
     @classmethod
     def without_model(cls, rewards: Floats, weights: Floats) -> Self:
@@ -34,11 +38,12 @@ class Logged:
 
     def take(self, rows: Rows) -> "Logged":
         """Select rows by a mask or by number; numbers may repeat, as in the bootstrap."""
-        return Logged(
-            self.rewards[rows],
-            self.weights[rows],
-            self.modelled_taken[rows],
-            self.modelled_policy[rows],
+        return replace(
+            self,
+            rewards=self.rewards[rows],
+            weights=self.weights[rows],
+            modelled_taken=self.modelled_taken[rows],
+            modelled_policy=self.modelled_policy[rows],
         )
 
 

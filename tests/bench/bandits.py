@@ -1,0 +1,235 @@
+"""Simulated bandits: how rewards are drawn, how arms are logged, and which policy is live."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from otel_lightning.learner.policy.features import Features
+from otel_lightning.learner.policy.softmax import Choices
+
+Draw = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
+Range = tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of bandits: how rewards are drawn, their mean, and their range if it is given."""
+
+    draw: Draw
+    mean: Callable[[np.ndarray], np.ndarray]
+    range: Range
+
+
+def binary(rng: np.random.Generator, taken: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return (rng.random(len(taken)) < level[taken]).astype(float)
+
+
+def heavy(rng: np.random.Generator, taken: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return level[taken] + rng.standard_t(2.5, len(taken))
+
+
+def lottery(rng: np.random.Generator, taken: np.ndarray, level: np.ndarray) -> np.ndarray:
+    return np.where(rng.random(len(taken)) < level[taken] / 20, 20.0, 0.0)
+
+
+def catastrophe(rng: np.random.Generator, taken: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Arm 0 is steady; the others give .7 usually and -10 in 3 %, worse than they look."""
+    loss = rng.random(len(taken)) < 0.03
+    return np.where(taken == 0, level[taken], np.where(loss, -10.0, 0.7))
+
+
+def catastrophe_mean(level: np.ndarray) -> np.ndarray:
+    means = np.full(len(level), 0.97 * 0.7 - 0.3)
+    means[0] = level[0]
+    return means
+
+
+FAMILIES = {
+    "binary": Family(binary, lambda level: level, (0.0, 1.0)),
+    "heavy tails": Family(heavy, lambda level: level, None),
+    "lottery": Family(lottery, lambda level: level, (0.0, 20.0)),
+    "catastrophe": Family(catastrophe, catastrophe_mean, (-10.0, 1.0)),
+    "catastrophe, range unknown": Family(catastrophe, catastrophe_mean, None),
+}
+LOGGING = ("uniform", "skewed", "adversarial")
+ARMS = (2, 4, 10, 50)
+
+
+def propensities(kind: str, means: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """How the arms are logged: evenly, mostly one, or the worst one most."""
+    count = len(means)
+    if kind == "uniform":
+        return np.full(count, 1 / count)
+    floor = 0.002 if kind == "tiny" else min(0.03, 0.3 / count)
+    shares = np.full(count, floor)
+    favourite = int(means.argmin()) if kind == "adversarial" else int(rng.integers(count))
+    shares[favourite] = 1 - floor * (count - 1)
+    return shares
+
+
+@dataclass(frozen=True)
+class World:
+    """One bandit and its log. `means` and `live` are [N, K] with features, and else [K]."""
+
+    choices: Choices
+    means: np.ndarray
+    live: np.ndarray
+    in_train: np.ndarray
+    range: Range
+    features: Features | None = None
+
+    def value(self, shares: np.ndarray) -> float:
+        """The true value of a policy, shape [K] or [N, K]."""
+        return float((shares * self.means).sum(axis=-1).mean())
+
+
+def live_of(means: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Serve the best or the second best arm with 95 %: most of what is learned is worse."""
+    count = len(means)
+    live = np.full(count, 0.05 / count)
+    live[np.argsort(means)[-1 - int(rng.integers(min(count, 2)))]] += 0.95
+    return live
+
+
+def world(family: Family, logging: str, arms: int, rng: np.random.Generator, n: int = 600) -> World:
+    """Draw a bandit, log it for tasks of three rollouts, and make a good arm the live one."""
+    level = rng.uniform(0.35, 0.65, arms)
+    means = family.mean(level)
+    shares = propensities(logging, means, rng)
+    taken = rng.choice(arms, size=n, p=shares)
+    live, tasks = live_of(means, rng), np.arange(n) // 3
+    rewards = family.draw(rng, taken, level)
+    return _world(taken, shares[taken], rewards, tasks, means, live, family.range)
+
+
+def _world(  # noqa: PLR0913, PLR0917 - the columns of a log
+    taken: np.ndarray,
+    shares: np.ndarray,
+    rewards: np.ndarray,
+    tasks: np.ndarray,
+    means: np.ndarray,
+    live: np.ndarray,
+    limits: Range,
+    features: Features | None = None,
+) -> World:
+    arms = tuple(map(str, range(means.shape[-1])))
+    choices = Choices(arms, taken, shares, rewards, tasks)
+    return World(choices, means, live, tasks % 10 >= 3, limits, features)
+
+
+def in_context(kind: str, arms: int, rng: np.random.Generator, n: int = 900) -> World:
+    """Arms that are good for some inputs; the live policy knows the best arm of most inputs."""
+    values = np.concatenate([rng.integers(2, size=(n, 2)), rng.normal(size=(n, 1))], axis=1)
+    shown = values[:, :2] if kind != "numbers" else values
+    level = rng.uniform(0.4, 0.6, arms) + shown @ rng.uniform(-0.15, 0.15, (arms, shown.shape[1])).T
+    means = np.clip(level, 0.02, 0.98)
+    best, worst = means.argmax(axis=1), means.argmin(axis=1)
+    shares = np.full((n, arms), 1 / arms)
+    if kind in {"skewed", "adversarial"}:
+        floor = min(0.05, 0.3 / arms)
+        favourite = worst if kind == "adversarial" else np.full(n, rng.integers(arms))
+        shares = np.full((n, arms), floor)
+        shares[np.arange(n), favourite] = 1 - floor * (arms - 1)
+    taken = (rng.random((n, 1)) > shares.cumsum(axis=1)).sum(axis=1).clip(max=arms - 1)
+    rows = np.arange(n)
+    rewards = (rng.random(n) < means[rows, taken]).astype(float)
+    live = np.full((n, arms), 0.05 / arms)
+    live[rows, best] += 0.95
+    features = Features(tuple("xyz"[: shown.shape[1]]), shown)
+    mu = shares[rows, taken]
+    return _world(taken, mu, rewards, np.arange(n) // 3, means, live, (0.0, 1.0), features)
+
+
+def clustered(rng: np.random.Generator) -> World:
+    """Tasks are easy or hard, from one rollout to a hundred, and decide most of each reward."""
+    sizes = np.minimum((rng.pareto(0.9, 120) + 1).astype(int), 100)
+    tasks = np.repeat(np.arange(120), sizes)
+    level = rng.uniform(0.35, 0.65, 4)
+    ease = rng.choice([-0.33, 0.33], 120)[tasks]
+    shares = propensities("skewed", level, rng)
+    taken = rng.choice(4, size=len(tasks), p=shares)
+    rewards = (rng.random(len(tasks)) < level[taken] + ease).astype(float)
+    return _world(taken, shares[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+
+
+def drifting(rng: np.random.Generator) -> World:
+    """Every arm's mean moves during the log; a policy's value is its mean over that time."""
+    start, end = rng.uniform(0.2, 0.8, (2, 4))
+    share = np.linspace(0, 1, 600)[:, None]
+    means = (1 - share) * start + share * end
+    average = means.mean(axis=0)
+    shares = propensities("skewed", average, rng)
+    taken = rng.choice(4, size=600, p=shares)
+    rewards = (rng.random(600) < means[np.arange(600), taken]).astype(float)
+    tasks = rng.permutation(600) // 3
+    return _world(taken, shares[taken], rewards, tasks, average, live_of(average, rng), (0.0, 1.0))
+
+
+def adaptive(rng: np.random.Generator) -> World:
+    """The logging policy followed its own results, so each propensity depends on the past."""
+    level = rng.uniform(0.35, 0.65, 4)
+    earned, tried = np.ones(4), np.full(4, 2.0)
+    taken, shares, rewards = np.zeros(600, int), np.zeros(600), np.zeros(600)
+    for i in range(600):
+        pi = np.full(4, 0.15 / 4)
+        pi[(earned / tried).argmax()] += 0.85
+        arm = int(rng.choice(4, p=pi))
+        taken[i], shares[i], rewards[i] = arm, pi[arm], float(rng.random() < level[arm])
+        tried[arm] += 1
+        earned[arm] += rewards[i]
+    tasks = np.arange(600) // 3
+    return _world(taken, shares, rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+
+
+def one_each(rng: np.random.Generator) -> World:
+    """Two hundred arms, each logged about once: the best one is the luckiest."""
+    return world(FAMILIES["binary"], "uniform", 200, rng, n=200)
+
+
+def ties(rng: np.random.Generator) -> World:
+    """All arms are equal and the live one is better by .005: every change is worse."""
+    level = np.full(4, 0.5)
+    level[0] += 0.005
+    shares = np.full(4, 0.25)
+    taken = rng.choice(4, size=900, p=shares)
+    live = np.array([1.0, 0.0, 0.0, 0.0])
+    rewards = binary(rng, taken, level)
+    return _world(taken, shares[taken], rewards, np.arange(900) // 3, level, live, (0.0, 1.0))
+
+
+def jackpot(rng: np.random.Generator) -> World:
+    """The live arm earns by 100 in .6 % of the rollouts; the others give a steady .5."""
+    level = np.array([0.6, 0.5, 0.5])
+    shares = np.array([0.2, 0.4, 0.4])
+    taken = rng.choice(3, size=600, p=shares)
+    won = rng.random(600) < 0.006
+    rewards = np.where(taken == 0, np.where(won, 100.0, 0.0), 0.5)
+    live = np.array([0.95, 0.025, 0.025])
+    return _world(taken, shares[taken], rewards, np.arange(600) // 3, level, live, (0.0, 100.0))
+
+
+def unlogged(rng: np.random.Generator) -> World:
+    """The live arm was hardly ever logged, and it is the best."""
+    level = np.sort(rng.uniform(0.35, 0.65, 4))
+    shares = np.array([0.33, 0.333, 0.333, 0.004])
+    taken = rng.choice(4, size=600, p=shares)
+    live = np.array([0.0, 0.0, 0.0, 1.0])
+    rewards = binary(rng, taken, level)
+    return _world(taken, shares[taken], rewards, np.arange(600) // 3, level, live, (0.0, 1.0))
+
+
+ODD: dict[str, Callable[[np.random.Generator], World]] = {
+    "tasks of very different size and ease": clustered,
+    "means that drift": drifting,
+    "propensities that follow the results": adaptive,
+    "200 arms with one rollout each": one_each,
+    "ties, the live arm .005 better": ties,
+    "jackpot of the live arm": jackpot,
+    "best arm live and hardly logged": unlogged,
+    "propensities of .002": lambda rng: world(FAMILIES["binary"], "tiny", 4, rng),
+    "catastrophe, propensities of .002": lambda rng: world(FAMILIES["catastrophe"], "tiny", 4, rng),
+    "lottery, propensities of .002": lambda rng: world(FAMILIES["lottery"], "tiny", 4, rng),
+    "120 rollouts": lambda rng: world(FAMILIES["binary"], "skewed", 3, rng, n=120),
+    "6,000 rollouts": lambda rng: world(FAMILIES["binary"], "skewed", 4, rng, n=6000),
+}
