@@ -31,11 +31,13 @@ class Ingester:
         self.process.wait(60)
 
 
-def cli(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run `lightning-ingest` as a user does."""
+def cli(
+    *arguments: str, cwd: Path | None = None, stdin: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run `lightning-ingest` as a user does, with a text in its pipe."""
     command = [sys.executable, "-m", "otel_lightning.collector", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=300, cwd=cwd, check=False
+        command, input=stdin, capture_output=True, text=True, timeout=300, cwd=cwd, check=False
     )
 
 

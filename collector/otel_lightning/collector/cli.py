@@ -1,7 +1,6 @@
 """The command line of `lightning-ingest`: it parses and reports, nothing more."""
 
 import logging
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,6 +8,8 @@ import click
 
 from otel_lightning.collector.command_line import PEM, STORE, CommandGroup, expected_errors
 from otel_lightning.collector.commands.open_command import open_command
+from otel_lightning.collector.commands.show_command import show_command
+from otel_lightning.collector.commands.sql_command import sql_command
 
 SPANS_AT_ONCE = click.option(
     "--spans-at-once",
@@ -205,36 +206,6 @@ def load(
 
 
 @main.command()
-@click.argument("query")
-@click.option("--format", "form", default="table", show_default=True, envvar="LIGHTNING_SQL_FORMAT",
-              type=click.Choice(["table", "json", "csv", "parquet"]),
-              help="Format of the answer.")  # fmt: skip
-@click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
-              envvar="LIGHTNING_SQL_OUTPUT",
-              help="File for the answer; required for parquet.")  # fmt: skip
-@click.option("--width", type=click.IntRange(min=20), envvar="LIGHTNING_SQL_WIDTH",
-              help="Width of a table, in characters.  [default: the terminal's]")  # fmt: skip
-@click.option("--max-rows", type=click.IntRange(min=0), default=100, show_default=True,
-              envvar="LIGHTNING_SQL_MAX_ROWS",
-              help="Most rows of a table to show; 0 shows all.")  # fmt: skip
-@STORE
-def sql(  # noqa: PLR0913  click passes each option
-    *, query: str, form: str, output: Path | None, width: int | None, max_rows: int, store: Path
-) -> None:
-    """Run one SELECT, whether or not the ingester runs."""
-    from otel_lightning.collector.commands.ask import answer, layout
-    from otel_lightning.collector.store import is_select
-
-    if form == "parquet" and output is None:
-        raise click.UsageError("Parquet is binary: say where to with --output FILE.")
-    with expected_errors():
-        if not is_select(query):
-            raise click.UsageError("Only one SELECT statement at a time; the store is not changed.")
-        chosen = layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
-        answer(store, query, form, output, chosen)
-
-
-@main.command()
 @STORE
 def attach(store: Path) -> None:
     """Print the SQL that attaches the store in a DuckDB shell or notebook.
@@ -411,3 +382,5 @@ def prices(file: Path, store: Path) -> None:
 
 
 main.add_command(open_command)
+main.add_command(show_command)
+main.add_command(sql_command)

@@ -32,12 +32,14 @@ STORE = click.option(
 def expected_errors() -> Iterator[None]:
     """Report an error of the store or of a file as one line, without a traceback."""
     from otel_lightning.collector.store import StoreError
+    from otel_lightning.collector.store.print_rows import printable
 
     try:
         yield
     except (StoreError, OSError) as error:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise click.ClickException(text) from error
+        # DuckDB's errors quote stored values, whose control characters must not reach a terminal.
+        raise click.ClickException("\n".join(map(printable, text.split("\n")))) from error
 
 
 class CommandGroup(click.Group):

@@ -9,14 +9,14 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from otel_lightning.collector.show.conversation import arguments_of
+
 Message = Mapping[str, Any]
 Part = Mapping[str, Any]
 
 CARRIED = {"text", "reasoning", "tool_call", "tool_call_response"}
 """Types of parts that a chat message can carry."""
 NOT_JSON = "arguments that are not a JSON object"
-NO_ARGUMENTS = (None, "", "null")
-"""Ways in which models write a tool call without arguments."""
 
 
 def chat_messages(messages: Iterable[Message]) -> list[dict[str, Any]]:
@@ -78,19 +78,6 @@ def uncarried_tools(tools: Iterable[Mapping[str, Any]]) -> list[str]:
         ['web_search']
     """
     return [str(tool.get("type")) for tool in tools if not _is_function(tool)]
-
-
-def arguments_of(call: Part) -> Any:
-    """Return the arguments of a tool call as JSON, or the text if the model wrote no valid JSON.
-
-    Example:
-        >>> arguments_of({"type": "tool_call", "arguments": None, "arguments_raw": "{oops"})
-        '{oops'
-    """
-    if call.get("arguments") is not None:
-        return call["arguments"]
-    written = call.get("arguments_raw")
-    return {} if written in NO_ARGUMENTS else written
 
 
 def _is_function(tool: Mapping[str, Any]) -> bool:

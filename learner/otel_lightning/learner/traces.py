@@ -16,6 +16,7 @@ from otel_lightning.learner.score.rules import Applied, apply_rule
 from otel_lightning.learner.transitions.make import Settings, Summary, make_transitions
 
 if TYPE_CHECKING:
+    from otel_lightning.collector.show.rollout import Rollout
     from otel_lightning.learner.policy.learn import Learned as LearnedPolicy
     from otel_lightning.learner.policy.learn import Request
     from otel_lightning.learner.prompts.ask import Proposer
@@ -80,6 +81,21 @@ class Traces:
             StoreError: If there is no store.
         """
         return scan(self.store, "FROM transitions", order="rollout_id, step")
+
+    def rollout(self, name: str = "last") -> "Rollout":
+        """Read one rollout with its steps, tools, rewards and credit; a notebook shows it.
+
+        Args:
+            name: Its id or the beginning of it, a trace id, a response id, or `last`.
+
+        Raises:
+            StoreError: If there is no store, or the name means no rollout, or several.
+        """
+        from otel_lightning.collector.show.find import find_rollout
+        from otel_lightning.collector.show.rollout import read_rollout
+
+        with opened(self.store, read_only=True) as store:
+            return read_rollout(store, find_rollout(store, name))
 
     def messages(self, rollout: str) -> list[dict[str, Any]]:
         """Return the conversation of a rollout, each message once, in OpenTelemetry's form.

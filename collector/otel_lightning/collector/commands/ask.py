@@ -1,12 +1,28 @@
 """`lightning-ingest sql` and `attach`: two ways to query the store."""
 
 import sys
+import time
 from pathlib import Path
 from shutil import get_terminal_size
+from typing import NamedTuple
+
+import click
 
 from otel_lightning.collector.commands.attach import attach_script
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import Store, is_select, open_store
 from otel_lightning.collector.store.print_rows import Layout, write
+
+PLAIN_FILE = Layout()
+
+
+class Form(NamedTuple):
+    """How and where to write an answer."""
+
+    form: str
+    output: Path | None
+    layout: Layout
+    timing: bool = False
+    """Whether to print the seconds that the answer took, on standard error."""
 
 
 def layout(width: int | None, max_rows: int, *, in_color: bool) -> Layout:
@@ -23,20 +39,47 @@ def layout(width: int | None, max_rows: int, *, in_color: bool) -> Layout:
     return Layout(width, max_rows or None, in_color and is_terminal, is_terminal)
 
 
-def answer(store: Path, query: str, form: str, output: Path | None, chosen: Layout) -> None:
+def text_of(file: Path | None) -> str | None:
+    """Read the query from a file or a pipe; return None if a user types at a terminal."""
+    if file is not None:
+        return file.read_text(encoding="utf-8")
+    return None if sys.stdin.isatty() else sys.stdin.read()
+
+
+def check(query: str) -> None:
+    """Refuse a text that is not one SELECT.
+
+    Raises:
+        click.UsageError: If it is not.
+        StoreError: If it is not valid SQL.
+    """
+    if not query.strip().strip(";"):
+        raise click.UsageError("There is no query. Give one SELECT, --file, or type at a prompt.")
+    if not is_select(query):
+        raise click.UsageError("Only one SELECT statement at a time; the store is not changed.")
+
+
+def answer(store: Path, query: str, form: Form) -> None:
     """Run one SELECT and write its answer."""
     with open_store(store, read_only=True) as opened:
-        rows = opened.query(query)
-    write(rows, form, output, echo=_echo, layout=PLAIN_FILE if output else chosen)
+        answer_from(opened, query, form)
+
+
+def answer_from(store: Store, query: str, form: Form) -> None:
+    """Run one SELECT on an open store and write its answer."""
+    begun = time.perf_counter()
+    rows = store.query(query)
+    seconds = time.perf_counter() - begun
+    chosen = PLAIN_FILE if form.output else form.layout
+    write(rows, form.form, form.output, echo=_echo, layout=chosen)
+    if form.timing:
+        click.echo(f"{len(rows):,} rows in {seconds:.3f} s", err=True)
 
 
 def attach_text(store: Path) -> str:
     """Return the SQL with which another DuckDB reads the store."""
     with open_store(store, read_only=True) as opened:
         return attach_script(opened, store)
-
-
-PLAIN_FILE = Layout()
 
 
 def _echo(text: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import openai
 
-from otel_lightning.learner.chat import arguments_of
+from otel_lightning.collector.show.conversation import arguments_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 from otel_lightning.learner.score.judges.conversation import Part, Turn

@@ -6,12 +6,12 @@ and not again as input of later calls.
 """
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from otel_lightning.learner.chat import arguments_of
+from otel_lightning.collector.show.conversation import Shown, parts_of, read_messages
 
 Row = Mapping[str, Any]
 Part = Mapping[str, Any]
@@ -24,19 +24,6 @@ class Turn:
     role: str
     parts: tuple[Part, ...]
     agent: str | None = None
-
-
-@dataclass(slots=True)
-class _Shown:
-    ever: Counter[str] = field(default_factory=Counter)
-    here: Counter[str] = field(default_factory=Counter)
-
-    def is_new(self, message: Mapping[str, Any]) -> bool:
-        mark = _mark(message)
-        self.here[mark] += 1
-        new = self.here[mark] > self.ever[mark]
-        self.ever[mark] = max(self.ever[mark], self.here[mark])
-        return new
 
 
 def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
@@ -53,19 +40,19 @@ def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
     for tool in tools:
         if tool["source"] == "span" and (tool["tool_call_id"] or "") not in told:
             results[tool["llm_span_id"]].append(_tool_turn(tool))
-    shown = _Shown()
+    shown = Shown()
     turns = [turn for call in calls for turn in [*_turns(call, shown), *results[call["span_id"]]]]
     return turns + results[None]
 
 
-def _turns(call: Row, shown: _Shown) -> Iterator[Turn]:
-    shown.here.clear()
-    for message in _messages(call["input_messages"]):
+def _turns(call: Row, shown: Shown) -> Iterator[Turn]:
+    shown.begin_call()
+    for message in read_messages(call["input_messages"]):
         if shown.is_new(message):
             yield Turn(message["role"], tuple(message.get("parts") or ()))
     if call["content"] in ("truncated", "redacted"):
         yield _note(f"the trace holds this model call's messages only {call['content']}", call)
-    for message in _messages(call["output_messages"])[:1]:
+    for message in read_messages(call["output_messages"])[:1]:
         if shown.is_new(message):
             yield Turn("assistant", tuple(message.get("parts") or ()), call["agent_name"])
     if call["error_type"]:
@@ -83,28 +70,4 @@ def _tool_turn(tool: Row) -> Turn:
 
 
 def _responses(call: Row) -> Iterator[Part]:
-    for message in _messages(call["input_messages"]):
-        yield from (p for p in message.get("parts") or () if p.get("type") == "tool_call_response")
-
-
-def _messages(text: str | None) -> list[dict[str, Any]]:
-    return json.loads(text) if text else []
-
-
-def _mark(message: Mapping[str, Any]) -> str:
-    """Return a key that is equal for a message and its repetitions in later calls.
-
-    The key has no ids, because some providers change them, and no reasoning, because most
-    providers do not send it back.
-    """
-    parts = [_said(p) for p in message.get("parts") or () if p.get("type") != "reasoning"]
-    return json.dumps([message["role"], parts], sort_keys=True)
-
-
-def _said(part: Part) -> Any:
-    kind = part.get("type")
-    if kind == "tool_call":
-        return part.get("name"), arguments_of(part)
-    if kind == "tool_call_response":
-        return part.get("name"), part.get("response")
-    return {key: value for key, value in part.items() if key != "id"}
+    yield from parts_of(read_messages(call["input_messages"]), "tool_call_response")

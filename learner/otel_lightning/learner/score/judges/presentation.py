@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otel_lightning.learner.chat import arguments_of
+from otel_lightning.collector.show.conversation import arguments_of
 from otel_lightning.learner.score.judges.conversation import Part, Turn
 
 PART_CHARACTERS = 6_000

@@ -1,0 +1,60 @@
+"""The command `lightning-ingest sql`."""
+
+import os
+from pathlib import Path
+
+import click
+
+from otel_lightning.collector.command_line import STORE, expected_errors
+
+
+@click.command("sql")
+@click.argument("query", required=False)
+@click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              envvar="LIGHTNING_SQL_FILE", help="File with the query.")  # fmt: skip
+@click.option("--format", "form", default="table", show_default=True, envvar="LIGHTNING_SQL_FORMAT",
+              type=click.Choice(["table", "json", "csv", "parquet"]),
+              help="Format of the answer.")  # fmt: skip
+@click.option("--output", type=click.Path(dir_okay=False, path_type=Path),
+              envvar="LIGHTNING_SQL_OUTPUT",
+              help="File for the answer; required for parquet.")  # fmt: skip
+@click.option("--width", type=click.IntRange(min=20), envvar="LIGHTNING_SQL_WIDTH",
+              help="Width of a table, in characters.  [default: the terminal's]")  # fmt: skip
+@click.option("--max-rows", type=click.IntRange(min=0), default=100, show_default=True,
+              envvar="LIGHTNING_SQL_MAX_ROWS",
+              help="Most rows of a table to show; 0 shows all.")  # fmt: skip
+@click.option("--timing", is_flag=True, envvar="LIGHTNING_SQL_TIMING",
+              help="Print how long the answer took, on standard error.")  # fmt: skip
+@STORE
+def sql_command(  # noqa: PLR0913  click passes each option
+    *,
+    query: str | None,
+    file: Path | None,
+    form: str,
+    output: Path | None,
+    width: int | None,
+    max_rows: int,
+    timing: bool,
+    store: Path,
+) -> None:
+    """Run one SELECT, whether or not the ingester runs.
+
+    Without QUERY and --file it opens a prompt with history and completion; in a pipe it reads the
+    query from standard input.
+    """
+    from otel_lightning.collector.commands import ask
+
+    if query is not None and file is not None:
+        raise click.UsageError("Give the query or --file, not both.")
+    if form == "parquet" and output is None:
+        raise click.UsageError("Parquet is binary: say where to with --output FILE.")
+    chosen = ask.layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
+    text = query if query is not None else ask.text_of(file)
+    with expected_errors():
+        if text is None:
+            from otel_lightning.collector.commands.prompt import prompt
+
+            prompt(store, chosen)
+        else:
+            ask.check(text)
+            ask.answer(store, text, ask.Form(form, output, chosen, timing=timing))

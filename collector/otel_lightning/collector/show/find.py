@@ -1,0 +1,60 @@
+"""Find a rollout by what a user has of it: an id, its beginning, a trace or a response."""
+
+from otel_lightning.collector.store import Store, StoreError, statement
+
+NEWEST = "last"
+MOST = 5
+"""Number of ids that an error lists at most."""
+SEARCHED = ("exact", "prefixed", "of_trace", "of_response")
+
+
+def find_rollout(store: Store, name: str) -> str:
+    """Return the id of the rollout that a name means.
+
+    Args:
+        store: Any store.
+        name: `last`, a rollout id or its beginning, a trace id, or a response id.
+
+    Raises:
+        StoreError: If the name means no rollout, or several; the message lists the nearest ids.
+    """
+    _check_schema(store)
+    if name == NEWEST:
+        found = _ask(store, "newest")
+        if not found:
+            raise StoreError(
+                "The store has no rollout yet. Send traces to `lightning-ingest`, or load a file "
+                "with: lightning-ingest load FILE"
+            )
+        return found[0]
+    for query in SEARCHED:
+        found = _ask(store, query, asked=name, most=MOST)
+        if len(found) > 1:
+            raise StoreError(
+                f"'{name}' means several rollouts. Write more of the id: {_listed(found)}."
+            )
+        if found:
+            return found[0]
+    nearest = _ask(store, "nearest", asked=name, most=MOST)
+    hint = f"The nearest ids: {_listed(nearest)}." if nearest else "The store has no rollout yet."
+    raise StoreError(f"No rollout, trace or response is named '{name}'. {hint}")
+
+
+def _check_schema(store: Store) -> None:
+    known = store.query(
+        "SELECT 1 FROM information_schema.tables WHERE table_name = 'rollout_rows' LIMIT 1"
+    )
+    if not len(known):
+        raise StoreError(
+            "This store has an older schema, without the table 'rollout_rows'. Bring it up to date "
+            "with: lightning-ingest derive --store FILE"
+        )
+
+
+def _listed(ids: list[str]) -> str:
+    return ", ".join(ids[: MOST - 1]) + (", …" if len(ids) >= MOST else "")
+
+
+def _ask(store: Store, query: str, /, **values: str | int) -> list[str]:
+    rows = store.query(statement(__package__, query, **values))
+    return [str(rollout) for rollout in rows["rollout_id"].to_pylist()]

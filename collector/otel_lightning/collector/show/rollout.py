@@ -1,0 +1,383 @@
+"""Read one rollout: its steps with what is new in each, tools, rewards and credit."""
+
+import json
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from otel_lightning.collector.show.conversation import Shown, parts_of, read_messages
+from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, opened, statement
+
+MARGIN_NS = 86_400 * 10**9
+"""A tool of a rollout starts at most this long before or after its model calls."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One reward of a step or of the whole rollout."""
+
+    name: str
+    value: float | None
+    label: str | None
+    explanation: str | None
+    source: str | None
+    time_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool call; `arguments` and `result` are JSON values."""
+
+    name: str | None
+    tool_call_id: str | None
+    arguments: Any
+    result: Any
+    error_type: str | None
+    told_error: bool
+    """Whether the result says that the tool failed."""
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """The transition of a step, as `lightning-learn transitions` built it last."""
+
+    split: str | None
+    reward: float | None
+    return_to_go: float | None
+    advantage: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One model call of a rollout."""
+
+    step: int
+    trace_id: str
+    span_id: str
+    agent_name: str | None
+    model: str | None
+    start_ns: int | None
+    seconds: float | None
+    finish_reason: str | None
+    error_type: str | None
+    error_message: str | None
+    content: str | None
+    input_tokens: int | None
+    output_tokens: int | None
+    state_hash: str | None
+    logprob_mean: float | None
+    logprob_least: float | None
+    arm: str | None
+    propensity: float | None
+    earlier_messages: int
+    """Number of input messages that an earlier step has shown."""
+    new_messages: list[dict[str, Any]]
+    answer: list[dict[str, Any]]
+    tools: list[Tool]
+    rewards: list[Judgement]
+    credit: Credit | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One rollout with the steps that were asked for."""
+
+    rollout_id: str
+    trace_id: str
+    task_id: str | None
+    service_name: str | None
+    agent_name: str | None
+    model: str | None
+    start_ns: int | None
+    end_ns: int | None
+    llm_calls: int
+    tool_calls: int
+    errors: int
+    input_tokens: int | None
+    output_tokens: int | None
+    arms: list[str]
+    outcome: str
+    final_reward: float | None
+    excluded: str | None
+    """Why no transitions were built; `not built yet` if the command has not seen this rollout."""
+    advantages: list[float | None]
+    """The advantage of each step that has a transition."""
+    rewards: list[Judgement]
+    """The rewards of the whole rollout."""
+    tools: list[Tool]
+    """Tool calls that no step asked for."""
+    steps: list[Step]
+
+    @property
+    def seconds(self) -> float | None:
+        """From the start of the first call to the end of the last one."""
+        return _seconds(self.start_ns, self.end_ns)
+
+    @property
+    def split(self) -> str | None:
+        """`train` or `heldout`, if transitions were built."""
+        return next((step.credit.split for step in self.steps if step.credit), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON values."""
+        return asdict(self)
+
+    def _repr_html_(self) -> str:
+        """Show the conversation in a notebook."""
+        from otel_lightning.collector.show.html import as_html
+
+        return as_html(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Which steps to read, and how much of each."""
+
+    first: int = 0
+    last: int | None = None
+    """Last step, inclusive; None reads to the end."""
+    only_errors: bool = False
+    whole_history: bool = False
+    """Show all input messages of each step, not only the new ones."""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every step is inside."""
+        return self.first == 0 and self.last is None and not self.only_errors
+
+    def holds(self, step: int) -> bool:
+        """Tell whether a step is inside."""
+        return self.first <= step and (self.last is None or step <= self.last)
+
+
+ALL = Window()
+
+
+@dataclass(slots=True)
+class _Beside:
+    """What is known of a rollout beside its calls, by the span of a call or by step."""
+
+    tools: dict[str | None, list[Tool]] = field(default_factory=lambda: defaultdict(list))
+    rewards: dict[str | None, list[Judgement]] = field(default_factory=lambda: defaultdict(list))
+    credit: dict[int, Row] = field(default_factory=dict)
+    flags: dict[str | None, list[Row]] = field(default_factory=lambda: defaultdict(list))
+    excluded: str | None = None
+
+
+def read_rollout(store: StoreLike, rollout: str, window: Window = ALL) -> Rollout:
+    """Read a rollout by its id.
+
+    Args:
+        store: A store or its path.
+        rollout: The whole id; `find_rollout` finds it by less.
+        window: The steps to read.
+
+    Raises:
+        StoreError: If there is no such rollout.
+    """
+    with opened(store, read_only=True) as found:
+        rows = _ask(found, "summary", rollout=rollout)
+        if not rows:
+            raise StoreError(f"No rollout '{rollout}'. List them with: FROM rollouts")
+        summary = rows[0]
+        during = _during(summary, 0)
+        calls = _read_calls(found, rollout, during, window)
+        beside = _read_beside(found, summary, calls, window)
+    steps = [step for step in _steps(calls, beside, window) if window.holds(step.step)]
+    own = ("rollout_id", "trace_id", "task_id", "service_name", "agent_name", "model", "start_ns",
+           "end_ns", "llm_calls", "tool_calls", "input_tokens", "output_tokens", "outcome",
+           "final_reward")  # fmt: skip
+    return Rollout(
+        **{name: summary[name] for name in own},
+        errors=summary["failed_calls"] + summary["failed_tools"],
+        arms=summary["arms"] or [],
+        excluded=beside.excluded,
+        advantages=[row["advantage"] for row in beside.credit.values()],
+        rewards=beside.rewards[None],
+        tools=beside.tools[None] if window.is_whole else [],
+        steps=steps,
+    )
+
+
+def _read_calls(store: Store, rollout: str, during: Sql, window: Window) -> list[Row]:
+    """Read the calls of a window, and before them the last earlier call of each agent."""
+    asked = {"rollout": rollout, "during": during}
+    if window.only_errors:
+        failed = [row["step"] for row in _ask(store, "failed_steps", **asked)]
+        wanted = [step for step in failed if window.holds(step)]
+        # The step before shows which messages are new.
+        steps = sorted({*wanted, *(step - 1 for step in wanted)})
+        return _mark_wanted(_ask(store, "steps", **asked, chosen=_among(steps)), set(wanted))
+    chosen = Sql(
+        f"step >= {window.first}" + ("" if window.last is None else f" AND step <= {window.last}")
+    )
+    calls: list[Row] = [*_ask(store, "steps", **asked, chosen=chosen)]
+    if window.first:
+        seeds = [row["step"] for row in _ask(store, "seeds", **asked, first=window.first)]
+        calls = [*_ask(store, "steps", **asked, chosen=_among(seeds)), *calls]
+    return calls
+
+
+def _mark_wanted(calls: Iterable[Row], wanted: set[int]) -> list[Row]:
+    return [{**call, "is_context": call["step"] not in wanted} for call in calls]
+
+
+def _among(steps: Iterable[int]) -> Sql:
+    return Sql(f"step IN ({', '.join(map(str, steps)) or 'NULL'})")
+
+
+def _during(summary: Row, margin_ns: int) -> Sql:
+    """Return the condition that a row is of the rollout's time; rows without a time count too."""
+    if summary["start_ns"] is None:
+        return Sql("TRUE")
+    first, last = summary["start_ns"] - margin_ns, (summary["end_ns"] or 0) + margin_ns
+    last = max(first, last)
+    return Sql(
+        f"(start_time BETWEEN make_timestamp_ns({first}) AND make_timestamp_ns({last})"
+        " OR start_time IS NULL)"
+    )
+
+
+def _read_beside(store: Store, summary: Row, calls: Sequence[Row], window: Window) -> _Beside:
+    rollout = summary["rollout_id"]
+    beside = _Beside()
+    by_span: dict[str, str | None] = _calls_by_span(calls)
+    starts = [(call["start_ns"] or 0, call["span_id"]) for call in calls]
+    for row in _ask(store, "tools", rollout=rollout, during=_during(summary, MARGIN_NS)):
+        asker = row["llm_span_id"] or _call_before(starts, row["start_ns"])
+        beside.tools[asker].append(_tool(row))
+        if row["span_id"]:
+            by_span.setdefault(row["span_id"], asker)
+    for row in _ask(store, "rewards", rollout=rollout):
+        span = row.pop("span_id")
+        # A span that is no call's is an agent's, or one of a step that was not read.
+        if span is None or span in by_span or window.is_whole:
+            beside.rewards[by_span.get(span)].append(Judgement(**row))
+    for row in _ask(store, "flags", rollout=rollout):
+        beside.flags[row["span_id"]].append(row)
+    made = _ask(store, "made", rollout=rollout)
+    if not made:
+        beside.excluded = "not built yet"
+    elif made[0]["excluded"]:
+        beside.excluded = made[0]["excluded"]
+    else:
+        credit = _ask(store, "credit", rollout=rollout, task_hash=made[0]["task_hash"])
+        beside.credit = {row["step"]: row for row in credit}
+    return beside
+
+
+def _calls_by_span(calls: Iterable[Row]) -> dict[str, str | None]:
+    """Return the span of the call for each span that was merged into it, and for its own."""
+    found: dict[str, str | None] = {}
+    for call in calls:
+        for span in (call["span_id"], *(call["merged_span_ids"] or ())):
+            found[span] = call["span_id"]
+    return found
+
+
+def _call_before(starts: Sequence[tuple[int, str]], time_ns: int | None) -> str | None:
+    if time_ns is None:
+        return None
+    place = bisect_right(starts, (time_ns, "￿"))
+    return starts[place - 1][1] if place else None
+
+
+def _tool(row: Row) -> Tool:
+    return Tool(
+        name=row["name"],
+        tool_call_id=row["tool_call_id"],
+        arguments=_json(row["arguments"]),
+        result=_json(row["result"]),
+        error_type=row["error_type"],
+        told_error=row["told_error"],
+        seconds=_seconds(row["start_ns"], row["end_ns"]),
+    )
+
+
+class _Said(NamedTuple):
+    """The messages of a call: number of earlier ones, the new ones, the answer."""
+
+    earlier: int
+    new: list[dict[str, Any]]
+    answer: list[dict[str, Any]]
+
+
+def _steps(calls: Iterable[Row], beside: _Beside, window: Window) -> list[Step]:
+    shown = Shown()
+    told: set[str] = set()
+    steps = []
+    for call in calls:
+        shown.begin_call()
+        messages = read_messages(call["input_messages"])
+        fresh = [message for message in messages if shown.is_new(message)]
+        answer = read_messages(call["output_messages"])
+        for message in answer[:1]:
+            shown.is_new(message)
+        tools = beside.tools[call["span_id"]]
+        new = messages if window.whole_history else _without(fresh, told)
+        told |= {tool.tool_call_id for tool in tools if tool.tool_call_id and _has_result(tool)}
+        if not call.get("is_context"):
+            earlier = 0 if window.whole_history else len(messages) - len(fresh)
+            steps.append(_step(call, beside, _Said(earlier, new, answer)))
+    return steps
+
+
+def _step(call: Row, beside: _Beside, said: _Said) -> Step:
+    row = beside.credit.get(call["step"])
+    flag = next(iter(beside.flags[call["span_id"]]), None)
+    own = ("step", "trace_id", "span_id", "agent_name", "model", "start_ns", "finish_reason",
+           "error_type", "error_message", "content", "input_tokens", "output_tokens", "state_hash",
+           "logprob_mean", "logprob_least")  # fmt: skip
+    learned = ("split", "reward", "return_to_go", "advantage")
+    arm = f"{row['arm_key']}={row['arm']}" if row and row["arm"] else None
+    return Step(
+        **{name: call[name] for name in own},
+        seconds=_seconds(call["start_ns"], call["end_ns"]),
+        arm=arm or (f"{flag['key']}={flag['arm']}" if flag else None),
+        propensity=row["propensity"] if row and row["arm"] else (flag or {}).get("propensity"),
+        earlier_messages=said.earlier,
+        new_messages=said.new,
+        answer=said.answer,
+        tools=beside.tools[call["span_id"]],
+        rewards=beside.rewards[call["span_id"]],
+        credit=Credit(**{name: row[name] for name in learned}) if row else None,
+    )
+
+
+def _without(messages: Iterable[dict[str, Any]], told: set[str]) -> list[dict[str, Any]]:
+    """Leave out tool results that are shown beside the call that asked for them."""
+    kept = []
+    for message in messages:
+        results = parts_of([message], "tool_call_response")
+        parts = [
+            part
+            for part in message.get("parts") or ()
+            if part not in results or part.get("id") not in told
+        ]
+        if parts or not message.get("parts"):
+            kept.append({**message, "parts": parts})
+    return kept
+
+
+def _has_result(tool: Tool) -> bool:
+    return tool.result is not None or tool.error_type is not None
+
+
+def _seconds(start_ns: int | None, end_ns: int | None) -> float | None:
+    if start_ns is None or end_ns is None:
+        return None
+    return (end_ns - start_ns) / 1e9
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else json.loads(text)
+
+
+def _ask(store: Store, name: str, **values: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = store.query(statement(__package__, name, **values)).to_pylist()
+    return rows

@@ -1,0 +1,284 @@
+"""A rollout as text for a terminal or a pipe.
+
+Everything that a model, a tool or a sender wrote is untrusted: its control characters could move
+the cursor, change the title or hide text. They are escaped before anything is styled.
+"""
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import click
+
+from otel_lightning.collector.show.conversation import arguments_of, parts_of
+from otel_lightning.collector.show.rollout import Credit, Judgement, Rollout, Step, Tool
+from otel_lightning.collector.store.print_rows import printable
+
+BARS = "▁▂▃▄▅▆▇█"
+INDENT, ROLE, LABEL = 3, 11, 20
+TEN_MINUTES = 600
+NARROWEST = 40
+LINES_OF_A_PART = 30
+"""Longer texts are cut unless everything is asked for."""
+
+
+class Look(NamedTuple):
+    """How to print."""
+
+    width: int = 100
+    in_color: bool = False
+    cut: bool = True
+    """Whether to cut long texts."""
+
+
+def as_text(rollout: Rollout, look: Look) -> str:
+    """Print a rollout: a line about the whole, then each step."""
+    lines = [*header(rollout, look)]
+    for step in rollout.steps:
+        lines += ["", *step_lines(step, look)]
+    for tool in rollout.tools:
+        lines += ["", *_tool(tool, look)]
+    return "\n".join(lines)
+
+
+def header(rollout: Rollout, look: Look) -> Iterator[str]:
+    """Yield the lines about the whole rollout."""
+    facts = [
+        _style("rollout ", look, dim=True) + _style(rollout.rollout_id, look, bold=True),
+        printable(rollout.task_id or ""),
+        printable(rollout.agent_name or rollout.service_name or ""),
+        count(rollout.llm_calls, "call"),
+        count(rollout.tool_calls, "tool") if rollout.tool_calls else "",
+        _style(count(rollout.errors, "error"), look, fg="yellow") if rollout.errors else "",
+        seconds(rollout.seconds),
+        printable(rollout.outcome),
+        _return(rollout),
+        printable(rollout.split or ""),
+        _when(rollout.start_ns),
+    ]
+    yield from _flow(filter(None, facts), look)
+    if rollout.arms:
+        yield f"arms      {'  '.join(map(printable, rollout.arms))}"
+    known = [value for value in rollout.advantages if value is not None]
+    if known:
+        least, most = min(known), max(known)
+        yield f"advantage {strip(rollout.advantages, look.width - 32)}  {least:+.2f} to {most:+.2f}"
+    elif rollout.excluded:
+        yield _style(f"no transitions: {rollout.excluded}", look, dim=True)
+    for reward in rollout.rewards:
+        yield f"reward    {_judgement(reward)}"
+
+
+def step_lines(step: Step, look: Look) -> Iterator[str]:
+    """Yield the lines of one step: facts, new messages, answer, tools, credit."""
+    yield _spread(_facts(step), _credit(step.credit, look), look)
+    if step.earlier_messages:
+        yield _style(
+            f"   … {count(step.earlier_messages, 'earlier message')} (--all)", look, dim=True
+        )
+    if step.content not in (None, "full"):
+        yield _style(f"   content: {step.content}", look, dim=True)
+    for message in step.new_messages:
+        yield from _message(message, look)
+    for message in step.answer:
+        yield from _message(message, look, is_answer=True)
+    for call in _unmatched(step):
+        yield from _asked(call.get("name"), arguments_of(call), look)
+    for tool in step.tools:
+        yield from _tool(tool, look)
+    if step.error_type:
+        yield from _block("failed", f"{step.error_type} {step.error_message or ''}", look)
+    elif step.finish_reason in ("length", "content_filter"):
+        yield from _block("cut off", step.finish_reason, look)
+    for reward in step.rewards:
+        yield f"   reward  {_judgement(reward)}"
+
+
+def strip(values: Sequence[float | None], width: int) -> str:
+    """Draw values as a bar each; if there are too many, a bar is the value farthest from 0.
+
+    Example:
+        >>> strip([0.0, 0.5, None, 1.0], 10)
+        '▁▅·█'
+    """
+    cells = list(values)
+    most = max(width, 10)
+    if len(cells) > most:
+        bounds = [len(cells) * n // most for n in range(most + 1)]
+        groups = (cells[start:end] for start, end in pairwise(bounds))
+        cells = [_farthest(group) for group in groups]
+    known = [value for value in cells if value is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join("·" if v is None else BARS[round((v - low) * scale)] for v in cells)
+
+
+def _farthest(values: Iterable[float | None]) -> float | None:
+    return max((v for v in values if v is not None), key=abs, default=None)
+
+
+def _facts(step: Step) -> str:
+    tokens = f"{_number(step.input_tokens)}→{_number(step.output_tokens)} tok"
+    has_tokens = step.input_tokens is not None or step.output_tokens is not None
+    arm = f"arm {step.arm}" if step.arm else ""
+    if arm and step.propensity is not None:
+        arm += f" p={step.propensity:.2f}"
+    logprob = f"logprob {step.logprob_mean:.2f}" if step.logprob_mean is not None else ""
+    agent = step.agent_name or ""
+    facts = [str(step.step), agent, step.model or "", tokens if has_tokens else "",
+             seconds(step.seconds), arm, logprob]  # fmt: skip
+    return printable("  ".join(fact for fact in facts if fact))
+
+
+def _credit(credit: Credit | None, look: Look) -> str:
+    if credit is None:
+        return ""
+    facts = []
+    if credit.reward is not None:
+        facts.append(f"reward {credit.reward:.3g}")
+    if credit.advantage is not None:
+        color = "bright_blue" if credit.advantage < 0 else "yellow"
+        facts.append(_style(f"adv {credit.advantage:+.2f}", look, fg=color, bold=True))
+    return "   ".join(facts)
+
+
+def _message(message: dict[str, Any], look: Look, *, is_answer: bool = False) -> Iterator[str]:
+    role = message.get("role") or "assistant"
+    for part in message.get("parts") or ():
+        kind = part.get("type")
+        if kind == "tool_call":
+            if not is_answer:
+                yield from _asked(part.get("name"), arguments_of(part), look)
+        elif kind == "tool_call_response":
+            yield from _block("tool", _value(part.get("response")), look)
+        elif kind == "text":
+            yield from _block(role, _value(part.get("content")), look)
+        elif kind == "reasoning":
+            yield from _block("reasoning", _value(part.get("content")), look, dim=True)
+        else:
+            yield from _block(role, f"[{part.get('modality') or kind}]", look, dim=True)
+
+
+def _unmatched(step: Step) -> list[dict[str, Any]]:
+    """Return the requests for tools of which no execution is known."""
+    ran = {tool.tool_call_id for tool in step.tools}
+    if len(step.tools) >= len(asked := parts_of(step.answer, "tool_call")):
+        return []
+    return [dict(part) for part in asked if part.get("id") not in ran]
+
+
+def _tool(tool: Tool, look: Look) -> Iterator[str]:
+    yield from _asked(tool.name, tool.arguments, look)
+    mark = "" if tool.error_type is None and not tool.told_error else "failed: "
+    shown = tool.error_type if tool.result is None else _value(tool.result)
+    if tool.result is not None and tool.error_type:
+        mark = f"failed ({tool.error_type}): "
+    lines = list(_block("←", f"{mark}{shown or ''}", look))
+    yield _spread(lines[0], seconds(tool.seconds), look)
+    yield from lines[1:]
+
+
+def _asked(name: Any, arguments: Any, look: Look) -> Iterator[str]:
+    yield from _block("→", f"{name} {_value(arguments)}", look)
+
+
+def _block(label: str, text: str, look: Look, *, dim: bool = False) -> Iterator[str]:
+    """Yield a text in wrapped lines behind its label; control characters are escaped."""
+    label = printable(label)[:LABEL]
+    arrow = label in ("→", "←")
+    first = " " * INDENT + (f"{label} " if arrow else f"{label:<{ROLE - 1}} ")
+    rest = " " * len(first)
+    width = max(look.width - len(first), NARROWEST)
+    lines = [part for line in text.split("\n") for part in _wrapped(_safe_line(line), width)]
+    if look.cut and len(lines) > LINES_OF_A_PART:
+        left = len(lines) - LINES_OF_A_PART
+        lines = [*lines[:LINES_OF_A_PART], f"… {left} more lines (--all)"]
+    shown = _style(label, look, bold=True) if not dim else _style(label, look, dim=True)
+    for number, line in enumerate(lines):
+        styled = _style(line, look, dim=True) if dim else line
+        yield (first.replace(label, shown, 1) if number == 0 else rest) + styled
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    return textwrap.wrap(line, width, drop_whitespace=False, replace_whitespace=False) or [""]
+
+
+def _safe_line(text: str) -> str:
+    return printable(text.rstrip("\r").replace("\t", "    "))
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _judgement(reward: Judgement) -> str:
+    value = "" if reward.value is None else f"{reward.value:.3g}"
+    words = [
+        value,
+        reward.label or "",
+        "←",
+        reward.name,
+        f"({reward.source})" if reward.source else "",
+        _when(reward.time_ns),
+    ]
+    why = f"  {reward.explanation}" if reward.explanation else ""
+    return printable(" ".join(word for word in words if word) + why.replace("\n", " "))
+
+
+def _return(rollout: Rollout) -> str:
+    earned = next((s.credit.return_to_go for s in rollout.steps if s.step == 0 and s.credit), None)
+    if earned is not None:
+        return f"return {earned:.3g}"
+    return "" if rollout.final_reward is None else f"reward {rollout.final_reward:.3g}"
+
+
+def _spread(left: str, right: str, look: Look) -> str:
+    """Put a text at the right end of a line, if there is room."""
+    if not right:
+        return left
+    room = look.width - len(click.unstyle(left)) - len(click.unstyle(right))
+    return f"{left}{' ' * max(room, 2)}{right}"
+
+
+def _flow(facts: Iterable[str], look: Look) -> Iterator[str]:
+    line = ""
+    for fact in facts:
+        joined = f"{line}  {fact}" if line else fact
+        if line and len(click.unstyle(joined)) > look.width:
+            yield line
+            line = f"  {fact}"
+        else:
+            line = joined
+    yield line
+
+
+def _style(text: str, look: Look, **how: Any) -> str:
+    text = printable(text)
+    return click.style(text, **how) if look.in_color else text
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun, for example `2 calls`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _number(value: int | None) -> str:
+    return "?" if value is None else f"{value:,}"
+
+
+def seconds(duration: float | None) -> str:
+    """Return a duration, for example `1.2 s`; unknown is an empty text."""
+    if duration is None:
+        return ""
+    return f"{duration:.1f} s" if duration < TEN_MINUTES else f"{duration / 60:.0f} min"
+
+
+def _when(time_ns: int | None) -> str:
+    if not time_ns:
+        return ""
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,262 @@
+"""`lightning-ingest show`: what it finds, what it prints, and what it never prints."""
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.made_rollouts import NOW, deliver, judged, make, trace_of
+from support.running import Ingester, cli, eventually
+from support.sending import post
+from support.stores import unpacked
+
+from otel_lightning.collector.show import text as text_module
+from otel_lightning.collector.show.conversation import Shown
+from otel_lightning.collector.show.find import find_rollout
+from otel_lightning.collector.show.rollout import Window, read_rollout
+from otel_lightning.collector.show.text import Look, as_text, strip
+from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.store.print_rows import Layout, as_table
+
+ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\x08"
+STYLE = re.compile(r"\x1b\[[0-9;]*m")
+LONG = Look(width=100)
+BEGUN = "2027-01-15 08:00:00"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "t.duckdb") as opened:
+        deliver(
+            opened,
+            tmp_path,
+            make(),
+            make("ticket-78", error="timeout", at=100),
+            make("other", agent="coder", at=50),
+            judged("ticket-77", 1.0, why="It said when."),
+            judged("ticket-77", 0.25, step=0),
+        )
+        yield opened
+
+
+def shown(store: Store, name: str, window: Window | None = None, look: Look = LONG) -> str:
+    return as_text(read_rollout(store, find_rollout(store, name), window or Window()), look)
+
+
+def test_each_step_shows_what_is_new_with_tools_and_rewards(store: Store) -> None:
+    lines = [line.strip() for line in shown(store, "ticket-77").splitlines()]
+    assert lines == [
+        "rollout ticket-77  support  2 calls  1 tool  3.0 s  terminated  reward 1  " + BEGUN,
+        "no transitions: not built yet",
+        "reward    1 ← solved (log) 2027-01-15 09:00:00  It said when.",
+        "",
+        "0  support  model-7  100→10 tok  1.0 s",
+        "system     Be kind.",
+        "user       Where is my parcel?",
+        "assistant  I look it up.",
+        '→ search {"order": 70}',
+        "← due Friday" + " " * 80 + "0.5 s",
+        "reward  0.25 ← solved (log) 2027-01-15 09:00:00",
+        "",
+        "1  support  model-7  200→10 tok  1.0 s",
+        "… 3 earlier messages (--all)",
+        "assistant  It is due Friday.",
+    ]
+
+
+def test_steps_after_others_show_the_same_as_in_the_whole(store: Store) -> None:
+    whole = read_rollout(store, "ticket-77")
+    part = read_rollout(store, "ticket-77", Window(1, 1))
+    assert part.steps == whole.steps[1:]
+
+
+def test_all_shows_the_whole_history_and_errors_only_failed_steps(store: Store) -> None:
+    whole = shown(store, "ticket-78", Window(1, 1, whole_history=True))
+    assert "Where is my parcel?" in whole
+    assert "earlier" not in whole
+    failed = read_rollout(store, "ticket-78", Window(only_errors=True))
+    assert [step.step for step in failed.steps] == [1]
+    assert "failed     timeout" in as_text(failed, LONG)
+    assert read_rollout(store, "ticket-77", Window(only_errors=True)).steps == []
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("last", "ticket-78"),
+        ("ticket-77", "ticket-77"),
+        ("oth", "other"),
+        (trace_of("other").hex(), "other"),
+        ("response-ticket-77-1", "ticket-77"),
+    ],
+)
+def test_a_rollout_is_found_by_what_one_has_of_it(store: Store, name: str, expected: str) -> None:
+    assert find_rollout(store, name) == expected
+
+
+def test_what_means_none_or_several_is_an_error_with_the_nearest_ids(store: Store) -> None:
+    with pytest.raises(StoreError, match=r"'ticket' means several.*: ticket-78, ticket-77\.$"):
+        find_rollout(store, "ticket")
+    with pytest.raises(StoreError, match=r"named 'tickt-77'. The nearest ids: ticket-77, ticket-7"):
+        find_rollout(store, "tickt-77")
+
+
+def test_an_empty_and_an_old_store_say_what_to_do(tmp_path: Path) -> None:
+    with (
+        open_store(tmp_path / "empty.duckdb") as store,
+        pytest.raises(StoreError, match="lightning-ingest load FILE"),
+    ):
+        find_rollout(store, "last")
+    old = unpacked("0.1.0", tmp_path)
+    with (
+        open_store(old, read_only=True) as store,
+        pytest.raises(StoreError, match="lightning-ingest derive --store FILE"),
+    ):
+        find_rollout(store, "last")
+
+
+def hostile(text: str) -> str:
+    return f"{text}{ESCAPES}"
+
+
+def test_control_characters_of_anybody_never_reach_a_terminal(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        deliver(
+            store, tmp_path,
+            make(hostile("id"), task=hostile("task"), agent=hostile("agent"), user=hostile("user"),
+                 answers=[hostile("one"), hostile("two")], result=hostile("result")),
+            make("failed", error=hostile("timeout")),
+            judged(hostile("id"), 1.0, why=hostile("why")),
+        )  # fmt: skip
+        colored = Look(width=100, in_color=True)
+        texts = [
+            shown(store, name, look=look) for name in ("id", "failed") for look in (LONG, colored)
+        ]
+        rows = store.query("SELECT * FROM llm_calls")
+        texts += [as_table(rows, Layout(width=width)) for width in (None, 80)]
+    assert all(STYLE.sub("", text).replace("\n", "").isprintable() for text in texts)
+    assert all("\\x1b]0;title\\x07" in text for text in texts)
+
+
+@given(st.text())
+def test_any_text_is_printable_and_the_styles_are_ours(text: str) -> None:
+    look = Look(width=60, in_color=True, cut=False)
+    lines = list(text_module._block(text, text, look))
+    assert all(STYLE.sub("", line).isprintable() for line in lines)
+    assert "".join(lines).count("\x1b") == 2
+
+
+def test_a_message_that_is_said_twice_is_new_twice() -> None:
+    shown = Shown()
+    hello = {"role": "user", "parts": [{"type": "text", "content": "Hi"}]}
+    news = []
+    for call in ([hello], [hello, hello], [hello, hello]):
+        shown.begin_call()
+        news.append([shown.is_new(message) for message in call])
+    assert news == [[True], [False, True], [False, False]]
+
+
+def test_a_strip_of_many_values_keeps_the_farthest() -> None:
+    values = [0.0] * 1000
+    values[777] = -5.0
+    drawn = strip(values, 50)
+    assert (len(drawn), drawn.index("▁")) == (50, 38)
+    assert strip([None, None], 10) == ""
+
+
+def test_a_long_text_is_cut_and_says_so(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        deliver(store, tmp_path, make(user="\n".join(f"line {n}" for n in range(500))))
+        cut, whole = (shown(store, "last", look=Look(cut=cut)) for cut in (True, False))
+    assert "line 29" in cut
+    assert "line 30" not in cut
+    assert "… 470 more lines (--all)" in cut
+    assert "line 499" in whole
+
+
+def test_a_pipe_of_ids_is_read_in_any_format_and_json_has_everything(
+    store: Store, tmp_path: Path
+) -> None:
+    store.close()
+    path = str(tmp_path / "t.duckdb")
+    for form in ("csv", "json", "table"):
+        query = "SELECT rollout_id, llm_calls FROM rollouts ORDER BY start_time"
+        ids = cli("sql", query, "--store", path, "--format", form)
+        printed = cli("show", "-", "--json", "--store", path, stdin=ids.stdout)
+        rollouts = [json.loads(line) for line in printed.stdout.splitlines()]
+        assert [one["rollout_id"] for one in rollouts] == ["ticket-77", "other", "ticket-78"]
+    first = rollouts[0]
+    assert first["steps"][0]["tools"][0]["result"] == "due Friday"
+    assert first["steps"][0]["new_messages"][1]["parts"][0]["content"] == "Where is my parcel?"
+    assert first["rewards"][0]["value"] == 1.0
+
+
+def test_nothing_found_ends_with_1_and_a_wrong_range_with_2(store: Store, tmp_path: Path) -> None:
+    store.close()
+    path = str(tmp_path / "t.duckdb")
+    none = cli("show", "tickt-77", "--store", path)
+    assert (none.returncode, "ticket-77" in none.stderr) == (1, True)
+    wrong = cli("show", "--steps", "x", "--store", path)
+    assert (wrong.returncode, "is no range of steps" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+def test_colors_are_for_a_terminal_and_no_color_turns_them_off(
+    store: Store, tmp_path: Path, *, no_color: bool
+) -> None:
+    store.close()
+    command = [sys.executable, "-m", "otel_lightning.collector", "show", "ticket-77", "--no-pager"]
+    environment = {k: v for k, v in os.environ.items() if k != "NO_COLOR"}
+    environment |= {"LIGHTNING_STORE": str(tmp_path / "t.duckdb"), "TERM": "xterm"}
+    if no_color:
+        environment["NO_COLOR"] = "1"
+    main, terminal = pty.openpty()
+    process = subprocess.Popen(command, stdout=terminal, stdin=terminal, env=environment)
+    os.close(terminal)
+    read = b""
+    while chunk := _chunk(main):
+        read += chunk
+    assert process.wait(30) == 0
+    os.close(main)
+    assert b"It is due Friday." in read
+    assert (b"\x1b[" in read) is not no_color
+
+
+def _chunk(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # the process closed its side
+        return b""
+
+
+def test_follow_prints_new_steps_of_a_served_store(
+    starter: Callable[..., Ingester], tmp_path: Path
+) -> None:
+    ingester = starter()
+    first, more = (make(answers=["One.", "Two."]) for _ in range(2))
+    del first.resource_spans[0].scope_spans[0].spans[1:]
+    del more.resource_spans[0].scope_spans[0].spans[:1]
+    post(ingester.http, first.SerializeToString())
+    path = str(tmp_path / "traces.duckdb")
+    eventually(lambda: cli("show", "ticket-77", "--store", path).returncode == 0)
+    command = [sys.executable, "-m", "otel_lightning.collector", "show", "ticket-77", "--follow"]
+    output = tmp_path / "followed.txt"
+    with (
+        output.open("w") as file,
+        subprocess.Popen([*command, "--store", path], stdout=file, stderr=file) as process,
+    ):
+        eventually(lambda: "One." in output.read_text())
+        post(ingester.http, more.SerializeToString())
+        eventually(lambda: "Two." in output.read_text())
+        process.send_signal(signal.SIGINT)
+        process.wait(30)
+    assert output.read_text().count("One.") == 1
+    assert str(NOW) not in output.read_text()
