@@ -47,12 +47,12 @@ def test_a_sound_store_agrees(store: Store, path: Path) -> None:
 
 def test_a_span_that_is_there_twice_is_named(store: Store, path: Path) -> None:
     store.execute("INSERT INTO spans BY NAME SELECT * EXCLUDE (resource) FROM spans")
-    assert unwell(store, path) == ["spans twice"]
+    assert unwell(store, path) == ["duplicates in spans"]
 
 
 def test_a_derived_row_without_its_trace_is_named(store: Store, path: Path) -> None:
     store.execute("DELETE FROM spans")
-    assert "llm_calls of nothing" in unwell(store, path)
+    assert "orphans in llm_calls" in unwell(store, path)
 
 
 @pytest.mark.parametrize("sample", [None, 1])
@@ -61,7 +61,7 @@ def test_a_derived_row_that_is_not_what_the_spans_say_is_named(
 ) -> None:
     store.execute("UPDATE llm_calls SET operation = 'text_completion'")
     unwell = [finding for finding in check_deep(store, path, sample) if not finding.well]
-    assert [finding.name for finding in unwell] == ["llm_calls again"]
+    assert [finding.name for finding in unwell] == ["llm_calls derived again"]
     assert f"1 of 1 traces differ, such as {(b't' * 16).hex()}" in unwell[0].value
 
 
@@ -73,7 +73,7 @@ def test_a_judgement_without_a_trace_is_derived_again_too(store: Store, path: Pa
         pass
     assert unwell(store, path) == []
     store.execute("UPDATE reward_events SET value = 2")
-    assert unwell(store, path) == ["reward_events again"]
+    assert unwell(store, path) == ["reward_events derived again"]
 
 
 def test_what_waits_to_be_derived_is_no_difference(store: Store, path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> No
     eventually(lambda: column(ingester.store, "SELECT count(*) FROM llm_calls") == [20])
     told = cli("check", "--deep", "--sample", "1", "--store", str(ingester.store))
     assert (told.returncode, told.stderr) == (0, "")
-    assert "llm_calls again  20 traces agree" in told.stdout
+    assert "llm_calls derived again  20 traces are equal" in told.stdout
 
 
 def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:

@@ -146,7 +146,9 @@ def test_check_deep_finds_a_row_that_is_wrong(store: Store, tmp_path: Path) -> N
     path = tmp_path / "t.duckdb"
     assert [one for one in check_deep(store, path) if not one.well] == []
     store.execute("UPDATE rollout_rows SET final_reward = 9 WHERE rollout_id = 'rollout 1'")
-    assert [one.name for one in check_deep(store, path) if not one.well] == ["rollout_rows again"]
+    assert [one.name for one in check_deep(store, path) if not one.well] == [
+        "rollout_rows derived again"
+    ]
 
 
 def test_a_rollout_of_which_some_traces_expired_keeps_the_rest(

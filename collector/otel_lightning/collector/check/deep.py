@@ -1,4 +1,4 @@
-"""`lightning-ingest check --deep`: do spool, store and derived tables agree?"""
+"""`lightning-ingest check --deep`: whether spool, store and derived tables agree."""
 
 from pathlib import Path
 
@@ -6,18 +6,10 @@ from otel_lightning.collector.check.counts import Finding
 from otel_lightning.collector.check.derive_again import Compared, compare
 from otel_lightning.collector.load.batches import spool_position
 from otel_lightning.collector.spool import damaged, spool_folder
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store import Sql, Store, statement
 
-REPEATED = """
-    SELECT coalesce(sum(copies - 1), 0)::BIGINT AS n FROM (
-        SELECT count(*) AS copies FROM {table} GROUP BY {key} HAVING count(*) > 1)
-"""
-ORPHANED = """
-    SELECT count(*) AS n FROM {table}
-    WHERE trace_id IS NOT NULL AND trace_id NOT IN (SELECT trace_id FROM spans)
-        AND trace_id NOT IN (SELECT trace_id FROM logs WHERE trace_id IS NOT NULL)
-"""
-UNIQUE = {"spans": "trace_id, span_id", "logs": "log_id", "llm_calls": "trace_id, span_id"}
+KEYS = {"spans": "trace_id, span_id", "logs": "log_id", "llm_calls": "trace_id, span_id"}
+"""Columns that identify a row, by table."""
 DERIVED = ("llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "trace_keys")
 
 
@@ -33,25 +25,33 @@ def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Find
     broken = damaged(folder, spool_position(store), writing=store.server is not None)
     return [
         Finding("spool", f"{broken:,} bytes cannot be read", well=broken == 0),
-        *(_counted(store, f"{table} twice", REPEATED.format(table=table, key=key))
-          for table, key in UNIQUE.items()),
-        *(_counted(store, f"{table} of nothing", ORPHANED.format(table=table))
-          for table in DERIVED),
+        *(_duplicates(store, table, key) for table, key in KEYS.items()),
+        *(_orphans(store, table) for table in DERIVED),
         *map(_derived_again, compare(store, sample)),
     ]  # fmt: skip
 
 
 def _derived_again(compared: Compared) -> Finding:
-    name, wrong = f"{compared.table} again", compared.different
+    name, wrong = f"{compared.table} derived again", compared.different
     if not wrong:
-        return Finding(name, f"{compared.traces:,} traces agree")
-    one = wrong[-1] or "what names none"
+        return Finding(name, f"{compared.traces:,} traces are equal")
+    example = wrong[-1] or "the rows without a trace id"
     return Finding(
         name,
-        f"{len(wrong):,} of {compared.traces:,} traces differ, such as {one}. "
-        f"Run: lightning-ingest derive --rebuild",
+        f"{len(wrong):,} of {compared.traces:,} traces differ, such as {example}. "
+        "Run: lightning-ingest derive --rebuild",
         well=False,
     )
+
+
+def _duplicates(store: Store, table: str, key: str) -> Finding:
+    query = statement(__package__, "deep_duplicates", table=Sql(table), key=Sql(key))
+    return _counted(store, f"duplicates in {table}", query)
+
+
+def _orphans(store: Store, table: str) -> Finding:
+    query = statement(__package__, "deep_orphans", table=Sql(table))
+    return _counted(store, f"orphans in {table}", query)
 
 
 def _counted(store: Store, name: str, query: str) -> Finding:

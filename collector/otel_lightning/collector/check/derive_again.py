@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
-from otel_lightning.collector.store import Store, open_store, quote_literal
+from otel_lightning.collector.store import Sql, Store, open_store, statement
+from otel_lightning.collector.store.sql_text import Value, literal
 
 COMPARED = (
     "llm_calls",
@@ -24,36 +25,11 @@ COMPARED = (
     "reward_events",
     "unread_spans",
 )
-WITH_LOOSE_LOGS = "rollout_rows"
-"""Rewards without a trace change its rows, so it is compared only if all log records are."""
+WITH_LOGS = "rollout_rows"
+"""Rewards without a trace id change its rows, so it is compared only if no such reward is new."""
 ROWS_AT_ONCE = 50_000
-SAMPLE = """
-    SELECT trace_id FROM (SELECT DISTINCT trace_id FROM spans) ORDER BY random() LIMIT {sample}
-"""
-NEWEST = """
-    SELECT coalesce(epoch_ns(max(received_at)), 0) AS newest FROM (
-        SELECT max(received_at) AS received_at FROM spans
-        UNION ALL SELECT max(received_at) FROM logs)
-"""
-UNSETTLED = """
-    SELECT id FROM stale WHERE kind = 'trace'
-    UNION SELECT trace_id FROM spans WHERE received_at > {since}
-    UNION SELECT trace_id FROM logs WHERE trace_id IS NOT NULL AND received_at > {since}
-"""
-TIED = """
-    SELECT DISTINCT trace_id FROM trace_keys
-    WHERE key IN (SELECT key FROM trace_keys WHERE trace_id IN ({ids}))
-"""
-PRINTS = """
-    SELECT coalesce(trace_id, '') AS trace_id, count(*) AS "rows",
-        sum(hash(t)::HUGEINT)::VARCHAR AS print
-    FROM {table} t WHERE {which} GROUP BY ALL
-"""
-LOOSE = """
-    SELECT id FROM stale WHERE kind = 'log'
-    UNION SELECT log_id FROM logs WHERE trace_id IS NULL AND received_at > {since}
-"""
 NO_TRACE = ""
+"""The id under which rows without a trace id are compared."""
 
 
 class Compared(NamedTuple):
@@ -72,10 +48,11 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
         store: A direct or served store.
         sample: Number of traces to compare, chosen at random; None for all.
     """
-    since = f"make_timestamp_ns({store.query(NEWEST)['newest'][0].as_py()})"
+    newest = store.query(statement(__package__, "again_newest"))["newest"][0].as_py()
+    since = Sql(f"make_timestamp_ns({newest})")
     chosen = None
     if sample is not None:
-        chosen = _tied(store, _texts(store, SAMPLE.format(sample=sample)))
+        chosen = _connected(store, _texts(store, "again_sample", sample=sample))
     with tempfile.TemporaryDirectory() as folder, open_store(Path(folder) / "again") as scratch:
         for table in ("spans", "logs"):
             for rows in _copies(store, table, chosen):
@@ -83,13 +60,13 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
         rebuild(scratch)
         while refresh(scratch):
             pass
-        again = {table: _prints(scratch, table) for table in (*COMPARED, WITH_LOOSE_LOGS)}
-        traces = set(_texts(scratch, "SELECT DISTINCT trace_id FROM spans"))
-    stored = {table: _prints(store, table, chosen) for table in again}
-    traces -= _tied(store, _texts(store, UNSETTLED.format(since=since)))
-    if sample is None and not _texts(store, LOOSE.format(since=since)):
+        again = {table: _checksums(scratch, table) for table in (*COMPARED, WITH_LOGS)}
+        traces = set(_texts(scratch, "again_traces"))
+    stored = {table: _checksums(store, table, chosen) for table in again}
+    traces -= _connected(store, _texts(store, "again_changing_traces", since=since))
+    if sample is None and not _texts(store, "again_changing_logs", since=since):
         traces.add(NO_TRACE)
-    compared = (*COMPARED, WITH_LOOSE_LOGS) if NO_TRACE in traces else COMPARED
+    compared = (*COMPARED, WITH_LOGS) if NO_TRACE in traces else COMPARED
     return [_compared(table, traces, stored[table], again[table]) for table in compared]
 
 
@@ -97,31 +74,40 @@ def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Ta
     """Yield the rows to copy, in batches, in the order of the table."""
     last = store.query(f"SELECT coalesce(max(rowid), -1) AS at FROM {table}")["at"][0].as_py()
     for start in range(0, last + 1, ROWS_AT_ONCE):
-        end = start + ROWS_AT_ONCE
-        yield store.query(
-            f"SELECT * EXCLUDE (resource) FROM {table}"
-            f" WHERE rowid >= {start} AND rowid < {end} AND {_among(chosen)}"
-            f" ORDER BY rowid"
+        query = statement(
+            __package__,
+            "again_rows",
+            table=Sql(table),
+            start=start,
+            end=start + ROWS_AT_ONCE,
+            condition=_condition(chosen),
         )
+        yield store.query(query)
 
 
-def _tied(store: Store, traces: Iterable[str]) -> set[str]:
+def _connected(store: Store, traces: Iterable[str]) -> set[str]:
     """Return these traces and all traces that a chain of shared keys connects to them."""
     found, new = set[str](), set(traces)
     while new:
         found |= new
-        new = set(_texts(store, TIED.format(ids=_quoted(new)))) - found
+        new = set(_texts(store, "again_connected", traces=sorted(new))) - found
     return found
 
 
-def _among(chosen: set[str] | None) -> str:
-    return "TRUE" if chosen is None else f"trace_id IN ({_quoted(chosen)})"
+def _condition(chosen: set[str] | None) -> Sql:
+    """Write the condition that a row's trace is chosen; None chooses all."""
+    return Sql("TRUE" if chosen is None else f"trace_id IN {literal(sorted(chosen))}")
 
 
-def _prints(store: Store, table: str, chosen: set[str] | None = None) -> dict[str, tuple[int, str]]:
+def _checksums(
+    store: Store, table: str, chosen: set[str] | None = None
+) -> dict[str, tuple[int, str]]:
     """Return for each trace its number of rows and their checksum, which ignores their order."""
-    rows = store.query(PRINTS.format(table=table, which=_among(chosen))).to_pylist()
-    return {row["trace_id"]: (row["rows"], row["print"]) for row in rows}
+    query = statement(
+        __package__, "again_checksums", table=Sql(table), condition=_condition(chosen)
+    )
+    rows = store.query(query).to_pylist()
+    return {row["trace_id"]: (row["rows"], row["checksum"]) for row in rows}
 
 
 def _compared(
@@ -134,9 +120,7 @@ def _compared(
     return Compared(table, len(traces - {NO_TRACE}), different)
 
 
-def _texts(store: Store, query: str) -> list[str]:
+def _texts(store: Store, name: str, **values: Value) -> list[str]:
+    """Run a statement and return its first column."""
+    query = statement(__package__, name, **values)
     return [str(value) for value in store.query(query).column(0).to_pylist()]
-
-
-def _quoted(texts: Iterable[str]) -> str:
-    return ",".join(map(quote_literal, sorted(texts))) or "''"

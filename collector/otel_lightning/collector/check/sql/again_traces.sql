@@ -1,0 +1,2 @@
+-- All traces.
+SELECT DISTINCT trace_id FROM spans
