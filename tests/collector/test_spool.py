@@ -195,19 +195,38 @@ def test_a_full_spool_takes_nothing_until_the_loader_catches_up(tmp_path: Path) 
         append(spool, b"z")
 
 
-def test_senders_are_slowed_down_to_what_is_stored(
+class Slowing:
+    """Backpressure that pauses for a second a megabyte, and can refuse."""
+
+    reason: str | None = None
+
+    def pause(self, size: int) -> float:
+        return size / 1_000_000
+
+    def refusal(self) -> str | None:
+        return self.reason
+
+
+def test_the_spool_pauses_as_the_loader_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pauses: list[float] = []
     with opened(tmp_path) as spool:
         monkeypatch.setattr(spool._closing, "wait", pauses.append)
-        spool.stored_per_second = 1_000_000
-        append(spool, b"x" * 900_000)  # more than may wait
-        append(spool, b"y")
-        spool.forget(spool.read(START, EVERYTHING)[-1].end)
-        append(spool, b"x" * 400_000)
-        append(spool, b"y")
-    assert pauses == pytest.approx([0.9, 0.0], abs=0.01)
+        append(spool, b"x" * 900_000)
+        spool.backpressure = Slowing()
+        append(spool, b"x" * 900_000)
+        append(spool, b"")
+    assert pauses == [0.9]
+
+
+def test_the_spool_refuses_as_the_loader_asks(tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        spool.backpressure = slowing = Slowing()
+        append(spool, b"x")
+        slowing.reason = "deriving lags"
+        with pytest.raises(SpoolError, match="deriving lags"):
+            spool.append("traces", b"y")
 
 
 def test_after_a_failed_sync_nothing_more_is_acknowledged(

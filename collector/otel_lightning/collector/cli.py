@@ -114,7 +114,7 @@ def main() -> None:
 @click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
               help="Store without deriving; run `lightning-ingest derive` later.")  # fmt: skip
 @click.option("--max-lag", default="30s", show_default=True, envvar="LIGHTNING_MAX_LAG",
-              help="Slow senders so that stored and derived rows stay near this lag.")  # fmt: skip
+              help="Slow senders, so that rows are derived within this time.")  # fmt: skip
 @click.option("--refuse-after", default="1m", show_default=True, envvar="LIGHTNING_REFUSE_AFTER",
               help="Answer 503 once storing or deriving has failed for this time.")  # fmt: skip
 @click.option("--page/--no-page", default=None, envvar="LIGHTNING_PAGE",

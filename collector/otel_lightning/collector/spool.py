@@ -4,8 +4,8 @@ Requests wait in a queue. One thread takes a batch from it, writes the batch wit
 it durable with one sync, and then resolves the futures of its requests. The loader reads the
 durable part, and deletes segments whose requests are stored.
 
-Backpressure: if the backlog is larger than the loader stores in `BEHIND_SECONDS`, the thread pauses
-after each write, so that senders get answers no faster than requests are stored.
+Backpressure: if the loader lags, the thread pauses after each write, so that senders get answers no
+faster than requests are stored and derived. `load/pacing.py` says for how long.
 
 `spool_format.py` defines the format of a segment.
 """
@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.spool_format import (
@@ -40,8 +40,6 @@ logger = logging.getLogger(__name__)
 SEGMENT_BYTES = 256 * 1024 * 1024  # size above which a new segment begins
 BACKLOG_BYTES = 4 * 1024 * 1024 * 1024  # size above which requests are refused
 BATCH = 256  # most requests in one write
-BEHIND_SECONDS = 0.75  # of storing, enough to fill row groups; above this backlog senders wait
-LONGEST_PAUSE_SECONDS = 1.0
 LOOK_SECONDS = 2.0  # how often the file is checked while no request arrives
 COPIED_BYTES = 1024 * 1024  # read at a time
 SET_ASIDE = "dead"
@@ -50,6 +48,16 @@ SET_ASIDE = "dead"
 
 class SpoolError(Exception):
     """The spool accepts no requests at present; the sender should retry."""
+
+
+class Backpressure(Protocol):
+    """How senders are slowed while the loader lags. Called by the spool's thread."""
+
+    def pause(self, size: int) -> float:
+        """Return for how many seconds to pause after `size` bytes were acknowledged."""
+
+    def refusal(self) -> str | None:
+        """Return why requests are refused at present; None if they are accepted."""
 
 
 class _Waiting(NamedTuple):
@@ -67,8 +75,8 @@ class Spool:
         self.folder = folder
         self.backlog_bytes = backlog_bytes
         self.arrived = threading.Event()
-        self.stored_per_second: float | None = None
-        """Bytes that the loader stores per second; None until it is measured."""
+        self.backpressure: Backpressure | None = None
+        """How senders are slowed; None accepts as fast as requests are written."""
         self._closing = threading.Event()
         self._failed: str | None = None
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
@@ -102,7 +110,7 @@ class Spool:
             return self._failed
         if self.backlog() > self.backlog_bytes:
             return "the spool is full: the loader is behind"
-        return None
+        return self.backpressure.refusal() if self.backpressure else None
 
     def read(self, start: Position, limit: int) -> list[Record]:
         """Read durable records from a position on, up to about `limit` bytes.
@@ -253,14 +261,13 @@ class Spool:
         self.arrived.set()
 
     def _pause(self, size: int) -> None:
-        """Pause for as long as the loader needs to store the batch, if the backlog is large.
+        """Pause after a batch of `size` bytes for as long as the loader's lag asks for.
 
-        So an acknowledged request is soon stored. Requests that arrive during the pause are written
-        with the next batch.
+        Requests that arrive during the pause are written with the next batch.
         """
-        rate = self.stored_per_second
-        if rate and self.backlog() > rate * BEHIND_SECONDS:
-            self._closing.wait(min(size / rate, LONGEST_PAUSE_SECONDS))
+        seconds = self.backpressure.pause(size) if self.backpressure else 0.0
+        if seconds:
+            self._closing.wait(seconds)
 
     def _append(self, parts: list[bytes]) -> None:
         self._keep_in_place()

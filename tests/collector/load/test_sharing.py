@@ -1,17 +1,26 @@
 """Storing and deriving share the time, and how far deriving lags is told."""
 
 import time
+from contextlib import closing
 from pathlib import Path
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.running import eventually
 
 from otel_lightning.collector.check.counts import LONGEST_UNDERIVED_SECONDS, check
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import Keeping
-from otel_lightning.collector.load.sharing import MOST_OWED_SECONDS, Sharing
-from otel_lightning.collector.refresh.refresh import oldest_stale, refresh
-from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.load.sharing import (
+    BATCH_SECONDS,
+    LEAST_SPANS,
+    MOST_OWED_SECONDS,
+    BatchSize,
+    Sharing,
+)
+from otel_lightning.collector.refresh.refresh import find_stale, refresh
+from otel_lightning.collector.spool import Spool, SpoolError
 from otel_lightning.collector.store import Store, open_store
 
 SECOND_NS = 1_000_000_000
@@ -27,9 +36,13 @@ def one_span() -> bytes:
 REQUEST = one_span()
 
 
+def spooled(folder: Path) -> "closing[Spool]":
+    return closing(Spool(folder / "t.duckdb.spool"))
+
+
 def test_what_storing_takes_is_owed_to_deriving_until_it_was_given() -> None:
-    sharing = Sharing(max_lag=30)
-    sharing.stored(2.0, lag=0.0)
+    sharing = Sharing()
+    sharing.stored(2.0)
     assert sharing.owes
     sharing.derived(1.5)
     assert sharing.owes
@@ -37,44 +50,85 @@ def test_what_storing_takes_is_owed_to_deriving_until_it_was_given() -> None:
     assert not sharing.owes
 
 
-def test_deriving_that_lags_gets_more_of_the_time() -> None:
-    shares = [Sharing(max_lag=30).share(lag) for lag in (0, 5, 10, 13, 1_000)]
-    assert shares == sorted(shares)
-    assert shares[0] == 0.5
-    assert shares[-1] < 1  # or nothing would be stored any more
-
-
 def test_a_long_store_does_not_stop_storing_for_as_long() -> None:
-    sharing = Sharing(max_lag=30)
-    sharing.stored(1_000.0, lag=60.0)
+    sharing = Sharing()
+    sharing.stored(1_000.0)
     sharing.derived(MOST_OWED_SECONDS)
     assert not sharing.owes
 
 
+def test_a_batch_that_takes_long_makes_the_next_ones_smaller() -> None:
+    size = BatchSize(most=25_000)
+    for _ in range(10):
+        size.took(10 * BATCH_SECONDS, is_full=True)
+    assert size.spans == LEAST_SPANS
+
+
+def test_quick_batches_grow_to_the_limit_while_more_waits() -> None:
+    size, alone = BatchSize(most=25_000), BatchSize(most=25_000)
+    before = alone.spans
+    for _ in range(10):
+        size.took(BATCH_SECONDS / 10, is_full=True)
+        alone.took(BATCH_SECONDS / 10, is_full=False)
+    assert size.spans == 25_000
+    assert alone.spans == before
+
+
 def test_the_lag_of_deriving_is_told_until_all_is_derived(tmp_path: Path) -> None:
-    with open_store(tmp_path / "t.duckdb") as store:
-        spool = Spool(tmp_path / "t.duckdb.spool")
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
         loader = Loader(store.cursor(), spool)
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
         received = time.time()
-        assert loader.derive_lag() == 0.0
+        assert loader.lag.derive_seconds() == 0.0
         assert loader._load_some(0)
-        assert 0 < loader.derive_lag() <= time.time() - received + 1
+        assert 0 < loader.lag.derive_seconds() <= time.time() - received + 1
         loader._derive_owed()
-        assert loader.derive_lag() == 0.0
+        assert loader.lag.derive_seconds() == 0.0
         assert not len(store.query("FROM stale"))
-        spool.close()
 
 
 def test_without_deriving_there_is_no_lag_of_it(tmp_path: Path) -> None:
-    with open_store(tmp_path / "t.duckdb") as store:
-        spool = Spool(tmp_path / "t.duckdb.spool")
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
         loader = Loader(store.cursor(), spool, Keeping(derive=False))
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
         assert loader._load_some(0)
-        assert loader.derive_lag() == 0.0
-        assert oldest_stale(store) == (0, None)
-        spool.close()
+        assert loader.lag.derive_seconds() == 0.0
+        assert find_stale(store).oldest_ns is None
+
+
+def test_what_a_former_process_left_underived_is_told_and_slows_nobody(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        _store_at(store, tmp_path, time.time_ns() - 100 * SECOND_NS)
+        loader = Loader(store.cursor(), spool)
+        assert loader.lag.derive_seconds() >= 100
+        assert loader.lag.work() == 0
+        assert loader.lag.pause(1_000_000) == 0
+        assert spool.refusal() is None
+        loader.start()
+        eventually(lambda: loader.lag.derive_seconds() == 0)
+        loader.stop()
+
+
+def test_what_was_stored_without_deriving_lags_from_the_start_of_who_derives(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        one = Request("traces", 1, REQUEST)
+        load(store, [one], dead_letters=tmp_path, derives=False)
+        begun = time.time()
+        loader = Loader(store.cursor(), spool)
+        assert 0 < loader.lag.derive_seconds() <= time.time() - begun
+
+
+def test_senders_are_refused_while_their_own_requests_wait_too_long(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        loader = Loader(store.cursor(), spool, Keeping(max_lag_seconds=1e-6))
+        spool.append("traces", REQUEST, rows=1).result(timeout=10)
+        assert loader._load_some(0)
+        with pytest.raises(SpoolError, match="more than --max-lag"):
+            spool.append("traces", REQUEST, rows=1)
+        loader._derive_owed()
+        spool.append("traces", REQUEST, rows=1).result(timeout=10)
 
 
 def test_check_names_what_is_not_derived(tmp_path: Path) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from support.running import eventually
 
 from otel_lightning.collector.store import (
+    Store,
     StoreError,
     connection,
     is_select,
@@ -19,6 +21,7 @@ from otel_lightning.collector.store import (
 )
 
 LISTED = "SELECT len(list(range)) AS n FROM range(4_000_000)"  # takes over 16 MB
+SLOWLY = f"SELECT * FROM {{rows}} WHERE ({LISTED}) > 0"
 RUNS = pa.table({"run_id": ["a", "b"], "command": ["policy", None]})
 
 
@@ -55,16 +58,46 @@ def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
         assert after["at_most"] == before["at_most"]
 
 
-def test_reading_goes_on_while_the_server_lets_go_of_its_cache(tmp_path: Path) -> None:
+def test_no_client_fails_while_the_server_lets_go_of_its_cache(tmp_path: Path) -> None:
+    path, over = tmp_path / "t.duckdb", threading.Event()
+    with open_store(path) as holder:
+        write_server(path, holder.serve("127.0.0.1:1", memory_bytes=400_000_000))
+        evicting = holder.cursor()
+
+        def evict() -> None:
+            while not over.is_set():
+                evicting.let_go()
+
+        thread = threading.Thread(target=evict)
+        thread.start()
+        try:
+            with open_store(path) as client:
+                for number in range(20):
+                    assert client.query(LISTED)["n"][0].as_py() == 4_000_000
+                    lists = list(client.stream(f"{LISTED} WHERE range <> {number}", 1))
+                    assert lists[0]["n"][0].as_py() == 3_999_999
+                    client.replace("runs", RUNS, select=SLOWLY)
+        finally:
+            over.set()
+            thread.join()
+
+
+def test_a_client_is_not_alone_until_it_has_read_its_answer_to_the_end(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with open_store(path) as holder:
         write_server(path, holder.serve("127.0.0.1:1", memory_bytes=400_000_000))
-        restored = threading.Timer(0.1, holder.cursor().let_go)  # ends with the usual limit
-        with open_store(path) as reader:
-            holder.execute("SET GLOBAL memory_limit = '16MB'")  # as while the cache is evicted
-            restored.start()
-            assert reader.query(LISTED)["n"][0].as_py() == 4_000_000
-        restored.join()
+        with open_store(path) as client:
+            rows = client.stream("FROM range(3_000_000)", 1_000)
+            next(rows)
+            eventually(lambda: not alone(holder))
+            assert sum(map(len, rows)) == 2_999_000
+            eventually(lambda: alone(holder))
+
+
+def alone(holder: Store) -> bool:
+    assert holder._guard
+    with holder._guard.alone(holder._connection) as is_alone:
+        return is_alone
 
 
 def test_a_store_of_a_newer_schema_is_refused_with_the_way_out(tmp_path: Path) -> None:

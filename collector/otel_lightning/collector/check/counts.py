@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from otel_lightning.collector.alarms import Alarm, read_alarms
 from otel_lightning.collector.load.batches import oldest_waiting, waiting
-from otel_lightning.collector.refresh.refresh import oldest_stale
+from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.store import Store
 
 COUNTED = (
@@ -65,7 +65,7 @@ def _derive_backlog(store: Store) -> Finding:
 
     A long wait is bad only while a process derives: without one, nothing is expected to happen.
     """
-    received_ns = oldest_stale(store).received_ns
+    received_ns = find_stale(store).oldest_ns
     seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
     told = f"the oldest received {seconds:.0f} seconds ago" if received_ns else "nothing waits"
     return Finding("not derived", told, not store.server or seconds <= LONGEST_UNDERIVED_SECONDS)

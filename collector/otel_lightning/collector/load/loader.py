@@ -20,11 +20,12 @@ import pyarrow as pa
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load, resume
+from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import Keeping, forget, newest_received
-from otel_lightning.collector.load.sharing import Sharing
+from otel_lightning.collector.load.sharing import BatchSize, Sharing
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.refresh.backoff import Pace
-from otel_lightning.collector.refresh.refresh import oldest_stale, refresh_with_room
+from otel_lightning.collector.refresh.refresh import refresh_with_room
 from otel_lightning.collector.spool import SET_ASIDE, Spool
 from otel_lightning.collector.spool_format import Record
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
@@ -40,7 +41,6 @@ IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
 CHECKPOINT_BYTES = 32 * 1024 * 1024  # stored since the last checkpoint, after which one is written
 FORGET_SECONDS = 300.0  # between two runs of retention
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
-SPANS_BETWEEN_LOADS = 5_000  # most spans to derive together while requests wait to be stored
 PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waiting for more spans
 KEEP_EVERYTHING = Keeping()
 
@@ -69,21 +69,19 @@ class Loader(threading.Thread):
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
         self._threads = store.threads
-        self._since = 0.0  # start of the interval over which the storing rate is measured
         self._unwritten = 0  # bytes stored since the last checkpoint
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
         self._looked = -FORGET_SECONDS  # time of the last run of retention
         self._clock = TrustedClock(spool.folder, newest_received(store))
         self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
-        self._sharing = Sharing(keeping.max_lag_seconds)
-        self._started_ns = time.time_ns()
-        self._lags = False  # whether the log has reported a lag above the limit
-        self._stale = 0  # number of traces and log records to derive
-        self._derived_per_second: float | None = None  # rate of deriving them
-        self.underived_ns: int | None = None
-        """When the oldest request with rows to derive was received, Unix nanoseconds."""
+        self._sharing = Sharing()
+        self._batch_size = BatchSize(keeping.spans_at_once)
         self.position = resume(store, spool)
+        spool.forget(self.position)  # what a former process stored is no backlog
+        self.lag = Lag(spool, keeping)
+        spool.backpressure = self.lag
+        self._note_lag()
 
     @property
     def repeated_ids(self) -> int:
@@ -139,7 +137,6 @@ class Loader(threading.Thread):
         self.join()
 
     def _attempt(self, *, idle: bool) -> None:
-        self._since = time.monotonic()
         least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
         self._run_errands()
         with self._watching("storing"):
@@ -160,34 +157,8 @@ class Loader(threading.Thread):
             pass
         self._sharing.forgive()
 
-    def derive_lag(self) -> float:
-        """Return the age in seconds of the oldest stored request with rows to derive."""
-        oldest = self.underived_ns
-        return 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
-
-    def _coming_lag(self) -> float:
-        """Return the lag in seconds: the present one, or the expected time to derive all rows.
-
-        Right after a burst nothing is old yet, so the present lag alone would react too late.
-        """
-        coming = self._stale / self._derived_per_second if self._derived_per_second else 0.0
-        return max(self.derive_lag(), coming)
-
     def _note_lag(self) -> None:
-        """Measure the lag; log once when it exceeds the limit, and once when it no longer does.
-
-        Rows that an earlier process did not derive are not counted: they must not slow senders.
-        """
-        if not self._keeping.derive:
-            return
-        found = oldest_stale(self._store, self._started_ns, self._pace.waiting())
-        self._stale, self.underived_ns = found.ids, found.received_ns
-        lag, most = self.derive_lag(), self._keeping.max_lag_seconds
-        # Two thresholds (hysteresis), so that a lag near the limit does not fill the log.
-        if self._lags != (lag > (most / 2 if self._lags else most)):
-            self._lags = not self._lags
-            told = "lags more than --max-lag" if self._lags else "keeps up again, with a lag of"
-            logger.warning("Deriving %s (%.0f s).", told, lag)
+        self.lag.note(self._store, self._pace.waiting())
 
     def _derive_watched(self) -> bool:
         """Derive some rows; after an error storing continues, and deriving is retried later."""
@@ -220,24 +191,21 @@ class Loader(threading.Thread):
         While deriving keeps up it takes at most half of the time, because larger batches cost less
         per row. A long conversation that grows waits longer, as `Pace` says.
         """
-        began, lag = time.monotonic(), self._coming_lag()
-        is_due = began >= self._derive_at or lag > PROMPT_SECONDS or self._sharing.owes
+        began, lag = time.monotonic(), self.lag.work()
+        is_due = began >= self._derive_at or lag > PROMPT_SECONDS
         self._postponed = not (is_due or self._stopping.is_set())
         if self._postponed or not self._keeping.derive:
             return False
-        most = self._keeping.spans_at_once
-        more_came = self._spool.arrived.is_set() and lag < PROMPT_SECONDS
-        at_once = min(most, SPANS_BETWEEN_LOADS) if more_came else most
         pace = None if self._stopping.is_set() else self._pace
-        done = refresh_with_room(self._store, at_once, pace)
+        done = refresh_with_room(self._store, self._batch_size.spans, pace)
         self._note_lag()
         if not done:
             self._postponed = bool(pace and pace.waiting())
             return False
         ended = time.monotonic()
         self._sharing.derived(ended - began)
-        rate, known = done / max(ended - began, 1e-6), self._derived_per_second
-        self._derived_per_second = (rate + known) / 2 if known else rate
+        self.lag.derived(done, ended - began)
+        self._batch_size.took(ended - began, is_full=self.lag.has_more)
         self._derive_at = ended + (ended - began)  # a pause as long as the work
         return True
 
@@ -287,22 +255,15 @@ class Loader(threading.Thread):
             derives=self._keeping.derive,
         )
         self.position, self._ahead = end, ahead
-        self._tell_rate(size)
         self._unwritten += size
         if self._unwritten >= CHECKPOINT_BYTES:
             self._checkpoint()
         self._spool.forget(end)
+        seconds = time.monotonic() - began
         self._note_lag()
-        self._sharing.stored(time.monotonic() - began, self._coming_lag())
+        self.lag.stored(size, seconds)
+        self._sharing.stored(seconds)
         return True
-
-    def _tell_rate(self, size: int) -> None:
-        """Report the storing rate, in bytes per second, to the spool, which slows senders to it."""
-        now = time.monotonic()
-        if size >= BATCH_BYTES // 4:  # a small batch has the same fixed costs, so its rate is low
-            rate, known = size / (now - self._since), self._spool.stored_per_second
-            self._spool.stored_per_second = (rate + known) / 2 if known else rate
-        self._since = now
 
 
 def _in_one_line(error: Exception) -> str:

@@ -1,28 +1,23 @@
 """Divide the loader's time between storing and deriving.
 
-Storing costs less time than deriving, so a loader that always stored first would never derive under
-load. So each second of storing adds time that deriving may use next: one second while deriving
-keeps up, more the further it lags. Storing becomes slower by that; the spool measures its rate and
-slows the senders to it (backpressure). So the lag stays near `--max-lag`; `make bench-lag` measures
-it.
+Storing comes first, so that received spans can be asked for soon. But deriving always gets as much
+time as storing took, also while a long backlog is stored. Senders are slowed to what both take
+together (`pacing.py`), so in the long run deriving gets the time that it needs.
 """
 
-LEAST_SHARE, MOST_SHARE = 0.5, 0.95
-"""Deriving's share of the loader's time: the least, while it keeps up, and the most."""
-MOST_OWED_SECONDS = 15.0
+MOST_OWED_SECONDS = 3.0
 """Limit on the time owed to deriving, so that storing never waits longer."""
+BATCH_SECONDS = 2.0
+"""Time that deriving one batch should take: nothing is stored meanwhile."""
+LEAST_SPANS = 1_000
+"""Fewest spans in a batch; the fixed cost of a batch is that of some hundred spans."""
 
 
 class Sharing:
     """The time that storing owes to deriving, in seconds."""
 
-    def __init__(self, max_lag: float) -> None:
-        """Start with nothing owed.
-
-        Args:
-            max_lag: Seconds of lag, from receiving to derived rows, to stay near or below.
-        """
-        self._max_lag = max_lag
+    def __init__(self) -> None:
+        """Start with nothing owed."""
         self._owed = 0.0
 
     @property
@@ -30,26 +25,9 @@ class Sharing:
         """Whether deriving comes before the next batch is stored."""
         return self._owed > 0
 
-    def share(self, lag: float) -> float:
-        """Return deriving's share of the loader's time, in [0.5, 0.95].
-
-        The share reaches its highest value a little before the lag is half of `max_lag`, because
-        senders slow down only some time later.
-
-        Args:
-            lag: Seconds that deriving lags now, or is expected to lag after the stored rows.
-
-        Example:
-            >>> sharing = Sharing(max_lag=30)
-            >>> sharing.share(0), sharing.share(10.5), sharing.share(60)
-            (0.5, 0.7, 0.95)
-        """
-        return min(max(lag / (self._max_lag / 2), LEAST_SHARE), MOST_SHARE)
-
-    def stored(self, seconds: float, lag: float) -> None:
-        """Add the time that deriving is owed for `seconds` of storing."""
-        share = self.share(lag)
-        self._owed = min(self._owed + seconds * share / (1 - share), MOST_OWED_SECONDS)
+    def stored(self, seconds: float) -> None:
+        """Add the time that storing took."""
+        self._owed = min(self._owed + seconds, MOST_OWED_SECONDS)
 
     def derived(self, seconds: float) -> None:
         """Subtract the time that deriving took."""
@@ -58,3 +36,46 @@ class Sharing:
     def forgive(self) -> None:
         """Set the owed time to 0, because nothing is left to derive."""
         self._owed = 0.0
+
+
+class BatchSize:
+    """How many spans to derive at once, so that a batch takes about `BATCH_SECONDS`.
+
+    More at once cost less for each; how long they take depends on their texts, on the machine and
+    on what runs beside us.
+    """
+
+    def __init__(self, most: int) -> None:
+        """Start in the middle.
+
+        Args:
+            most: Most spans at once, which bounds memory.
+        """
+        self._most = most
+        self._spans = min(most, 5 * LEAST_SPANS)
+
+    @property
+    def spans(self) -> int:
+        """Number of spans to derive next."""
+        return self._spans
+
+    def took(self, seconds: float, *, is_full: bool) -> None:
+        """Adapt to the time that a batch took.
+
+        Args:
+            seconds: Its time.
+            is_full: Whether more spans were waiting: a smaller batch does not ask for larger ones.
+
+        Example:
+            >>> size = BatchSize(most=25_000)
+            >>> size.took(0.5, is_full=True)
+            >>> size.spans
+            10000
+            >>> size.took(6.0, is_full=True)
+            >>> size.spans
+            5000
+        """
+        factor = min(max(BATCH_SECONDS / max(seconds, 1e-3), 0.5), 2.0 if is_full else 1.0)
+        self._spans = max(
+            min(round(factor * self._spans), self._most), min(LEAST_SPANS, self._most)
+        )

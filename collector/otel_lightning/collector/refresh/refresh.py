@@ -64,23 +64,26 @@ def refresh_with_room(
 class Stale(NamedTuple):
     """The traces and log records that are not derived yet."""
 
-    ids: int
-    """Number of traces and log records."""
-    received_ns: int | None
-    """When the first of them was received, Unix nanoseconds."""
+    new_ids: int
+    """Number of traces and log records that were received since a given time."""
+    new_ns: int | None
+    """When the first of those was received, Unix nanoseconds."""
+    oldest_ns: int | None
+    """When the first of all was received, Unix nanoseconds."""
+    has_undated: bool
+    """Whether some have no time, because nobody was to derive them when they were stored."""
 
 
-def oldest_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> Stale:
+def find_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> Stale:
     """Return the number of stale traces and log records, and since when they are stale.
 
     Args:
         store: Any store.
-        since_ns: Ignore what was received before.
+        since_ns: Traces and log records that were received since then are new.
         waiting: Ids of the rollouts that wait to be derived again; they do not count.
     """
-    select = statement(__package__, "oldest_stale", since=since_ns, waiting=[*waiting] or [""])
-    found = store.query(select).to_pylist()[0]
-    return Stale(found["n"], found["since"])
+    select = statement(__package__, "find_stale", since=since_ns, waiting=[*waiting] or [""])
+    return Stale(**store.query(select).to_pylist()[0])
 
 
 def rebuild(store: Store) -> None:

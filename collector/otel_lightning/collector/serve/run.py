@@ -209,7 +209,7 @@ def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) 
 def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
     oldest = spool.oldest_ns(loader.position)
     unstored = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
-    underived = loader.derive_lag()
+    underived = loader.lag.derive_seconds()
     return {
         "spool_backlog_bytes": spool.backlog(),
         "loader_lag_seconds": max(unstored, underived),

@@ -3,9 +3,8 @@
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -16,12 +15,7 @@ import pyarrow as pa
 
 from otel_lightning.collector import machine
 from otel_lightning.collector.store import attribute_columns, read_only
-from otel_lightning.collector.store.errors import (
-    StoreError,
-    as_store_error,
-    is_of_names,
-    lacked_memory,
-)
+from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.page_reads import PageReads
 from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, Answers, ReaderLimits
 from otel_lightning.collector.store.server_file import Server
@@ -35,8 +29,6 @@ SERVING = "SET GLOBAL allowed_configs = ['threads', 'memory_limit']"
 # DuckDB spills to disk beyond its memory limit, but one conversation must fit into memory.
 MEMORY_BYTES, LEAST_MEMORY_BYTES = 512_000_000, 256_000_000
 CACHE_BYTES = 16_000_000
-MEMORY_RETRY_SECONDS = (0.05, 0.3, 1.0)
-"""Pauses before a SELECT is sent again to a server that lacked memory."""
 ROW_GROUP_ROWS = 6 * 2048  # a multiple of DuckDB's vector size, 2048
 PORTS_TO_TRY = 20
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
@@ -62,27 +54,12 @@ class Store:
         with as_store_error():
             quicker = attribute_columns.rewrite(sql, self._parse, self._write)
             try:
-                return self._answer(quicker)
+                return self._run(quicker).to_arrow_table()
             except duckdb.Error as error:
                 # The statement reads `attributes` of another table, which has no promoted columns.
                 if quicker == sql or not is_of_names(error):
                     raise
-            return self._answer(sql)
-
-    def _answer(self, sql: str) -> pa.Table:
-        """Run a SELECT; retry where the server lacked memory, which may be over in a moment.
-
-        The server lowers its memory limit for some milliseconds to evict its cache (`let_go`), and
-        a statement that allocates memory at that moment fails.
-        """
-        for pause_seconds in MEMORY_RETRY_SECONDS if self.server else ():
-            try:
-                return self._run(sql).to_arrow_table()
-            except duckdb.Error as error:
-                if not lacked_memory(error):
-                    raise
-            time.sleep(pause_seconds)
-        return self._run(sql).to_arrow_table()
+            return self._run(sql).to_arrow_table()
 
     def stream(self, sql: str, rows_at_once: int) -> Iterator[pa.RecordBatch]:
         """Run a SELECT and yield its rows in batches.
@@ -176,7 +153,7 @@ class Store:
     def cursor(self) -> "Store":
         """Open a second connection to the same store, for another thread."""
         other = Store(self._connection.cursor(), self.server)
-        other._memory_bytes = self._memory_bytes
+        other._memory_bytes, other._guard = self._memory_bytes, self._guard
         return other
 
     @property
@@ -211,14 +188,18 @@ class Store:
         """Evict the cached blocks of the file except for `CACHE_BYTES`, if memory is limited.
 
         DuckDB caches written blocks up to its memory limit. It has no separate limit for this
-        cache, so the memory limit is lowered for a moment.
+        cache, so the memory limit is lowered for a moment. A statement that needs memory at that
+        moment would fail, so nothing is evicted while a client runs one, and new ones wait.
         """
         if self._memory_bytes is None:
             return
-        with suppress(duckdb.Error):  # DuckDB uses more than this at present and refuses
-            self._connection.execute(f"SET GLOBAL memory_limit = '{CACHE_BYTES}B'")
-        with as_store_error():
-            self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
+        guard = self._guard
+        with guard.alone(self._connection) if guard else nullcontext(enter_result=True) as is_alone:
+            if is_alone:
+                with suppress(duckdb.Error):  # DuckDB uses more than this at present and refuses
+                    self._connection.execute(f"SET GLOBAL memory_limit = '{CACHE_BYTES}B'")
+            with as_store_error():
+                self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
 
     @contextmanager
     def with_room(self) -> Iterator[None]:

@@ -40,15 +40,6 @@ def is_of_names(error: duckdb.Error) -> bool:
     return isinstance(error, kinds) or "Binder Error" in str(error)[:200]
 
 
-def lacked_memory(error: duckdb.Error) -> bool:
-    """Return whether a statement failed because it could not allocate memory.
-
-    An error from the server has no type of its own, so its text is searched too.
-    """
-    is_memory = isinstance(error, duckdb.OutOfMemoryException)
-    return is_memory or "failed to allocate" in str(error)[:200]
-
-
 def _kind(error: duckdb.Error) -> type[StoreError]:
     if isinstance(error, duckdb.OutOfMemoryException):
         return OutOfMemoryError

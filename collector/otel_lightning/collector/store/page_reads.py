@@ -48,7 +48,7 @@ class PageReads:
         """
         cursor = self._connection.cursor()
         try:
-            with interrupted_after(cursor, seconds):
+            with self._guard.running(), interrupted_after(cursor, seconds):
                 return cursor.execute(select, dict(parameters)).to_arrow_table()
         except duckdb.InterruptException as error:
             raise StoreError(f"It took longer than {seconds:g} seconds.") from error

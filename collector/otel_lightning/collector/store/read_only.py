@@ -9,7 +9,10 @@ There is a second wall: the served database has no access to files, network and 
 import hmac
 import json
 import re
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +44,14 @@ the rows; a replacement statement would not."""
 LOCKED = "SELECT error('Settings cannot be changed: the configuration has been locked.')"
 """Replaces every SET of a client. The serving process itself still changes its thread count, so
 DuckDB's own lock cannot cover all settings."""
+
+ACTIVE = """
+    SELECT 1 FROM quack_active_connections()
+    WHERE state = 'active' AND epoch(query_started_at) > epoch(now()) - 3600
+"""
+"""A statement whose client has gone in the middle of its answer is listed for ever, so old ones do
+not count."""
+STARTED_SECONDS = 0.1
 
 
 class Tokens(NamedTuple):
@@ -74,6 +85,9 @@ class Guard:
         self._tokens, self._parser, self._answer = tokens, parser, answer
         self._writers: set[str] = set()
         self._scanners: set[str] = set()
+        self._gate = threading.Lock()
+        self._running = 0
+        self._ran_at = float("-inf")
 
     def authenticate(self, session: str, token: str, _served: str) -> bool:
         """Return whether a client has one of the tokens, and remember its role."""
@@ -87,6 +101,37 @@ class Guard:
 
     def authorize(self, session: str, sql: str) -> str | None:
         """Return the statement that the server runs instead of this one; None refuses it."""
+        with self.running():
+            return self._decide(session, sql)
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Count a statement that this process runs for somebody; wait for the end of `alone`."""
+        with self._gate:
+            self._running += 1
+        try:
+            yield
+        finally:
+            with self._gate:
+                self._running -= 1
+                self._ran_at = time.monotonic()
+
+    @contextmanager
+    def alone(self, connection: duckdb.DuckDBPyConnection) -> Iterator[bool]:
+        """Yield whether no client runs a statement. New statements wait until the block ends.
+
+        Args:
+            connection: A connection to the served database.
+        """
+        with self._gate:
+            # The server lists a statement as active some time after it was authorized.
+            is_starting = time.monotonic() - self._ran_at < STARTED_SECONDS
+            if self._running or is_starting:
+                yield False
+            else:
+                yield not connection.execute(ACTIVE).fetchall()
+
+    def _decide(self, session: str, sql: str) -> str | None:
         if session in self._writers:
             return LOCKED if _changes_settings(sql) else sql
         reason = self.refusal(sql)

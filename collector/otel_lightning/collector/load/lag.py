@@ -1,0 +1,97 @@
+"""How far storing and deriving lag, and how the spool slows senders by it."""
+
+import logging
+import time
+from collections.abc import Iterable
+
+from otel_lightning.collector.load.pacing import Pacing
+from otel_lightning.collector.load.retention import Keeping
+from otel_lightning.collector.refresh.refresh import find_stale
+from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.store import Store
+
+logger = logging.getLogger(__name__)
+
+
+class Lag:
+    """The lag of one process, and the pauses for its senders.
+
+    Senders are slowed by requests that this process received. Those that a former process left on
+    the spool or without derived rows are part of the lag that is reported, but slow nobody: that
+    work may take hours after a long stop.
+    """
+
+    def __init__(self, spool: Spool, keeping: Keeping) -> None:
+        self._spool, self._derives = spool, keeping.derive
+        self._max_lag = keeping.max_lag_seconds
+        self._started_ns = time.time_ns()
+        self._inherited = spool.backlog()
+        self._pacing = Pacing(keeping.max_lag_seconds)
+        self._is_long = False  # whether the log has reported a lag above the limit
+        self._new_ids = self._ids_before = 0
+        self._new_ns: int | None = None
+        self._oldest_ns: int | None = None
+
+    def derive_seconds(self) -> float:
+        """Return the age in seconds of the oldest stored request with rows to derive."""
+        return _age(self._oldest_ns)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something waited to be derived when `note` last looked."""
+        return self._oldest_ns is not None
+
+    def work(self) -> float:
+        """Return the lag in seconds that requests will have which are received now.
+
+        That is the expected time for the work that waits, or the present lag if it is longer.
+        """
+        return max(self._pacing.expected(self._unstored(), self._new_ids), _age(self._new_ns))
+
+    def pause(self, size: int) -> float:
+        """Return for how many seconds the spool has to pause after it acknowledged `size` bytes."""
+        return self._pacing.pause(size, self._unstored(), self.work())
+
+    def refusal(self) -> str | None:
+        """Return why requests are refused at present; None if they are accepted."""
+        lag = _age(self._new_ns)
+        if lag <= self._max_lag:
+            return None
+        return f"deriving lags {lag:.0f} seconds, more than --max-lag"
+
+    def stored(self, size: int, seconds: float) -> None:
+        """Note that `size` bytes were stored; call `note` before it."""
+        self._inherited = max(self._inherited - size, 0)
+        self._pacing.stored(size, max(self._new_ids - self._ids_before, 0), seconds)
+
+    def derived(self, traces: int, seconds: float) -> None:
+        """Note that traces and log records were derived."""
+        self._pacing.derived(traces, seconds)
+
+    def note(self, store: Store, waiting: Iterable[str]) -> None:
+        """Look at what waits to be derived; log when the lag exceeds the limit, and when no more.
+
+        Args:
+            store: The store.
+            waiting: Rollouts that wait to be derived again, which do not count.
+        """
+        if not self._derives:
+            return
+        found = find_stale(store, self._started_ns, waiting)
+        self._ids_before, self._new_ids, self._new_ns = self._new_ids, found.new_ids, found.new_ns
+        undated = self._started_ns if found.has_undated else None
+        known = [at for at in (found.oldest_ns, undated) if at is not None]
+        self._oldest_ns = min(known, default=None)
+        lag = self.derive_seconds()
+        # Two thresholds (hysteresis), so that a lag near the limit does not fill the log.
+        if self._is_long != (lag > (self._max_lag / 2 if self._is_long else self._max_lag)):
+            self._is_long = not self._is_long
+            told = "lags more than --max-lag" if self._is_long else "keeps up again, with a lag of"
+            logger.warning("Deriving %s (%.0f s).", told, lag)
+
+    def _unstored(self) -> int:
+        return max(self._spool.backlog() - self._inherited, 0)
+
+
+def _age(since_ns: int | None) -> float:
+    return 0.0 if since_ns is None else max(time.time_ns() - since_ns, 0) / 1e9
