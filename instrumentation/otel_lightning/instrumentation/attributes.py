@@ -36,6 +36,12 @@ A flag's metadata gives it per variant, as `lightning.propensity.<variant>`.
 POLICY_VERSION: Final = "lightning.policy.version"
 """Version of the policy that chose the arm: text, on the event and in the flag's metadata."""
 
+POLICY: Final = "lightning.policy"
+"""A policy that flagd's rules cannot express: arms, features and weights as JSON, in a flag's
+metadata.
+
+`otel_lightning.instrumentation.provider` serves it."""
+
 POLICY_CHANGED: Final = "lightning.policy.changed"
 """Names of the request's arguments that an arm of `LIGHTNING_POLICY` changed, on an LLM span."""
 

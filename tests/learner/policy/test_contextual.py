@@ -169,17 +169,6 @@ def test_feature_that_knows_the_outcome_is_refused(
     )
 
 
-def test_feature_that_flagd_cannot_express_is_learned_and_not_promoted(
-    traces: "Traces", flags: Path, features: Path
-) -> None:
-    store = log(traces)
-    features.write_text('[features]\nlength = "length(input)"')
-    assert learn(store, flags, "--features", str(features)).exit_code == 0
-    result = learn(store, flags, command="promote")
-    assert result.exit_code == 1
-    assert "which a flagd file cannot express" in result.stderr
-
-
 def bandit(seed: int, count: int = 1000) -> tuple[Choices, np.ndarray]:
     rng = np.random.default_rng(seed)
     values = rng.normal(5, 3, (count, 2))

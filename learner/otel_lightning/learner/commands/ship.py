@@ -79,6 +79,11 @@ def promote(  # noqa: PLR0913 - one parameter an option
                 click.echo(str(refusal), err=True)
                 raise click.exceptions.Exit(REFUSED) from refusal
     _show(change)
+    if change.needs_provider:
+        click.echo(
+            "flagd's rules cannot express this policy: serve it with our OpenFeature provider "
+            "(otel_lightning.instrumentation.provider). Other providers serve what they served."
+        )
     if change.written:
         click.echo(f"Policy {change.served_version} is live in {flags}.")
 

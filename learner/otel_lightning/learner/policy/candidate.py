@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.collector.store import Store
-from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy import contextual, flag_file, flag_rules
+from otel_lightning.learner.policy import contextual, flag_file
 from otel_lightning.learner.policy.features import Features, read_features
+from otel_lightning.learner.policy.served import arms_of, features_of, shares_in_context
 from otel_lightning.learner.policy.softmax import Floats
 from otel_lightning.learner.policy.versions import policies_of, versions_in_context
 
@@ -67,9 +67,9 @@ def _of_version(
     version: str,
 ) -> Candidate:
     label = f"policy {version}"
-    for served, targeting, spec in versions_in_context(store, key):
+    for served, part, spec in versions_in_context(store, key):
         if served == version:
-            return _by_rules(label, targeting, read_features(store, spec, rows["rollout_id"]), rows)
+            return _as_served(label, part, read_features(store, spec, rows["rollout_id"]), rows)
     for row in policies_of(store, key):
         if row["version"] == version and "contextual" in row["learned"]:
             learned = row["learned"]
@@ -84,16 +84,16 @@ def _of_file(store: Store, rows: pl.DataFrame, key: str, flags: Path) -> Candida
     document = flag_file.read_flag_file(flags, key)
     label = f"'{flags}'"
     part = flag_file.our_part(document, key)
-    names = flag_rules.features_of(part["targeting"])
+    names = features_of(part)
     if not names:
         return _fixed(label, flag_file.live_shares(document, key), rows)
-    version = str(part["metadata"].get(POLICY_VERSION) or "").split("@")[0]
+    version = (flag_file.served_version(part) or "").split("@")[0]
     for row in policies_of(store, key):
         if row["version"] == version and row["learned"].get("expressions"):
             features = read_features(store, row["learned"]["expressions"], rows["rollout_id"])
-            return _by_rules(label, part["targeting"], features, rows)
+            return _as_served(label, part, features, rows)
     raise DataError(
-        f"The rules of flag '{key}' in '{flags}' test the feature '{names[0]}', and the store has "
+        f"The policy of flag '{key}' in '{flags}' sees the feature '{names[0]}', and the store has "
         f"no policy '{version}' that says how to compute it. Name a version with --version."
     )
 
@@ -104,18 +104,11 @@ def _fixed(label: str, shares: Mapping[str, float], rows: pl.DataFrame) -> Candi
     return Candidate(label, arms, np.broadcast_to(one, (rows.height, len(arms))), NO_FEATURES)
 
 
-def _by_rules(
-    label: str, targeting: Mapping[str, Any], features: Features, rows: pl.DataFrame
+def _as_served(
+    label: str, part: Mapping[str, Any], features: Features, rows: pl.DataFrame
 ) -> Candidate:
-    known = np.nan_to_num(features.values) > 0
-    cells, number = np.unique(known, axis=0, return_inverse=True)
-    shares = [
-        flag_rules.shares_given(targeting, dict(zip(features.names, cell, strict=True)))
-        for cell in cells.tolist()
-    ]
-    arms = _arms(rows, {arm: 0.0 for cell in shares for arm in cell})
-    table = np.array([[cell.get(arm, 0.0) for arm in arms] for cell in shares])
-    return Candidate(label, arms, table[number.ravel()], features)
+    arms = _arms(rows, dict.fromkeys(arms_of(part), 0.0))
+    return Candidate(label, arms, shares_in_context(part, features, arms, {}), features)
 
 
 def _by_parameters(

@@ -12,9 +12,9 @@ from otel_lightning.collector.store import Sql, Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.policy import flag_rules
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.missing import Missing, check_missing
+from otel_lightning.learner.policy.served import arms_of, shares_in_context
 from otel_lightning.learner.policy.staged import read_staged, stage_choices
 from otel_lightning.learner.policy.versions import versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
@@ -164,16 +164,16 @@ def _of_versions(versions: Mapping[str, Mapping[str, float]]) -> pl.DataFrame:
 
 def _in_context(store: Store, key: str, known: pl.DataFrame) -> pl.DataFrame:
     """Fill in the propensities of contextual policies from the targeting rules that were served."""
-    for version, targeting, spec in versions_in_context(store, key):
+    for version, part, spec in versions_in_context(store, key):
         mine = pl.col("propensity").is_null() & (pl.col("policy_version") == version)
         rows = known.filter(mine)
         if rows.is_empty():
             continue
-        values = np.nan_to_num(read_features(store, spec, rows["rollout_id"]).values) > 0
-        shares = [
-            flag_rules.shares_given(targeting, dict(zip(spec, cell, strict=True))).get(arm)
-            for cell, arm in zip(values.tolist(), rows["arm"], strict=True)
-        ]
+        arms = sorted(arms_of(part) | set(rows["arm"].unique()))
+        features = read_features(store, spec, rows["rollout_id"])
+        table = shares_in_context(part, features, arms, {})
+        given = table[np.arange(rows.height), numbered(rows["arm"], arms)]
+        shares = [share if share > 0 else None for share in given.tolist()]
         found = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
         known = (
             known.join(found, on="rollout_id", how="left")

@@ -10,14 +10,22 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
-from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
+from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_rules
 from otel_lightning.learner.policy.flag_text import with_members
 
+
+class OfProvider(NamedTuple):
+    """A policy that only our OpenFeature provider can serve."""
+
+    policy: Mapping[str, Any]
+    """The JSON of `lightning.policy`, without the version."""
+
+
 InContext = tuple[Sequence[str], Callable[[Mapping[str, bool]], Mapping[str, int]]]
 """Names of features, and a function from a combination of their values to the arms' weights."""
-Weights = Mapping[str, int] | InContext
+Weights = Mapping[str, int] | InContext | OfProvider
 
 WHOLE = 10_000
 """Sum of a flag's weights: the unit of a weight is 0.01 %."""
@@ -87,6 +95,8 @@ def live_shares(
         Shares that add up to 1. Without targeting, the default variant has all traffic.
     """
     flag = document["flags"][key]
+    if policy := policy_of_provider(flag):
+        return dict(policy["mean_shares"])
     targeting = flag.get("targeting") or {}
     default = flag.get("defaultVariant")
     by_default = {str(default): 1.0} if default is not None else {}
@@ -98,6 +108,19 @@ def live_shares(
         for arm, share in (flag_rules.shares_given(targeting, one) or by_default).items():
             shares[arm] = shares.get(arm, 0.0) + share / len(among)
     return {arm: share for arm, share in shares.items() if share > 0}
+
+
+def policy_of_provider(part: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the policy of a flag that our OpenFeature provider serves, or None."""
+    text = (part.get("metadata") or {}).get(POLICY)
+    return None if text is None else parse(str(text))
+
+
+def served_version(part: Mapping[str, Any]) -> str | None:
+    """Return the version of the policy that a flag serves, or None."""
+    policy = policy_of_provider(part)
+    version = policy["version"] if policy else part["metadata"].get(POLICY_VERSION)
+    return None if version is None else str(version)
 
 
 def retired(document: Mapping[str, Any], key: str) -> set[str]:
@@ -132,7 +155,8 @@ def with_policy(seen: Reading, key: str, weights: Weights, version: str) -> str:
         seen: The flag file.
         key: The flag.
         weights: Integer weight of each variant, which add up to `WHOLE`; or the names of features
-            and a function from a combination of their values to such weights.
+            and a function from a combination of their values to such weights; or a policy for our
+            OpenFeature provider.
         version: Version of the policy.
 
     Returns:
@@ -153,9 +177,14 @@ def policy_part(
     metadata = {
         name: value
         for name, value in (flag.get("metadata") or {}).items()
-        if not name.startswith(f"{PROPENSITY}.")
+        if name != POLICY
+        and (isinstance(weights, OfProvider) or not name.startswith(f"{PROPENSITY}."))
     }
     targeting: dict[str, Any]
+    if isinstance(weights, OfProvider):
+        # Other providers go on serving what they served, under its own version.
+        policy = json.dumps({"version": version, **weights.policy})
+        return {"targeting": flag.get("targeting") or {}, "metadata": metadata | {POLICY: policy}}
     if isinstance(weights, Mapping):
         metadata |= {f"{PROPENSITY}.{arm}": n / WHOLE for arm, n in weights.items()}
         targeting = {"fractional": bucketing + [[arm, n] for arm, n in weights.items()]}

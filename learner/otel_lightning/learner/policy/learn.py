@@ -19,7 +19,6 @@ from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
 from otel_lightning.learner.policy.drift import drift, live_at_once
 from otel_lightning.learner.policy.features import Features, check_leaks, read_features, read_spec
-from otel_lightning.learner.policy.flag_rules import features_of
 from otel_lightning.learner.policy.judge import (
     ENOUGH_REWARDED,
     Judged,
@@ -28,6 +27,7 @@ from otel_lightning.learner.policy.judge import (
     learn_and_judge_in_context,
 )
 from otel_lightning.learner.policy.reward_range import Range, Rewards
+from otel_lightning.learner.policy.served import features_of, shares_in_context
 from otel_lightning.learner.policy.ship import promote, stable_part, stable_shares
 from otel_lightning.learner.policy.softmax import Choices, Settings
 from otel_lightning.learner.policy.versions import (
@@ -241,22 +241,15 @@ def _live_rows(
     choices: Choices, features: Features, document: dict[str, Any], request: Request
 ) -> Floats:
     """Evaluate the live policy's rules for each rollout; return the arms' shares, shape [N, K]."""
-    targeting = flag_file.our_part(document, request.key)["targeting"]
-    unknown = [name for name in features_of(targeting) if name not in features.names]
+    part = flag_file.our_part(document, request.key)
+    unknown = [name for name in features_of(part) if name not in features.names]
     if unknown:
         raise DataError(
             f"The live policy of flag '{request.key}' sees the feature '{unknown[0]}'. Declare it "
             "in --features, so that both policies can be compared."
         )
-    known = np.nan_to_num(features.values) > 0
-    # Evaluate the rules once per distinct combination of features, not once per rollout.
-    cells, number = np.unique(known, axis=0, return_inverse=True)
-    rows = np.zeros((len(cells), len(choices.arms)))
-    for i, cell in enumerate(cells.tolist()):
-        given = dict(zip(features.names, cell, strict=True))
-        shares = flag_file.live_shares(document, request.key, given)
-        rows[i] = [shares.get(arm, 0.0) for arm in choices.arms]
-    return np.asarray(rows[number.ravel()], dtype=np.float64)
+    by_default = flag_file.live_shares(document, request.key) if not part["targeting"] else {}
+    return shares_in_context(part, features, choices.arms, by_default)
 
 
 def _notes(

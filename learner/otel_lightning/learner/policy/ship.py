@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from otel_lightning.collector.store import Store
-from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy import contextual, flag_file
+from otel_lightning.learner.policy import contextual, flag_file, flag_rules
+from otel_lightning.learner.policy.served import features_of
 from otel_lightning.learner.policy.versions import (
     policies_of,
     promotion_recorded,
@@ -33,6 +33,8 @@ class Change:
     before: Shares
     after: Shares
     written: bool
+    needs_provider: bool = False
+    """Whether only our OpenFeature provider can serve the policy."""
 
 
 class RefusedError(Exception):
@@ -79,7 +81,14 @@ def promote(  # noqa: PLR0913 - what, where and how
     weights = _weights(policy, before_canary, key, share, kept)
     mixed = _mixed(former, policy["arms"], share)
     target = output or flags
-    change = Change(policy["version"], served_version, live, mixed, written=not dry_run)
+    change = Change(
+        policy["version"],
+        served_version,
+        live,
+        mixed,
+        written=not dry_run,
+        needs_provider=isinstance(weights, flag_file.OfProvider),
+    )
     if dry_run:
         return change
     text = flag_file.with_policy(seen, key, weights, served_version)
@@ -124,7 +133,7 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
             "as it was before: somebody changed it. Compare with: lightning-learn policies --key "
             f"{key}. To go back, restore one of the two by hand."
         )
-    former = before["metadata"].get(POLICY_VERSION)
+    former = flag_file.served_version(before)
     restored = flag_file.with_our_part(document, key, before)
     change = Change(
         version=former or "",
@@ -163,7 +172,7 @@ def compare(store: Store, key: str, flags: Path | None = None) -> str:
     except DataError as error:
         return f"Not to be compared: {error}"
     now = flag_file.our_part(document, key)
-    version = now["metadata"].get(POLICY_VERSION)
+    version = flag_file.served_version(now)
     serves = f"'{path}' serves {f'policy {version}' if version else 'no policy of ours'}"
     if not changes:
         return f"{serves}; the store has no record of a promotion."
@@ -224,7 +233,7 @@ def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:
 def stable_part(store: Store, key: str, document: dict[str, Any]) -> dict[str, Any]:
     """Return the flag's targeting and metadata; during a canary, those before the canary."""
     now = flag_file.our_part(document, key)
-    version = str(now["metadata"].get(POLICY_VERSION) or "")
+    version = flag_file.served_version(now) or ""
     if "@" in version:
         for row in reversed(promotions_of(store, key)):
             if row["served_version"] == version and row["action"] == "canary":
@@ -238,17 +247,14 @@ def _mixed(live: Shares, new: Shares, share: float) -> Shares:
 
 def _weights(
     policy: dict[str, Any], document: dict[str, Any], key: str, share: float, kept: dict[str, int]
-) -> dict[str, int] | flag_file.InContext:
-    """Mix a policy with the live one: return weights, or rules for a contextual policy."""
+) -> flag_file.Weights:
+    """Mix a policy with the live one: weights, rules, or a policy for our OpenFeature provider."""
     if "contextual" not in policy["learned"]:
         live = flag_file.live_shares(document, key)
         return kept | flag_file.integer_weights(_mixed(live, policy["arms"], share))
     learned = contextual.from_parameters(policy["learned"]["contextual"])
-    if not policy["learned"]["servable"]:
-        raise DataError(
-            f"Policy {policy['version']} has a feature whose values are not 0 and 1, which a flagd "
-            'file cannot express. Learn again with features such as "length(input) > 200".'
-        )
+    if not _for_flagd(policy):
+        return _of_provider(policy, document, key, share)
 
     def of_cell(cell: Mapping[str, bool]) -> dict[str, int]:
         values = np.array([[float(cell[name]) for name in learned.features]])
@@ -258,6 +264,30 @@ def _weights(
         return kept | flag_file.integer_weights(mixed)
 
     return learned.features, of_cell
+
+
+def _for_flagd(policy: dict[str, Any]) -> bool:
+    """Return whether flagd's rules can express a policy with features."""
+    learned = policy["learned"]
+    few = len(learned["contextual"]["features"]) <= flag_rules.MOST_FEATURES
+    return bool(learned["servable"]) and few
+
+
+def _of_provider(
+    policy: dict[str, Any], document: dict[str, Any], key: str, share: float
+) -> flag_file.OfProvider:
+    part = flag_file.our_part(document, key)
+    if share < 1 and features_of(part):
+        raise DataError(
+            f"Policy {policy['version']} and the live policy of flag '{key}' both see the input, "
+            "and a canary cannot mix them. Promote without --canary, or roll back first."
+        )
+    base = flag_file.live_shares(document, key)
+    mean = {arm: p for arm, p in _mixed(base, policy["arms"], share).items() if p > 0}
+    parameters = dict(policy["learned"]["contextual"])
+    binary = bool(policy["learned"]["servable"])
+    mixture = {"share": share, "base": base if share < 1 else {}, "mean_shares": mean}
+    return flag_file.OfProvider(parameters | mixture | {"binary": binary})
 
 
 def _check_live(policy: dict[str, Any], live: Shares) -> None:

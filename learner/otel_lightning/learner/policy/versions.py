@@ -58,11 +58,11 @@ def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
     return {name: arms for name, arms in (known | served).items() if name not in in_context}
 
 
-def versions_in_context(store: Store, key: str) -> list[tuple[str, dict[str, Any], dict[str, str]]]:
-    """Read the contextual versions: name, targeting as served, SQL expressions of the features."""
+def versions_in_context(store: Store, key: str) -> list[tuple[str, Row, dict[str, str]]]:
+    """Read the contextual versions: name, targeting and metadata as served, SQL of the features."""
     specs = {row["version"]: row["learned"].get("expressions") for row in policies_of(store, key)}
     return [
-        (row["served_version"], row["after"]["targeting"], specs[row["version"]])
+        (row["served_version"], row["after"], specs[row["version"]])
         for row in promotions_of(store, key)
         if row["action"] != "rollback" and specs.get(row["version"])
     ]

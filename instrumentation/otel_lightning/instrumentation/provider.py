@@ -1,0 +1,228 @@
+"""An OpenFeature provider that serves learned policies from a flagd flag file, in this process.
+
+flagd's targeting rules can test features of 0 and 1. A policy over numbers, or over more than six
+features, is written into the flag's metadata as JSON (`lightning.policy`), and this provider
+evaluates it:
+
+    from openfeature import api
+    from otel_lightning.instrumentation.provider import LightningProvider
+
+    api.set_provider(LightningProvider("flags.json"))
+
+The evaluation context needs the features by name. Each answer carries the exact propensity of its
+variant in the flag's metadata, which the arm hook records. Flags without such a policy are served
+by their `fractional` targeting, or by the rules that a learned policy has.
+"""
+
+import hashlib
+import json
+import math
+import random
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from openfeature.evaluation_context import EvaluationContext
+from openfeature.exception import FlagNotFoundError, ParseError, TypeMismatchError
+from openfeature.flag_evaluation import FlagResolutionDetails, Reason
+from openfeature.provider import AbstractProvider, Metadata
+
+from otel_lightning.instrumentation import attributes
+
+Shares = dict[str, float]
+_Value = TypeVar("_Value")
+_TESTS: Final = 3
+"""Length of an `if` rule: condition, then, otherwise."""
+
+
+class _Served(NamedTuple):
+    shares: Shares
+    reason: Reason
+    version: str | None
+
+
+class LightningProvider(AbstractProvider):
+    """Serve the flags of a flagd file; read it again when it changes.
+
+    Args:
+        path: The flag file that `lightning-learn promote` writes.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__()
+        self._path = Path(path)
+
+    def get_metadata(self) -> Metadata:
+        """Return the name of the provider, as it appears in spans."""
+        return Metadata(name="otel-lightning")
+
+    def resolve_boolean_details(
+        self,
+        flag_key: str,
+        default_value: bool,  # noqa: FBT001 - OpenFeature's signature
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[bool]:
+        """Resolve a flag whose variants are true and false."""
+        return self._resolve(flag_key, default_value, bool, evaluation_context)
+
+    def resolve_string_details(
+        self,
+        flag_key: str,
+        default_value: str,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[str]:
+        """Resolve a flag whose variants are texts."""
+        return self._resolve(flag_key, default_value, str, evaluation_context)
+
+    def resolve_integer_details(
+        self,
+        flag_key: str,
+        default_value: int,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[int]:
+        """Resolve a flag whose variants are integers."""
+        return self._resolve(flag_key, default_value, int, evaluation_context)
+
+    def resolve_float_details(
+        self,
+        flag_key: str,
+        default_value: float,
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[float]:
+        """Resolve a flag whose variants are numbers."""
+        return self._resolve(flag_key, default_value, float, evaluation_context)
+
+    def resolve_object_details(
+        self,
+        flag_key: str,
+        default_value: Sequence[Any] | Mapping[str, Any],
+        evaluation_context: EvaluationContext | None = None,
+    ) -> FlagResolutionDetails[Any]:
+        """Resolve a flag whose variants are lists or objects."""
+        return self._resolve(flag_key, default_value, object, evaluation_context)
+
+    def _resolve(
+        self,
+        key: str,
+        default: Any,
+        kind: type[_Value],
+        context: EvaluationContext | None,
+    ) -> FlagResolutionDetails[_Value]:
+        flag = _read(str(self._path), self._path.stat().st_mtime_ns).get(key)
+        if flag is None:
+            raise FlagNotFoundError(f"'{self._path}' has no flag '{key}'.")
+        if flag.get("state", "ENABLED") != "ENABLED":
+            return FlagResolutionDetails(default, reason=Reason.DISABLED)
+        context = context or EvaluationContext()
+        served = _served(flag, context.attributes)
+        if not served.shares:
+            return FlagResolutionDetails(default, reason=Reason.DEFAULT)
+        variant = _draw(key, context.targeting_key, served.shares)
+        value: Any = flag["variants"][variant]
+        allowed: tuple[type, ...] = (int, float) if kind is float else (kind,)
+        fits = isinstance(value, allowed)
+        if not fits:
+            raise TypeMismatchError(f"Variant '{variant}' of flag '{key}' is no {kind.__name__}.")
+        told = {f"{attributes.PROPENSITY}.{arm}": share for arm, share in served.shares.items()}
+        if served.version is not None:
+            told[attributes.POLICY_VERSION] = served.version  # type: ignore[assignment]
+        return FlagResolutionDetails(
+            value, variant=variant, reason=served.reason, flag_metadata={**told}
+        )
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, changed: int) -> dict[str, Any]:
+    """Read the flags of a file; `changed` is part of the cache key."""
+    del changed
+    try:
+        flags: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))["flags"]
+    except (ValueError, KeyError) as error:
+        raise ParseError(f"'{path}' is no flagd flag file ({error}).") from error
+    return flags
+
+
+def _served(flag: Mapping[str, Any], given: Mapping[str, Any]) -> _Served:
+    metadata = flag.get("metadata") or {}
+    if attributes.POLICY in metadata:
+        policy = json.loads(metadata[attributes.POLICY])
+        return _Served(probabilities(policy, given), Reason.TARGETING_MATCH, policy["version"])
+    version = metadata.get(attributes.POLICY_VERSION)
+    told = None if version is None else str(version)
+    targeting = flag.get("targeting") or {}
+    if not targeting:
+        default = flag.get("defaultVariant")
+        return _Served({str(default): 1.0} if default else {}, Reason.STATIC, told)
+    return _Served(_by_rules(targeting, given), Reason.SPLIT, told)
+
+
+def _by_rules(targeting: Mapping[str, Any], given: Mapping[str, Any]) -> Shares:
+    """Evaluate `fractional`, and `if` rules that test one attribute."""
+    rule = targeting.get("if")
+    if isinstance(rule, list) and len(rule) == _TESTS and set(rule[0]) == {"var"}:
+        return _by_rules(rule[1] if given.get(rule[0]["var"]) else rule[2], given)
+    if set(targeting) != {"fractional"}:
+        raise ParseError(f"The targeting {sorted(targeting)} is none of a learned policy.")
+    weights: Shares = {}
+    for part in targeting["fractional"]:
+        if isinstance(part, list):
+            weights[str(part[0])] = weights.get(str(part[0]), 0.0) + float((part[1:] or [1])[0])
+    total = sum(weights.values())
+    return {arm: weight / total for arm, weight in weights.items() if weight > 0}
+
+
+def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares:
+    """Evaluate a linear softmax policy: pi = floor + rest * softmax(W [1, x]).
+
+    Args:
+        policy: The JSON of `lightning.policy`.
+        given: The features by name; true counts as 1. An absent feature counts as 0 if the policy
+            has features of 0 and 1 only, and else as the mean.
+
+    Returns:
+        The probability of each arm that is served.
+
+    Example:
+        >>> policy = {"arms": ["a", "b"], "features": ["x"], "mean": [0.0], "deviation": [1.0],
+        ...           "weights": [[0.0, 0.0], [0.0, 1.0]], "floor": [0.1, 0.1], "learned": [1, 1]}
+        >>> probabilities(policy, {"x": 0})
+        {'a': 0.5, 'b': 0.5}
+    """
+    inputs = [1.0]
+    numbers = zip(policy["features"], policy["mean"], policy["deviation"], strict=True)
+    for name, mean, deviation in numbers:
+        value = given.get(name)
+        known = isinstance(value, int | float) and math.isfinite(value)
+        absent = 0.0 if policy.get("binary") else mean
+        inputs.append(((float(value) if known else absent) - mean) / deviation)  # type: ignore[arg-type]
+    logits = [
+        sum(w * x for w, x in zip(row, inputs, strict=True)) if learned else -math.inf
+        for row, learned in zip(policy["weights"], policy["learned"], strict=True)
+    ]
+    highest = max(logits)
+    powers = [math.exp(logit - highest) for logit in logits]
+    total, rest = sum(powers), 1 - sum(policy["floor"])
+    new = {
+        arm: floor + rest * power / total
+        for arm, floor, power in zip(policy["arms"], policy["floor"], powers, strict=True)
+    }
+    share, base = policy.get("share", 1.0), policy.get("base") or {}
+    mixed = {
+        arm: share * new.get(arm, 0.0) + (1 - share) * base.get(arm, 0.0) for arm in new | base
+    }
+    return {arm: p for arm, p in mixed.items() if p > 0}
+
+
+def _draw(key: str, unit: str | None, shares: Mapping[str, float]) -> str:
+    """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
+    if unit is None:
+        at = random.random()  # noqa: S311 - sampling, not cryptography
+    else:
+        digest = hashlib.sha256(f"{key}\0{unit}".encode()).digest()
+        at = int.from_bytes(digest[:8]) / 2**64
+    for variant, share in shares.items():
+        at -= share
+        if at < 0:
+            return variant
+    return next(reversed(list(shares)))  # rounding left `at` just above 0
