@@ -2,14 +2,16 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.learner.commands.agent_options import agent_options
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
-    key_option,
+    held_out_option,
+    least_gain_option,
     missing_option,
     option,
     propensities_option,
@@ -20,6 +22,7 @@ from otel_lightning.learner.commands.common import (
     task_by_option,
     until_option,
 )
+from otel_lightning.learner.commands.evaluate_models import evaluate_by_running
 
 if TYPE_CHECKING:
     from otel_lightning.learner.evaluate.estimates import Estimated
@@ -32,7 +35,7 @@ Interval = tuple[float, float] | None
 
 @click.command()
 @store_option
-@key_option
+@option("--key", help="Key of the flag whose variants are the arms.")
 @option(
     "--flags",
     type=FILE,
@@ -63,10 +66,34 @@ Interval = tuple[float, float] | None
     command="evaluate",
     help="Seed of the bootstrap; the same seed gives the same intervals.",
 )
+@option(
+    "--model",
+    command="evaluate",
+    metavar="FOLDER|URL",
+    multiple=True,
+    help="Compare models by running AGENT with each on the same tasks: the present one first, "
+    "then candidates. A folder is served by vLLM if it is installed, else by lightning-learn "
+    "serve.",
+)
+@option(
+    "--served-name",
+    metavar="NAME",
+    multiple=True,
+    help="With --model: name by which AGENT asks for its model; may be repeated.  [default: the "
+    "folder's name]",
+)
+@option(
+    "--no-greedy",
+    is_flag=True,
+    help="With --model: do not also run all tasks once at temperature 0.",
+)
+@least_gain_option
+@held_out_option
+@agent_options("evaluate", split={"default": "heldout"})
 def evaluate(  # noqa: PLR0913 - one parameter an option
     store: str,
     *,
-    key: str,
+    key: str | None,
     flags: Path | None,
     version: str | None,
     arm: str | None,
@@ -79,8 +106,19 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     until: datetime | None,
     task_by: str,
     seed: int,
+    model: tuple[str, ...],
+    **running: Any,
 ) -> None:
-    """Estimate the value of a policy from choices that other policies made, with intervals."""
+    """Estimate the value of a policy from logged choices, or compare models by running AGENT.
+
+    With --key: the value of a policy from choices that other policies made, with intervals.
+    With --model: what each model is worth to the unchanged AGENT on held-out tasks.
+    """
+    if model:
+        evaluate_by_running(store, model, reward, seed, running)
+        return
+    if key is None:
+        raise click.UsageError("Give --key, to judge by the log, or --model, to judge by running.")
     with expected_errors():
         from otel_lightning.learner.policy.choices import Window
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy

@@ -56,7 +56,7 @@ given AS (
 )
 SELECT
     r.rollout_id,
-    r.task_id,
+    coalesce(a.task_id, r.task_id) AS task_id,
     r.service_name,
     coalesce(c.agent_names, []) AS agent_names,
     coalesce(c.models, []) AS models,
@@ -89,7 +89,7 @@ JOIN calls c USING (rollout_id)
 LEFT JOIN tools t USING (rollout_id)
 LEFT JOIN given g USING (rollout_id)
 LEFT JOIN attempts a USING (rollout_id)
-LEFT JOIN tasks k ON k.task_id = r.task_id
+LEFT JOIN tasks k ON k.task_id = coalesce(a.task_id, r.task_id)
 WHERE $among
 UNION ALL BY NAME
 -- Rollouts of `lightning-learn run` whose agent made no model call.

@@ -1,0 +1,113 @@
+"""Options of the commands that run an agent on tasks: `run` and `evaluate --model`."""
+
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from otel_lightning.learner.commands.common import FILE, Command, option
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.rollout_runner import Grading
+
+ATTRIBUTES: dict[str, dict[str, Any]] = {
+    "--tasks": {"type": FILE, "help": "Tasks: .jsonl, .json, .csv or .parquet."},
+    "--samples": {
+        "type": click.IntRange(1),
+        "default": 1,
+        "help": "Number of rollouts per task.",
+    },
+    "--jobs": {
+        "type": click.IntRange(1),
+        "default": 2,
+        "help": "Number of rollouts that run at once.",
+    },
+    "--timeout": {
+        "type": click.FloatRange(0.1),
+        "default": 300.0,
+        "help": "Seconds for one rollout; then it is ended, and its status is timeout.",
+    },
+    "--retries": {
+        "type": click.IntRange(0),
+        "default": 2,
+        "help": "Further attempts at a rollout that was lost. An agent that failed is not run "
+        "again.",
+    },
+    "--rerun": {
+        "type": click.Choice(["failed", "timeout", "lost"]),
+        "multiple": True,
+        "help": "Attempt rollouts with this status once more; may be repeated.",
+    },
+    "--grade": {
+        "metavar": "RULE",
+        "help": "Reward by a rule: FILE.py:FUNCTION, FILE.sql or FILE.toml. By default the "
+        "rewards are those that the agent sends.",
+    },
+    "--grade-command": {
+        "metavar": "COMMAND",
+        "help": "Reward by a program: it reads JSON and prints a number, or an object with score "
+        "and explanation.",
+    },
+    "--exit-code-is-reward": {
+        "is_flag": True,
+        "help": "Reward 1 for exit code 0, and 0 for any other.",
+    },
+    "--failed-reward": {
+        "type": float,
+        "help": "Reward of rollouts that failed or timed out. By default the grader sees them too.",
+    },
+    "--split": {
+        "type": click.Choice(["train", "heldout", "all"]),
+        "default": "all",
+        "help": "Run the tasks of this split only; the split is that of lightning-learn "
+        "transitions.",
+    },
+    "--limit": {
+        "type": click.IntRange(1),
+        "help": "Run the first tasks only. By default all run.",
+    },
+    "--stdin": {
+        "type": click.Choice(["json", "input", "none"]),
+        "default": "json",
+        "help": "What the agent reads from standard input: the task as JSON, its input as text, "
+        "nothing.",
+    },
+    "--name": {
+        "metavar": "NAME",
+        "help": "Name of the run. Another name runs all again.  [default: a hash of the command, "
+        "the tasks' place and the seed]",
+    },
+}
+
+
+def agent_options(command: str, **changes: dict[str, Any]) -> Callable[[Command], Command]:
+    """Declare the options of a command that runs an agent, and the argument AGENT.
+
+    Args:
+        command: Name of the command, which their variables have.
+        changes: Attributes that differ in this command, by the option's name with `_`.
+    """
+
+    def declare(function: Command) -> Command:
+        for name, attributes in reversed(ATTRIBUTES.items()):
+            differing = changes.get(name.removeprefix("--").replace("-", "_"), {})
+            function = option(name, command=command, **{**attributes, **differing})(function)
+        return click.argument("agent", nargs=-1, type=click.UNPROCESSED)(function)
+
+    return declare
+
+
+def grading_of(settings: dict[str, Any]) -> "Grading":
+    """Take the options of grading out of the options of a command."""
+    from otel_lightning.learner.rollout_runner import Grading
+
+    words = settings.pop("grade_command")
+    return Grading(
+        rule=settings.pop("grade"),
+        command=shlex.split(words) if words else [],
+        by_exit_code=settings.pop("exit_code_is_reward"),
+        failed_reward=settings.pop("failed_reward"),
+        reward=settings.pop("reward"),
+        jobs=settings["jobs"],
+    )

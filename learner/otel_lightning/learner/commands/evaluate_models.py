@@ -1,0 +1,56 @@
+"""`lightning-learn evaluate --model A --model B --tasks T -- AGENT`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from otel_lightning.learner.commands.agent_options import grading_of
+from otel_lightning.learner.commands.common import REFUSED, expected_errors
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.rollout_runner.evaluate import Verdict
+
+
+def evaluate_by_running(
+    store: str, models: tuple[str, ...], reward: str | None, seed: int, options: dict[str, Any]
+) -> None:
+    """Compare models by running an agent; exit with code 3 if no candidate passed."""
+    settings = {**options, "reward": reward}
+    agent, tasks = settings.pop("agent"), settings.pop("tasks")
+    if not agent or not isinstance(tasks, Path):
+        raise click.UsageError("--model needs --tasks FILE, and the agent's command after --.")
+    with expected_errors():
+        from otel_lightning.learner.rollout_runner import Job
+        from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_models
+
+        trial = Trial(
+            models,
+            settings.pop("served_name"),
+            settings.pop("least_gain"),
+            not settings.pop("no_greedy"),
+        )
+        grading = grading_of(settings)
+        job = Job(tasks, agent, seed=seed, **settings)
+        verdicts, reports = evaluate_models(store, job, grading, trial)
+    for problem in dict.fromkeys(problem for one in reports for problem in one.problems):
+        click.echo(problem, err=True)
+    for verdict in verdicts:
+        _tell(verdict)
+    if not any(verdict.passed for verdict in verdicts):
+        raise click.exceptions.Exit(REFUSED)
+
+
+def _tell(verdict: "Verdict") -> None:
+    for setting, compared in verdict.gains.items():
+        click.echo(f"By running, {setting}: {compared}")
+    for measure, compared in verdict.formats.items():
+        click.echo(
+            f"Format, {measure}: {compared.base_mean:.1%} before, {compared.other_mean:.1%} now."
+        )
+    before, after = verdict.lengths
+    click.echo(f"Output tokens per rollout: {before:.1f} before, {after:.1f} now.")
+    if verdict.passed:
+        click.echo(f"The gate passed '{verdict.model}'.")
+        return
+    click.echo(f"The gate refused '{verdict.model}': {'; '.join(verdict.refusals)}.", err=True)

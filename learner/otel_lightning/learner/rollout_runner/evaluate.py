@@ -1,0 +1,208 @@
+"""Compare models by running the user's own agent with each on the same held-out tasks."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import arrow, read
+from otel_lightning.learner.rollout_runner.grading import Grading
+from otel_lightning.learner.rollout_runner.models import greedy_by_policy, serving
+from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, Pair, compare
+from otel_lightning.learner.rollout_runner.plan import Job, run_name
+from otel_lightning.learner.rollout_runner.report import Report
+from otel_lightning.learner.rollout_runner.run import run_agent
+from otel_lightning.learner.runs import Run
+from otel_lightning.learner.score.rules.frames import scan
+
+SERVING, GREEDY = "serving", "greedy"
+LONGER = 2.0
+"""A candidate whose answers are this many times as long on average is refused."""
+LEAST_MODELS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What to compare, and what it takes to pass."""
+
+    models: Sequence[str]
+    """Folders or URLs: the model of now first, then candidates."""
+    served_names: Sequence[str] = ()
+    """Names by which the agent asks for its model; by default the folder's name."""
+    least_gain: float = 0.0
+    greedy: bool = True
+    """Whether to run all tasks once more at temperature 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What one candidate gained over the first model, and whether it may take its place."""
+
+    model: str
+    gains: Mapping[str, Compared]
+    """The comparison at the serving temperature, and the greedy one if asked for."""
+    formats: Mapping[str, Compared]
+    """Shares of rollouts whose tool calls parse, and that were not cut off, compared."""
+    lengths: tuple[float, float]
+    """Mean output tokens of a rollout: of the first model, and of this one."""
+    refusals: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the gate passed."""
+        return not self.refusals
+
+
+def evaluate_models(
+    store: str | Path, job: Job, grading: Grading, trial: Trial
+) -> tuple[list[Verdict], list[Report]]:
+    """Run an agent with each model on the same tasks and seeds, and compare the models.
+
+    At the serving temperature a candidate must gain more than `least_gain`. With greedy answers,
+    and in the format of its answers, it must not be worse beyond chance.
+
+    Args:
+        store: Path of the store, which is created if it does not exist.
+        job: The agent, its tasks and the limits.
+        grading: How rollouts get their rewards.
+        trial: The models, and what it takes to pass.
+
+    Returns:
+        A verdict for each candidate, and the report of each run.
+
+    Raises:
+        DataError: If a model cannot be served, or the job cannot be run.
+        StoreError: If the store cannot be read or written.
+    """
+    if len(trial.models) < LEAST_MODELS or len(set(trial.models)) != len(trial.models):
+        raise DataError("Comparing needs two different models or more: --model A --model B.")
+    record = Run("evaluate", {"models": list(trial.models), "tasks": str(job.tasks)})
+    reports: dict[tuple[str, str], Report] = {}
+    for setting in (SERVING, GREEDY) if trial.greedy else (SERVING,):
+        for model in trial.models:
+            reports[setting, model] = _run(Path(store), job, grading, trial, (setting, model))
+    verdicts = [_verdict(Path(store), trial, reports, candidate) for candidate in trial.models[1:]]
+    with open_store(store) as opened:
+        row = record.ended(
+            outcome="passed" if any(one.passed for one in verdicts) else "refused",
+            fingerprint=None,
+            metrics={f"{s}/{m}": one.mean for (s, m), one in reports.items()},
+            gate={one.model: list(one.refusals) for one in verdicts},
+        )
+        opened.insert("runs", arrow(row))
+    return verdicts, list(reports.values())
+
+
+def _run(store: Path, job: Job, grading: Grading, trial: Trial, which: tuple[str, str]) -> Report:
+    setting, model = which
+    name = f"{run_name(job)}-{setting}"
+    folder = store.with_name(store.name + ".runs") / name / "server"
+    with serving(model, trial.served_names, folder, greedy=setting == GREEDY) as variables:
+        ours = replace(
+            job,
+            name=name,
+            model=model,
+            samples=1 if setting == GREEDY else job.samples,
+            environment={**(job.environment or {}), **variables},
+        )
+        report = run_agent(store, ours, grading)
+    if report.missing:
+        raise DataError(
+            f"{report.missing} rollouts of '{model}' ({setting}) are missing, so nothing is "
+            "compared. To go on, give the same command again."
+        )
+    return report
+
+
+def _verdict(
+    store: Path, trial: Trial, reports: Mapping[tuple[str, str], Report], candidate: str
+) -> Verdict:
+    base = trial.models[0]
+    alpha = ALPHA / (len(trial.models) - 1)
+    gains = {
+        setting: compare(
+            (base, reports[setting, base].pairs()),
+            (candidate, reports[setting, candidate].pairs()),
+            trial.least_gain,
+            alpha=alpha,
+        )
+        for setting in (SERVING, GREEDY)
+        if (setting, base) in reports
+    }
+    both = [(name, _formats(store, reports[SERVING, name])) for name in (base, candidate)]
+    formats = {
+        measure: compare((base, both[0][1][measure]), (candidate, both[1][1][measure]))
+        for measure in ("tool calls parse", "not cut off")
+    }
+    lengths = (both[0][1]["tokens"], both[1][1]["tokens"])
+    mean = tuple(sum(one.values()) / len(one) if one else 0.0 for one in lengths)
+    found = Verdict(candidate, gains, formats, (mean[0], mean[1]), ())
+    warm = [
+        f"{GREEDY}: {_warm_calls(store, reports[GREEDY, name])} calls of '{name}' had another "
+        "temperature than 0, because the agent is not traced by us"
+        for name in (base, candidate)
+        if (GREEDY, name) in reports
+        and greedy_by_policy(name)
+        and _warm_calls(store, reports[GREEDY, name])
+    ]
+    return replace(found, refusals=(*_refusals(found, reports, alpha), *warm))
+
+
+def _warm_calls(store: Path, report: Report) -> int:
+    """Count the model calls of a greedy run that asked for a temperature above 0."""
+    with open_store(store) as opened:
+        rows = read(opened, __package__, "warm_calls", rollouts=list(report.tasks))
+    return int(rows["calls"][0])
+
+
+def _refusals(
+    found: Verdict, reports: Mapping[tuple[str, str], Report], alpha: float
+) -> Iterator[str]:
+    yield from (f"{SERVING}: {reason}" for reason in found.gains[SERVING].refusals)
+    greedy = found.gains.get(GREEDY)
+    if greedy is not None and _is_worse(reports, greedy, alpha):
+        yield f"{GREEDY}: it loses {-greedy.gain:.4f} beyond chance"
+    for measure, compared in found.formats.items():
+        if compared.upper < 0:
+            yield (
+                f"format: {measure} in {compared.other_mean:.1%} of the rollouts, "
+                f"{compared.base_mean:.1%} before"
+            )
+    before, after = found.lengths
+    if before > 0 and after > LONGER * before:
+        yield f"format: {after:.0f} output tokens per rollout, {before:.0f} before"
+
+
+def _is_worse(reports: Mapping[tuple[str, str], Report], greedy: Compared, alpha: float) -> bool:
+    turned = compare(
+        (greedy.other, reports[GREEDY, greedy.other].pairs()),
+        (greedy.base, reports[GREEDY, greedy.base].pairs()),
+        alpha=alpha,
+    )
+    return turned.gain > 0 and turned.p_value < alpha
+
+
+def _formats(store: Path, report: Report) -> dict[str, dict[Pair, float]]:
+    """Measure the form of each rollout's answers: do tool calls parse, was the end cut off."""
+    wanted = ["rollout_id", "malformed_calls", "finish_reason", "output_tokens", "llm_calls"]
+    with open_store(store) as opened:
+        frame = scan(opened, "rollouts", list(report.tasks)).select(wanted).collect()
+    seen = frame.filter(pl.col("llm_calls") > 0)
+    rows: list[dict[str, Any]] = seen.to_dicts()
+
+    def measured(value: str) -> dict[Pair, float]:
+        return {
+            (report.tasks[row["rollout_id"]], report.samples[row["rollout_id"]]): float(row[value])
+            for row in rows
+            if row[value] is not None
+        }
+
+    for row in rows:
+        row["tool calls parse"] = not row["malformed_calls"]
+        row["not cut off"] = row["finish_reason"] != "length"
+        row["tokens"] = row["output_tokens"]
+    return {name: measured(name) for name in ("tool calls parse", "not cut off", "tokens")}

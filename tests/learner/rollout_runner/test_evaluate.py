@@ -1,0 +1,156 @@
+"""Models compared by running an agent with each."""
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.stores import ask
+
+from otel_lightning.learner import DataError
+from otel_lightning.learner.rollout_runner import Grading, Job
+from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_models
+
+Tasks = Callable[..., Path]
+Agent = Callable[[str], list[str]]
+
+# Asks the model, and sends the span of this call as OTLP JSON, as an instrumentation would.
+ASKING = """
+import urllib.request
+greedy = 'LIGHTNING_POLICY' in os.environ
+def post(url, body):
+    request = urllib.request.Request(url, json.dumps(body).encode(),
+        {'Content-Type': 'application/json'})
+    return json.loads(urllib.request.urlopen(request, timeout=30).read())
+said = post(os.environ['OPENAI_BASE_URL'] + '/chat/completions', {'q': task['question'],
+    'temperature': 0 if greedy else 1})
+def value(x):
+    return {'intValue': str(x)} if isinstance(x, int) else {'stringValue': str(x)}
+message = {'role': 'assistant', 'parts': [{'type': 'text', 'content': said['text']}]}
+attributes = {'gen_ai.operation.name': 'chat', 'gen_ai.request.model': 'm',
+    'gen_ai.request.temperature': 0 if greedy else 1,
+    'lightning.rollout.id': os.environ['LIGHTNING_ROLLOUT_ID'],
+    'gen_ai.input.messages': json.dumps(
+        [{'role': 'user', 'parts': [{'type': 'text', 'content': task['question']}]}]),
+    'gen_ai.output.messages': json.dumps([message | {'finish_reason': said['finish']}]),
+    'gen_ai.usage.output_tokens': said['tokens']}
+now = time.time_ns()
+span = {'traceId': os.urandom(16).hex(), 'spanId': os.urandom(8).hex(), 'name': 'chat', 'kind': 3,
+    'startTimeUnixNano': str(now - 1000), 'endTimeUnixNano': str(now),
+    'attributes': [{'key': k, 'value': value(v)} for k, v in attributes.items()]}
+post(os.environ['OTEL_EXPORTER_OTLP_ENDPOINT'] + '/v1/traces',
+    {'resourceSpans': [{'scopeSpans': [{'spans': [span]}]}]})
+print(said['text'])
+"""
+
+
+@contextmanager
+def model(answer: Callable[[str, float], tuple[str, str, int]]) -> Iterator[str]:
+    """Serve a model that answers a question by a function; yield its base URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            text, finish, tokens = answer(body["q"], body["temperature"])
+            data = json.dumps({"text": text, "finish": finish, "tokens": tokens}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
+        server.shutdown()
+
+
+def sometimes(question: str, _temperature: float) -> tuple[str, str, int]:
+    return ("right" if int(question) % 2 == 0 else "wrong"), "stop", 10
+
+
+def always(_question: str, _temperature: float) -> tuple[str, str, int]:
+    return "right", "stop", 11
+
+
+def always_but_cut_off(_question: str, _temperature: float) -> tuple[str, str, int]:
+    return "right", "length", 30
+
+
+def always_but_not_greedy(_question: str, temperature: float) -> tuple[str, str, int]:
+    return ("right" if temperature else "wrong"), "stop", 10
+
+
+@pytest.fixture
+def job(tasks: Tasks, agent: Agent) -> Callable[[str], Job]:
+    file = tasks(*({"id": f"t{i}", "question": str(i), "expected": "right"} for i in range(12)))
+    return lambda name: Job(file, agent(ASKING), name=name)
+
+
+def right(folder: Path, name: str) -> Grading:
+    """A rule with a name of its own, since tests share a store."""
+    (folder / f"{name}.py").write_text(
+        f"def {name}(rollouts):\n"
+        "    return (rollouts['output'].str.strip_chars() == rollouts['expected']).cast(float)\n"
+    )
+    return Grading(rule=f"{folder}/{name}.py:{name}")
+
+
+def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refused(
+    served: Path, tmp_path: Path, job: Callable[[str], Job]
+) -> None:
+    with (
+        model(sometimes) as base,
+        model(always) as better,
+        model(always_but_cut_off) as cut_off,
+        model(sometimes) as same,
+    ):
+        trial = Trial([base, better, cut_off, same], greedy=False)
+        grading = right(tmp_path, "compared")
+        verdicts, reports = evaluate_models(served, job("compared"), grading, trial)
+    passed, refused, no_gain = verdicts
+    assert passed.passed, passed.refusals
+    found = passed.gains["serving"]
+    assert (found.pairs, found.test) == (12, "McNemar's exact test")
+    assert found.gain == pytest.approx(6 / 12)
+    assert found.p_value == pytest.approx(2**-6)
+    assert passed.lengths == (10, 11)
+    assert set(refused.refusals) == {
+        "format: not cut off in 0.0% of the rollouts, 100.0% before",
+        "format: 30 output tokens per rollout, 10 before",
+    }
+    assert "serving: the gain is at least +0.0000" in no_gain.refusals[0]
+    assert len(reports) == 4
+    rows = ask(served, "SELECT outcome FROM runs WHERE command = 'evaluate'")
+    assert "passed" in {row["outcome"] for row in rows}
+
+
+def test_model_that_is_worse_when_greedy_is_refused_and_exits_with_3(
+    served: Path, tmp_path: Path, job: Callable[[str], Job]
+) -> None:
+    chosen = job("greedy")
+    with model(sometimes) as base, model(always_but_not_greedy) as other:
+        words = [sys.executable, "-m", "otel_lightning.learner", "evaluate"]
+        words += ["--model", base, "--model", other, "--tasks", str(chosen.tasks), "--split", "all"]
+        words += ["--grade", str(right(tmp_path, "greedy").rule), "--store", str(served)]
+        done = subprocess.run(
+            [*words, "--", *chosen.command], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 3, done.stderr
+    assert "By running, serving:" in done.stdout
+    assert "greedy: it loses 0.5000 beyond chance" in done.stderr
+
+
+def test_folder_that_is_no_model_is_refused(served: Path, job: Callable[[str], Job]) -> None:
+    with pytest.raises(DataError, match="'nowhere' is neither a model's folder nor"):
+        evaluate_models(served, job("no"), Grading(), Trial(["nowhere", "elsewhere"]))
+    with pytest.raises(DataError, match="two different models"):
+        evaluate_models(served, job("no"), Grading(), Trial(["nowhere"]))
