@@ -8,6 +8,7 @@ from otel_lightning.learner.commands.evaluate import evaluate
 from otel_lightning.learner.commands.export import export
 from otel_lightning.learner.commands.gate import gate
 from otel_lightning.learner.commands.judge import judge
+from otel_lightning.learner.commands.loop import loop
 from otel_lightning.learner.commands.policy import policy
 from otel_lightning.learner.commands.prompts import prompts
 from otel_lightning.learner.commands.run import run
@@ -35,6 +36,7 @@ for command in (
     policies,
     prompts,
     gate,
+    loop,
     weights,
     serve,
     export,

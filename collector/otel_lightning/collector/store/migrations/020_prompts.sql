@@ -13,3 +13,15 @@ CREATE TABLE prompts (
     refused VARCHAR,
     created TIMESTAMP_NS NOT NULL
 );
+
+-- Stages of `lightning-learn loop`: a row is written when a stage ends, so a loop that was killed
+-- goes on with the first stage that has none.
+CREATE TABLE rounds (
+    loop VARCHAR NOT NULL,
+    round INTEGER NOT NULL,
+    stage VARCHAR NOT NULL,
+    outcome VARCHAR NOT NULL,
+    details JSON,
+    started TIMESTAMP_NS NOT NULL,
+    ended TIMESTAMP_NS NOT NULL
+);

@@ -1,0 +1,39 @@
+"""`lightning-learn loop`."""
+
+from pathlib import Path
+
+import click
+
+from otel_lightning.learner.commands.common import FILE, REFUSED, expected_errors, store_option
+
+
+@click.command()
+@click.argument("file", type=FILE)
+@store_option
+def loop(file: Path, store: str) -> None:
+    """Run, grade, learn, judge and deploy, round after round, as FILE (a loop.toml) says.
+
+    A loop that was killed goes on where it was: give the same command again.
+
+    Exit codes: 0 something was promoted, 1 failed, 3 nothing was.
+    """
+    with expected_errors():
+        from otel_lightning.learner.loop.rounds import run_loop
+
+        outcome = run_loop(file, Path(store), click.echo)
+    if outcome.stopped:
+        click.echo(f"Stopped after round {outcome.rounds}: {outcome.stopped}.")
+    final = outcome.final
+    if "said" in final:
+        click.echo(f"On {final['tasks']} final tasks, which were read only now: {final['said']}")
+    elif "before_mean" in final:
+        mean = final["before_mean"]
+        click.echo(
+            f"On {final['tasks']} final tasks, which were read only now: {mean:.4f}. Nothing that "
+            "is served has changed, so there is no second number."
+        )
+    for problem in outcome.problems:
+        click.echo(problem, err=True)
+    if not outcome.promoted:
+        click.echo("Nothing was promoted: no candidate was better beyond chance.", err=True)
+        raise click.exceptions.Exit(REFUSED)

@@ -1,0 +1,1 @@
+"""`lightning-learn loop`: run, grade, learn, judge and deploy, round after round."""

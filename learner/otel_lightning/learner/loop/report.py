@@ -1,0 +1,53 @@
+"""The last report: the first and the last state of the agent, on tasks that nobody has read."""
+
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.learner.loop.stages import DONE, Loop
+from otel_lightning.learner.loop.state import Result
+from otel_lightning.learner.rollout_runner import Report, compare
+
+
+def final_report(loop: Loop) -> Result:
+    """Run the final tasks with what was live first and with what is live now, and compare.
+
+    Without final tasks there is nothing to run. If nothing was promoted, only one of the two runs.
+    """
+    first = loop.state.details(0, "start")
+    before = (first["arm"], first["model"])
+    after = (loop.live, str(loop.model) if loop.model else None)
+    details: dict[str, Any] = {"before": list(before), "after": list(after)}
+    if not loop.split.final:
+        return DONE, details
+    shares = "policy" in loop.config.learn.what
+    changed = before != after or (shares and _shares_changed(loop))
+    old = _run(loop, "before", before)
+    details |= {"tasks": len(loop.split.final), "before_mean": old.mean, "changed": changed}
+    if not changed:
+        return DONE, details
+    new = _run(loop, "after", after)
+    found = compare(("before", old.pairs()), ("after", new.pairs()))
+    names = ("base_mean", "other_mean", "gain", "lower", "upper", "p_value", "pairs", "tasks")
+    details |= {name: getattr(found, name) for name in names}
+    return DONE, details | {"after_mean": new.mean, "said": str(found)}
+
+
+def _run(loop: Loop, label: str, live: tuple[str | None, str | None]) -> Report:
+    arm, model = live
+    loop.serve(Path(model) if model else None)
+    flag, shares = loop.config.flag, "policy" in loop.config.learn.what
+    flags = None
+    if shares and flag is not None:
+        flags = loop.folder / "first.json" if label == "before" else flag.flags
+    return loop.run(
+        f"final.{label}",
+        loop.split.final,
+        loop.config.gate.samples,
+        arms=[arm] if arm and not shares else [],
+        flags=flags,
+    )
+
+
+def _shares_changed(loop: Loop) -> bool:
+    flag = loop.config.flag
+    return flag is not None and flag.flags.read_bytes() != (loop.folder / "first.json").read_bytes()

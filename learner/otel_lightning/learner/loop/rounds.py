@@ -1,0 +1,223 @@
+"""Run a loop: rounds of stages, stop rules, hooks, and the last report."""
+
+import fcntl
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.loop.config import KINDS, Config, read_config
+from otel_lightning.learner.loop.report import final_report
+from otel_lightning.learner.loop.server import ModelServer
+from otel_lightning.learner.loop.splits import divide
+from otel_lightning.learner.loop.stages import (
+    DONE,
+    STAGES,
+    WON,
+    Loop,
+    make_transitions,
+    run_train,
+)
+from otel_lightning.learner.loop.state import Details, Result, State
+from otel_lightning.learner.rollout_runner import read_tasks
+
+HOOK_SECONDS = 600.0
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """The result of a loop."""
+
+    rounds: int
+    stopped: str | None
+    """Which stop rule ended it before the last round."""
+    promoted: int
+    """Number of gates that a candidate passed."""
+    final: Details
+    problems: list[str] = field(default_factory=list)
+    """Hooks that failed."""
+
+
+def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
+    """Run the rounds of a loop; one that was killed goes on where it was.
+
+    Args:
+        path: The loop's file.
+        store: Path of the store, which is created if it does not exist.
+        say: Called with a sentence after each stage.
+
+    Raises:
+        DataError: If the file cannot be used, has changed since the loop began, or a stage fails.
+        StoreError: If the store cannot be read or written.
+    """
+    config = read_config(path)
+    folder = store.with_name(f"{store.name}.loops") / config.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder, config.name):
+        loop = _prepared(config, store, folder)
+        try:
+            return _rounds(loop, say)
+        finally:
+            if loop.server is not None:
+                loop.server.stop()
+
+
+def _prepared(config: Config, store: Path, folder: Path) -> Loop:
+    tasks = read_tasks(config.run.tasks).tasks
+    with open_store(store):
+        pass  # create it, and refuse one that cannot be used, before anything runs
+    state = State.of(store, config.name)
+    part = config.weights
+    server = ModelServer(part.serve, part.ready, part.ready_seconds, folder) if part else None
+    loop = Loop(config, store, state, divide(tasks, config.split), folder, server)
+    said = sha256("\0".join(sorted(task.whole_fingerprint for task in tasks)).encode()).hexdigest()
+    begun = {"settings": config.identity, "tasks": said[:16]}
+    _, first = state.once(0, "start", lambda: (DONE, begun | {"arm": loop.live} | _first(loop)))
+    for name, what in (("settings", "The settings"), ("tasks", "The tasks")):
+        if first[name] != begun[name]:
+            raise DataError(
+                f"{what} of loop '{config.name}' changed after it began. Set them back, or give "
+                "the loop another name, which begins anew. Only the rounds, the stop rules, hooks, "
+                "jobs, timeout and retries may change."
+            )
+    return loop
+
+
+def _first(loop: Loop) -> Details:
+    """Keep the flag file as it was, for the last report."""
+    flag = loop.config.flag
+    if flag is not None:
+        (loop.folder / "first.json").write_bytes(flag.flags.read_bytes())
+    return {"model": str(loop.model) if loop.model else None}
+
+
+def _rounds(loop: Loop, say: Say) -> Outcome:
+    config, state, problems = loop.config, loop.state, []
+    last = max((number for number, stage in state.ended if stage == "end"), default=0)
+    if (0, "final") in state.ended and config.learn.rounds > last and not _stopped(loop, last):
+        raise DataError(
+            f"Loop '{config.name}' has made its last report after round {last}, which read the "
+            "final tasks. Further rounds need tasks that nobody has read: begin another loop."
+        )
+    done, stopped = 0, None
+    while done < config.learn.rounds and not (stopped := _stopped(loop, done)):
+        _round(loop, done + 1, say)
+        problems += _hook(loop, done + 1, say)
+        done += 1
+    _, final = state.once(0, "final", lambda: final_report(loop))
+    promoted = sum(outcome == WON for outcome, _ in state.ended.values())
+    result = Outcome(done, stopped, promoted, final, problems)
+    if config.hooks.after_loop:
+        problem = _called(config.hooks.after_loop, {"loop": config.name, "final": final})
+        result.problems += [problem] if problem else []
+    return result
+
+
+def _round(loop: Loop, number: int, say: Say) -> None:
+    stages = [("run", run_train), ("transitions", make_transitions)]
+    for kind in KINDS:
+        if kind in loop.config.learn.what:
+            stages += STAGES[kind]
+    for name, do in stages:
+        known = (number, name) in loop.state.ended
+        outcome, details = loop.state.once(number, name, partial(do, loop, number))
+        say(f"Round {number}, {name}: {outcome}{' (before)' if known else ''}{_brief(details)}.")
+
+
+def _brief(details: Details) -> str:
+    """Say what matters of a stage's details."""
+    said = []
+    if details.get("mean") is not None:
+        said.append(f"{details['graded']} rollouts, mean reward {details['mean']:.4f}")
+    said += [f"proposed {name}" for name in details.get("candidates", ())]
+    verdicts = details.get("verdicts") or {}
+    said += [f"{name} gains {_signed(one['gain'])}" for name, one in verdicts.items()]
+    if details.get("verdict"):
+        said.append(f"gain {_signed(details['verdict']['gain'])}")
+    if details.get("winner"):
+        said.append(f"{details['winner']} is live")
+    return f"; {', '.join(said)}" if said else ""
+
+
+def _signed(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:+.4f}"
+
+
+def _stopped(loop: Loop, number: int) -> str | None:
+    """Return which stop rule holds after a round; None if the next one may begin."""
+    rules, state = loop.config.stop, loop.state
+    if number == 0:
+        return None
+    done = [details for (of, _), (_, details) in state.ended.items() if 0 < of <= number]
+    rollouts = sum(
+        int(details.get("rollouts", 0))
+        for details in done
+        if "alpha" in details or "mean" in details
+    )
+    if rules.rollouts is not None and rollouts >= rules.rollouts:
+        return f"{rollouts} rollouts were run, of {rules.rollouts} that [stop] allows"
+    if rules.hours is not None and (hours := state.hours(number)) >= rules.hours:
+        return f"{hours:.2f} hours were worked, of {rules.hours:g} that [stop] allows"
+    if rules.no_gain_rounds is not None and number >= rules.no_gain_rounds:
+        recent = range(number - rules.no_gain_rounds + 1, number + 1)
+        if not any(o == WON for (of, _), (o, _) in state.ended.items() if of in recent):
+            return f"{rules.no_gain_rounds} rounds in a row gained nothing"
+    return None
+
+
+def _hook(loop: Loop, number: int, say: Say) -> list[str]:
+    """End a round: call the hook once, with the results of the round as JSON."""
+
+    def end() -> Result:
+        results = {
+            stage: {"outcome": outcome, **details}
+            for (of, stage), (outcome, details) in loop.state.ended.items()
+            if of == number
+        }
+        said = {"loop": loop.config.name, "round": number, "stages": results, "live": loop.live}
+        command = loop.config.hooks.after_round
+        return DONE, {"hook": _called(command, said) if command else None}
+
+    _, details = loop.state.once(number, "end", end)
+    problem = details.get("hook")
+    if problem:
+        say(f"Round {number}: {problem}")
+    return [problem] if problem else []
+
+
+def _called(command: str, said: dict[str, Any]) -> str | None:
+    """Call a hook; return what went wrong, or None."""
+    try:
+        done = subprocess.run(
+            shlex.split(command),
+            input=json.dumps(said).encode(),
+            capture_output=True,
+            timeout=HOOK_SECONDS,
+            check=False,
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return f"The hook '{command}' cannot be run: {error}."
+    if done.returncode:
+        words = " ".join(done.stderr.decode("utf-8", "replace").split())[-200:]
+        return f"The hook '{command}' ended with code {done.returncode}: {words}"
+    return None
+
+
+@contextmanager
+def _alone(folder: Path, name: str) -> Iterator[None]:
+    """Hold the loop's lock, so that no second process runs the same loop."""
+    with (folder / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise DataError(f"Loop '{name}' runs already, in another process.") from error
+        yield

@@ -1,0 +1,142 @@
+"""A model server as a child process: started, asked until it is ready, ended with its children."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from otel_lightning.learner.errors import DataError
+
+GRACE_SECONDS = 5.0
+"""Seconds between SIGTERM and SIGKILL."""
+LAST_LINES = 500
+"""Characters of the server's log that an error shows."""
+
+
+class ModelServer:
+    """The command that serves a model, restarted for each other model."""
+
+    def __init__(self, command: str, ready: str, seconds: float, folder: Path) -> None:
+        """Take the command; nothing is started yet.
+
+        Args:
+            command: Command line; `{model}` is replaced by the model's folder.
+            ready: URL that answers with 200 once the model is served.
+            seconds: How long to wait for that.
+            folder: Folder for the log and the process id.
+        """
+        self._command, self._ready, self._seconds = command, ready, seconds
+        self._log, self._pid = folder / "server.log", folder / "server.json"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._model: Path | None = None
+        _end_leftover(self._pid)
+
+    def serve(self, model: Path) -> None:
+        """Serve a model; a server of another model is ended first.
+
+        Raises:
+            DataError: If the server cannot be started, ends, or is not ready in time.
+        """
+        if self._model == model and self._process is not None and self._process.poll() is None:
+            return
+        self.stop()
+        if _answers(self._ready):
+            raise DataError(
+                f"'{self._ready}' answers already, so another server has its port. End it first."
+            )
+        words = [word.replace("{model}", str(model)) for word in shlex.split(self._command)]
+        with self._log.open("ab") as log:
+            self._process = self._started(words, log)
+        self._pid.write_text(
+            json.dumps({"pid": self._process.pid, "began": _began(self._process.pid)})
+        )
+        deadline = time.monotonic() + self._seconds
+        while not _answers(self._ready):
+            if self._process.poll() is not None:
+                raise DataError(
+                    f"The model server ended with code {self._process.returncode}: {self._said()}"
+                )
+            if time.monotonic() > deadline:
+                self.stop()
+                raise DataError(
+                    f"The model server was not ready at '{self._ready}' after {self._seconds:g} s: "
+                    f"{self._said()}"
+                )
+            time.sleep(0.1)
+        self._model = model
+
+    def stop(self) -> None:
+        """End the server and all processes that it started."""
+        if self._process is not None:
+            _end_group(self._process.pid)
+            self._process.wait()
+        self._process, self._model = None, None
+        self._pid.unlink(missing_ok=True)
+
+    def _started(self, words: list[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
+        try:
+            return subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+        except OSError as error:
+            raise DataError(f"The model server '{words[0]}' cannot be started: {error}.") from error
+
+    def _said(self) -> str:
+        text = self._log.read_text(errors="replace").strip()[-LAST_LINES:]
+        return f"'{text}' (more in {self._log})" if text else f"it wrote nothing to {self._log}"
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - the user's own URL
+            return bool(answer.status == 200)  # noqa: PLR2004
+    except urllib.error.HTTPError:
+        return False
+    except (OSError, ValueError):
+        return False
+
+
+def _end_leftover(file: Path) -> None:
+    """End the server of a loop that was killed, if it still runs."""
+    with suppress(OSError, ValueError, KeyError):
+        known = json.loads(file.read_text())
+        if _began(known["pid"]) == known["began"]:
+            _end_group(known["pid"])
+    file.unlink(missing_ok=True)
+
+
+def _began(pid: int) -> str | None:
+    """Return when a process began, so that a process id that is used again is recognised."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return None
+
+
+def _end_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGTERM)
+        deadline = time.monotonic() + GRACE_SECONDS
+        while _lives(pid) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.killpg(pid, signal.SIGKILL)
+
+
+def _lives(pid: int) -> bool:
+    """Tell whether a process of the group still runs; one that only waits for us does not."""
+    with suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    try:
+        os.killpg(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = ""
+    with suppress(OSError, IndexError):
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return state != "Z"

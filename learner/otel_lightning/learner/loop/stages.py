@@ -1,0 +1,381 @@
+"""The stages of a round. Each is an existing command, called in the same process.
+
+A stage that is killed runs again from its beginning, so each finds what it did before: rollouts by
+their journal, proposals, decisions and models by ids that follow from the loop and the round.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.instrumentation.attributes import POLICY_VERSION
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.loop.config import Config, PromptsPart, given
+from otel_lightning.learner.loop.server import ModelServer
+from otel_lightning.learner.loop.splits import Split
+from otel_lightning.learner.loop.state import Result, State
+from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.prompts.compare import (
+    Comparison,
+    apply_decision,
+    champion,
+    decide,
+)
+from otel_lightning.learner.rollout_runner import (
+    Arms,
+    Compared,
+    Grading,
+    Job,
+    Report,
+    Task,
+    compare,
+    run_agent,
+)
+from otel_lightning.learner.rollout_runner.arms import write_flags
+
+WON, REFUSED, NOTHING, DONE = "promoted", "refused", "nothing", "done"
+"""Outcomes of a stage."""
+
+
+@dataclass(slots=True)
+class Loop:
+    """What all stages of a loop share."""
+
+    config: Config
+    store: Path
+    state: State
+    split: Split
+    folder: Path
+    """Folder of the loop: logs, and flag files as they were."""
+    server: ModelServer | None
+
+    def run(  # noqa: PLR0913 - what to run, and with what live
+        self,
+        name: str,
+        tasks: Sequence[Task],
+        samples: int,
+        *,
+        arms: Sequence[str] = (),
+        flags: Path | None = None,
+        model: str | None = None,
+        number: int = 0,
+    ) -> Report:
+        """Run the agent on tasks; what ran before is not run again.
+
+        Args:
+            name: Name of the run within the loop.
+            tasks: The tasks.
+            samples: Rollouts of each task.
+            arms: Variants of the flag to run, each on all tasks.
+            flags: Without arms: the flag file that the agent reads, with all its variants.
+            model: Label of the served model.
+            number: The round, which the seed follows from.
+
+        Raises:
+            DataError: If the run was interrupted, or no rollout has a reward.
+        """
+        part, flag = self.config.run, self.config.flag
+        several = Arms(flag.key, flag.flags, list(arms)) if flag and len(arms) > 1 else None
+        if flag and len(arms) == 1:  # a flag file that serves this variant only
+            one = Arms(flag.key, flag.flags, list(arms))
+            flags = write_flags(one, f"{self.config.name}.{name}", self.folder)[arms[0]]
+        job = Job(
+            tasks=tasks,
+            command=part.command,
+            url=part.url,
+            serve=part.serve,
+            name=f"{self.config.name}.{name}",
+            samples=samples,
+            jobs=part.jobs,
+            timeout=part.timeout,
+            retries=part.retries,
+            seed=part.seed * 1000 + number,
+            stdin=part.stdin,
+            arms=several,
+            environment=_reading(flags) if flags else None,
+            model=model,
+        )
+        report = run_agent(self.store, job, self._grading())
+        if report.stopped or report.interrupted:
+            raise DataError(
+                f"Run '{report.run_id}' did not end ({report.stopped or 'interrupted'}). Start "
+                "the loop again: it goes on from here."
+            )
+        if not report.rewards:
+            raise DataError(
+                f"No rollout of run '{report.run_id}' has a reward. {' '.join(report.problems)} "
+                "Give a grader in [run], or let the agent send rewards."
+            )
+        return report
+
+    def _grading(self) -> Grading:
+        part = self.config.run
+        return Grading(
+            rule=part.grade,
+            command=part.grade_command,
+            by_exit_code=part.exit_code_is_reward,
+            failed_reward=part.failed_reward,
+            reward=part.reward,
+            jobs=part.jobs,
+        )
+
+    @property
+    def model(self) -> Path | None:
+        """The model that is served: the last one that won, or the first one."""
+        if self.config.weights is None:
+            return None
+        won = [d["output"] for o, d in self.state.of_stage("weights_gate").values() if o == WON]
+        return Path(won[-1]) if won else self.config.weights.model
+
+    @property
+    def live(self) -> str | None:
+        """The variant that has most of the traffic."""
+        flag = self.config.flag
+        return None if flag is None else champion(flag.flags, flag.key)
+
+    def serve(self, model: Path | None) -> None:
+        """Serve a model if the loop serves one."""
+        if self.server is not None and model is not None:
+            self.server.serve(model)
+
+    def alpha(self, number: int) -> float:
+        """Return the error probability of each gate of a round.
+
+        What is left of the loop's is divided evenly among the rounds to come, and then among the
+        gates of the round, so that all rounds together err with probability `[gate] alpha` at most.
+        """
+        spent = sum(
+            float(details.get("alpha", 0.0))
+            for (of_round, _), (_, details) in self.state.ended.items()
+            if 0 < of_round < number
+        )
+        rounds = max(self.config.learn.rounds - number + 1, 1)
+        return max(self.config.gate.alpha - spent, 0.0) / rounds / len(self.config.learn.what)
+
+
+def run_train(loop: Loop, number: int) -> Result:
+    """Run the training tasks with what is live; for a policy the held-out tasks too."""
+    loop.serve(loop.model)
+    flag, live = loop.config.flag, loop.live
+    shares = "policy" in loop.config.learn.what
+    report = loop.run(
+        f"{number}.train",
+        [*loop.split.train, *(loop.split.held_out if shares else ())],
+        loop.config.run.samples,
+        arms=[live] if live and not shares else [],
+        flags=flag.flags if flag and shares else None,
+        number=number,
+    )
+    return DONE, {
+        "rollouts": report.planned,
+        "graded": len(report.rewards),
+        "mean": report.mean,
+        "reward": report.reward_name,
+        "statuses": dict(report.statuses),
+        "arm": live,
+        "model": str(loop.model) if loop.model else None,
+    }
+
+
+def make_transitions(loop: Loop, number: int) -> Result:
+    """Build transitions of all rollouts so far."""
+    from otel_lightning.learner.transitions.make import Settings, make_transitions
+
+    settings = Settings(
+        reward=loop.state.details(number, "run")["reward"],
+        credit=loop.config.learn.credit,
+        held_out=loop.config.split.held_out,
+    )
+    summary = make_transitions(loop.store, settings)
+    return DONE, {"transitions": summary.transitions, "rollouts": summary.rewarded}
+
+
+def propose(loop: Loop, number: int) -> Result:
+    """Let a model propose prompts from the training rollouts."""
+    from otel_lightning.learner.prompts.ask import Proposer
+    from otel_lightning.learner.prompts.propose import propose_prompts
+    from otel_lightning.learner.score.judges.endpoint import Endpoint
+
+    part = given(loop.config.prompts)
+    asked = Endpoint(part.endpoint, part.model, part.temperature, part.retries, part.timeout)
+    with closing(Proposer(asked)) as proposer:
+        result = propose_prompts(loop.store, _request(loop, number, part), proposer)
+    names = [one.name for one in result.candidates]
+    refused = [one.proposal.refused for one in result.judged if one.proposal.refused]
+    return (DONE if names else NOTHING), {
+        "candidates": names,
+        "against": loop.state.details(number, "run")["arm"],
+        "refused": refused,
+    }
+
+
+def judge_prompts(loop: Loop, number: int) -> Result:
+    """Compare the proposals with the live prompt on held-out tasks, and serve the winner."""
+    part, proposed = given(loop.config.prompts), loop.state.details(number, "prompts")
+    if not proposed["candidates"]:
+        return NOTHING, {}
+    gate = loop.config.gate
+    comparison = Comparison(
+        key=part.key,
+        flags=part.flags,
+        candidates=proposed["candidates"],
+        against=proposed["against"],
+        alpha=loop.alpha(number),
+        least_gain=gate.least_gain,
+    )
+    report = loop.run(
+        f"{number}.gate",
+        loop.split.held_out,
+        gate.samples,
+        arms=[proposed["against"], *proposed["candidates"]],
+        number=number,
+    )
+    decision = decide(comparison, report, f"{loop.config.name}.{number}.gate")
+    decision = apply_decision(loop.store, comparison, decision)
+    details = {
+        "alpha": comparison.alpha,
+        "winner": decision.winner,
+        "against": decision.against,
+        "verdicts": {arm: _shown(one) for arm, one in decision.verdicts.items()},
+        "rollouts": report.planned,
+    }
+    return (WON if decision.winner else REFUSED), details
+
+
+def learn_shares(loop: Loop, number: int) -> Result:
+    """Learn the shares of the variants from the rollouts so far, and promote them if they pass."""
+    from otel_lightning.learner.policy.learn import Request, learn_policy
+    from otel_lightning.learner.policy.softmax import Settings
+
+    part = given(loop.config.policy)
+    document = flag_file.read_flag_file(part.flags, part.key)
+    if len(flag_file.live_shares(document, part.key)) < 2:  # noqa: PLR2004 - a choice needs two
+        return NOTHING, {"why": "the flag serves a single variant"}
+    alpha, run_id = loop.alpha(number), f"{loop.config.name}.{number}.policy"
+    if (document["flags"][part.key].get("metadata") or {}).get(POLICY_VERSION) == run_id:
+        return WON, {"alpha": alpha, "version": run_id}  # a killed loop got this far
+    learned = learn_policy(
+        loop.store,
+        Request(
+            key=part.key,
+            flags=part.flags,
+            output=part.flags,
+            reward=loop.state.details(number, "run")["reward"],
+            held_out=loop.config.split.held_out,
+            reward_range=loop.config.gate.range,
+            least_gain=loop.config.gate.least_gain,
+            promote=True,
+            alpha=alpha,
+            run_id=run_id,
+            settings=Settings(exploration=part.exploration, kl_weight=part.kl_weight),
+        ),
+    )
+    details = {"alpha": alpha, "verdict": _shown(learned.verdict), "version": learned.version}
+    return (WON if learned.promoted else REFUSED), details
+
+
+def learn_model(loop: Loop, number: int) -> Result:
+    """Fine-tune the live model on the transitions."""
+    from otel_lightning.learner.weights.learn import learn_weights
+    from otel_lightning.learner.weights.settings import Training
+
+    part = given(loop.config.weights)
+    if loop.server is not None:
+        loop.server.stop()  # it would share the memory of the machine with training
+    output = part.output / f"{loop.config.name}.{number}"
+    if not output.exists():  # a killed loop may have got this far
+        learn_weights(
+            loop.store, part.algorithm, Training(given(loop.model), **part.settings), output
+        )
+    return DONE, {"output": str(output)}
+
+
+def judge_model(loop: Loop, number: int) -> Result:
+    """Compare the new model with the live one on held-out tasks; the winner is served from then."""
+    part = given(loop.config.weights)
+    output = Path(loop.state.details(number, "weights")["output"])
+    gate, alpha, reports = loop.config.gate, loop.alpha(number), []
+    for label, model in (("live", loop.model), ("new", output)):
+        loop.serve(model)
+        reports.append(
+            loop.run(
+                f"{number}.{label}",
+                loop.split.held_out,
+                gate.samples,
+                arms=[loop.live] if loop.live else [],
+                model=str(model),
+                number=number,
+            )
+        )
+    live, new = reports
+    verdict = compare(
+        (str(loop.model), live.pairs()), (output.name, new.pairs()), gate.least_gain, alpha=alpha
+    )
+    if verdict.passed:
+        _point(part.output / "live", output)
+    details = {
+        "alpha": alpha,
+        "output": str(output),
+        "verdicts": {output.name: _shown(verdict)},
+        "rollouts": live.planned + new.planned,
+    }
+    return (WON if verdict.passed else REFUSED), details
+
+
+def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
+    from otel_lightning.learner.prompts.propose import Request
+    from otel_lightning.learner.prompts.rollouts import Window
+
+    return Request(
+        window=Window(
+            key=part.key,
+            reward=loop.state.details(number, "run")["reward"],
+            held_out=loop.config.split.held_out,
+            failed_below=part.failed_below,
+        ),
+        flags=part.flags,
+        cache=Path(f"{loop.store}.judge"),
+        candidates=part.candidates,
+        share=part.share,
+        records=part.records,
+        max_length=part.max_length,
+        max_prompt=part.max_prompt,
+        max_arms=part.max_arms,
+        concurrency=part.concurrency,
+        seed=loop.config.run.seed,
+        run_id=f"{loop.config.name}.{number}.prompts",
+    )
+
+
+def _shown(verdict: Verdict | Compared) -> dict[str, Any]:
+    names = ("gain", "lower", "upper", "tasks", "passed")
+    return {name: getattr(verdict, name) for name in names} | {"refusals": list(verdict.refusals)}
+
+
+def _reading(flags: Path) -> dict[str, str]:
+    """Variables that make an agent read a flag file."""
+    place = str(flags.resolve())
+    return {
+        "FLAGD_RESOLVER": "file",
+        "FLAGD_OFFLINE_FLAG_SOURCE_PATH": place,
+        "LIGHTNING_POLICY": place,
+    }
+
+
+def _point(link: Path, target: Path) -> None:
+    """Let a symbolic link lead to another folder, atomically."""
+    partial = link.with_name(f".{link.name}.partial")
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(target.resolve())
+    partial.replace(link)
+
+
+STAGES: Mapping[str, Sequence[tuple[str, Any]]] = {
+    "prompts": (("prompts", propose), ("prompts_gate", judge_prompts)),
+    "policy": (("policy", learn_shares),),
+    "weights": (("weights", learn_model), ("weights_gate", judge_model)),
+}
+"""The stages that learn each thing; `run` and `transitions` come before them."""

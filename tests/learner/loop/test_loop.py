@@ -1,0 +1,267 @@
+"""`lightning-learn loop`: rounds that improve a prompt, kills at any second, and its stop rules."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from support.prompt_server import (
+    KINDS,
+    RULES,
+    PromptServer,
+    learns_rules,
+    prompt_server,
+    proposal,
+    true_success,
+)
+from support.running import eventually
+from support.stores import ask
+
+from otel_lightning.learner.cli import cli
+from otel_lightning.learner.policy import flag_file as files
+
+FIRST = "You answer the requests of customers."
+AGENT = """
+import json, os, random, re, socket, sys, time
+task = json.load(sys.stdin)
+flags = json.load(open(os.environ["FLAGD_OFFLINE_FLAG_SOURCE_PATH"]))["flags"]
+((key, flag),) = flags.items()
+arm = flag["defaultVariant"]
+rules = dict(re.findall(r"^(\\w+): (\\w+)[.]$", flag["variants"][arm], re.M))
+right = task["word"]
+chance = 0.25 if task["kind"] not in rules else 0.9 if rules[task["kind"]] == right else 0.05
+success = random.Random(int(os.environ["LIGHTNING_SEED"])).random() < chance
+
+def attributes(**said):
+    kind = {str: "stringValue", float: "doubleValue"}
+    return [{"key": k.replace("__", "."), "value": {kind[type(v)]: v}} for k, v in said.items()]
+
+def message(role, text):
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+
+now = time.time_ns()
+explanation = {} if success else {"gen_ai__evaluation__explanation": f"The answer is {right}."}
+span = {
+    "traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex(), "name": "chat m",
+    "startTimeUnixNano": str(now), "endTimeUnixNano": str(now + 1000),
+    "attributes": attributes(
+        lightning__rollout__id=os.environ["LIGHTNING_ROLLOUT_ID"],
+        lightning__task__id=os.environ["LIGHTNING_TASK_ID"],
+        gen_ai__operation__name="chat", gen_ai__request__model="m",
+        gen_ai__input__messages=message("user", f"My {task['kind']}, please."),
+        gen_ai__output__messages=message("assistant", "Done."),
+    ),
+    "events": [
+        {"name": "feature_flag.evaluation", "timeUnixNano": str(now), "attributes": attributes(
+            feature_flag__key=key, feature_flag__result__variant=arm, lightning__propensity=1.0)},
+        {"name": "gen_ai.evaluation.result", "timeUnixNano": str(now + 2000), "attributes":
+            attributes(gen_ai__evaluation__name="success",
+                       gen_ai__evaluation__score__value=float(success), **explanation)},
+    ],
+}
+body = {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "test"}, "spans": [span]}]}]}
+body = json.dumps(body).encode()
+host, port = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://").split(":")
+with socket.create_connection((host, int(port)), timeout=30) as connection:
+    head = f"POST /v1/traces HTTP/1.1\\r\\nHost: {host}:{port}\\r\\nConnection: close\\r\\n"
+    head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+    connection.sendall(head.encode() + body)
+    assert b" 200 " in connection.recv(4096)
+"""
+
+
+@pytest.fixture
+def model() -> Iterator[PromptServer]:
+    with prompt_server(learns_rules) as server:
+        yield server
+
+
+def write_loop(folder: Path, name: str, url: str, text: str = "", tasks: int = 60) -> Path:
+    """Write a loop with its agent, tasks and flag; return its file."""
+    folder.mkdir(exist_ok=True)
+    (folder / "agent.py").write_text(AGENT)
+    rows = [
+        {"id": f"t{i}", "kind": KINDS[i % 5], "word": RULES[KINDS[i % 5]]} for i in range(tasks)
+    ]
+    (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    flag = {"state": "ENABLED", "defaultVariant": "first", "variants": {"first": FIRST}}
+    (folder / "flags.json").write_text(json.dumps({"flags": {f"{name}-prompt": flag}}, indent=2))
+    command = json.dumps([sys.executable, "-I", "-S", str(folder / "agent.py")])
+    file = folder / f"{name}.toml"
+    file.write_text(f"""{text}
+[run]
+tasks = "{folder}/tasks.jsonl"
+command = {command}
+jobs = 4
+reward = "success"
+[prompts]
+key = "{name}-prompt"
+flags = "{folder}/flags.json"
+endpoint = "{url}"
+model = "writer"
+candidates = 1
+records = 60
+retries = 0
+""")
+    return file
+
+
+def run(file: Path, store: Path) -> Result:
+    return CliRunner().invoke(
+        cli, ["loop", str(file), "--store", str(store)], catch_exceptions=False
+    )
+
+
+def live_text(folder: Path, name: str) -> str:
+    document = files.read_flag_file(folder / "flags.json", f"{name}-prompt")
+    shares = files.live_shares(document, f"{name}-prompt")
+    best = max(shares, key=lambda arm: shares[arm])
+    return str(document["flags"][f"{name}-prompt"]["variants"][best])
+
+
+def tables(store: Path, name: str) -> dict[str, list[dict[str, Any]]]:
+    """What a loop wrote, without times and names; transitions are of the whole store."""
+    where = f"LIKE '{name}.%'"
+    found = {
+        "rounds": f"SELECT round, stage, outcome, details FROM rounds WHERE loop = '{name}'"
+        " AND stage NOT IN ('start', 'transitions') ORDER BY round, stage",
+        "prompts": "SELECT call, variant, parent, text, reason, refused, len(records) AS records"
+        f" FROM prompts WHERE run_id {where} ORDER BY run_id, call",
+        "runs": f"SELECT run_id, command, outcome FROM runs WHERE run_id {where} ORDER BY run_id",
+        "policies": f"SELECT version, status, arms FROM policies WHERE version {where}",
+        "promotions": "SELECT served_version, action, arms, after FROM promotions"
+        f" WHERE served_version {where} ORDER BY time",
+        "rollouts": "SELECT run_id, task_id, sample, arm, count(*) AS n FROM attempts"
+        f" WHERE run_id {where} AND status = 'ok' GROUP BY ALL ORDER BY ALL",
+    }
+    rows = {table: ask(store, sql) for table, sql in found.items()}
+    plain = re.sub(rf"\b{name}\b", "LOOP", json.dumps(rows, default=str))
+    return dict(json.loads(plain))
+
+
+def told(name: str, store: Path, sql: str) -> list[dict[str, Any]]:
+    return ask(store, sql.replace("LOOP", name))
+
+
+def check_splits(store: Path, name: str) -> None:
+    """No final task ran before the end; no held-out task was shown to the proposing model."""
+    tasks: dict[str, set[str]] = {}
+    for row in told(name, store, "SELECT run_id, task_id FROM attempts WHERE run_id LIKE 'LOOP.%'"):
+        kind = "final" if ".final." in row["run_id"] else row["run_id"].split(".")[-1]
+        tasks.setdefault(kind, set()).add(row["task_id"])
+    assert set(tasks) == {"train", "gate", "final"}
+    assert not tasks["final"] & (tasks["train"] | tasks["gate"])
+    assert not tasks["train"] & tasks["gate"]
+    rows = told(name, store, "SELECT records FROM prompts WHERE run_id LIKE 'LOOP.%'")
+    shown = {rollout for row in rows for rollout in row["records"]}
+    train = "SELECT rollout_id FROM attempts WHERE run_id LIKE 'LOOP.%.train'"
+    assert shown
+    assert shown <= {row["rollout_id"] for row in told(name, store, train)}
+
+
+def start_and_kill(file: Path, store: Path, kills: int, seed: int) -> int:
+    """Run a loop in processes that are killed at random moments; return how many were killed."""
+    rng, killed = random.Random(seed), 0  # noqa: S311 - moments, not cryptography
+    command = [sys.executable, "-m", "otel_lightning.learner", "loop", str(file)]
+    lock = store.with_name(f"{store.name}.loops") / file.stem / "lock"
+    while True:
+        process = subprocess.Popen([*command, "--store", str(store)], stdout=subprocess.DEVNULL)
+        eventually(lock.exists, 60)
+        try:
+            process.wait(rng.uniform(1, 5) if killed < kills else 300)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            killed += 1
+        else:
+            assert process.returncode == 0
+            return killed
+
+
+SMALL = """[learn]
+rounds = 1
+[gate]
+samples = 1
+[split]
+held_out = 0.4
+final = 0.15
+"""
+
+
+def test_loop_serves_a_better_prompt_and_ends_with_the_same_tables_however_often_it_is_killed(
+    served: Path, tmp_path: Path, model: PromptServer
+) -> None:
+    hook = tmp_path / "hook.py"
+    hook.write_text(f"import sys; open({str(tmp_path / 'told')!r}, 'a').write(sys.stdin.read())")
+    hooks = f'[hooks]\nafter_round = "{sys.executable} -I -S {hook}"\n'
+    whole = write_loop(tmp_path / "whole", "whole", model.url, SMALL + hooks, tasks=50)
+    result = run(whole, served)
+    assert result.exit_code == 0, result.output
+    assert true_success(live_text(tmp_path / "whole", "whole")) >= 0.75
+    assert "final tasks, which were read only now: before " in result.stdout
+    check_splits(served, "whole")
+    assert (tmp_path / "told").read_text().count('"round": 1') == 1
+    before = tables(served, "whole")
+    assert [row["stage"] for row in before["rounds"]] == [
+        "final", "end", "prompts", "prompts_gate", "run",
+    ]  # fmt: skip
+    assert run(whole, served).exit_code == 0  # nothing is left to do
+    assert tables(served, "whole") == before
+
+    killed = write_loop(tmp_path / "killed", "killed", model.url, SMALL, tasks=50)
+    assert start_and_kill(killed, served, kills=2, seed=7) > 0
+    assert tables(served, "killed") == before
+    assert live_text(tmp_path / "killed", "killed") == live_text(tmp_path / "whole", "whole")
+
+
+def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) -> None:
+    text = "[learn]\nrounds = 9\n[stop]\nno_gain_rounds = 1\n[split]\nfinal = 0.3\n"
+    with prompt_server(lambda _, number: proposal(f"Be kind, way {number}.")) as model:
+        file = write_loop(tmp_path, "idle", model.url, text, tasks=24)
+        result = run(file, served)
+    assert result.exit_code == 3, result.output
+    assert "Stopped after round 1: 1 rounds in a row gained nothing." in result.stdout
+    assert "Nothing that is served has changed" in result.stdout
+    assert live_text(tmp_path, "idle") == FIRST
+    file.write_text(file.read_text().replace('reward = "success"', 'reward = "other"'))
+    changed = run(file, served)
+    assert changed.exit_code == 1
+    assert "The settings of loop 'idle' changed after it began" in changed.stderr
+    file.write_text(
+        file.read_text().replace('"other"', '"success"').replace("no_gain_rounds = 1", "hours = 9")
+    )
+    more = run(file, served)
+    assert more.exit_code == 1
+    assert "has made its last report after round 1" in more.stderr
+
+
+BAD = {
+    "is not TOML": "[run",
+    "lacks 'run'": "",
+    "[run] lacks 'tasks'": "[run]\ncommand = ['x']",
+    "has the unknown setting 'sample'. Did you mean 'samples'?": "[run]\nsample = 4",
+    "'run.samples' is '4', but must be a whole number": "[run]\ntasks = 'x'\nsamples = '4'",
+    "there is no part [prompts]": "[run]\ntasks = 'x'\ncommand = ['x']",
+    "what has 'prompt'. Known: prompts, policy, weights": (
+        "[run]\ntasks = 'x'\ncommand = ['x']\n[learn]\nwhat = ['prompt']"
+    ),
+    "needs one of command, url and serve": "[run]\ntasks = 'x'\n[policy]\nkey = 'k'\nflags = 'f'\n"
+    "[learn]\nwhat = ['policy']",
+    "[gate] alpha must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\n"
+    "key = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
+}
+
+
+@pytest.mark.parametrize("told", BAD)
+def test_wrong_file_is_told_before_anything_runs(tmp_path: Path, told: str) -> None:
+    (tmp_path / "loop.toml").write_text(BAD[told])
+    result = run(tmp_path / "loop.toml", tmp_path / "t.duckdb")
+    assert result.exit_code == 1
+    assert told in result.stderr
+    assert not (tmp_path / "t.duckdb").exists()
