@@ -40,12 +40,12 @@ from workloads import (
     lasting,
 )
 
+from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store
-from otel_lightning.collector.store.allocator import share_memory
 from otel_lightning.collector.store.seen_ids import Known
 
 LONG = "calls that repeat the history"

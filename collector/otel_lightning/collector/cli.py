@@ -46,6 +46,23 @@ MEMORY = click.option(
 )
 
 
+def _workers(_context: click.Context, _option: click.Parameter, count: int | None) -> int:
+    """Choose the number of worker processes by the machine's cores if none is given."""
+    from otel_lightning.collector import machine
+
+    return machine.workers() if count is None else count
+
+
+WORKERS = click.option(
+    "--workers",
+    type=click.IntRange(min=0),
+    callback=_workers,
+    envvar="LIGHTNING_WORKERS",
+    help="Processes that derive under load; with 0 or 1 none is started."
+    "  [default: cores less one]",
+)
+
+
 class _ServeByDefault(CommandGroup):
     """`lightning-ingest --http …` means `lightning-ingest serve --http …`."""
 
@@ -111,6 +128,7 @@ def main() -> None:
               help="Memory limit of a statement with the read-only token whose need is unbounded,"
               " such as repeat().")  # fmt: skip
 @SPANS_AT_ONCE
+@WORKERS
 @click.option("--no-derive", is_flag=True, envvar="LIGHTNING_NO_DERIVE",
               help="Store without deriving; run `lightning-ingest derive` later.")  # fmt: skip
 @click.option("--max-lag", default="30s", show_default=True, envvar="LIGHTNING_MAX_LAG",
@@ -172,10 +190,10 @@ def load(
 
     FILES are files or folders. Loading a file again changes nothing.
     """
+    from otel_lightning.collector.allocator import share_memory
     from otel_lightning.collector.load.from_files import Client, derive_all, expand, load_file
     from otel_lightning.collector.progress import Progress
     from otel_lightning.collector.store import keep_files_private, open_store
-    from otel_lightning.collector.store.allocator import share_memory
     from otel_lightning.collector.store.seen_ids import Known
 
     if bool(client_cert) != bool(client_key):
@@ -228,14 +246,15 @@ def attach(store: Path) -> None:
     help="Derive all rows again from the stored spans and logs.",
 )
 @SPANS_AT_ONCE
+@WORKERS
 @MEMORY
 @STORE
-def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:  # noqa: FBT001  click passes flags by name
+def derive(*, rebuild: bool, spans_at_once: int, workers: int, memory: int, store: Path) -> None:
     """Update llm_calls, tool_calls and the other derived tables."""
+    from otel_lightning.collector.allocator import share_memory
     from otel_lightning.collector.load.from_files import derive_all
     from otel_lightning.collector.refresh.refresh import rebuild as start_anew
     from otel_lightning.collector.store import keep_files_private, open_store
-    from otel_lightning.collector.store.allocator import share_memory
 
     share_memory()
     keep_files_private()
@@ -243,7 +262,7 @@ def derive(rebuild: bool, spans_at_once: int, memory: int, store: Path) -> None:
         opened.limit(memory)
         if rebuild:
             start_anew(opened)
-        derive_all(opened, store, spans_at_once)
+        derive_all(opened, store, spans_at_once, workers)
     click.echo("The derived tables are up to date.")
 
 
@@ -306,10 +325,10 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
     OLD may have any schema, also of an unreleased version. Scores, runs, policies and judges'
     answers are copied too; run `lightning-learn transitions` for transitions.
     """
+    from otel_lightning.collector.allocator import share_memory
     from otel_lightning.collector.load.from_files import derive_all
     from otel_lightning.collector.maintain.copy_store import copy_store
     from otel_lightning.collector.store import keep_files_private, open_store
-    from otel_lightning.collector.store.allocator import share_memory
 
     share_memory()
     keep_files_private()

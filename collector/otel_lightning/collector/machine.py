@@ -1,4 +1,4 @@
-"""The memory that this process may use: the machine's, or less if a cgroup limits it."""
+"""The memory and the cores that this process may use: the machine's, or less by a limit."""
 
 import os
 from collections.abc import Iterator
@@ -19,6 +19,12 @@ def memory_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
     """
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *_limits(mounted, own)])
+
+
+def workers() -> int:
+    """Return the number of cores that this process may use, less one for storing; at least one."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max((cores or 1) - 1, 1)
 
 
 def _limits(mounted: Path, own: Path) -> Iterator[int]:

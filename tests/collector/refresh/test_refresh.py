@@ -2,95 +2,28 @@
 
 import json
 import random
-from collections.abc import Iterator, Sequence
-from functools import cache
-from itertools import chain, permutations
+from collections.abc import Sequence
+from itertools import permutations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.deliveries import (
+    SENT,
+    WITH_REWARD,
+    deliver,
+    derived_from,
+    expected,
+    tables,
+)
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set import CROWD
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
-from otel_lightning.collector.store import Store, open_store
-
-DATA = Path(__file__).parents[2] / "data"
-RECORDED = ("js_otel_openai/tool", "agentlightning/tool", "openinference_openai/tool")
-SPLIT = ("logfire/stream_tool", "traceloop_anthropic/error_gather")
-"""Recordings in which two traces record one call, without an id that they share."""
-CAPTURES = RECORDED + SPLIT
-TABLES = ("llm_calls", "tool_calls", "agent_runs", "rewards", "arms", "rollouts", "unread_spans")
-DAY_NS = 86_400_000_000_000
-
-
-def single_requests(capture: str) -> Iterator[Request]:
-    """Cut what an exporter sent into requests of one span or log record each."""
-    spans = DATA / f"{capture}.otlp.pb"
-    sent = ExportTraceServiceRequest.FromString(spans.read_bytes())
-    for group in sent.resource_spans:
-        for scope in group.scope_spans:
-            for span in scope.spans:
-                one = ExportTraceServiceRequest()
-                inside = one.resource_spans.add(resource=group.resource)
-                inside.scope_spans.add(scope=scope.scope, spans=[span])
-                yield Request("traces", 1, one.SerializeToString())
-    logs = DATA / f"{capture}.logs.pb"
-    if logs.exists():
-        yield from single_logs(ExportLogsServiceRequest.FromString(logs.read_bytes()))
-
-
-def single_logs(sent: ExportLogsServiceRequest) -> Iterator[Request]:
-    for group in sent.resource_logs:
-        for scope in group.scope_logs:
-            for record in scope.log_records:
-                one = ExportLogsServiceRequest()
-                inside = one.resource_logs.add(resource=group.resource)
-                inside.scope_logs.add(scope=scope.scope, log_records=[record])
-                yield Request("logs", 1, one.SerializeToString())
-
-
-def judgement(response_id: str) -> Request:
-    """Return a reward that names a response and comes as a log record without a trace."""
-    sent = ExportLogsServiceRequest()
-    record = sent.resource_logs.add().scope_logs.add().log_records.add()
-    record.event_name, record.time_unix_nano = "gen_ai.evaluation.result", DAY_NS
-    record.attributes.add(key="gen_ai.response.id").value.string_value = response_id
-    record.attributes.add(key="gen_ai.evaluation.name").value.string_value = "solved"
-    record.attributes.add(key="gen_ai.evaluation.score.value").value.double_value = 1.0
-    return Request("logs", DAY_NS, sent.SerializeToString())
-
-
-def deliver(requests: Sequence[Request], store: Store, folder: Path) -> None:
-    load(store, requests, dead_letters=folder)
-    while refresh(store):
-        pass
-
-
-def tables(store: Store) -> dict[str, list[str]]:
-    return {
-        name: sorted(map(str, store.query(f"SELECT * FROM {name}").to_pylist())) for name in TABLES
-    }
-
-
-def derived_from(deliveries: Sequence[Sequence[Request]]) -> dict[str, list[str]]:
-    with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
-        for requests in deliveries:
-            deliver(requests, store, Path(folder))
-        return tables(store)
-
-
-SENT = list(chain.from_iterable(map(single_requests, CAPTURES)))
-WITH_REWARD = [*SENT, judgement("chatcmpl-late")]
-
-
-@cache
-def expected() -> dict[str, list[str]]:
-    return derived_from([WITH_REWARD])
+from otel_lightning.collector.store import open_store
 
 
 @settings(max_examples=5)

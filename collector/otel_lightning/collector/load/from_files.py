@@ -16,7 +16,8 @@ from otel_lightning.collector.load.batches import Request, load, waiting
 from otel_lightning.collector.otlp.files import Contents, read_file
 from otel_lightning.collector.receive.accept import PROTOBUF
 from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS
-from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh_with_room
+from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
+from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.store import Server, Store, StoreError
 from otel_lightning.collector.store.seen_ids import Known
 
@@ -64,15 +65,28 @@ def load_file(
     return Loaded(records, load(store, requests, known, dead_letters=path.parent))
 
 
-def derive_all(store: Store, path: Path, spans_at_once: int = SPANS_AT_ONCE) -> None:
-    """Update the derived tables, or wait until the running ingester has updated them."""
+def derive_all(
+    store: Store, path: Path, spans_at_once: int = SPANS_AT_ONCE, workers: int = 1
+) -> None:
+    """Update the derived tables, or wait until the running ingester has updated them.
+
+    Args:
+        store: The store, direct or through the running ingester.
+        path: Its file.
+        spans_at_once: About how many spans to derive in one batch.
+        workers: Processes that derive; with 0 or 1 this process does.
+    """
     if store.server:
         while waiting(store, path) or _stale(store):
             time.sleep(0.1)
-    else:
-        store.execute("SET threads = 1")  # a second thread would only spin while Python works
-    while not store.server and refresh_with_room(store, spans_at_once):
-        pass
+        return
+    store.execute("SET threads = 1")  # a second thread would only spin while Python works
+    refresher = Refresher(store, workers)
+    try:
+        while refresher.step(spans_at_once, paced=False).is_busy or refresher.wait():
+            pass
+    finally:
+        refresher.close()
 
 
 def _stale(store: Store) -> int:

@@ -24,8 +24,7 @@ from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import Keeping, forget, newest_received
 from otel_lightning.collector.load.sharing import BatchSize, Sharing
 from otel_lightning.collector.load.trusted_clock import TrustedClock
-from otel_lightning.collector.refresh.backoff import Pace
-from otel_lightning.collector.refresh.refresh import refresh_with_room
+from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool import SET_ASIDE, Spool
 from otel_lightning.collector.spool_format import Record
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
@@ -65,7 +64,8 @@ class Loader(threading.Thread):
         super().__init__(name="loader")
         self._alarms = alarms or Alarms()
         self._store, self._spool, self._keeping = store, spool, keeping
-        self._known, self._pace = Known(store), Pace()
+        self._known = Known(store)
+        self._refresher = Refresher(store, keeping.workers, spool.arrived.set)
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
         self._threads = store.threads
@@ -84,6 +84,11 @@ class Loader(threading.Thread):
         self._note_lag()
 
     @property
+    def worker_restarts(self) -> int:
+        """Number of deriving worker processes that died and were replaced since the start."""
+        return self._refresher.restarts
+
+    @property
     def repeated_ids(self) -> int:
         """Number of spans not stored since the start because another span has their ids."""
         return self._known.repeated
@@ -97,11 +102,14 @@ class Loader(threading.Thread):
             self._attempt(idle=idle)
             self._gather()
         self._attempt(idle=False)
+        self._refresher.close()
 
     def _gather(self) -> None:
         """Wait up to half a second for a full batch, which fills a row group."""
         until = time.monotonic() + INTERVAL_SECONDS
         while self._spool.backlog() < BATCH_BYTES and time.monotonic() < until:
+            if self._refresher.is_ready:
+                return
             if self._stopping.wait(GATHER_SECONDS):
                 return
 
@@ -125,6 +133,7 @@ class Loader(threading.Thread):
     def _run_errands(self) -> None:
         while not self._errands.empty():
             errand = self._errands.get()
+            self._refresher.give_up()  # an errand may change what is derived
             try:
                 errand.done.set_result(errand.work(self._store))
             except Exception as error:  # noqa: BLE001  it is raised in the calling thread
@@ -158,7 +167,7 @@ class Loader(threading.Thread):
         self._sharing.forgive()
 
     def _note_lag(self) -> None:
-        self.lag.note(self._store, self._pace.waiting())
+        self.lag.note(self._store, self._refresher.pace.waiting())
 
     def _derive_watched(self) -> bool:
         """Derive some rows; after an error storing continues, and deriving is retried later."""
@@ -192,26 +201,31 @@ class Loader(threading.Thread):
         per row. A long conversation that grows waits longer, as `Pace` says.
         """
         began, lag = time.monotonic(), self.lag.work()
-        is_due = began >= self._derive_at or lag > PROMPT_SECONDS
+        is_due = began >= self._derive_at or lag > PROMPT_SECONDS or self._refresher.is_ready
         self._postponed = not (is_due or self._stopping.is_set())
         if self._postponed or not self._keeping.derive:
             return False
-        pace = None if self._stopping.is_set() else self._pace
-        done = refresh_with_room(self._store, self._batch_size.spans, pace)
+        is_paced = not self._stopping.is_set()
+        if not is_paced:
+            self._refresher.wait()
+        done = self._refresher.step(self._batch_size.spans, paced=is_paced)
         self._note_lag()
-        if not done:
-            self._postponed = bool(pace and pace.waiting())
-            return False
+        waits = self._refresher.is_working and not is_paced
+        if not done.is_busy:
+            self._postponed = bool(is_paced and self._refresher.pace.waiting())
+            return waits
         ended = time.monotonic()
         self._sharing.derived(ended - began)
-        self.lag.derived(done, ended - began)
-        self._batch_size.took(ended - began, is_full=self.lag.has_more)
-        self._derive_at = ended + (ended - began)  # a pause as long as the work
+        if done.ids:
+            self.lag.derived(done.ids, done.seconds)
+            self._batch_size.took(done.batch_seconds, is_full=self.lag.has_more)
+            self._derive_at = ended + (ended - began)  # a pause as long as the work
         return True
 
     def _forget_some(self) -> None:
         if time.monotonic() - self._looked >= FORGET_SECONDS:
             self._looked = time.monotonic()
+            self._refresher.give_up()  # or rows of a forgotten trace would be inserted
             forget(self._store, self._keeping, self._clock.now_ns())
 
     def _checkpoint(self) -> None:

@@ -69,6 +69,8 @@ class Keeping:
     """Whether to derive new spans and logs after they are stored."""
     spans_at_once: int = SPANS_AT_ONCE
     """Number of spans that one refresh derives."""
+    workers: int = 1
+    """Processes that derive; with 0 or 1 the loader's thread derives."""
     limits: Limits = NO_LIMITS
     max_lag_seconds: float = MAX_LAG_SECONDS
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from otel_lightning.collector.orphans import end_with
 from otel_lightning.collector.page.process import (
     ANSWER,
     ASK,
@@ -23,7 +24,7 @@ from otel_lightning.collector.page.process import (
 )
 from otel_lightning.collector.page.routes import respond
 from otel_lightning.collector.store import StoreError
-from otel_lightning.collector.store.reader_process import end_with, limit_memory
+from otel_lightning.collector.store.reader_process import limit_memory
 
 
 class Pipe:

@@ -19,6 +19,7 @@ GAUGES = {
     "spool_backlog_bytes": "Durable bytes that the loader has not stored yet.",
     "loader_lag_seconds": "Age of the oldest durable request that is not stored and derived yet.",
     "derive_lag_seconds": "Age of the oldest stored request that is not derived yet.",
+    "worker_restarts": "Deriving processes that died and were replaced since the start.",
     "repeated_ids": "Spans not stored since the start, because other spans have their ids.",
 }
 

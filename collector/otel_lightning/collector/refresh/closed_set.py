@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.refresh import sorted_copy
 from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store.sql_text import Value
 
 CROWD = 1_000
 """A key that more traces than this share ties none of them: some servers give every response the
@@ -22,18 +23,50 @@ LOGS_OF_FRONTIER = Sql("rowid IN (SELECT rowid FROM logs WHERE trace_id IN (FROM
 class ClosedSet:
     """The traces that one refresh derives together."""
 
-    def __init__(self, store: Store, spans_at_once: int, waiting: Iterable[str]) -> None:
+    def __init__(
+        self, store: Store, spans_at_once: int, waiting: Iterable[str], held: Sql | None = None
+    ) -> None:
         """Pick the first stale traces.
 
         Args:
             store: A direct store, in a transaction.
             spans_at_once: About how many spans the picked traces may have.
             waiting: Ids of the rollouts that must not be derived yet.
+            held: A subquery for the ids of traces and rollouts not to pick; `waiting` by default.
         """
         self._store = store
         self._waiting = list(waiting)
-        self._do("pick", waiting=self._waiting or [""], most=spans_at_once)
+        self._kept: dict[str, pa.Table] = {}
+        self._do("pick", held=held or self._waiting or [""], most=spans_at_once)
         self._table = sorted_copy.source(store, spans_at_once)
+
+    def suspend(self) -> None:
+        """Keep the set while the transaction ends and others use the temporary tables."""
+        self._kept = {name: self._store.query(f"FROM {name}") for name in ("changed", "frontier")}
+
+    def resume(self) -> None:
+        """Go on in another transaction, with `follow` or with replacing the rows."""
+        for name, rows in self._kept.items():
+            self._store.execute(f"CREATE OR REPLACE TEMP TABLE {name} (trace_id VARCHAR)")
+            self._store.insert(name, rows)
+
+    def frontier(self) -> list[str]:
+        """Return the ids of the traces to read next."""
+        found: list[str] = self._store.query("FROM frontier").column(0).to_pylist()
+        return found
+
+    def names(self) -> list[str]:
+        """Return the rollouts, as far as they are known, of the traces to read next."""
+        select = "SELECT DISTINCT near FROM stale WHERE id IN (FROM frontier) AND near IS NOT NULL"
+        found: list[str] = self._store.query(select).column(0).to_pylist()
+        return found
+
+    def mark_read(self) -> None:
+        """Mark what made the traces of the frontier stale as read: `settle` deletes only that."""
+        self._store.execute(
+            "UPDATE stale SET spans = 1"
+            " WHERE kind = 'trace' AND spans IS NULL AND id IN (FROM frontier)"
+        )
 
     def is_complete(self) -> bool:
         """Tell whether no trace is left to read."""
@@ -83,5 +116,5 @@ class ClosedSet:
         """Mark the traces of the set as derived, and drop the temporary tables."""
         self._do("settle")
 
-    def _do(self, name: str, **values: str | int | Iterable[str]) -> None:
+    def _do(self, name: str, **values: Value) -> None:
         self._store.execute(statement(__package__, name, **values))

@@ -42,11 +42,9 @@ def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None 
         Number of stale traces and log records that were derived; 0 if nothing is stale, or
         everything stale waits.
     """
-    logs = _column(store, statement(__package__, "loose_logs", most=LOGS_AT_ONCE))
-    if logs:
-        _refresh_loose_logs(store, logs)
+    logs = refresh_loose_logs(store)
     with _uncollected():  # the rows are freed before the cycle collector runs again
-        return len(logs) + _refresh_traces(store, spans_at_once, pace or Pace())
+        return logs + _refresh_traces(store, spans_at_once, pace or Pace())
 
 
 def refresh_with_room(
@@ -106,20 +104,45 @@ def _refresh_traces(store: Store, spans_at_once: int, pace: Pace) -> int:
     with store.transaction():
         if _column(store, sorted_copy.NEW):
             sorted_copy.forget(store)
-            store.execute(statement(__package__, "size"))
+            store.execute(statement(__package__, "size", held=[""]))
         batch, closed = _read_picked(store, spans_at_once, pace.waiting())
         if not (done := closed.size()):
             return 0
         rows, new = batch.tables(schemas(store)), NewRows()
         closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
         is_whole = _insert_some(store, closed, rows, new)
-    # A very long rollout is replaced part by part, and stays stale until the last part.
+    if not is_whole:
+        _insert_rest(store, closed, rows, new)
+    pace.note(batch.calls, began)
+    return done
+
+
+def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]]) -> int:
+    """Replace the derived rows of a closed set that was suspended; it is up to date then.
+
+    Returns:
+        Number of its traces.
+    """
+    new = NewRows()
+    with store.transaction():
+        closed.resume()
+        done = closed.size()
+        closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
+        is_whole = _insert_some(store, closed, rows, new)
+    if not is_whole:
+        _insert_rest(store, closed, rows, new)
+    return done
+
+
+def _insert_rest(
+    store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]], new: NewRows
+) -> None:
+    """Insert the rows of a very long rollout part by part: it stays stale until the last part."""
+    is_whole = False
     while not is_whole:
         store.checkpoint()
         with store.transaction():
             is_whole = _insert_some(store, closed, rows, new)
-    pace.note(batch.calls, began)
-    return done
 
 
 def _insert_some(
@@ -179,7 +202,15 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _refresh_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
+def refresh_loose_logs(store: Store) -> int:
+    """Derive some of the stale log records without a trace; return their number."""
+    log_ids = _column(store, statement(__package__, "loose_logs", most=LOGS_AT_ONCE))
+    if log_ids:
+        _derive_loose_logs(store, log_ids)
+    return len(log_ids)
+
+
+def _derive_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
     ids = Sql(f"log_id IN ({_quoted(log_ids)})")
     batch = Batch()
     batch.read([], store.query(statement(__package__, "logs", which=ids)))

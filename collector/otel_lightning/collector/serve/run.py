@@ -19,6 +19,7 @@ from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
+from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.page.answer import Page
@@ -42,7 +43,6 @@ from otel_lightning.collector.store import (
     server_file,
     write_server,
 )
-from otel_lightning.collector.store.allocator import share_memory
 from otel_lightning.collector.store.read_only import attach_line
 
 logger = logging.getLogger(__name__)
@@ -215,6 +215,7 @@ def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
         "loader_lag_seconds": max(unstored, underived),
         "derive_lag_seconds": underived,
         "repeated_ids": loader.repeated_ids,
+        "worker_restarts": loader.worker_restarts,
     }
 
 

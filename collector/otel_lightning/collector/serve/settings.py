@@ -164,6 +164,7 @@ def _keeping(options: Mapping[str, Any]) -> Keeping:
         parse_size(max_size) if max_size else None,
         derive=not options["no_derive"],
         spans_at_once=options["spans_at_once"],
+        workers=options["workers"],
         limits=Limits(options["max_value_length"], options["max_attributes"]),
         max_lag_seconds=parse_age(options["max_lag"]),
     )

@@ -13,18 +13,18 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+
+from otel_lightning.collector.orphans import end_with
 
 HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
 READY, ROWS, FAILED = 0, 1, 2
 PROCESSES = 2
 ANSWER_BYTES = 64_000_000
 SHARE_OF_DUCKDB = 0.6  # of the memory limit; the rest is for memory that DuckDB does not count
-ORPHAN_SECONDS = 1.0
 START_SECONDS = 60.0
 
 
@@ -202,10 +202,3 @@ def limit_memory(memory_bytes: int) -> None:
             there = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (there + memory_bytes, there + memory_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def end_with(parent: int) -> None:
-    """Exit when the receiving process has ended, even in the middle of a statement."""
-    while os.getppid() == parent:
-        time.sleep(ORPHAN_SECONDS)
-    os._exit(1)

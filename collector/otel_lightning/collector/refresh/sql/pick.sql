@@ -4,7 +4,7 @@
 CREATE OR REPLACE TEMP TABLE changed (trace_id VARCHAR);
 CREATE OR REPLACE TEMP TABLE frontier AS
 WITH first AS (
-    FROM stale WHERE kind = 'trace' AND coalesce(near, id) NOT IN $waiting
+    FROM stale WHERE kind = 'trace' AND id NOT IN $held AND coalesce(near, id) NOT IN $held
     ORDER BY first_time, near NULLS LAST, id LIMIT $most
 ), derived AS (
     SELECT rollout_id AS near, 2 * count(*) AS spans FROM llm_calls

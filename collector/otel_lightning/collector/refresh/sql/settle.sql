@@ -1,2 +1,4 @@
-DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM changed);
-DROP TABLE changed; DROP TABLE frontier; DROP TABLE tied; DROP TABLE sought; DROP TABLE met
+-- A trace has no number of spans yet if some came after it was read: it stays stale.
+DELETE FROM stale WHERE kind = 'trace' AND spans IS NOT NULL AND id IN (FROM changed);
+DROP TABLE changed; DROP TABLE IF EXISTS frontier; DROP TABLE IF EXISTS tied;
+DROP TABLE IF EXISTS sought; DROP TABLE IF EXISTS met

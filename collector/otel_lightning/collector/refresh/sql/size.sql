@@ -9,9 +9,10 @@ FROM stale LEFT JOIN (
         max(coalesce("lightning.rollout.id", "gen_ai.conversation.id", "session.id")) AS near
     FROM spans
     WHERE trace_id IN (SELECT id FROM stale WHERE kind = 'trace' AND stale.spans IS NULL)
+        AND trace_id NOT IN $held
     GROUP BY trace_id
 ) known ON known.trace_id = stale.id
-WHERE kind = 'trace' AND stale.spans IS NULL;
+WHERE kind = 'trace' AND stale.spans IS NULL AND stale.id NOT IN $held;
 DELETE FROM stale WHERE kind = 'trace' AND id IN (SELECT id FROM sized);
 INSERT INTO stale BY NAME SELECT 'trace' AS kind, * FROM sized;
 DROP TABLE sized

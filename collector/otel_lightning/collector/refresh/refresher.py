@@ -1,0 +1,306 @@
+"""Derive in this process, or in several worker processes at once.
+
+Only this process reads and writes the store. It picks stale traces, sends their spans to a worker,
+follows the keys that come back, sends the traces that they lead to, and at last replaces the rows.
+Batches in flight have no trace in common. If the keys of one lead into another, it is given up and
+picked again when the other one is done: until its rows are replaced, a trace stays stale.
+"""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from otel_lightning.collector.refresh import sorted_copy
+from otel_lightning.collector.refresh.backoff import Pace
+from otel_lightning.collector.refresh.closed_set import ClosedSet
+from otel_lightning.collector.refresh.refresh import (
+    SPANS_AT_ONCE,
+    refresh_loose_logs,
+    refresh_with_room,
+    replace_rows,
+    schemas,
+)
+from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError
+from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
+
+logger = logging.getLogger(__name__)
+
+LEAST_SPANS = 2_000
+"""Fewer stale spans are derived in this process: to start a worker would take longer."""
+SPANS_A_TRACE = 20
+"""Assumed spans of a trace that was not looked at yet."""
+MOST_DEATHS = 3
+"""Deaths of workers in a row, without a batch that was derived, that count as an error."""
+WAIT_SECONDS = 0.5
+IDLE_SECONDS = 60.0
+"""Time without need after which the workers are ended."""
+HELD = Sql("(FROM held)")
+"""The traces and rollouts not to pick: those in flight, and those that wait."""
+
+
+class Step(NamedTuple):
+    """What one step did."""
+
+    ids: int
+    """Number of traces and log records that were derived."""
+    seconds: float
+    """What it cost: the time of this process, and of the workers divided by their number."""
+    is_busy: bool
+    """Whether the step did anything."""
+    batch_seconds: float
+    """Time from the beginning to the end of the batch that was derived last."""
+
+
+@dataclass
+class _Flight:
+    """A batch in a worker."""
+
+    worker: Worker
+    closed: ClosedSet
+    began: float
+    """When it began, by the clock of `Pace`."""
+    sent: float
+    """When it began, by the monotonic clock."""
+    names: set[str]
+    """The rollouts, or ids of single traces, that were picked."""
+    traces: set[str] = field(default_factory=set)
+    is_read: bool = False
+    """Whether the worker was asked for the rows."""
+    blocked: set[str] = field(default_factory=set)
+    """Names of batches that were given up because they belong with this one."""
+
+
+class Refresher:
+    """Keeps the derived tables of one store current; use it from one thread."""
+
+    def __init__(
+        self, store: Store, workers: int = 1, wake: Callable[[], object] = lambda: None
+    ) -> None:
+        """Start no process yet: workers are started as they are needed.
+
+        Args:
+            store: A direct store.
+            workers: Most worker processes; with 0 or 1 this process derives.
+            wake: Called from another thread when a worker has answered.
+        """
+        self._store, self._most = store, workers if workers > 1 else 0
+        self._answered = threading.Event()
+        self._wake = wake
+        self._starting: list[Worker] = []
+        self._idle: list[Worker] = []
+        self._flights: list[_Flight] = []
+        self._used_at = time.monotonic()
+        self._spent = 0.0  # seconds for batches that are not derived yet
+        self._deaths = 0
+        self._batch_seconds = 0.0
+        self.pace = Pace()
+        self.restarts = 0
+        """Number of workers that died and were replaced."""
+
+    @property
+    def is_working(self) -> bool:
+        """Whether batches are in flight."""
+        return bool(self._flights)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether a worker has answered."""
+        return any(flight.worker.is_ready for flight in self._flights)
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> bool:
+        """Wait until a worker has answered; return False if none is at work."""
+        if self._flights and not self.is_ready:
+            self._answered.wait(seconds)
+        self._answered.clear()
+        return bool(self._flights)
+
+    def step(self, spans_at_once: int = SPANS_AT_ONCE, *, paced: bool = True) -> Step:
+        """Do what can be done without waiting for a worker.
+
+        Args:
+            spans_at_once: About how many spans to derive in one batch.
+            paced: Whether growing rollouts wait, as `pace` says.
+        """
+        began = time.monotonic()
+        pace = self.pace if paced else Pace()
+        if not self._flights and not self._has_workers():
+            ids = refresh_with_room(self._store, spans_at_once, pace)
+            seconds = time.monotonic() - began
+            return Step(ids, seconds, ids > 0, seconds)
+        try:
+            ids = sum(self._advance(one, pace) for one in [*self._flights] if one.worker.is_ready)
+            ids += refresh_loose_logs(self._store)
+            is_sent = self._send_some(spans_at_once, pace)
+        except OutOfMemoryError:  # one batch needs more than --memory: derive it alone, here
+            self.give_up()
+            ids, is_sent = refresh_with_room(self._store, spans_at_once, pace), False
+        self._spent += time.monotonic() - began
+        spent = self._spent
+        if ids:
+            self._spent = 0.0
+        return Step(ids, spent, ids > 0 or is_sent, self._batch_seconds)
+
+    def start(self) -> None:
+        """Start all workers and wait until they are ready."""
+        while len(self._starting) + len(self._idle) < self._most:
+            self._start_one()
+        while self._starting:
+            self._take_started()
+            self._answered.wait(WAIT_SECONDS)
+            self._answered.clear()
+
+    def give_up(self) -> None:
+        """Give up all batches in flight; their traces stay stale."""
+        for flight in self._flights:
+            flight.worker.end()
+        self._flights = []
+
+    def close(self) -> None:
+        """End all workers."""
+        self.give_up()
+        for worker in (*self._idle, *self._starting):
+            worker.end()
+        self._idle, self._starting = [], []
+
+    def _has_workers(self) -> bool:
+        """Tell whether so much is stale that workers derive, and one of them has started.
+
+        Until one has, this process derives; if none is needed for long, all are ended.
+        """
+        if not self._most:
+            return False
+        query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
+        if int(self._store.query(query)["n"][0].as_py()) < LEAST_SPANS:
+            if time.monotonic() - self._used_at > IDLE_SECONDS:
+                self.close()
+            return False
+        self._used_at = time.monotonic()
+        self._take_started()
+        if not self._idle and not self._starting:
+            self._start_one()
+        return bool(self._idle)
+
+    def _start_one(self) -> None:
+        self._starting.append(Worker(schemas(self._store), self._wake_up))
+
+    def _take_started(self) -> None:
+        for worker in [one for one in self._starting if one.is_ready]:
+            self._starting.remove(worker)
+            try:
+                worker.started()
+            except WorkerDiedError as error:
+                worker.end()
+                self._count_death(error)
+            else:
+                self._idle.append(worker)
+
+    def _advance(self, flight: _Flight, pace: Pace) -> int:
+        """Go on with a batch whose worker has answered; return how many traces were derived."""
+        try:
+            if flight.is_read:
+                return self._replace_rows(flight, pace)
+            self._follow(flight, flight.worker.keys())
+        except WorkerDiedError as error:
+            self._note_death(flight, error)
+        except BaseException:
+            self._end(flight)
+            raise
+        return 0
+
+    def _note_death(self, flight: _Flight, error: WorkerDiedError) -> None:
+        self._end(flight)
+        self._count_death(error)
+
+    def _count_death(self, error: WorkerDiedError) -> None:
+        self._deaths += 1
+        self.restarts += 1
+        logger.warning("%s It is replaced, and its batch is derived again.", error)
+        if self._deaths >= MOST_DEATHS:
+            raise error
+
+    def _end(self, flight: _Flight) -> None:
+        self._flights.remove(flight)
+        flight.worker.end()
+
+    def _follow(self, flight: _Flight, keys: pa.Table) -> None:
+        closed = flight.closed
+        with self._store.transaction():
+            closed.resume()
+            closed.follow(keys)
+            if closed.has_to_wait() or self._meets_another(flight):
+                self._flights.remove(flight)
+                self._idle.append(flight.worker)
+                return
+            self._read(flight)
+
+    def _meets_another(self, flight: _Flight) -> bool:
+        """Tell whether keys lead into another batch; then this one waits until that is done."""
+        frontier = set(flight.closed.frontier())
+        for other in self._flights:
+            if other is not flight and other.traces & frontier:
+                other.blocked |= flight.names
+                return True
+        return False
+
+    def _read(self, flight: _Flight) -> None:
+        """Send the traces to read next; if none is left, ask for the rows."""
+        closed = flight.closed
+        if closed.is_complete():
+            flight.is_read = True
+            flight.worker.ask_rows()
+        else:
+            closed.mark_read()
+            flight.traces.update(closed.frontier())
+            logs = closed.logs()
+            flight.worker.read(closed.spans(), logs)
+        closed.suspend()
+
+    def _replace_rows(self, flight: _Flight, pace: Pace) -> int:
+        done = replace_rows(self._store, flight.closed, flight.worker.rows())
+        self._flights.remove(flight)
+        self._idle.append(flight.worker)
+        self._deaths = 0
+        self._batch_seconds = time.monotonic() - flight.sent
+        self._spent += flight.worker.seconds / self._most
+        pace.note(Counter(flight.worker.calls), flight.began)
+        return done
+
+    def _send_some(self, spans_at_once: int, pace: Pace) -> bool:
+        """Send new batches to idle workers; return whether there was one."""
+        is_sent = False
+        self._take_started()
+        while self._idle and self._send(spans_at_once, pace):
+            is_sent = True
+        is_more = is_sent and not self._idle and not self._starting
+        if is_more and len(self._flights) < self._most:
+            self._start_one()
+        return is_sent
+
+    def _send(self, spans_at_once: int, pace: Pace) -> bool:
+        waiting = pace.waiting()
+        held = {name for one in self._flights for name in (*one.names, *one.traces, *one.blocked)}
+        with self._store.transaction():
+            self._store.execute("CREATE OR REPLACE TEMP TABLE held (name VARCHAR)")
+            self._store.insert("held", pa.table({"name": pa.array([*held, *waiting], pa.string())}))
+            if len(self._store.query(statement(__package__, "unsized", held=HELD))):
+                sorted_copy.forget(self._store)
+                self._store.execute(statement(__package__, "size", held=HELD))
+            closed = ClosedSet(self._store, spans_at_once, waiting, HELD)
+            if closed.is_complete():
+                return False
+            worker = self._idle.pop()
+            worker.begin()
+            flight = _Flight(worker, closed, pace.clock(), time.monotonic(), set(closed.names()))
+            self._read(flight)
+        self._flights.append(flight)
+        return True
+
+    def _wake_up(self) -> None:
+        self._answered.set()
+        self._wake()

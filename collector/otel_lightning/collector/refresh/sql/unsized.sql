@@ -1,0 +1,1 @@
+SELECT 1 FROM stale WHERE kind = 'trace' AND spans IS NULL AND id NOT IN $held LIMIT 1

@@ -1,0 +1,170 @@
+"""A worker process as its owner sees it: batches to it, keys and rows from it."""
+
+import json
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+
+from otel_lightning.collector.refresh import frames
+
+PART_BYTES = 8_000_000
+"""Spans of about this many bytes are sent in one message."""
+ANSWERS_AHEAD = 16
+"""Messages that are kept until they are asked for; a worker with more has to wait."""
+ENDS = (frames.READY, frames.KEYS, frames.DONE, frames.FAILED)
+DIED = -1
+
+
+class WorkerDiedError(Exception):
+    """A worker process ended in the middle of a batch, which has to be derived again."""
+
+
+class WorkerError(Exception):
+    """A batch cannot be derived; the text is the worker's traceback."""
+
+
+class Worker:
+    """One worker process. Wait until `is_ready`, here and after each question."""
+
+    def __init__(self, schemas: Mapping[str, pa.Schema], wake: Callable[[], object]) -> None:
+        """Start the process.
+
+        Args:
+            schemas: The columns of each derived table.
+            wake: Called from another thread when an answer is ready.
+        """
+        command = [sys.executable, "-c", f"from {__name__}_process import main; main()"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._to: Any = self._process.stdin
+        self._wake = wake
+        self._answers: queue.Queue[tuple[int, bytes]] = queue.Queue(ANSWERS_AHEAD)
+        self._ready = threading.Event()
+        self.calls: dict[str, int] = {}
+        """Number of model calls by rollout id, once all `rows` were read."""
+        self.seconds = 0.0
+        """Time that the worker took for the batch, once all `rows` were read."""
+        self._receiver = threading.Thread(target=self._receive, name="worker", daemon=True)
+        self._receiver.start()
+        self._schemas = dict(schemas)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether what was asked last is answered, or the process has died."""
+        return self._ready.is_set()
+
+    def started(self) -> None:
+        """Take the worker into service once it is ready for the first time.
+
+        Raises:
+            WorkerDiedError: If it could not start.
+        """
+        self._next()
+        for name, schema in self._schemas.items():
+            self._send(frames.NAME, name.encode())
+            self._send(frames.SCHEMA, memoryview(schema.serialize()))
+
+    def begin(self) -> None:
+        """Begin a batch and forget the one before."""
+        self._send(frames.BEGIN)
+
+    def read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> None:
+        """Send spans and log records of whole traces; `keys` is the answer."""
+        self._ready.clear()
+        self._send(frames.LOGS, frames.packed(logs))
+        some: list[pa.RecordBatch] = []
+        size = 0
+        for batch in spans:
+            some.append(batch)
+            size += batch.nbytes
+            if size > PART_BYTES:
+                self._send(frames.SPANS, frames.packed(pa.Table.from_batches(some)))
+                some, size = [], 0
+        if some:
+            self._send(frames.SPANS, frames.packed(pa.Table.from_batches(some)))
+        self._send(frames.END)
+
+    def keys(self) -> pa.Table:
+        """Return the keys of the traces that were sent last.
+
+        Raises:
+            WorkerError: If they cannot be read.
+            WorkerDiedError: If the process has ended.
+        """
+        return frames.unpacked(self._next()[1])
+
+    def ask_rows(self) -> None:
+        """Ask for the rows of the batch."""
+        self._ready.clear()
+        self._send(frames.TABLES)
+
+    def rows(self) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the derived rows: a table's name and some of its rows.
+
+        Raises:
+            WorkerError: If they cannot be derived.
+            WorkerDiedError: If the process has ended.
+        """
+        name = ""
+        while True:
+            kind, content = self._next()
+            if kind == frames.DONE:
+                told = json.loads(content)
+                self.calls, self.seconds = told["calls"], told["seconds"]
+                return
+            if kind == frames.NAME:
+                name = content.decode()
+            else:
+                yield name, frames.unpacked(content)
+
+    def end(self) -> None:
+        """End the process."""
+        self._process.kill()
+        while self._receiver.is_alive():  # it may wait for room in the queue
+            with suppress(queue.Empty):
+                self._answers.get(timeout=0.01)
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            with suppress(OSError):  # what was not flushed is lost with the process
+                stream.close()  # type: ignore[union-attr]  # both are pipes
+
+    def _next(self) -> tuple[int, bytes]:
+        kind, content = self._answers.get()
+        if kind == DIED:
+            status = self._process.wait()
+            raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}.")
+        if kind == frames.FAILED:
+            raise WorkerError(content.decode(errors="replace"))
+        return kind, content
+
+    def _send(self, kind: int, content: bytes | memoryview = b"") -> None:
+        try:
+            frames.write(self._to, kind, content)
+        except OSError:  # it has died: `_next` reports it
+            self._ready.set()
+
+    def _receive(self) -> None:
+        stream: Any = self._process.stdout
+        try:
+            while True:
+                kind, content = frames.read(stream)
+                self._answers.put((kind, content))
+                if kind in ENDS or self._answers.full():
+                    self._ready.set()
+                    self._wake()
+        except (EOFError, OSError, ValueError):
+            self._answers.put((DIED, b""))
+            self._ready.set()
+            self._wake()

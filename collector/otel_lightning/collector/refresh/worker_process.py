@@ -1,0 +1,128 @@
+"""A worker: a process that derives batches of traces, without a store. Arrow in, Arrow out.
+
+It reads messages (`frames.py`) from stdin and answers on stdout.
+"""
+
+import gc
+import json
+import os
+import queue
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from typing import IO
+
+import pyarrow as pa
+
+from otel_lightning.collector.allocator import share_memory
+from otel_lightning.collector.derive.batch import Batch
+from otel_lightning.collector.orphans import end_with
+from otel_lightning.collector.refresh import frames
+
+FRAMES_AHEAD = 4
+"""Messages that are read before they are needed, so that the sender need not wait for us."""
+
+
+class Inbox:
+    """Reads messages ahead, in a thread of its own."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._queue: queue.Queue[tuple[int, bytes] | None] = queue.Queue(FRAMES_AHEAD)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def next(self) -> tuple[int, bytes]:
+        """Return the next message.
+
+        Raises:
+            EOFError: If no more will come.
+        """
+        found = self._queue.get()
+        if found is None:
+            raise EOFError
+        return found
+
+    def spans(self) -> Iterator[pa.RecordBatch]:
+        """Yield the spans of the messages up to `END`."""
+        while (message := self.next())[0] != frames.END:
+            yield from frames.unpacked(message[1]).to_batches()
+
+    def _read(self) -> None:
+        try:
+            while True:
+                self._queue.put(frames.read(self._stream))
+        except EOFError:
+            self._queue.put(None)
+
+
+class Work:
+    """The batch that is being derived."""
+
+    def __init__(self, inbox: Inbox, answers: IO[bytes]) -> None:
+        self._inbox, self._answers = inbox, answers
+        self._schemas: dict[str, pa.Schema] = {}
+        self._name = ""
+        self._batch, self._seconds = Batch(), 0.0
+
+    def do(self, kind: int, content: bytes) -> None:
+        """Do what one message asks."""
+        if kind == frames.NAME:
+            self._name = content.decode()
+        elif kind == frames.SCHEMA:
+            self._schemas[self._name] = pa.ipc.read_schema(pa.py_buffer(content))
+        elif kind == frames.BEGIN:
+            self._begin()
+        elif kind == frames.LOGS:
+            self._answer_keys(frames.unpacked(content))
+        elif kind == frames.TABLES:
+            self._answer_rows()
+
+    def _begin(self) -> None:
+        self._batch, self._seconds = Batch(), 0.0
+        Batch.forget()
+
+    def _answer_keys(self, logs: pa.Table) -> None:
+        spans, began = self._inbox.spans(), time.monotonic()
+        try:
+            keys = self._batch.read(spans, logs)
+        finally:
+            for _ in spans:  # after an error: up to the next question
+                pass
+        self._seconds += time.monotonic() - began
+        frames.write(self._answers, frames.KEYS, frames.packed(keys))
+
+    def _answer_rows(self) -> None:
+        batch, began = self._batch, time.monotonic()
+        for name, rows in batch.tables(self._schemas):
+            frames.write(self._answers, frames.NAME, name.encode())
+            frames.write(self._answers, frames.ROWS, frames.packed(rows))
+        seconds = self._seconds + time.monotonic() - began
+        told = {"calls": batch.calls, "seconds": seconds}
+        frames.write(self._answers, frames.DONE, json.dumps(told).encode())
+        self._begin()
+
+
+def main() -> None:
+    """Derive until stdin is closed, or the process that asked for it has ended."""
+    threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a print must not end up among the answers
+    share_memory()
+    gc.freeze()
+    gc.disable()  # the rows hold no cycles, and visiting them again and again takes long
+    inbox = Inbox(sys.stdin.buffer)
+    work = Work(inbox, answers)
+    frames.write(answers, frames.READY)
+    while True:
+        try:
+            message = inbox.next()
+        except EOFError:
+            return
+        try:
+            work.do(*message)
+        except EOFError:
+            return
+        except Exception:  # noqa: BLE001  the other process raises it
+            frames.write(answers, frames.FAILED, traceback.format_exc().encode())

@@ -1,0 +1,119 @@
+"""Deriving in worker processes: the same tables, whatever is in flight and whoever dies."""
+
+import os
+import random
+import signal
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from support.deliveries import SENT, WITH_REWARD, expected, tables
+from support.running import eventually
+
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.refresh import frames
+from otel_lightning.collector.refresh import refresher as refreshing
+from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.refresh.refresher import Refresher
+from otel_lightning.collector.refresh.worker import WorkerError
+from otel_lightning.collector.store import Store, open_store
+
+FEW = 8
+"""Spans a batch, so that the recordings make many batches, most of which have to grow."""
+
+
+@pytest.fixture(autouse=True)
+def _workers_for_few_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refreshing, "LEAST_SPANS", 1)
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[tuple[Store, Refresher]]:
+    with open_store(folder / "t.duckdb") as store, closing(Refresher(store, workers=2)) as made:
+        made.start()
+        yield store, made
+
+
+def derive_all(refresher: Refresher) -> None:
+    while refresher.step(FEW, paced=False).is_busy or refresher.wait():
+        pass
+
+
+def test_tables_are_the_same_with_and_without_workers(tmp_path: Path) -> None:
+    with opened(tmp_path) as (store, refresher):
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        derive_all(refresher)
+        assert tables(store) == expected()
+        assert not len(store.query("FROM stale"))
+        assert refresher.restarts == 0
+
+
+def test_spans_that_come_while_their_trace_is_derived_are_derived_too(tmp_path: Path) -> None:
+    late = random.Random(5).sample(WITH_REWARD, len(WITH_REWARD))  # noqa: S311  an order
+    with opened(tmp_path) as (store, refresher):
+        for at in range(0, len(late), 5):
+            load(store, late[at : at + 5], dead_letters=tmp_path)
+            refresher.step(FEW, paced=False)
+        derive_all(refresher)
+        assert tables(store) == expected()
+
+
+def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as (store, refresher):
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        refresher.step(FEW, paced=False)
+        assert refresher.is_working
+        victim = refresher._flights[0].worker.pid
+        os.kill(victim, signal.SIGKILL)
+        derive_all(refresher)
+        assert tables(store) == expected()
+        assert refresher.restarts == 1
+        assert f"The worker process {victim} ended with status -9" in caplog.text
+
+
+def test_a_batch_that_was_given_up_is_derived_later(tmp_path: Path) -> None:
+    with opened(tmp_path) as (store, refresher):
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        refresher.step(FEW, paced=False)
+        refresher.give_up()
+        while refresh(store):
+            pass
+        assert tables(store) == expected()
+
+
+def test_an_error_in_a_worker_is_raised_and_the_traces_stay_stale(tmp_path: Path) -> None:
+    with opened(tmp_path) as (store, refresher):
+        load(store, SENT, dead_letters=tmp_path)
+        refresher.step(FEW, paced=False)
+        stale = store.query("SELECT DISTINCT id FROM stale ORDER BY ALL")
+        worker = refresher._flights[0].worker
+        eventually(lambda: worker.is_ready)
+        worker.keys()
+        worker._send(frames.LOGS, b"no Arrow data")  # instead of what the batch is asked for next
+        with pytest.raises(WorkerError, match="ArrowInvalid"):
+            list(worker.rows())
+        refresher.give_up()
+        assert store.query("SELECT DISTINCT id FROM stale ORDER BY ALL") == stale
+
+
+def test_few_spans_are_derived_without_a_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refreshing, "LEAST_SPANS", 1_000_000)
+    with opened(tmp_path) as (store, refresher):
+        load(store, [Request("traces", 1, SENT[0].body)], dead_letters=tmp_path)
+        assert refresher.step(FEW).ids == 1
+        assert not refresher.is_working
+
+
+def test_until_a_worker_has_started_this_process_derives(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    with open_store(path) as store, closing(Refresher(store, workers=2)) as refresher:
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        assert refresher.step(FEW, paced=False).ids
+        assert not refresher.is_working
+        derive_all(refresher)
+        assert tables(store) == expected()
