@@ -184,6 +184,7 @@ def main() -> None:
         kept = log_and_learn(demo, shuffle=options.shuffle_rewards)
         right = evaluate(demo, kept, shuffle=options.shuffle_rewards)
         show(demo)
+        reports(demo)
     print(f"\nAll of it took {time.monotonic() - started:.0f} s and lies in {options.folder}/.")
     sys.exit(0 if right else 1)
 
@@ -273,6 +274,13 @@ def show(demo: Demo) -> None:
         command = " ".join(sql.split())
         print(f'$ lightning-ingest sql --store {demo.store} "{command}"')
         run(str(BIN / "lightning-ingest"), "sql", command, "--store", str(demo.store))
+
+
+def reports(demo: Demo) -> None:
+    """Write a report about each of the two learners, and say where."""
+    title("Reports to look at in a browser")
+    for command in ("policy", "weights"):
+        demo.learn("report", run=command, output=demo.folder / f"{command}-report.html")
 
 
 def make_tasks(folder: Path, name: str, count: int, split: str) -> None:

@@ -11,6 +11,7 @@ from otel_lightning.learner.commands.judge import judge
 from otel_lightning.learner.commands.loop import loop
 from otel_lightning.learner.commands.policy import policy
 from otel_lightning.learner.commands.prompts import prompts
+from otel_lightning.learner.commands.report import report
 from otel_lightning.learner.commands.run import run
 from otel_lightning.learner.commands.serve import serve
 from otel_lightning.learner.commands.ship import policies, promote, rollback
@@ -42,6 +43,7 @@ for command in (
     export,
     judge,
     agreement,
+    report,
     run,
 ):
     cli.add_command(command)

@@ -1,0 +1,1 @@
+"""`lightning-learn report`: one HTML file about one learning run."""

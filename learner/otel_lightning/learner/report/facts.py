@@ -1,0 +1,157 @@
+"""What a report says about a run, read from the store."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from otel_lightning.collector.store import Store, statement
+from otel_lightning.learner.errors import DataError
+
+CURVES = ("loss", "eval_loss", "grad_norm", "learning_rate", "entropy", "mean_token_accuracy")
+"""Metrics whose curve is drawn, in this order; the others are in the table of the last values."""
+QUANTILE = "importance_weight/q"
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """One row of `runs`, with its JSON parsed."""
+
+    run_id: str
+    command: str
+    outcome: str
+    artifact: str | None
+    data_fingerprint: str | None
+    started_ns: int
+    ended_ns: int | None
+    config: Row
+    metrics: Row
+    gate: Row
+
+    @property
+    def is_control(self) -> bool:
+        """Whether rewards were shuffled."""
+        return self.config.get("shuffle_rewards") is not None
+
+    @property
+    def subject(self) -> str:
+        """The flag of a policy, or the base model of weights."""
+        return str(self.config.get("key") or self.config.get("model") or self.command)
+
+    def is_like(self, other: "RunRow") -> bool:
+        """Tell whether another run learned the same kind of thing."""
+        return (self.command, self.subject) == (other.command, other.subject)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is read from the store for every kind of run."""
+
+    run: RunRow
+    former: RunRow | None
+    """The run before of the same kind, without shuffled rewards."""
+    control: RunRow | None
+    """The nearest run of the same kind with shuffled rewards."""
+    policy: Row | None
+    funnel: Row
+    excluded: tuple[Row, ...]
+    curves: Mapping[str, list[tuple[int, float]]]
+    quantiles: tuple[tuple[float, float], ...]
+    """Pairs of a percentage and the importance weight at it."""
+    outcomes: tuple[Row, ...]
+    queries: Mapping[str, str]
+    """The SQL of each question, by name."""
+
+
+class Asking:
+    """Asks a store, and remembers the statements for the report."""
+
+    def __init__(self, store: Store) -> None:
+        """Take an open store."""
+        self._store = store
+        self.queries: dict[str, str] = {}
+
+    def rows(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
+        """Run a statement of this package's folder `sql`."""
+        sql = statement(__package__, query, **values)
+        self.queries[query] = sql.strip()
+        found: list[dict[str, Any]] = self._store.query(sql).to_pylist()
+        return found
+
+
+def read_facts(asking: Asking, chosen: str | None) -> Facts:
+    """Read what every report says.
+
+    Args:
+        asking: The store.
+        chosen: Id of the run, `policy` or `weights` for the newest of these, None for the newest.
+
+    Raises:
+        DataError: If there is no such run.
+    """
+    runs = [*_runs(asking.rows("runs"))]
+    run = _choose(runs, chosen)
+    steps: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for row in asking.rows("curve", run_id=run.run_id):
+        steps[row["name"]].append((row["step"], row["value"]))
+    weights = {name: found[-1][1] for name, found in steps.items() if name.startswith(QUANTILE)}
+    policies = asking.rows("policy", run_id=run.run_id)
+    same = [one for one in runs if one.is_like(run) and one.gate]
+    return Facts(
+        run=run,
+        former=_last(one for one in same if not one.is_control and one.started_ns < run.started_ns),
+        control=None if run.is_control else _nearest(run, (o for o in same if o.is_control)),
+        policy=policies[0] if policies else None,
+        funnel=asking.rows("funnel")[0],
+        excluded=tuple(asking.rows("excluded")),
+        curves={name: steps[name] for name in CURVES if len(steps.get(name, ())) > 1},
+        quantiles=tuple(sorted((float(n.removeprefix(QUANTILE)), v) for n, v in weights.items())),
+        outcomes=tuple(asking.rows("rewards_and_lengths")),
+        queries=asking.queries,
+    )
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number, or None for what is none."""
+    return None if value is None or not math.isfinite(value) else float(value)
+
+
+def _choose(runs: list[RunRow], chosen: str | None) -> RunRow:
+    if not runs:
+        raise DataError(
+            "No policy or weights were learned in this store yet. Run: lightning-learn policy, or "
+            "lightning-learn weights."
+        )
+    if chosen is None:
+        return runs[-1]
+    found = [run for run in runs if chosen in (run.run_id, run.command)]
+    if not found:
+        known = ", ".join(run.run_id for run in runs[-5:])
+        raise DataError(f"No run '{chosen}'. The newest runs: {known}.")
+    return found[-1]
+
+
+def _runs(rows: Iterable[Row]) -> Iterator[RunRow]:
+    """Yield the runs that learned; weights learn from rewards as the transitions have them."""
+    shuffled = None
+    for row in rows:
+        parsed = {name: json.loads(row[name] or "{}") for name in ("config", "metrics", "gate")}
+        config = parsed["config"]
+        if row["command"] == "transitions":
+            shuffled = config.get("shuffle_rewards")
+            continue
+        if row["command"] == "weights" and config.get("shuffle_rewards") is None:
+            config["shuffle_rewards"] = shuffled
+        yield RunRow(**{**row, **parsed})
+
+
+def _last(runs: Iterable[RunRow]) -> RunRow | None:
+    return max(runs, key=lambda run: run.started_ns, default=None)
+
+
+def _nearest(run: RunRow, others: Iterable[RunRow]) -> RunRow | None:
+    return min(others, key=lambda one: abs(one.started_ns - run.started_ns), default=None)

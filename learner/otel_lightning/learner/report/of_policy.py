@@ -1,0 +1,149 @@
+"""What a report says of a learned policy: arms, importance weights, tasks that got worse."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from otel_lightning.collector.store import Store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.arms import Arm, describe
+from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
+from otel_lightning.learner.policy.softmax import Choices
+from otel_lightning.learner.policy.versions import known_versions
+from otel_lightning.learner.report.facts import Facts
+from otel_lightning.learner.runs import fingerprint
+from otel_lightning.learner.transitions.splits import TRAIN
+
+MOST_TASKS = 10
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Worse:
+    """A task on which a new policy does worse than the one before, as far as the data tell."""
+
+    task: str
+    before: float
+    after: float
+    rollouts: int
+    example: str | None = None
+    """Id of one of its rollouts."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfPolicy:
+    """A policy's arms and how they overlap with what was logged."""
+
+    arms: tuple[Arm, ...]
+    weights: tuple[float, ...]
+    """Importance weight of each held-out rollout; empty for a policy that sees context."""
+    propensities: tuple[tuple[str, float, float], ...]
+    """For each arm that was tried: least and greatest propensity, as logged."""
+    worse: tuple[Worse, ...]
+    tasks_compared: int
+    is_same_data: bool
+    """Whether the choices are those that the run learned from; rewards may have come since."""
+
+
+def read_policy(store: Store, facts: Facts) -> OfPolicy | None:
+    """Read the choices that a run learned from again; None if they are gone.
+
+    Args:
+        store: An open store that may be written: choices are staged in temporary tables.
+        facts: The run.
+    """
+    config, policy = facts.run.config, facts.policy
+    if policy is None:
+        return None
+    started = datetime.fromtimestamp(facts.run.started_ns / 1e9, UTC).replace(tzinfo=None)
+    try:
+        logged = read_choices(store, _window(config, started), known_versions(store, policy["key"]))
+    except DataError:
+        return None
+    new = json.loads(policy["arms"])
+    live = facts.run.gate.get("live") or {}
+    choices = _choices(logged.rows, sorted({*new, *live, *logged.rows["arm"]}))
+    shares = np.array([new.get(arm, 0.0) for arm in choices.arms])
+    before = np.array([live.get(arm, 0.0) for arm in choices.arms])
+    is_contextual = bool(json.loads(policy["parameters"] or "{}").get("contextual"))
+    held_out = (logged.rows["split"] != TRAIN).to_numpy()
+    judged = choices.where(held_out)
+    worse = [] if is_contextual else _worse(judged, logged.rows.filter(held_out), before, shares)
+    weights = shares[judged.taken] / judged.propensities
+    return OfPolicy(
+        arms=tuple(arm for arm in describe(choices, live, shares)),
+        weights=() if is_contextual else tuple(weights.tolist()),
+        propensities=_propensities(choices),
+        worse=tuple(worse[:MOST_TASKS]),
+        tasks_compared=0 if is_contextual else len(np.unique(judged.tasks)),
+        is_same_data=_is_same(logged, facts.run.data_fingerprint),
+    )
+
+
+def _window(config: Mapping[str, Any], started: datetime) -> Window:
+    """Return the window of a run: what was chosen after it began did not count."""
+    since = config.get("since")
+    until = config.get("until")
+    times = [datetime.fromisoformat(until)] if until else []
+    return Window(
+        key=config["key"],
+        reward=config.get("reward"),
+        held_out=config.get("held_out", 0.3),
+        since=datetime.fromisoformat(since) if since else None,
+        until=min([*times, started]),
+        missing=config.get("missing"),
+        worst=(config.get("reward_range") or [None])[0],
+        propensities=config.get("propensities", "auto"),
+        shuffle_rewards=config.get("shuffle_rewards"),
+        task_by=config.get("task_by", "user"),
+    )
+
+
+def _choices(rows: pl.DataFrame, arms: list[str]) -> Choices:
+    return Choices(
+        arms=tuple(arms),
+        taken=numbered(rows["arm"], arms),
+        propensities=rows["propensity"].to_numpy(),
+        rewards=rows["outcome"].to_numpy(),
+        tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
+    )
+
+
+def _propensities(choices: Choices) -> tuple[tuple[str, float, float], ...]:
+    found = []
+    for number, arm in enumerate(choices.arms):
+        logged = choices.propensities[choices.taken == number]
+        if len(logged):
+            found.append((arm, float(logged.min()), float(logged.max())))
+    return tuple(found)
+
+
+def _worse(choices: Choices, rows: pl.DataFrame, before: Floats, after: Floats) -> list[Worse]:
+    """List the held-out tasks whose self-normalised estimate falls, the largest fall first."""
+    names = [f"{task:016x}" for task in rows["task"].to_list()]
+    examples = rows["rollout_id"].to_list()
+    found = []
+    for task in np.unique(choices.tasks):
+        inside = np.flatnonzero(choices.tasks == task)
+        values = [_estimate(choices, inside, shares) for shares in (before, after)]
+        if None not in values and float(values[1] or 0) < float(values[0] or 0):
+            first = inside[0]
+            estimates = (float(values[0] or 0), float(values[1] or 0))
+            found.append(Worse(names[first], *estimates, len(inside), examples[first]))
+    return sorted(found, key=lambda one: (one.after - one.before, one.task))
+
+
+def _estimate(choices: Choices, inside: NDArray[np.int64], shares: Floats) -> float | None:
+    weights = shares[choices.taken[inside]] / choices.propensities[inside]
+    total = float(weights.sum())
+    return float((weights * choices.rewards[inside]).sum() / total) if total > 0 else None
+
+
+def _is_same(logged: LoggedChoices, known: str | None) -> bool:
+    return fingerprint(logged.rows.drop("policy_version", "time")) == known

@@ -1,0 +1,7 @@
+SELECT
+    run_id, command, config, data_fingerprint, metrics, gate, outcome, artifact,
+    epoch_ns(started) AS started_ns,
+    epoch_ns(ended) AS ended_ns
+FROM runs
+WHERE command IN ('transitions', 'policy', 'weights')
+ORDER BY started, run_id

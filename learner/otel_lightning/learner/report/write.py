@@ -1,0 +1,230 @@
+"""Write the report: facts into sections, sections into one HTML file.
+
+The file needs nothing beside itself: its style is inside and named by its hash in the content
+policy, which allows nothing else. The same store gives the same bytes.
+"""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from otel_lightning.collector.show.rollout import Window, read_rollout
+from otel_lightning.collector.show.text import Look, as_text
+from otel_lightning.collector.store import Sql, Store, StoreLike, opened
+from otel_lightning.learner.commands.common import what_would_pass
+from otel_lightning.learner.evaluate.gate import Verdict
+from otel_lightning.learner.report import plots
+from otel_lightning.learner.report.doubts import Correlation, correlations
+from otel_lightning.learner.report.facts import Asking, Facts, read_facts
+from otel_lightning.learner.report.of_policy import OfPolicy, Worse, read_policy
+
+EXAMPLE = Look(width=100)
+EXAMPLE_STEPS = Window(0, 19)
+SAID = {"promoted": "Promoted", "passed": "Passed the gate", "refused": "Refused",
+        "failed": "Failed"}  # fmt: skip
+OUTLINE = (
+    ("verdict", "Verdict"), ("reasons", "Reasons, and what would change them"), ("data", "Data"),
+    ("overlap", "Overlap"), ("learned", "What was learned"), ("doubts", "Doubts"),
+    ("examples", "Examples"), ("how", "How"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The report that was written."""
+
+    path: Path
+    run_id: str
+    outcome: str
+    size: int
+
+
+def write_report(
+    store: StoreLike, output: Path, *, run: str | None = None, examples: int = 0
+) -> Written:
+    """Write the report about a run.
+
+    Args:
+        store: A store or its path.
+        output: The HTML file.
+        run: Id of the run, `policy` or `weights` for the newest of these; None for the newest.
+        examples: Number of rollouts to show that did best, and as many that did worst. Reports are
+            mailed around, so by default they hold no text of a conversation.
+
+    Raises:
+        DataError: If there is no such run.
+        StoreError: If the store cannot be read.
+    """
+    with opened(store) as found:
+        html, facts = _report(found, run, examples)
+    output.write_text(html, encoding="utf-8")
+    return Written(output, facts.run.run_id, facts.run.outcome, len(html.encode()))
+
+
+def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
+    asking = Asking(store)
+    facts = read_facts(asking, run)
+    policy = read_policy(store, facts)
+    related = correlations(facts.outcomes)
+    values = {
+        "run": facts.run,
+        "facts": facts,
+        "said": SAID.get(facts.run.outcome, facts.run.outcome),
+        "sentence": _sentence(facts),
+        "would_pass": _would_pass(facts),
+        "policy": policy,
+        "related": related,
+        "since": _since(asking, facts),
+        "worse": _worse_of_weights(asking, facts) if policy is None else None,
+        "control": facts.control,
+        "config": _config(facts),
+        "versions": {"otel-lightning": version("otel-lightning")},
+        "examples": _examples(store, asking, examples),
+        "plots": _plots(facts, policy, related),
+        "queries": dict(sorted(asking.queries.items())),
+        **_outline(has_examples=bool(examples)),
+    }
+    return render(values), facts
+
+
+def _outline(*, has_examples: bool) -> Mapping[str, Any]:
+    outline = [one for one in OUTLINE if has_examples or one[0] != "examples"]
+    numbers = {name: number for number, (name, _) in enumerate(outline, start=1)}
+    return {"outline": outline, "numbers": numbers}
+
+
+def render(values: Mapping[str, Any]) -> str:
+    """Render the template; every value but our own plots is escaped."""
+    folder = resources.files(__package__)
+    style = (folder / "report.css").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["pretty"] = _pretty
+    template = environment.from_string((folder / "report.html.j2").read_text(encoding="utf-8"))
+    return template.render(**values, style=Markup(style), digest=digest)  # noqa: S704  our own file
+
+
+def _sentence(facts: Facts) -> str:
+    gate, run = facts.run.gate, facts.run
+    if not gate:
+        error = run.metrics.get("error")
+        return str(error) if error else "The run has no verdict."
+    bounds = f"at least {gate['lower']:+.4f} and at most {gate['upper']:+.4f}"
+    return (
+        f"On {gate['rollouts']:,} held-out rollouts of {gate['tasks']:,} tasks the value is "
+        f"{gate['behavior_value']:.4f} as it was and {gate['value']:.4f} as learned "
+        f"({gate['estimator']}): a gain of {gate['gain']:+.4f}, with 95 % confidence each "
+        f"{bounds}."
+    )
+
+
+def _would_pass(facts: Facts) -> str | None:
+    gate = facts.run.gate
+    if not gate or gate.get("passed"):
+        return None
+    names = set(Verdict.__dataclass_fields__)
+    numbers = {name: value for name, value in gate.items() if name in names}
+    none = {name: float("nan") for name, value in numbers.items() if value is None}
+    kept = numbers | {name: nan for name, nan in none.items() if name != "tasks_needed"}
+    return what_would_pass(Verdict(**(kept | {"refusals": tuple(gate["refusals"])})))
+
+
+def _since(asking: Asking, facts: Facts) -> Mapping[str, Any] | None:
+    if facts.policy is None:
+        return None
+    asked = {"key": facts.policy["key"], "version": facts.policy["version"]}
+    row = asking.rows("since", **asked)[0]
+    return row if row["rollouts"] else None
+
+
+def _worse_of_weights(asking: Asking, facts: Facts) -> Mapping[str, Any] | None:
+    """Compare base and fine-tuned model on the same tasks, if both were served since."""
+    model, artifact = facts.run.config.get("model"), facts.run.artifact
+    if not model or not artifact:
+        return None
+    names = {"before": Path(model).name, "after": Path(artifact).name}
+    rows = asking.rows("worse_by_model", **names)
+    if not rows:
+        return None
+    tasks = [
+        Worse(row["task"], row["before"], row["after"], row["tried_before"] + row["tried_after"])
+        for row in rows
+        if row["after"] < row["before"]
+    ]
+    return {**names, "compared": rows[0]["compared"], "number": len(tasks), "tasks": tasks[:10]}
+
+
+def _config(facts: Facts) -> list[tuple[str, str, str | None]]:
+    """List the settings, each with its value in the run before if that was another."""
+    now, former = facts.run.config, facts.former.config if facts.former else None
+    rows = []
+    for name in sorted({*now, *(former or {})}):
+        value = json.dumps(now.get(name), ensure_ascii=False)
+        before = None if former is None else json.dumps(former.get(name), ensure_ascii=False)
+        rows.append((name, value, before if before != value else None))
+    return rows
+
+
+def _examples(store: Store, asking: Asking, most: int) -> list[Mapping[str, Any]]:
+    if not most:
+        return []
+    sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
+    found = {name: asking.rows("examples", side=side, most=most) for name, side in sides.items()}
+    equally = min(map(len, found.values()))
+    return [
+        {**row, "side": side, "text": as_text(_first_steps(store, row["rollout_id"]), EXAMPLE)}
+        for side, rows in found.items()
+        for row in rows[:equally]
+    ]
+
+
+def _first_steps(store: Store, rollout: str) -> Any:
+    return read_rollout(store, rollout, EXAMPLE_STEPS)
+
+
+def _plots(
+    facts: Facts, policy: OfPolicy | None, related: list[Correlation]
+) -> Mapping[str, Markup]:
+    funnel = facts.funnel
+    drawn = {
+        "funnel": plots.bars("funnel", "From rollouts to transitions", [
+            ("rollouts", funnel["rollouts"]), ("with a reward", funnel["rewarded"]),
+            ("kept", funnel["kept"]),
+        ]),
+    }  # fmt: skip
+    if facts.run.gate and facts.run.gate.get("lower") is not None:
+        drawn["gain"] = plots.interval(facts.run.gate)
+    if policy is not None:
+        drawn["arms"] = plots.arms(policy.arms)
+        if policy.weights:
+            label = "importance weight of a held-out rollout"
+            drawn["weights"] = plots.histogram("weights", label, policy.weights)
+    elif facts.quantiles:
+        drawn["weights"] = plots.quantiles(facts.quantiles)
+    drawn |= {f"curve {name}": plots.curve(name, steps) for name, steps in facts.curves.items()}
+    for number, one in enumerate(related):
+        drawn[f"related {one.measure}"] = plots.scatter(f"related{number}", one.measure, one.points)
+    return {name: Markup(svg) for name, svg in drawn.items()}  # noqa: S704  made by plots
+
+
+def _pretty(value: Any) -> str:
+    """Write a number for a table."""
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

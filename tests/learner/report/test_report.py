@@ -1,0 +1,242 @@
+"""`lightning-learn report`: one file that says what a run found, and why to doubt it."""
+
+import base64
+import hashlib
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.cli import cli
+from otel_lightning.learner.report.doubts import correlations, rank_correlation
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+ARMS = ("brief", "careful", "friendly")
+PAYLOAD = "<img src=x onerror=alert(1)>\x1b[2J"
+FLAG = {
+    "state": "ENABLED",
+    "variants": {arm: f"Be {arm}." for arm in ARMS},
+    "defaultVariant": "brief",
+    "targeting": {"fractional": [[arm, 1] for arm in ARMS]},
+}
+
+
+class Page(HTMLParser):
+    """What a report consists of; every element must end."""
+
+    EMPTY = frozenset({"meta"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.attributes: Counter[str] = Counter()
+        self.ids: Counter[str] = Counter()
+        self.elements: set[str] = set()
+        self.text, self._open = "", list[str]()
+        self.feed(html)
+        self.close()
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        self.attributes.update(name for name, _ in attrs)
+        self.ids.update(value for name, value in attrs if name == "id" and value)
+        if tag not in self.EMPTY:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += f" {data}"
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.EMPTY:
+            self.handle_endtag(tag)
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> Path:
+    (tmp_path / "flags.json").write_text(json.dumps({"flags": {"support-prompt": FLAG}}))
+    return tmp_path / "flags.json"
+
+
+def log(traces: "Traces", success: dict[str, float]) -> str:
+    """Log 150 rollouts of each arm over 50 tasks; an arm's successes are spread evenly."""
+    for number, (arm, share) in enumerate(success.items()):
+        for i in range(150):
+            rollout = f"{arm}-{i}"
+            said = [{"role": "user", "parts": [{"type": "text", "content": PAYLOAD}]}]
+            tokens = 10 + (i * 7 + number) % 30
+            traces.call(rollout, input_messages=json.dumps(said), output_tokens=tokens)
+            traces.arm(rollout, arm, 1 / 3)
+            traces.task(rollout, f"task {i % 50}")
+            traces.reward(rollout, float((i * 37) % 100 < 100 * share))
+    return traces.store()
+
+
+def learn(*words: str) -> Result:
+    return CliRunner().invoke(cli, [*words], catch_exceptions=False)
+
+
+def reported(store: str, path: Path, *options: str) -> tuple[Page, str]:
+    told = learn("report", "--store", store, "--output", str(path), *options)
+    assert told.exit_code == 0, told.output
+    return Page(path.read_text()), path.read_text()
+
+
+def policy(store: str, flags: Path, *more: str) -> Result:
+    words = ("--key", "support-prompt", "--flags", str(flags), "--reward-range", "0,1", *more)
+    learn("transitions", "--store", store)
+    return learn("policy", "--store", store, "--held-out", "0.5", *words)
+
+
+def test_a_report_is_one_file_that_needs_nothing_and_is_the_same_twice(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    assert policy(store, flags).exit_code == 0
+    page, html = reported(store, tmp_path / "one.html", "--examples", "2")
+    reported(store, tmp_path / "two.html", "--examples", "2")
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "two.html").read_bytes()
+    assert len(html.encode()) < 1_000_000
+    assert not [name for name in page.attributes if name == "style" or name.startswith("on")]
+    assert not {"script", "img", "link", "iframe", "form"} & page.elements
+    assert set(re.findall(r"https?://[^\"<\s]+", html)) <= {
+        "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
+    }  # fmt: skip
+    assert page.ids.most_common(1)[0][1] == 1
+    style = re.search(r"<style>(.*?)</style>", html, re.DOTALL)
+    assert style
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{digest}'" in html
+
+
+def test_a_report_says_what_the_run_said(traces: "Traces", flags: Path, tmp_path: Path) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    told = policy(store, flags)
+    page, html = reported(store, tmp_path / "r.html", "--run", "policy")
+    gain, lower = re.search(r"gain ([+-][\d.]+).*at least ([+-][\d.]+)", told.output).groups()  # type: ignore[union-attr]
+    assert f"a gain of {gain}, with 95 % confidence each at least {lower}" in page.text
+    assert "No reason to refuse was found" in page.text
+    assert "No control was run." in page.text
+    assert "Estimated on 2" in page.text
+    for arm in ARMS:
+        assert f"<td>{arm}</td>" in html
+    assert "0.8000" in page.text
+    assert "Rank correlation of the outcome with output tokens" in page.text
+    assert "Rewards or choices have come since" not in page.text
+    with open_store(store) as opened:
+        opened.execute("UPDATE reward_events SET value = 1 WHERE rollout_id = 'brief-1'")
+    later, _ = reported(store, tmp_path / "later.html")
+    assert "Rewards or choices have come since" in later.text
+
+
+def test_a_refusal_names_its_reasons_and_what_would_change_them_beside_the_control(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.5, "careful": 0.52, "friendly": 0.5})
+    assert policy(store, flags, "--shuffle-rewards", "1").exit_code == 3
+    refused = policy(store, flags)
+    assert refused.exit_code == 3
+    page, _ = reported(store, tmp_path / "r.html")
+    reason = re.search(r"The gate refused: ([^;.]+)", refused.output)
+    assert reason
+    assert "Refused" in page.text
+    assert reason[1] in page.text
+    assert "To pass:" in page.text
+    assert "The same command with shuffled rewards" in page.text
+    assert "there was nothing to learn." in page.text
+
+
+def test_text_of_conversations_is_there_only_if_asked_for_and_stays_text(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    policy(store, flags)
+    without, _ = reported(store, tmp_path / "without.html")
+    assert "onerror" not in without.text
+    page, html = reported(store, tmp_path / "with.html", "--examples", "3")
+    assert page.text.count("<img src=x onerror=alert(1)>\\x1b[2J") == 6
+    assert "<img" not in html
+    assert "\x1b" not in html
+    assert (page.text.count(" best: "), page.text.count(" worst: ")) == (3, 3)
+
+
+def test_a_training_run_shows_its_curve_its_weights_and_tasks_that_got_worse(
+    traces: "Traces", tmp_path: Path
+) -> None:
+    for task in range(12):
+        for model in ("base", "tuned"):
+            traces.call(f"{model}-{task}", response_model=model)
+            traces.task(f"{model}-{task}", f"task {task}")
+            traces.reward(f"{model}-{task}", float(task != 3) if model == "tuned" else 1.0)
+    store = traces.store()
+    gate = {"estimator": "within_tasks", "rollouts": 40, "tasks": 20, "effective_sample_size": 12.5,
+            "behavior_value": 0.4, "value": 0.6, "gain": 0.2, "lower": 0.1, "upper": 0.3,
+            "refusals": [], "mean_weight": 1.01, "least_gain": 0.0, "reward_range": [0, 1],
+            "tasks_needed": 7.2, "rollouts_needed": {}, "passed": True}  # fmt: skip
+    with open_store(store) as opened:
+        opened.execute(f"""
+            INSERT INTO runs BY NAME SELECT 'run-1' AS run_id, 'weights' AS command,
+                '{{"model": "models/base", "algorithm": "rft"}}' AS config, 'passed' AS outcome,
+                '{json.dumps(gate)}' AS gate, '{{"good_token_logprob_before": -0.5,
+                "good_token_logprob_after": -0.25}}' AS metrics, 'models/tuned' AS artifact,
+                TIMESTAMP_NS '2026-11-02 10:00:00' AS started;
+            INSERT INTO run_steps SELECT 'run-1', n, 'loss', 1.0 / (1 + n) FROM range(50) t(n);
+            INSERT INTO run_steps VALUES ('run-1', 49, 'importance_weight/q50', 0.9),
+                ('run-1', 49, 'importance_weight/q100', 3.5)""")
+    page, html = reported(store, tmp_path / "r.html", "--run", "run-1")
+    assert "loss, 50 steps" in page.text
+    assert 'aria-label="loss by step"' in html
+    assert 'aria-label="Quantiles of the importance weights"' in html
+    assert "3.5" in page.text
+    assert "-0.5  before, -0.25  after".replace("  ", " ") in page.text.replace("  ", " ")
+    assert "fewer than about 8 held-out tasks" in page.text
+    assert re.search(r"Measured on 12 tasks that both\s+base\s+and\s+tuned", page.text)
+    assert "<td>task 3</td>" in html
+
+
+def test_a_store_without_runs_and_an_unknown_run_are_errors_with_the_next_step(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    output = ("--output", str(tmp_path / "r.html"))
+    none = learn("report", "--store", store, *output)
+    assert (none.exit_code, "Run: lightning-learn policy" in none.output) == (1, True)
+    policy(store, flags)
+    unknown = learn("report", "--store", store, "--run", "no-such", *output)
+    assert (unknown.exit_code, "No run 'no-such'. The newest runs: 2" in unknown.output) == (
+        1,
+        True,
+    )
+
+
+def test_rank_correlation_is_that_of_a_known_example() -> None:
+    """IQ and hours of television of ten people: rho is -29/165."""
+    iq = np.array([106.0, 100, 86, 101, 99, 103, 97, 113, 112, 110])
+    hours = np.array([7.0, 27, 2, 50, 28, 29, 20, 12, 6, 17])
+    assert rank_correlation(iq, hours) == pytest.approx(-29 / 165)
+    assert rank_correlation(iq, np.ones(10)) is None
+
+
+def test_judges_and_lengths_are_correlated_each_with_an_interval_over_tasks() -> None:
+    rows = [
+        {"rollout_id": str(i), "task_hash": i // 2, "outcome": float(i % 5), "output_tokens": i % 5,
+         "source": "judge:kind@1", "score": float(-(i % 5))}
+        for i in range(40)
+    ]  # fmt: skip
+    judge, length = correlations(rows)
+    assert (judge.measure, length.measure) == ("judge:kind", "output tokens")
+    assert (judge.value, judge.low, judge.high) == pytest.approx((-1.0, -1.0, -1.0))
+    assert (length.value, length.rollouts) == pytest.approx((1.0, 40))
+    assert correlations(rows[:5]) == []
