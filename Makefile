@@ -5,7 +5,7 @@ SHUFFLE_REWARDS ?=
 # Tests run in a few processes; the tests of one file stay together, since they share servers.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-arms test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy clean
+.PHONY: help demo demo-arms test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -60,6 +60,9 @@ bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning 
 bench-policy: .venv/ready  ## Policies beside azure-agents-learning-sdk, and how often the gate errs; SEEDS=60
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy_peer.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py $(if $(SEEDS),--seeds $(SEEDS))
+
+screenshots: .venv/ready  ## Pictures of the page for the documentation, over the store of `make demo`
+	$(BIN)/python tests/support/screenshots.py
 
 clean:  ## Remove what was installed and made here
 	rm -rf .venv .demo .demo-arms .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -37,7 +38,7 @@ class DirectSource:
     def get(self, address: str) -> Answer:
         """Answer a request for an address such as `/ui/runs?command=policy`."""
         path, _, query = address.partition("#")[0].partition("?")
-        return respond(Request(path.removeprefix("/ui") or "/", query, FACTS), self)
+        return respond(Request(unquote(path.removeprefix("/ui")) or "/", query, FACTS), self)
 
 
 class Page(HTMLParser):

@@ -1,5 +1,6 @@
 """Who may read the page: codes and cookies, Host, Origin and Sec-Fetch-Site, by real requests."""
 
+import http.client
 import json
 import ssl
 import subprocess
@@ -13,6 +14,7 @@ from support.otlp_client import JSON, PROTOBUF, column, send
 from support.running import Ingester, cli, eventually, start
 
 from otel_lightning.collector.page.answer import HEADERS, POLICY
+from otel_lightning.collector.page.live import MOST_STREAMS
 from otel_lightning.collector.receive.access import Asked, Guard
 from otel_lightning.collector.receive.refusals import RefusedError
 
@@ -139,6 +141,31 @@ def test_a_link_on_another_site_shows_nothing_and_runs_nothing(
     assert fetched.status == 403
 
 
+def test_a_closed_tab_makes_room_for_another_live_stream(open_ingester: Ingester) -> None:
+    cookie = session(open_ingester)
+    for _ in range(MOST_STREAMS + 5):
+        connection = http.client.HTTPConnection(open_ingester.http, timeout=60)
+        eventually(lambda: streams(connection, cookie) == 200)  # noqa: B023  waits in the loop
+        connection.close()
+
+
+def streams(connection: http.client.HTTPConnection, cookie: str) -> int:
+    """Ask for the live counts and read their first line."""
+    connection.close()
+    connection.request("GET", "/ui/live", headers={"Cookie": cookie})
+    answer = connection.getresponse()
+    answer.readline()
+    return answer.status
+
+
+def test_stopping_ends_live_streams(starter: Callable[..., Ingester]) -> None:
+    ingester = starter()
+    connection = http.client.HTTPConnection(ingester.http, timeout=60)
+    assert streams(connection, session(ingester)) == 200
+    assert ingester.stop() == 0
+    connection.close()
+
+
 def test_the_name_in_host_has_to_be_ours(open_ingester: Ingester) -> None:
     cookie = session(open_ingester)
     assert ask(open_ingester, "/ui", Cookie=cookie, Host="evil.test").status == 403
@@ -185,7 +212,7 @@ def test_open_prints_a_link_to_a_rollout(open_ingester: Ingester) -> None:
     told = cli("open", "a/b", "--no-browser", "--store", str(open_ingester.store))
     assert told.returncode == 0, told.stderr
     assert told.stdout.startswith(f"http://{open_ingester.http}/ui/enter?code=")
-    assert told.stdout.endswith("to=%2Fui%2Frollouts%2Fa%252Fb\n")
+    assert told.stdout.endswith("to=%2Fui%2Frollouts%2Fa%25252Fb\n")
 
 
 def test_open_says_that_nothing_runs(tmp_path: Path) -> None:

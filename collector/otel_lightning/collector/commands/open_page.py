@@ -57,7 +57,8 @@ def start_browser(link: str) -> bool:
 def _path(target: str) -> str:
     if target == "/ui" or target.startswith("/ui/"):
         return target
-    return f"/ui/rollouts/{quote(target, safe='')}"
+    # Quoted twice: the HTTP server unquotes a path before it is taken apart.
+    return f"/ui/rollouts/{quote(quote(target, safe=''))}"
 
 
 def _reachable(address: str) -> str:

@@ -106,15 +106,18 @@ def address(path: str, /, **parameters: Any) -> str:
     """Return the address of a page.
 
     Args:
-        path: Path below `/ui`; its parts are quoted already.
+        path: Path below `/ui`, as the server gives it; parts that a user named by `segment`.
         parameters: Parameters; None and empty texts are left out.
     """
     given = {k: v for k, v in parameters.items() if v is not None and v != ""}
-    return "/ui" + path.rstrip("/") + ("?" + urlencode(given) if given else "")
+    return "/ui" + quote(path.rstrip("/")) + ("?" + urlencode(given) if given else "")
 
 
 def segment(text: str) -> str:
-    """Quote a text as one part of a path."""
+    """Quote a text as one part of a path.
+
+    `address` quotes it once more, because the HTTP server gives paths unquoted.
+    """
     return quote(text, safe="")
 
 

@@ -21,7 +21,7 @@ from otel_lightning.collector.store import StoreError
 EVENTS = "text/event-stream"
 LOOK_SECONDS = 0.5
 NEWS_SECONDS = 2.0
-BEAT_SECONDS = 15.0  # a closed tab is noticed only at the next send
+BEAT_SECONDS = 15.0  # keeps the connection open through proxies
 RATE_SECONDS = 10.0
 MOST_STREAMS = 20
 
@@ -75,9 +75,10 @@ class Live:
 
     async def _send_all(self, protocol: Any, headers: tuple[tuple[str, str], ...]) -> None:
         out = protocol.response_stream(int(HTTPStatus.OK), [("content-type", EVENTS), *headers])
+        gone = asyncio.ensure_future(protocol.client_disconnect())
         sent: dict[str, Any] = {}
         sent_at = time.monotonic()
-        while not self._closed:
+        while not self._closed and not gone.done():
             news = await self._refreshed()
             if news != sent:
                 await out.send_str(f"data: {json.dumps(news)}\n\n")
@@ -85,7 +86,8 @@ class Live:
             elif time.monotonic() - sent_at > BEAT_SECONDS:
                 await out.send_str(": beat\n\n")
                 sent_at = time.monotonic()
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.wait([gone], timeout=LOOK_SECONDS)
+        gone.cancel()
 
     async def _refreshed(self) -> dict[str, Any]:
         async with self._asking:

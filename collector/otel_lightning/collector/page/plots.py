@@ -62,6 +62,11 @@ class Cell(NamedTuple):
     step: int
     value: float
 
+    @property
+    def drawn(self) -> float:
+        """The width that is drawn: a gap follows."""
+        return round(self.width * 0.94, 2)
+
 
 def bars(values: Sequence[tuple[str, float]], height: float = HEIGHT) -> list[Bar]:
     """Place bars of `(title, value)` side by side; values are not negative."""

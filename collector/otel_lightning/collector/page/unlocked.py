@@ -5,7 +5,7 @@ from html import escape
 from http import HTTPStatus
 from importlib import resources
 from string import Template
-from urllib.parse import parse_qs, unquote_plus
+from urllib.parse import parse_qs, quote, unquote_plus
 
 from otel_lightning.collector.page.lock import Lock
 from otel_lightning.collector.page.process import Answer
@@ -84,7 +84,7 @@ class Unlocked:
 
     def locked(self, path: str, query: str) -> Answer:
         """Show how to get in."""
-        target = f"{path}?{query}" if query else path
+        target = quote(path) + (f"?{query}" if query else "")
         command = "lightning-ingest open" + ("" if path == ROOT else f" {shlex.quote(target)}")
         return _shown(
             HTTPStatus.UNAUTHORIZED,
@@ -95,7 +95,7 @@ class Unlocked:
 
     def from_elsewhere(self, path: str, query: str) -> Answer:
         """Ask before another site's link is followed: it may hold a query that somebody wrote."""
-        target = f"{path}?{query}" if query else path
+        target = quote(path) + (f"?{query}" if query else "")
         return _shown(
             HTTPStatus.OK,
             "A link from another site",

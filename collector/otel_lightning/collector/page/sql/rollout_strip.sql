@@ -1,4 +1,4 @@
--- At most 500 cells; each shows the advantage of largest magnitude among its steps.
+-- At most 240 cells; each shows the advantage of largest magnitude among its steps.
 SELECT
     step // $steps_per_cell AS cell,
     min(step) AS first_step,

@@ -49,17 +49,19 @@ addEventListener("toggle", async ({ target }) => {
   if (link) link.replaceWith(await fetched(`${link.href}&fragment=1`));
 }, true);
 
-const judge = async (button) => {
-  const { dataset } = button.closest("[data-judge]");
+// A judgement is feedback with an id of its own: judged again, it replaces.
+const judge = async (value, step) => {
   const said = $("#judged");
-  const item = { ...JSON.parse(dataset.judge), value: Number(button.value) };
+  const item = { ...JSON.parse(said.dataset.judge), value };
+  if (step) Object.assign(item, { id: `${item.id}:${step.dataset.step}`, trace_id: step.dataset.trace, span_id: step.dataset.span });
   const answer = await fetch("/ui/feedback", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(item) });
   const told = answer.ok && (await answer.json());
-  said.textContent = told?.stored ? `Judged ${item.value}` : `Not judged: ${told?.rejected?.[0].reason ?? answer.status}`;
+  said.classList.remove("away");
+  said.textContent = told?.stored ? `Judged ${step ? `step ${step.dataset.step}` : "the rollout"}: ${value}` : `Not judged: ${told?.rejected?.[0].reason ?? answer.status}`;
 };
 
 addEventListener("click", ({ target }) => {
-  if (target.matches("[data-judge] button")) judge(target);
+  if (target.matches(".judge button")) judge(Number(target.value), target.closest("[data-step]"));
   if (target.dataset.dialog) $(`#${target.dataset.dialog}`).showModal();
 });
 
@@ -85,7 +87,6 @@ addEventListener("keydown", (event) => {
   if (target.matches("textarea") && key === "Enter" && (event.ctrlKey || event.metaKey)) target.form.submit();
   if (target.matches("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey) return;
   if (key === "Enter" && target.matches("[data-row]:not(a)")) return follows(`#${target.id} [data-open]`);
-  const button = /^[1-5]$/.test(key) && $$("button", document.activeElement.closest("[data-row]")?.querySelector("[data-judge]") ?? $("[data-judge]") ?? document.createElement("p"))[key - 1];
-  if (button) judge(button);
+  if (/^[1-5]$/.test(key) && $("[data-judge]")) judge((key - 1) / 4, document.activeElement.closest("[data-step]"));
   else if (Object.hasOwn(keys, key)) { event.preventDefault(); keys[key](); }
 });

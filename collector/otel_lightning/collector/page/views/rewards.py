@@ -7,7 +7,7 @@ import math
 from typing import Any
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.asked import Ask, View, address
+from otel_lightning.collector.page.asked import Ask, View, address, segment
 from otel_lightning.collector.page.text import decimal, number
 from otel_lightning.collector.page.views.rows import linked
 
@@ -36,7 +36,7 @@ def show(ask: Ask) -> View:
             "missing": counts["rollouts"] - counts["rewarded"],
             "rollouts": counts["rollouts"],
             "pairs": [
-                {**row, "href": address("/rollouts/" + row["example"])}
+                {**row, "href": address(f"/rollouts/{segment(row['example'])}")}
                 for row in ask.rows("rewards_pairs")
                 if row["example"]
             ],

@@ -11,10 +11,10 @@ from otel_lightning.collector.page.views.filters import kept, page_of
 from otel_lightning.collector.page.views.rows import link
 
 WINDOW_STEPS = 100
-WINDOW_CHARACTERS = 120_000
+WINDOW_CHARACTERS = 90_000
 """Most characters of text in a window: it ends before the step that would exceed them."""
 MOST_TEXT = 60_000
-MOST_CELLS = 500
+MOST_CELLS = 240
 BEFORE_STEP = 2  # steps shown before the one that a link asks for
 SECOND_NS = 10**9
 
@@ -132,7 +132,6 @@ def _step(
         "heat": plots.heat(call["logprobs"] or []),
         "size": size,
         "address": own,
-        "judge": json.dumps(_judgement(rollout, call)),
     }
 
 
@@ -141,17 +140,9 @@ def _echoed(new: list[Part]) -> int:
     return next((i for i, part in enumerate(new) if part.role != "assistant"), len(new))
 
 
-def _judgement(rollout: str, call: dict[str, Any] | None = None) -> dict[str, str]:
+def _judgement(rollout: str) -> dict[str, str]:
     """Return the feedback of a person, but for its value: judged again, it replaces."""
-    item = {"id": f"page:{rollout}:human", "name": "human", "rollout_id": rollout}
-    if call is None:
-        return item
-    return {
-        **item,
-        "id": f"page:{rollout}:{call['step']}:human",
-        "trace_id": call["trace_id"],
-        "span_id": call["span_id"],
-    }
+    return {"id": f"page:{rollout}:human", "name": "human", "rollout_id": rollout}
 
 
 def _credit(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
@@ -164,7 +155,10 @@ def _credit(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
         "became": ask.row("rollout_became", rollout=row["rollout_id"]),
         "strip": plots.strip([(cell["step"], cell["advantage"]) for cell in cells]),
         "cells": [
-            (f"step {cell['step']}: {signed(cell['advantage'])}", _to_step(ask, cell["step"]))
+            (
+                f"step {cell['step']}: {signed(cell['advantage'])}",
+                _to_step(ask, cell["step"]).removeprefix(address(ask.path)),
+            )
             for cell in cells
         ],
         "largest": _to_step(ask, largest["step"]) if largest else None,

@@ -56,6 +56,7 @@ def show(ask: Ask, run: str) -> View:
         {
             "run": row,
             "gate": gate,
+            "shuffled": bool(config.get("shuffle_rewards")),
             "interval": _interval(gate, axis),
             "control": control and {**_listed(control, axis), "gate": gates[1]},
             "axis": axis,
@@ -97,9 +98,7 @@ def _listed(row: dict[str, Any], axis: tuple[float, float]) -> dict[str, Any]:
 def _control(
     row: dict[str, Any], config: dict[str, Any], beside: list[dict[str, Any]]
 ) -> dict[str, Any] | None:
-    """Return the run nearest in time that learned from shuffled rewards, or for such a run the
-    nearest real one.
-    """  # noqa: D205
+    """Return the nearest run with shuffled rewards; for such a run, the nearest real one."""
     wanted = not config.get("shuffle_rewards")
     others = [
         other
