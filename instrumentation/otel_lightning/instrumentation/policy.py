@@ -46,6 +46,11 @@ class _Flag:
     version: str | None
     propensities: Mapping[str, float]
     """As the file states them, where a share alone does not tell the propensity."""
+    places: tuple[tuple[str, float], ...]
+    """Variants with their shares in the order of the targeting. A policy over several flags repeats
+    variants: each place is one combination, and has the same number in each flag."""
+    bucketing: str
+    """Text before the rollout in the hash of a draw; flags of one policy share it."""
 
 
 def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +124,10 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
             ", ".join(sorted(_KNOWN)),
         )
         return None
-    shares = _shares(flag, variants)
+    places, bucketing = _places(flag, variants)
+    shares: dict[str, float] = {}
+    for variant, share in places:
+        shares[variant] = shares.get(variant, 0.0) + share
     metadata = flag.get("metadata") or {}
     version = metadata.get(attributes.POLICY_VERSION)
     stated = {
@@ -129,31 +137,36 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
         and 0 < value <= 1
         and not flag.get("targeting")  # a share of the targeting is what is drawn by
     }
-    return _Flag(key, variants, shares, None if version is None else str(version), stated)
+    told = None if version is None else str(version)
+    return _Flag(key, variants, shares, told, stated, places, bucketing or key)
 
 
-def _shares(flag: Mapping[str, Any], variants: Mapping[str, Any]) -> dict[str, float]:
+def _places(
+    flag: Mapping[str, Any], variants: Mapping[str, Any]
+) -> tuple[tuple[tuple[str, float], ...], str | None]:
     parts = (flag.get("targeting") or {}).get("fractional") or []
-    weights = {
-        str(part[0]): float(part[1] if len(part) > 1 else 1)
+    weights = [
+        (str(part[0]), float(part[1] if len(part) > 1 else 1))
         for part in parts
         if isinstance(part, list) and part and part[0] in variants
-    }
-    total = sum(weights.values())
+    ]
+    total = sum(weight for _, weight in weights)
     if total <= 0:
-        return {str(flag.get("defaultVariant") or next(iter(variants))): 1.0}
-    return {variant: weight / total for variant, weight in weights.items() if weight > 0}
+        return ((str(flag.get("defaultVariant") or next(iter(variants))), 1.0),), None
+    shared = parts[0]["cat"][0] if isinstance(parts[0], dict) and "cat" in parts[0] else None
+    places = tuple((variant, weight / total) for variant, weight in weights if weight > 0)
+    return places, shared if isinstance(shared, str) else None
 
 
 def _draw(flag: _Flag, rollout: str) -> str:
     """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
-    digest = hashlib.sha256(f"{flag.key}\0{rollout}".encode()).digest()
+    digest = hashlib.sha256(f"{flag.bucketing}\0{rollout}".encode()).digest()
     at = int.from_bytes(digest[:8]) / 2**64
-    for variant, share in flag.shares.items():
+    for variant, share in flag.places:
         at -= share
         if at < 0:
             return variant
-    return next(reversed(list(flag.shares)))  # rounding left `at` just above 0
+    return flag.places[-1][0]  # rounding left `at` just above 0
 
 
 def _rollout(call: ModelCall) -> str:

@@ -37,9 +37,21 @@ _TESTS: Final = 3
 
 
 class _Served(NamedTuple):
-    shares: Shares
+    places: list[tuple[str, float]]
+    """Variants and shares in order. A policy over several flags repeats variants: each place is one
+    combination, and has the same number in each flag."""
     reason: Reason
     version: str | None
+    bucketing: str | None = None
+    """Text before the targeting key in the hash of a draw; flags of one policy share it."""
+
+    @property
+    def shares(self) -> Shares:
+        """The share of each variant."""
+        shares: Shares = {}
+        for variant, share in self.places:
+            shares[variant] = shares.get(variant, 0.0) + share
+        return shares
 
 
 class LightningProvider(AbstractProvider):
@@ -116,9 +128,9 @@ class LightningProvider(AbstractProvider):
             return FlagResolutionDetails(default, reason=Reason.DISABLED)
         context = context or EvaluationContext()
         served = _served(flag, context.attributes)
-        if not served.shares:
+        if not served.places:
             return FlagResolutionDetails(default, reason=Reason.DEFAULT)
-        variant = _draw(key, context.targeting_key, served.shares)
+        variant = _draw(served.bucketing or key, context.targeting_key, served.places)
         value: Any = flag["variants"][variant]
         allowed: tuple[type, ...] = (int, float) if kind is float else (kind,)
         fits = isinstance(value, allowed)
@@ -147,29 +159,30 @@ def _served(flag: Mapping[str, Any], given: Mapping[str, Any]) -> _Served:
     metadata = flag.get("metadata") or {}
     if attributes.POLICY in metadata:
         policy = json.loads(metadata[attributes.POLICY])
-        return _Served(probabilities(policy, given), Reason.TARGETING_MATCH, policy["version"])
+        shares = probabilities(policy, given)
+        return _Served(list(shares.items()), Reason.TARGETING_MATCH, policy["version"])
     version = metadata.get(attributes.POLICY_VERSION)
     told = None if version is None else str(version)
     targeting = flag.get("targeting") or {}
     if not targeting:
         default = flag.get("defaultVariant")
-        return _Served({str(default): 1.0} if default else {}, Reason.STATIC, told)
-    return _Served(_by_rules(targeting, given), Reason.SPLIT, told)
+        return _Served([(str(default), 1.0)] if default else [], Reason.STATIC, told)
+    parts = _fractional(targeting, given)
+    weights = [(str(p[0]), float((p[1:] or [1])[0])) for p in parts if isinstance(p, list)]
+    total = sum(weight for _, weight in weights)
+    places = [(variant, weight / total) for variant, weight in weights if weight > 0]
+    shared = parts[0]["cat"][0] if isinstance(parts[0], dict) and "cat" in parts[0] else None
+    return _Served(places, Reason.SPLIT, told, shared if isinstance(shared, str) else None)
 
 
-def _by_rules(targeting: Mapping[str, Any], given: Mapping[str, Any]) -> Shares:
-    """Evaluate `fractional`, and `if` rules that test one attribute."""
+def _fractional(targeting: Mapping[str, Any], given: Mapping[str, Any]) -> list[Any]:
+    """Follow `if` rules that test one attribute to a `fractional` rule, and return its parts."""
     rule = targeting.get("if")
     if isinstance(rule, list) and len(rule) == _TESTS and set(rule[0]) == {"var"}:
-        return _by_rules(rule[1] if given.get(rule[0]["var"]) else rule[2], given)
+        return _fractional(rule[1] if given.get(rule[0]["var"]) else rule[2], given)
     if set(targeting) != {"fractional"}:
         raise ParseError(f"The targeting {sorted(targeting)} is none of a learned policy.")
-    weights: Shares = {}
-    for part in targeting["fractional"]:
-        if isinstance(part, list):
-            weights[str(part[0])] = weights.get(str(part[0]), 0.0) + float((part[1:] or [1])[0])
-    total = sum(weights.values())
-    return {arm: weight / total for arm, weight in weights.items() if weight > 0}
+    return list(targeting["fractional"])
 
 
 def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares:
@@ -214,15 +227,15 @@ def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares
     return {arm: p for arm, p in mixed.items() if p > 0}
 
 
-def _draw(key: str, unit: str | None, shares: Mapping[str, float]) -> str:
+def _draw(bucketing: str, unit: str | None, places: Sequence[tuple[str, float]]) -> str:
     """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
     if unit is None:
         at = random.random()  # noqa: S311 - sampling, not cryptography
     else:
-        digest = hashlib.sha256(f"{key}\0{unit}".encode()).digest()
+        digest = hashlib.sha256(f"{bucketing}\0{unit}".encode()).digest()
         at = int.from_bytes(digest[:8]) / 2**64
-    for variant, share in shares.items():
+    for variant, share in places:
         at -= share
         if at < 0:
             return variant
-    return next(reversed(list(shares)))  # rounding left `at` just above 0
+    return places[-1][0]  # rounding left `at` just above 0

@@ -90,6 +90,23 @@ def test_javascript_serves_the_rules_of_a_policy_that_sees_context(
         assert chi_square(served, flag_rules.shares_given(targeting, cell)) < 10.8  # 99.9 %
 
 
+def test_javascript_serves_the_variants_of_combinations(javascript: Path, tmp_path: Path) -> None:
+    path = tmp_path / "flags.json"
+    other = {
+        "state": "ENABLED",
+        "variants": {"small": "s", "large": "l"},
+        "defaultVariant": "small",
+    }
+    document = json.loads(TEXT)
+    document["flags"]["model"] = other
+    path.write_text(json.dumps(document))
+    seen = flag_file.reading(path, "prompt+model")
+    weights = {"brief+small": 1000, "brief+large": 6000, "careful+small": 3000}
+    path.write_text(flag_file.with_policy(seen, "prompt+model", weights, "v1"))
+    answer = serve(javascript, path)
+    assert chi_square(answer["variants"], {"brief": 0.7, "careful": 0.3}) < 10.8  # 99.9 %
+
+
 def test_file_that_breaks_flagd_s_schema_is_noticed(javascript: Path, tmp_path: Path) -> None:
     path = written(tmp_path, {"brief": 2500, "careful": 7500})
     path.write_text(path.read_text().replace("ENABLED", "MAYBE"))

@@ -13,6 +13,7 @@ from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.features import read_features
+from otel_lightning.learner.policy.joint import flags_of
 from otel_lightning.learner.policy.missing import Missing, check_missing
 from otel_lightning.learner.policy.served import arms_of, shares_in_context
 from otel_lightning.learner.policy.staged import read_staged, stage_choices
@@ -71,7 +72,7 @@ def read_choices(
             impossible, or rewards are missing more often for one arm than for another.
     """
     with bounded(store):
-        _stage_choices(store, window)
+        together = _stage_choices(store, window)
         settings = TransitionSettings(reward=window.reward, task_by=window.task_by)
         staged = read_staged(store, settings)
     if window.shuffle_rewards is not None:
@@ -86,9 +87,9 @@ def read_choices(
             "'gen_ai.evaluation.result' events for these rollouts, then run this again."
         )
     joined, missing = check_missing(joined, window.missing, window.worst)
-    known = _with_propensities(joined, window, versions)
+    known = _with_propensities(joined, window, versions, together=together)
     if window.propensities in {"auto", "version"}:
-        known = _in_context(store, window.key, known)
+        known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
     usable = known.filter(pl.col("propensity").is_not_null())
     columns = ("split", "arm", "propensity", "outcome", "task", "policy_version", "time")
@@ -105,17 +106,19 @@ def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
     return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
 
 
-def _stage_choices(store: Store, window: Window) -> None:
+def _stage_choices(store: Store, window: Window) -> bool:
+    """Stage the choices; return whether they are combinations of several flags."""
+    known = read(store, __package__, "keys")["key"].to_list()
+    flags = flags_of(window.key, dict.fromkeys(known))
     since, until = _literal(window.since), _literal(window.until)
-    if stage_choices(store, window.key, since, until):
-        return
-    keys = read(store, __package__, "keys")["key"]
-    if window.key in keys:
+    if stage_choices(store, flags, since, until):
+        return len(flags) > 1
+    if set(flags) <= set(known):
         raise DataError(
             f"Flag '{window.key}' has no choices between --since and --until. Widen them."
         )
-    known = ", ".join(keys) or "none"
-    raise DataError(f"The store has no choices for flag '{window.key}'. It has: {known}.")
+    told = ", ".join(known) or "none"
+    raise DataError(f"The store has no choices for flag '{window.key}'. It has: {told}.")
 
 
 def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:
@@ -131,22 +134,31 @@ def _literal(time: datetime | None) -> Sql | str:
 
 
 def _with_propensities(
-    joined: pl.DataFrame, window: Window, versions: Mapping[str, Mapping[str, float]]
+    joined: pl.DataFrame,
+    window: Window,
+    versions: Mapping[str, Mapping[str, float]],
+    *,
+    together: bool,
 ) -> pl.DataFrame:
-    """Add each propensity from the trace, the policy version or the frequencies, and its source."""
+    """Add each propensity from the trace, the policy version or the frequencies, and its source.
+
+    Where one policy chose several flags together, the trace has the share of each variant alone.
+    So the version comes before the trace.
+    """
     if window.propensities == "frequencies":
         shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
         return joined.with_columns(propensity=shares, source=pl.lit("frequencies"))
-    if window.propensities == "trace" or (
-        window.propensities == "auto" and not joined["propensity"].null_count()
-    ):
+    complete = not together and not joined["propensity"].null_count()
+    if window.propensities == "trace" or (window.propensities == "auto" and complete):
         return joined.with_columns(source=pl.lit("trace"))
     both = joined.join(_of_versions(versions), on=["policy_version", "arm"], how="left")
     if window.propensities == "version":
         return both.with_columns(propensity="of_version", source=pl.lit("version"))
-    trace = pl.when(pl.col("propensity").is_not_null()).then(pl.lit("trace"))
+    first, then = ("of_version", "propensity") if together else ("propensity", "of_version")
+    by_trace = pl.col(first).is_null() if together else pl.col(first).is_not_null()
+    trace = pl.when(by_trace).then(pl.lit("trace"))
     return both.with_columns(
-        propensity=pl.coalesce("propensity", "of_version"),
+        propensity=pl.coalesce(first, then),
         source=trace.otherwise(pl.lit("version")),
     )
 
@@ -162,10 +174,11 @@ def _of_versions(versions: Mapping[str, Mapping[str, float]]) -> pl.DataFrame:
     return pl.DataFrame(shares, schema)
 
 
-def _in_context(store: Store, key: str, known: pl.DataFrame) -> pl.DataFrame:
+def _in_context(store: Store, key: str, known: pl.DataFrame, *, together: bool) -> pl.DataFrame:
     """Fill in the propensities of contextual policies from the targeting rules that were served."""
     for version, part, spec in versions_in_context(store, key):
-        mine = pl.col("propensity").is_null() & (pl.col("policy_version") == version)
+        mine = pl.col("propensity").is_null() | pl.lit(together)
+        mine &= pl.col("policy_version") == version
         rows = known.filter(mine)
         if rows.is_empty():
             continue
@@ -178,7 +191,7 @@ def _in_context(store: Store, key: str, known: pl.DataFrame) -> pl.DataFrame:
         known = (
             known.join(found, on="rollout_id", how="left")
             .with_columns(
-                propensity=pl.coalesce("propensity", "in_context"),
+                propensity=pl.coalesce("in_context", "propensity"),
                 source=pl.when(mine).then(pl.lit("version")).otherwise("source"),
             )
             .drop("in_context")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy import flag_rules
+from otel_lightning.learner.policy import flag_rules, joint
 from otel_lightning.learner.policy.flag_text import with_members
 
 
@@ -61,18 +61,35 @@ def reading(path: Path, key: str) -> Reading:
     """
     try:
         text = path.read_bytes().decode()  # read_text would change Windows line endings
-        document: dict[str, Any] = json.loads(text)
     except FileNotFoundError as error:
         raise DataError(
             f"There is no flag file at '{path}'. Give --flags the flagd file that serves '{key}'."
         ) from error
     except (OSError, ValueError) as error:
         raise DataError(f"'{path}' is not a readable flagd flag file ({error}).") from error
+    return parsed(path, text, key)
+
+
+def parsed(path: Path, text: str, key: str) -> Reading:
+    """Parse the text of a flag file. Several flags that `key` names become one in the document.
+
+    Raises:
+        DataError: If it is not JSON, lacks the flag, or has targeting rules for it that a learned
+            policy would overwrite.
+    """
+    try:
+        document: dict[str, Any] = json.loads(text)
+    except ValueError as error:
+        raise DataError(f"'{path}' is not a readable flagd flag file ({error}).") from error
     flags = document.get("flags") if isinstance(document, dict) else None
-    if not isinstance(flags, dict) or not isinstance(flags.get(key), dict):
-        known = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
-        raise DataError(f"'{path}' has no flag '{key}'. Its flags: {known}.")
-    _check_rules(flags[key], path, key)
+    for name in joint.flags_of(key, flags or {}):
+        if not isinstance(flags, dict) or not isinstance(flags.get(name), dict):
+            known = ", ".join(sorted(flags)) if isinstance(flags, dict) and flags else "none"
+            raise DataError(f"'{path}' has no flag '{name}'. Its flags: {known}.")
+        _check_rules(flags[name], path, name)
+    together = joint.flags_of(key, document["flags"])
+    if len(together) > 1:
+        document["flags"][key] = joint.combined(document["flags"], together)
     return Reading(path, text, document)
 
 
@@ -208,10 +225,15 @@ def with_our_part(document: Mapping[str, Any], key: str, part: Mapping[str, Any]
 
 def replaced(seen: Reading, changed: Mapping[str, Any], key: str) -> str:
     """Return the text of a flag file with a changed flag; the rest keeps its formatting."""
-    part = our_part(changed, key)
-    there = seen.document["flags"][key]
-    new = {name: value for name, value in part.items() if value or name in there}
-    return with_members(seen.text, ("flags", key), new)
+    flags, part = seen.document["flags"], our_part(changed, key)
+    real = {name: flag for name, flag in flags.items() if name != key}
+    keys = joint.flags_of(key, real) if joint.FLAGS in part["metadata"] else [key]
+    parts = joint.parted(part, real, keys) if len(keys) > 1 else {key: part}
+    text = seen.text
+    for name, one in parts.items():
+        new = {member: value for member, value in one.items() if value or member in flags[name]}
+        text = with_members(text, ("flags", name), new)
+    return text
 
 
 def parse(text: str) -> dict[str, Any]:

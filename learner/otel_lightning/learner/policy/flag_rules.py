@@ -67,7 +67,9 @@ def shares_given(targeting: Mapping[str, Any], cell: Cell) -> Shares:
             return shares_given(then if cell.get(condition["var"]) else otherwise, cell)
     if set(targeting) == {"fractional"}:
         pairs = [part for part in targeting["fractional"] if isinstance(part, list)]
-        weights = {str(name): int(rest[0]) if rest else 1 for name, *rest in pairs}
+        weights: dict[str, int] = {}
+        for name, *rest in pairs:  # the rules of a joint policy repeat variants
+            weights[str(name)] = weights.get(str(name), 0) + (int(rest[0]) if rest else 1)
         total = sum(weights.values())
         return {arm: weight / total for arm, weight in weights.items()} if total else {}
     raise DataError(

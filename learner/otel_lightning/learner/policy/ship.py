@@ -95,7 +95,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     row = _row(
         change, key, target, document, action="promote" if canary is None else "canary", share=share
     )
-    row |= {"after": to_json(flag_file.our_part(flag_file.parse(text), key))}
+    row |= {"after": to_json(flag_file.our_part(flag_file.parsed(target, text, key).document, key))}
     served = (
         {arm: n / flag_file.WHOLE for arm, n in weights.items()}
         if isinstance(weights, dict)

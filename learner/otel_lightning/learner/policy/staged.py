@@ -5,9 +5,11 @@ needs one row per rollout, so it has statements of its own, which cost a third. 
 same tasks, splits and outcomes as transitions; a test compares both.
 """
 
+from collections.abc import Sequence
+
 import polars as pl
 
-from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.learner.named_sql import number, read
 from otel_lightning.learner.score.table import GIVEN_LATER
 from otel_lightning.learner.transitions import stage
@@ -18,9 +20,22 @@ from otel_lightning.learner.transitions.settings import Settings
 SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
 
 
-def stage_choices(store: Store, key: str, since: Sql | str, until: Sql | str) -> int:
-    """Stage the first choice of each rollout for a flag; return the number of rollouts."""
-    store.execute(statement(__package__, "stage_choices", key=key, since=since, until=until))
+def stage_choices(store: Store, keys: Sequence[str], since: Sql | str, until: Sql | str) -> int:
+    """Stage the first choice of each rollout; return the number of rollouts.
+
+    Args:
+        store: An open store.
+        keys: The flag, or several flags whose combination is the choice.
+        since: Literal of the time before which choices are left out.
+        until: Literal of the time from which on choices are left out.
+    """
+    window = {"since": since, "until": until}
+    if len(keys) == 1:
+        query = statement(__package__, "stage_choices", key=keys[0], **window)
+    else:
+        order = Sql(f"[{', '.join(map(quote_literal, keys))}]")
+        query = statement(__package__, "stage_joint_choices", keys=keys, order=order, **window)
+    store.execute(query)
     return number(store, "SELECT count(*) FROM policy_choices")
 
 

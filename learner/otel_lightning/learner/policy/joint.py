@@ -1,0 +1,145 @@
+"""Several flags as one: an arm is a combination of their variants.
+
+`prompt+model` names the flags `prompt` and `model` together. In memory they are one flag whose
+variants are combinations, such as `brief+large`. In the file each flag stays its own: the
+`fractional` targeting of each lists the combinations in one order with one bucketing value, so any
+flagd provider puts a unit into the same place of each list, and the unit gets one combination.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
+from otel_lightning.learner.errors import DataError
+
+SEPARATOR = "+"
+FLAGS = "lightning.flags"
+"""Targeting and metadata of each real flag, in the combined one's metadata; never in a file."""
+Part = dict[str, Any]
+
+
+def flags_of(key: str, flags: Mapping[str, Any]) -> list[str]:
+    """Return the keys of the flags that a key names: itself, or several with + between them."""
+    parts = key.split(SEPARATOR)
+    together = key not in flags and len(parts) > 1 and all(part in flags for part in parts)
+    return parts if together else [key]
+
+
+def combined(flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
+    """Return the combination of several flags as one flag.
+
+    Raises:
+        DataError: If their targeting cannot be combined.
+    """
+    parts = [flags[key] for key in keys]
+    names = [list(part.get("variants") or {}) for part in parts]
+    wrong = [name for of_flag in names for name in of_flag if SEPARATOR in name]
+    if wrong:
+        raise DataError(
+            f"Variant '{wrong[0]}' has a '+', so it cannot be learned jointly. Rename it."
+        )
+    ready = [_targeting(key, part) for key, part in zip(keys, parts, strict=True)]
+    metadata: Part = {FLAGS: {key: _part(flags[key]) for key in keys}}
+    versions = {(part.get("metadata") or {}).get(POLICY_VERSION) for part in parts}
+    if len(versions) == 1 and None not in versions:
+        metadata[POLICY_VERSION] = versions.pop()
+    combinations = [SEPARATOR.join(variants) for variants in product(*names)]
+    return {
+        "state": "ENABLED",
+        "variants": {name: name for name in combinations},
+        "targeting": _merged(ready, _bucketing(keys)),
+        "metadata": metadata,
+    }
+
+
+def parted(combination: Mapping[str, Any], flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
+    """Return the targeting and metadata of each real flag for those of the combination."""
+    former = (combination["metadata"].get(FLAGS)) or {}
+    if (
+        _merged([_targeting(key, flags[key] | former[key]) for key in keys], _bucketing(keys))
+        == (combination["targeting"])
+    ):
+        return dict(former)  # such as the state that a rollback restores
+    version = combination["metadata"].get(POLICY_VERSION)
+    parts = {}
+    for number, key in enumerate(keys):
+        targeting = _of_flag(combination["targeting"], number, _bucketing(keys))
+        kept = {
+            name: value
+            for name, value in (former[key]["metadata"]).items()
+            if name != POLICY and not name.startswith(f"{PROPENSITY}.")
+        }
+        shares = _marginals(targeting)
+        kept |= {f"{PROPENSITY}.{name}": share for name, share in shares.items()}
+        parts[key] = {"targeting": targeting, "metadata": kept | {POLICY_VERSION: version}}
+    return parts
+
+
+def _part(flag: Mapping[str, Any]) -> Part:
+    return {"targeting": flag.get("targeting") or {}, "metadata": flag.get("metadata") or {}}
+
+
+def _targeting(key: str, flag: Mapping[str, Any]) -> Part:
+    """Return a flag's targeting; a flag without any serves its default variant."""
+    targeting = dict(flag.get("targeting") or {})
+    if POLICY in (flag.get("metadata") or {}):
+        raise DataError(
+            f"Flag '{key}' has a policy for our OpenFeature provider, which cannot be combined "
+            "with another flag. Roll it back first."
+        )
+    default = flag.get("defaultVariant")
+    if targeting or default is None:
+        return targeting
+    return {"fractional": [[default, 1]]}
+
+
+def _bucketing(keys: Sequence[str]) -> Part:
+    return {"cat": [SEPARATOR.join(keys), {"var": "targetingKey"}]}
+
+
+def _merged(targetings: Sequence[Mapping[str, Any]], bucketing: Part) -> Part:
+    """Combine the targeting of several flags: position by position, or as independent draws."""
+    if all(set(one) == {"if"} for one in targetings):
+        conditions = [one["if"][0] for one in targetings]
+        if all(condition == conditions[0] for condition in conditions):
+            branches = (_merged([one["if"][i] for one in targetings], bucketing) for i in (1, 2))
+            return {"if": [conditions[0], *branches]}
+    if not all(set(one) == {"fractional"} for one in targetings):
+        raise DataError(
+            "The targeting of these flags is not of one form, so they cannot be learned jointly. "
+            "Give each flag 'fractional' targeting."
+        )
+    lists = [[p for p in one["fractional"] if isinstance(p, list)] for one in targetings]
+    weights = [[int((part[1:] or [1])[0]) for part in parts] for parts in lists]
+    names = [[str(part[0]) for part in parts] for parts in lists]
+    if all(one["fractional"][:1] == [bucketing] for one in targetings) and all(
+        one == weights[0] for one in weights
+    ):
+        pairs = zip(zip(*names, strict=True), weights[0], strict=True)
+    else:
+        pairs = zip(product(*names), map(prod, product(*weights)), strict=True)
+    return {"fractional": [[SEPARATOR.join(variants), weight] for variants, weight in pairs]}
+
+
+def _of_flag(targeting: Mapping[str, Any], number: int, bucketing: Part) -> Part:
+    """Return the targeting of one flag: the variant of each combination, in the same order."""
+    if "if" in targeting:
+        condition, *branches = targeting["if"]
+        return {"if": [condition, *(_of_flag(branch, number, bucketing) for branch in branches)]}
+    pairs = [part for part in targeting["fractional"] if isinstance(part, list)]
+    parts = [[str(name).split(SEPARATOR)[number], weight] for name, weight in pairs]
+    return {"fractional": [bucketing, *parts]}
+
+
+def _marginals(targeting: Mapping[str, Any]) -> dict[str, float]:
+    """Return the share of each variant of one flag; nothing if it depends on the input."""
+    if "fractional" not in targeting:
+        return {}
+    pairs = [part for part in targeting["fractional"] if isinstance(part, list)]
+    total = sum(weight for _, weight in pairs)
+    shares: dict[str, float] = {}
+    for name, weight in pairs:
+        shares[name] = shares.get(name, 0.0) + weight / total
+    return shares

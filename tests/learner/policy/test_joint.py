@@ -1,0 +1,148 @@
+"""Several flags learned as one: an arm is a combination of their variants."""
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from openfeature import api
+from openfeature.contrib.provider.flagd import FlagdProvider
+from openfeature.contrib.provider.flagd.config import ResolverType
+from openfeature.evaluation_context import EvaluationContext
+
+from otel_lightning.instrumentation import policy as own_policy
+from otel_lightning.instrumentation.provider import LightningProvider
+from otel_lightning.learner.cli import cli
+from otel_lightning.learner.policy import flag_file
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+KEY = "prompt+model"
+PARTS = {"prompt": ("brief", "long"), "model": ("small", "large")}
+RIGHT = {"brief+large", "long+small"}
+"""Neither prompt nor model is better: only their combination counts."""
+
+
+def flag(variants: tuple[str, ...], **more: Any) -> dict[str, Any]:
+    values = {name: {"temperature": number} for number, name in enumerate(variants)}
+    return {"state": "ENABLED", "variants": values, "defaultVariant": variants[0], **more}
+
+
+@pytest.fixture
+def flags(tmp_path: Path) -> Path:
+    path = tmp_path / "flags.json"
+    both = {"fractional": [["brief", 1], ["long", 1]]}
+    document = {
+        "prompt": flag(PARTS["prompt"], targeting=both),
+        "model": flag(PARTS["model"], targeting={"fractional": [["small", 1], ["large", 1]]}),
+    }
+    path.write_text(json.dumps({"flags": document}, indent=2))
+    return path
+
+
+def log(traces: "Traces", name: str = "r", version: str | None = None, count: int = 800) -> str:
+    rng = random.Random(name)  # noqa: S311 - sampling, not cryptography
+    for i in range(count):
+        rollout = f"{name}{i}"
+        chosen = {key: rng.choice(variants) for key, variants in PARTS.items()}
+        traces.call(rollout)
+        for key, variant in chosen.items():
+            traces.arm(rollout, variant, 0.5, key=key, policy_version=version)
+        good = rng.random() < (0.8 if "+".join(chosen.values()) in RIGHT else 0.3)
+        traces.reward(rollout, float(good))
+    return traces.store()
+
+
+def run(command: str, store: str, flags: Path, *options: str, key: str = KEY) -> Result:
+    words = [command, "--store", store, "--key", key, "--flags", str(flags), *options]
+    return CliRunner().invoke(cli, words, catch_exceptions=False)
+
+
+def test_combinations_are_learned_where_no_flag_alone_tells(traces: "Traces", flags: Path) -> None:
+    store = log(traces)
+    before = flags.read_text()
+    assert run("policy", store, flags, key="prompt").exit_code == 3
+    joint = run("policy", store, flags, "--promote")
+    assert joint.exit_code == 0, joint.output
+    shares = flag_file.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
+    assert sum(shares[arm] for arm in RIGHT) > 0.9
+    assert KEY not in json.loads(flags.read_text())["flags"]
+    assert ", as recorded." in run("policies", store, flags).output
+    assert run("rollback", store, flags).exit_code == 0
+    for key, now in json.loads(flags.read_text())["flags"].items():
+        assert now == json.loads(before)["flags"][key] | {"metadata": {}}
+
+
+def test_every_provider_draws_one_combination_for_both_flags(
+    traces: "Traces", flags: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("policy", log(traces), flags, "--promote", "--exploration", "0.4")
+    expected = flag_file.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
+    stock = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(flags))
+    drawn: dict[str, Counter[str]] = {}
+    try:
+        for name, provider in (("flagd", stock), ("ours", LightningProvider(flags))):
+            api.set_provider_and_wait(provider)
+            client, drawn[name] = api.get_client(), Counter()
+            for i in range(3000):
+                told = [
+                    client.get_object_details(key, {}, EvaluationContext(f"ticket-{i}"))
+                    for key in PARTS
+                ]
+                drawn[name]["+".join(str(answer.variant) for answer in told)] += 1
+    finally:
+        api.shutdown()
+        api.clear_providers()
+    monkeypatch.setenv("LIGHTNING_POLICY", str(flags))
+    read = own_policy._flags(str(flags), 0)
+    drawn["variable"] = Counter(
+        "+".join(own_policy._draw(flag, f"rollout-{i}") for flag in read) for i in range(3000)
+    )
+    for name, counts in drawn.items():
+        chi_square = sum((counts[a] - 3000 * p) ** 2 / (3000 * p) for a, p in expected.items())
+        assert chi_square < 21.1, name  # 99.99 % quantile with three degrees of freedom
+    for key, shares in (("prompt", {"brief": 0.0, "long": 0.0}), ("model", {})):
+        for arm, share in expected.items():
+            variant = arm.split("+")[list(PARTS).index(key)]
+            shares[variant] = shares.get(variant, 0.0) + share
+        metadata = json.loads(flags.read_text())["flags"][key]["metadata"]
+        for variant, share in shares.items():
+            assert metadata[f"lightning.propensity.{variant}"] == pytest.approx(share)
+
+
+def test_propensity_of_a_combination_comes_from_the_version(traces: "Traces", flags: Path) -> None:
+    store = log(traces)
+    run("policy", store, flags, "--promote", "--exploration", "0.6")
+    (row,) = traces.ask("SELECT version, arms FROM policies")
+    shares = json.loads(row["arms"])
+    rng = random.Random(1)  # noqa: S311 - sampling, not cryptography
+    for i in range(300):
+        (arm,) = rng.choices(list(shares), shares.values())
+        traces.call(f"s{i}")
+        for key, variant in zip(PARTS, arm.split("+"), strict=True):
+            traces.arm(f"s{i}", variant, 0.5, key=key, policy_version=row["version"])
+        traces.reward(f"s{i}", float(arm in RIGHT))
+    traces.store()
+    again = run("policy", store, flags)
+    assert "800 from trace, 300 from version" in again.output
+    assert "the importance weights average" not in again.output + again.stderr
+    words = ["evaluate", "--store", store, "--key", KEY, "--arm", "brief+large"]
+    told = CliRunner().invoke(cli, words, catch_exceptions=False, env={"COLUMNS": "200"})
+    assert told.exit_code == 0, told.output
+
+
+def test_key_of_which_a_part_is_missing_is_one_sentence(traces: "Traces", flags: Path) -> None:
+    result = run("policy", log(traces), flags, key="prompt+tools")
+    assert result.exit_code == 1
+    assert "has no flag 'prompt+tools'. Its flags: model, prompt." in result.stderr
+
+
+def test_variant_with_a_plus_is_refused(traces: "Traces", flags: Path) -> None:
+    flags.write_text(flags.read_text().replace('"large"', '"x+large"'))
+    result = run("policy", log(traces), flags)
+    assert result.exit_code == 1
+    assert "Variant 'x+large' has a '+', so it cannot be learned jointly" in result.stderr
