@@ -2,10 +2,11 @@
 PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
+EXAMPLES ?=
 # Tests run in a few processes; the tests of one file stay together, since they share servers.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-arms test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots clean
+.PHONY: help demo demo-arms examples test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -15,6 +16,9 @@ demo: .venv/ready  ## An unchanged agent learns from its own traces, before and 
 
 demo-arms: .venv/ready  ## Prompts that learn: regret falls in five rounds, a poisoned one is refused
 	$(BIN)/python examples/arms/demo_arms.py
+
+examples: .venv/ready  ## Three tasks of the field: before, after and a shuffled control, with intervals
+	$(BIN)/python examples/run.py $(EXAMPLES)
 
 test: .venv/ready  ## The tests
 	$(BIN)/pytest $(PARALLEL) -m "not slow and not frameworks"
@@ -65,7 +69,7 @@ screenshots: .venv/ready  ## Pictures of the page for the documentation, over th
 	$(BIN)/python tests/support/screenshots.py
 
 clean:  ## Remove what was installed and made here
-	rm -rf .venv .demo .demo-arms .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .demo .demo-arms .examples .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 .venv/ready: pyproject.toml constraints.txt
 	@command -v $(PYTHON) >/dev/null || { echo "Python 3.11 or newer is needed: set PYTHON=…"; exit 1; }

@@ -567,3 +567,32 @@ def test_whatever_attributes_hold_the_rows_can_be_stored(
     for tool in derived.tool_calls:
         pa.array([tool.name, tool.tool_call_id, tool.error_type], pa.string())
         json.dumps([tool.arguments, tool.result], ensure_ascii=False).encode()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "agent"),
+    [
+        ({"metadata": {"langgraph_node": "write_query"}}, "write_query"),
+        ({"metadata": {"lc_agent_name": "writer", "langgraph_node": "model"}}, "writer"),
+        ({"metadata": {"langgraph_node": 3}}, None),
+        ({"metadata": '{"langgraph_node": "write'}, None),
+    ],
+)
+def test_the_node_of_a_graph_that_calls_is_the_agent(
+    attributes: dict[str, Any], agent: str | None
+) -> None:
+    call = read(span({"openinference.span.kind": "LLM", "llm.model_name": "m", **attributes}))
+    assert isinstance(call, LlmCall)
+    assert call.agent_name == agent
+
+
+@pytest.mark.parametrize("prefix", ["traceloop.association.properties", "langsmith.metadata"])
+def test_the_node_of_a_graph_is_the_agent_only_if_no_agent_is_named(prefix: str) -> None:
+    node = {"gen_ai.operation.name": "chat", f"{prefix}.langgraph_node": "model"}
+    named = {**node, f"{prefix}.lc_agent_name": "writer"}
+    calls = [read(span(one)) for one in (node, named, {**named, "gen_ai.agent.name": "boss"})]
+    assert [call.agent_name for call in calls if isinstance(call, LlmCall)] == [
+        "model",
+        "writer",
+        "boss",
+    ]

@@ -42,6 +42,13 @@ CONVERSATION_KEYS = (
     "gcp.vertex.agent.session_id",
 )
 """The spellings of a conversation's id, the most reliable first."""
+GRAPH_NODES = (
+    "traceloop.association.properties.lc_agent_name",
+    "traceloop.association.properties.langgraph_node",
+    "langsmith.metadata.lc_agent_name",
+    "langsmith.metadata.langgraph_node",
+)
+"""The spellings of the agent of a call in LangGraph: its name, else the node that calls."""
 TOKEN_COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -165,7 +172,7 @@ def _cost(*texts: str) -> float | None:
 
 
 COMMON = Fields(
-    agent_name=one_text("gen_ai.agent.name", "agent.name"),
+    agent_name=one_text("gen_ai.agent.name", "agent.name", *GRAPH_NODES),
     conversation_id=one_text(*CONVERSATION_KEYS),
     content=Field((names.TRUNCATED,), lambda _: "truncated"),
     cost=Field(COSTS, _cost),

@@ -79,8 +79,9 @@ class ServedModel:
         tools = [tool.model_dump(exclude_none=True) for tool in request.tools]
         ids = prompt_ids(self._tokenizer, messages, tools)
         room = self._context - len(ids)
-        if request.max_tokens > room:
-            asked = f"{len(ids)} tokens of prompt and max_tokens={request.max_tokens}"
+        wanted = request.max_tokens or 1
+        if wanted > room:
+            asked = f"{len(ids)} tokens of prompt and {wanted} of completion"
             raise ApiError(f"{asked} are more than the model's {self._context}.", "messages")
         return tuple(ids)
 
@@ -101,7 +102,8 @@ class ServedModel:
         forced = self._serving.temperature
         temperature = request.temperature if forced is None else forced
         drawn_by = None if seed is None else f"{seed}:{index}"
-        return Request(prompt, temperature, request.max_tokens, drawn_by)
+        most = request.max_tokens or self._context - len(prompt)
+        return Request(prompt, temperature, most, drawn_by)
 
 
 def make_app(served: ServedModel) -> Starlette:

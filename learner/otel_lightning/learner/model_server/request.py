@@ -93,7 +93,7 @@ class ChatRequest(_Part):
     messages: list[Message] = Field(min_length=1)
     tools: list[Tool] = []
     temperature: float = Field(default=1.0, ge=0, le=2, allow_inf_nan=False)
-    max_tokens: int = Field(default=64, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     n: int = Field(default=1, ge=1, le=16)
     seed: int | None = None
     logprobs: bool = False

@@ -83,6 +83,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call = reading.llm_call(span, NAME)
     call.operation = operation
     call.provider = reading.provider(attributes, "llm.provider", "llm.system")
+    call.agent_name = call.agent_name or _graph_node(attributes.get("metadata", ""))
     is_request = _fill_request(call, span)
     is_response = _fill_response(call, span)
     _fill_usage(call, span)
@@ -93,6 +94,15 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     if REDACTED in (sent, answered) and call.content == "absent":
         call.content = "redacted"
     return call
+
+
+def _graph_node(metadata: str) -> str | None:
+    """Return the agent of a call in LangGraph: its name, else the node that calls."""
+    found = json_text.parse(metadata) if "langgraph_node" in metadata else None
+    if not isinstance(found, dict):
+        return None
+    name = found.get("lc_agent_name") or found.get("langgraph_node")
+    return name if isinstance(name, str) else None
 
 
 def _fill_request(call: LlmCall, span: Span) -> bool:

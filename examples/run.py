@@ -1,0 +1,65 @@
+"""Run the examples: before, after and a shuffled control, with intervals, on held-out tasks.
+
+    python examples/run.py text_to_sql [--quick] [--folder .examples]
+
+Exit code 1 if the gain is not above 0, or the control gains as well.
+"""
+
+import argparse
+import importlib
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from shared.environment import MissingPackagesError
+from shared.rollouts import StepFailedError
+from shared.study import QUICK, Size, gain, study, table, titled
+
+EXAMPLES = ("text_to_sql", "calculator", "search")
+
+
+def main() -> None:
+    """Run the examples that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("examples", nargs="*", metavar="EXAMPLE", help=", ".join(EXAMPLES))
+    parser.add_argument("--quick", action="store_true", help="fewer tasks, less certain")
+    parser.add_argument("--folder", type=Path, default=Path(".examples"), help="for all files")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    unknown = set(options.examples) - set(EXAMPLES)
+    if unknown:
+        parser.error(f"no example '{min(unknown)}'. Known: {', '.join(EXAMPLES)}")
+    size = QUICK if options.quick else Size()
+    names = options.examples or EXAMPLES
+    right = [show(name, options.folder / name, size, options.seed) for name in names]
+    sys.exit(0 if all(right) else 1)
+
+
+def show(name: str, folder: Path, size: Size, seed: int) -> bool:
+    """Run one example and print its table; return whether the gain is what it must be."""
+    example = importlib.import_module(f"{name}.task")
+    with titled(example.NAME):
+        try:
+            found = study(example, folder, size, seed)
+        except (MissingPackagesError, StepFailedError) as error:
+            print(f"run.py: {error}", file=sys.stderr)
+            return False
+    print("\n".join(table(found.rewards)))
+    before, after, control = (
+        found.rewards[model, "t1"] for model in ("before", "after", "control")
+    )
+    _, least, _ = gain(after, before)
+    beyond, _, _ = gain(control, before)
+    real = least > 0 and beyond < gain(after, before)[0] / 2
+    print(
+        "The gain is real: its interval excludes 0, and shuffled rewards do not bring it."
+        if real
+        else "No gain is shown."
+    )
+    return real
+
+
+if __name__ == "__main__":
+    main()
