@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from otel_lightning.learner.policy.learn import Request as PolicyRequest
     from otel_lightning.learner.policy.learn import learn_policy
     from otel_lightning.learner.prompts.ask import Proposer
-    from otel_lightning.learner.prompts.propose import Request as PromptRequest
+    from otel_lightning.learner.prompts.plan import Request as PromptRequest
     from otel_lightning.learner.prompts.propose import propose_prompts
     from otel_lightning.learner.prompts.rollouts import Window as PromptWindow
     from otel_lightning.learner.score.judges.endpoint import Endpoint, PromptJudge
@@ -33,7 +33,7 @@ HOMES = {
     "Plan": "score.judges.judging",
     "PolicyRequest": "policy.learn:Request",
     "PromptJudge": "score.judges.endpoint",
-    "PromptRequest": "prompts.propose:Request",
+    "PromptRequest": "prompts.plan:Request",
     "PromptWindow": "prompts.rollouts:Window",
     "Proposer": "prompts.ask",
     "Selection": "score.judges.record",

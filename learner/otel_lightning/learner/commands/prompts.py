@@ -1,7 +1,9 @@
 """`lightning-learn prompts`."""
 
+import shlex
 from contextlib import closing
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +25,13 @@ from otel_lightning.learner.commands.common import (
 from otel_lightning.learner.commands.common import option as shared_option
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.prompts.propose import Proposed, Request
+    from otel_lightning.learner.prompts.plan import Proposed, Request
 
 option = partial(shared_option, command="prompts")
 
 
 @click.command()
+@click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 @store_option
 @key_option
 @flags_option
@@ -120,7 +123,36 @@ option = partial(shared_option, command="prompts")
     is_flag=True,
     help="Ask the model and print its prompts, but write nothing. The answers are kept.",
 )
+@option(
+    "--search",
+    type=click.Choice(["gepa"]),
+    help="Search with this package and real rollouts of AGENT. By default no rollout is run.",
+)
+@option("--tasks", type=FILE, help="With --search: tasks, .jsonl, .json, .csv or .parquet.")
+@option(
+    "--budget",
+    type=click.IntRange(1),
+    default=200,
+    help="With --search: number of rollouts, which is never exceeded.",
+)
+@option("--jobs", type=click.IntRange(1), default=2, help="With --search: rollouts at once.")
+@option(
+    "--grade",
+    metavar="RULE",
+    help="With --search: reward by a rule. By default the rewards are those that the agent sends.",
+)
+@option(
+    "--grade-command",
+    metavar="COMMAND",
+    help="With --search: reward by a program, as for lightning-learn run.",
+)
+@option(
+    "--exit-code-is-reward",
+    is_flag=True,
+    help="With --search: reward 1 for exit code 0, and 0 for any other.",
+)
 def prompts(  # noqa: PLR0913 - one parameter per option
+    agent: tuple[str, ...],
     store: str,
     *,
     endpoint: str,
@@ -132,7 +164,7 @@ def prompts(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Let a model propose better prompts from logged rollouts, and give them a little traffic.
 
-    The API key is read from OPENAI_API_KEY.
+    The API key is read from OPENAI_API_KEY. AGENT, after --, is needed with --search only.
 
     Exit codes: 0 new variants are in the flag file, 1 failed, 3 nothing is fit to try.
     """
@@ -141,15 +173,59 @@ def prompts(  # noqa: PLR0913 - one parameter per option
         from otel_lightning.learner.prompts.propose import propose_prompts
         from otel_lightning.learner.score.judges.endpoint import Endpoint
 
+        ask = _search(agent, store, settings)
         request = _request(store, settings)
         asked = Endpoint(endpoint, model, temperature, retries, timeout)
         with closing(Proposer(asked)) as proposer:
-            result = propose_prompts(store, request, proposer)
+            result = propose_prompts(store, request, proposer, ask)
     _tell(result, request)
 
 
+def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any]) -> Any:
+    """Return how to get proposals with --search, or None without; take its options out."""
+    names = ("search", "tasks", "budget", "jobs", "grade", "grade_command", "exit_code_is_reward")
+    given = {name: settings.pop(name) for name in names}
+    if given["search"] is None:
+        if agent or given["tasks"]:
+            raise click.UsageError("AGENT and --tasks are for --search gepa. Add it.")
+        return None
+    if not agent or not given["tasks"]:
+        raise click.UsageError("--search runs an agent: give --tasks FILE and -- AGENT.")
+    if find_spec("gepa") is None:
+        raise click.ClickException(
+            "--search gepa needs its package. Install it with: pip install "
+            "'otel-lightning[learner,prompts]'"
+        )
+    from secrets import token_hex
+
+    from otel_lightning.learner.prompts.search import Search, searching
+    from otel_lightning.learner.prompts.search_runs import Runs
+    from otel_lightning.learner.rollout_runner import Grading, Job, read_tasks
+    from otel_lightning.learner.rollout_runner.tasks import TRAIN, chosen
+
+    command = given["grade_command"]
+    grading = Grading(
+        rule=given["grade"],
+        command=shlex.split(command) if command else (),
+        by_exit_code=given["exit_code_is_reward"],
+        reward=settings["reward"],
+        jobs=given["jobs"],
+    )
+    name = f"search-{token_hex(4)}"
+    runs = Runs(
+        store=Path(store),
+        flags=settings["flags"],
+        key=settings["key"],
+        job=Job(tasks=(), command=agent, name=name, jobs=given["jobs"]),
+        grading=grading,
+        folder=Path(f"{store}.searches"),
+    )
+    tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
+    return searching(Search(tasks, given["budget"], runs))
+
+
 def _request(store: str, settings: dict[str, Any]) -> "Request":
-    from otel_lightning.learner.prompts.propose import Request
+    from otel_lightning.learner.prompts.plan import Request
     from otel_lightning.learner.prompts.rollouts import Window
 
     names = ("key", "reward", "held_out", "task_by", "since", "failed_below", "shuffle_rewards")

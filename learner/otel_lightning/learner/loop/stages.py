@@ -34,7 +34,7 @@ from otel_lightning.learner.rollout_runner import (
     compare,
     run_agent,
 )
-from otel_lightning.learner.rollout_runner.arms import write_flags
+from otel_lightning.learner.rollout_runner.arms import reading, write_flags
 
 WON, REFUSED, NOTHING, DONE = "promoted", "refused", "nothing", "done"
 """Outcomes of a stage."""
@@ -95,7 +95,7 @@ class Loop:
             seed=part.seed * 1000 + number,
             stdin=part.stdin,
             arms=several,
-            environment=_reading(flags) if flags else None,
+            environment=reading(flags) if flags else None,
             model=model,
         )
         report = run_agent(self.store, job, self._grading())
@@ -326,7 +326,7 @@ def judge_model(loop: Loop, number: int) -> Result:
 
 
 def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
-    from otel_lightning.learner.prompts.propose import Request
+    from otel_lightning.learner.prompts.plan import Request
     from otel_lightning.learner.prompts.rollouts import Window
 
     return Request(
@@ -353,16 +353,6 @@ def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
 def _shown(verdict: Verdict | Compared) -> dict[str, Any]:
     names = ("gain", "lower", "upper", "tasks", "passed")
     return {name: getattr(verdict, name) for name in names} | {"refusals": list(verdict.refusals)}
-
-
-def _reading(flags: Path) -> dict[str, str]:
-    """Variables that make an agent read a flag file."""
-    place = str(flags.resolve())
-    return {
-        "FLAGD_RESOLVER": "file",
-        "FLAGD_OFFLINE_FLAG_SOURCE_PATH": place,
-        "LIGHTNING_POLICY": place,
-    }
 
 
 def _point(link: Path, target: Path) -> None:

@@ -1,10 +1,9 @@
 """Propose prompts: read rollouts, ask a model, check its answers, write new variants."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.progress import Progress
@@ -13,19 +12,24 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.prompts.ask import Proposal, Proposer, Task, fitting, read_proposal
-from otel_lightning.learner.prompts.checks import Limits, refusal
 from otel_lightning.learner.prompts.history import (
-    History,
     history,
     proposals_of,
     replace_proposals,
     retired_variants,
     unfinished,
 )
+from otel_lightning.learner.prompts.plan import (
+    Judged,
+    Plan,
+    Proposed,
+    Request,
+    check_proposal,
+    taken_names,
+)
 from otel_lightning.learner.prompts.records import Record, make_records
 from otel_lightning.learner.prompts.rollouts import (
     Rollouts,
-    Window,
     choose,
     parents,
     read_rollouts,
@@ -43,7 +47,6 @@ from otel_lightning.learner.prompts.share import (
 from otel_lightning.learner.prompts.variants import (
     WHOLE_TEXT,
     Variant,
-    new_name,
     text_hash,
     variants_with_text,
 )
@@ -58,88 +61,22 @@ from otel_lightning.learner.score.judges.asking import (
 )
 from otel_lightning.learner.score.judges.cache import AnswerCache
 
+Ask = Callable[[Plan, Request, Proposer, str], tuple[tuple[Judged, ...], Usage]]
+"""How to get proposals: from the plan, the settings, the model and the id of the run."""
 OTHER_PARENT_FROM = 3
 """Number of candidates from which the last one improves the second best variant."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """The flag, the rollouts to read, how to ask, and how much traffic to give."""
-
-    window: Window
-    flags: Path
-    cache: Path
-    candidates: int = 3
-    share: float = 0.1
-    records: int = 24
-    max_length: int = 4000
-    max_prompt: int = 60_000
-    max_arms: int = 6
-    concurrency: int = 8
-    seed: int = 0
-    dry_run: bool = False
-    run_id: str | None = None
-    """Id of the run; a run with this id that was killed goes on. None makes a new id."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A proposal, and the new variant that it becomes unless it is refused."""
-
-    task: Task
-    proposal: Proposal
-    records: tuple[str, ...]
-    candidate: Candidate | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Proposed:
-    """Result of a run."""
-
-    run_id: str
-    rollouts: Rollouts
-    judged: tuple[Judged, ...]
-    retired: tuple[str, ...]
-    """Proposed variants that proved worse than their parent and get no traffic any more."""
-    change: Change | None
-    """The shares before and after; None if they stay."""
-    usage: Usage
-    rule: str | None = None
-
-    @property
-    def candidates(self) -> list[Candidate]:
-        """The new variants."""
-        return [one.candidate for one in self.judged if one.candidate]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to ask: the tasks of the calls and the records of each."""
-
-    rollouts: Rollouts
-    history: History
-    variants: dict[str, Variant]
-    retired: tuple[str, ...]
-    calls: tuple[tuple[Task, tuple[Record, ...]], ...]
-    rule: str | None = None
-
-
-@dataclass(slots=True)
-class _Names:
-    """Names and texts that are taken, by the flag file and by earlier proposals."""
-
-    taken: dict[str, Any]
-    candidates: dict[str, str]
-    hashes: set[str] = field(default_factory=set)
-
-
-def propose_prompts(store: StoreLike, request: Request, proposer: Proposer) -> Proposed:
+def propose_prompts(
+    store: StoreLike, request: Request, proposer: Proposer, ask: Ask | None = None
+) -> Proposed:
     """Let a model propose prompts, and write those that pass all checks into the flag file.
 
     Args:
         store: Path of the store, which is open only while it is read or written; or an open store.
         request: The flag, the rollouts and the settings.
         proposer: The model.
+        ask: How to get proposals; by default each call of the model is one.
 
     Returns:
         The proposals with the reason of each refusal, and the change of the flag's shares.
@@ -158,7 +95,9 @@ def propose_prompts(store: StoreLike, request: Request, proposer: Proposer) -> P
             plan = _plan(found, request)
             before = proposals_of(found, run.run_id)
         judged, usage = (
-            (_judged_before(before, plan), Usage()) if before else _ask(plan, request, proposer)
+            (_judged_before(before, plan), Usage())
+            if before
+            else (ask or ask_once)(plan, request, proposer, run.run_id)
         )
         result = Proposed(run.run_id, plan.rollouts, judged, plan.retired, None, usage, plan.rule)
         if request.dry_run:
@@ -187,7 +126,8 @@ def _plan(store: Store, request: Request) -> Plan:
     room = min(request.candidates, request.max_arms - len(left))
     retired = retired_variants(document, key, left)
     before = history(store, key, frozenset(retired))
-    chosen = _tasks(request, room, parents(rollouts, [a for a in serving if a in left]), variants)
+    ordered = parents(rollouts, [arm for arm in serving if arm in left] or serving)
+    chosen = _tasks(request, room, ordered, variants)
     tasks = [replace(task, tried=before.failed) for task in chosen] if rollouts.failed else []
     calls = _with_records(store, request, rollouts, tasks, before.count)
     return Plan(
@@ -196,6 +136,8 @@ def _plan(store: Store, request: Request) -> Plan:
         variants=variants,
         retired=tuple(sorted(losers)),
         calls=calls,
+        parent=ordered[0],
+        room=room,
         rule=str(rule) if rule else None,
     )
 
@@ -236,7 +178,10 @@ def _with_records(
     return tuple(calls)
 
 
-def _ask(plan: Plan, request: Request, proposer: Proposer) -> tuple[tuple[Judged, ...], Usage]:
+def ask_once(
+    plan: Plan, request: Request, proposer: Proposer, _: str
+) -> tuple[tuple[Judged, ...], Usage]:
+    """Ask for each proposal with one call of the model."""
     questions = []
     for call, (task, records) in enumerate(plan.calls):
         payload = proposer.prepare(task, records)
@@ -246,45 +191,12 @@ def _ask(plan: Plan, request: Request, proposer: Proposer) -> tuple[tuple[Judged
     with closing(AnswerCache(request.cache)) as cache:
         session = Session(proposer, cache, progress, request.concurrency)
         answers = answer_all(session, questions)
-    names = _Names(
-        taken={name: variant.value for name, variant in plan.variants.items()},
-        candidates={},
-        hashes={text_hash(t) for v in plan.variants.values() for t in v.texts.values()}
-        | set(plan.history.hashes),
-    )
-    document = flag_file.read_flag_file(request.flags, request.window.key)
-    names.taken |= document["flags"][request.window.key].get("variants") or {}
-    names.candidates |= candidates_of(document, request.window.key)
+    names = taken_names(plan, request)
     judged = [
-        _check(read_proposal(answers[question.key]), call, plan, names, request)
+        check_proposal(read_proposal(answers[question.key]), call, plan, names, request)
         for question, call in zip(questions, plan.calls, strict=True)
     ]
     return tuple(judged), session.usage
-
-
-def _check(
-    proposal: Proposal,
-    call: tuple[Task, tuple[Record, ...]],
-    plan: Plan,
-    names: _Names,
-    request: Request,
-) -> Judged:
-    """Check a proposal, and name the variant that it becomes."""
-    task, records = call
-    ids = tuple(record.rollout_id for record in records)
-    if proposal.prompt is None:
-        return Judged(task, proposal, ids)
-    shown = [text for record in records for text in record.texts]
-    reason = refusal(proposal.prompt, Limits(task.prompt, request.max_length, names.hashes, shown))
-    if reason:
-        return Judged(task, proposal._replace(refused=reason), ids)
-    digest = text_hash(proposal.prompt)
-    parent = plan.variants[task.parent]
-    name = new_name(task.parent, digest, names.taken, is_candidate=task.parent in names.candidates)
-    value = parent.with_text(task.component, proposal.prompt)
-    names.taken[name] = value
-    names.hashes.add(digest)
-    return Judged(task, proposal, ids, Candidate(name, task.parent, value, parent.value))
 
 
 def _previewed(result: Proposed, request: Request) -> Change | None:

@@ -61,3 +61,13 @@ def write_flags(arms: Arms, run_id: str, folder: Path) -> dict[str, Path]:
         files[arm] = folder.resolve() / f"flags-{number}.json"
         files[arm].write_text(json.dumps(ours, indent=2), encoding="utf-8")
     return files
+
+
+def reading(flags: Path) -> dict[str, str]:
+    """Return the variables that make an agent read a flag file."""
+    place = str(flags.resolve())
+    return {
+        "FLAGD_RESOLVER": "file",
+        "FLAGD_OFFLINE_FLAG_SOURCE_PATH": place,
+        "LIGHTNING_POLICY": place,
+    }

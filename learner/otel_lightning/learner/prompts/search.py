@@ -1,0 +1,344 @@
+"""Search for prompts with GEPA (`--search gepa`), with a budget of real rollouts.
+
+GEPA picks which prompt to improve and which to keep. The rollouts are run and graded by our runner;
+the prompts are written, parsed and checked as without a search. What GEPA gets wrong on its own is
+guarded here, each point by a test:
+
+- An adapter that it does not recognise spends the whole budget silently: ours inherits from its
+  own class.
+- A model that fails is swallowed: it ends the search, and the error is raised afterwards.
+- A cut or unfenced answer, a copy or a repetition becomes a prompt: the usual checks come first.
+- Its budget is looked at between iterations only: ours is never exceeded.
+- A rollout without a reward is an error to it: such a rollout counts as the mean of the others.
+- The best score of many is too high: it is called that, and only the gate promotes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from gepa.api import optimize
+from gepa.core.adapter import EvaluationBatch, GEPAAdapter
+
+from otel_lightning.collector.progress import Progress
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.prompts.ask import Proposal, Proposer, Task, read_proposal
+from otel_lightning.learner.prompts.plan import (
+    Judged,
+    Names,
+    Plan,
+    Request,
+    check_proposal,
+    taken_names,
+)
+from otel_lightning.learner.prompts.records import Record
+from otel_lightning.learner.prompts.variants import WHOLE_TEXT, Variant
+from otel_lightning.learner.rollout_runner.tasks import Task as AgentTask
+from otel_lightning.learner.score.judges.asking import (
+    Question,
+    Session,
+    Usage,
+    answer_all,
+    question_key,
+)
+from otel_lightning.learner.score.judges.cache import AnswerCache
+
+if TYPE_CHECKING:
+    from gepa.core.result import GEPAResult
+
+MINIBATCH = 3
+"""Tasks on which a new prompt is compared with its parent first."""
+VALIDATION = 20
+"""Largest number of tasks on which a prompt is scored that was better on the first ones."""
+TRIES = 3
+"""Answers that may be refused before a proposal is given up."""
+WHOLE = "prompt"
+"""GEPA's name for the only component of a variant that is a text."""
+Texts = dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What a prompt did on some tasks."""
+
+    rewards: Mapping[str, float]
+    """Reward of each graded task, by its id."""
+    records: Mapping[str, Record]
+    """What the proposing model is shown of a task, by its id; tasks without text have none."""
+
+
+Evaluate = Callable[[Sequence[AgentTask], Any, int], Evaluated]
+"""Runs the agent with a variant's value on tasks; the number counts the evaluations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search: the tasks, the number of rollouts and how to run them."""
+
+    tasks: Sequence[AgentTask]
+    """Tasks to search by, of the train split only."""
+    budget: int
+    evaluate: Evaluate
+
+    @property
+    def validation(self) -> int:
+        """Number of tasks on which a promising prompt is scored."""
+        return min(VALIDATION, len(self.tasks) // 2)
+
+    @property
+    def iteration(self) -> int:
+        """Largest number of rollouts of one iteration of GEPA."""
+        return 2 * MINIBATCH + self.validation
+
+    def check(self) -> None:
+        """Refuse a search that could not try a single prompt: it would look like a success.
+
+        Raises:
+            DataError: If there are too few tasks, or the budget is too small.
+        """
+        if self.validation < MINIBATCH:
+            raise DataError(
+                f"A search needs at least {2 * MINIBATCH} training tasks, and there are "
+                f"{len(self.tasks)}."
+            )
+        least = self.validation + self.iteration
+        if self.budget < least:
+            raise DataError(
+                f"--budget {self.budget} does not suffice to try one prompt: scoring the present "
+                f"one takes {self.validation} rollouts, and a new one up to {self.iteration}. Give "
+                f"at least {least}."
+            )
+
+
+class NoProposalError(Exception):
+    """All answers were refused; GEPA then goes on with its next iteration."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What the search needs to ask for a prompt, and what came of it."""
+
+    plan: Plan
+    request: Request
+    proposer: Proposer
+    names: Names
+    session: Session
+    judged: list[Judged] = field(default_factory=list)
+
+
+class Adapter(GEPAAdapter[AgentTask, Any, Any]):
+    """GEPA's view of the agent: it inherits, because a look-alike would be ignored silently."""
+
+    def __init__(self, search: Search, asked: _Asked, parent: Variant) -> None:
+        self._search, self._asked, self._parent = search, asked, parent
+        self.spent = 0
+        self.missing = 0
+        """Rollouts without a reward."""
+        self.failure: Exception | None = None
+        self._evaluations = 0
+
+    def evaluate(
+        self,
+        batch: list[AgentTask],
+        candidate: Texts,
+        capture_traces: bool = False,  # noqa: FBT001, FBT002 - GEPA's signature
+    ) -> EvaluationBatch[Any, Any]:
+        """Run the agent with a prompt on tasks.
+
+        Raises:
+            DataError: If no rollout has a reward, or the budget would be exceeded.
+        """
+        tasks = {task.task_id: task for task in batch}
+        if self.spent + len(tasks) > self._search.budget:
+            raise DataError("The budget of rollouts is spent.")  # never: the search stops before
+        self.spent += len(tasks)
+        value = value_of(self._parent, candidate)
+        found = self._search.evaluate(list(tasks.values()), value, self._evaluations)
+        self._evaluations += 1
+        rewards = [found.rewards[one] for one in tasks if one in found.rewards]
+        if not rewards:
+            raise DataError(
+                "No rollout of the search has a reward. Give a grader, or let the agent send "
+                "rewards."
+            )
+        self.missing += len(tasks) - len(rewards)
+        others = sum(rewards) / len(rewards)
+        scores = [found.rewards.get(task.task_id, others) for task in batch]
+        shown = [found.records.get(task.task_id) for task in batch]
+        return EvaluationBatch(
+            outputs=[None] * len(batch),
+            scores=scores,
+            trajectories=shown if capture_traces else None,
+            num_metric_calls=len(tasks),
+        )
+
+    def make_reflective_dataset(
+        self,
+        candidate: Texts,
+        eval_batch: EvaluationBatch[Any, Any],
+        components_to_update: list[str],
+    ) -> Mapping[str, Sequence[Mapping[str, Any]]]:
+        """Pass the records on to `propose_new_texts`."""
+        del candidate
+        records = [{"record": one} for one in eval_batch.trajectories or () if one is not None]
+        return dict.fromkeys(components_to_update, records)
+
+    def propose_new_texts(
+        self,
+        candidate: Texts,
+        reflective_dataset: Mapping[str, Sequence[Mapping[str, Any]]],
+        components_to_update: list[str],
+    ) -> Texts:
+        """Ask the model for other texts, until one passes the checks.
+
+        Raises:
+            NoProposalError: If all answers were refused.
+            DataError: If the model gives no answer. GEPA swallows it, so it is kept in `failure`.
+        """
+        new = {}
+        for component in components_to_update:
+            records = tuple(row["record"] for row in reflective_dataset[component])
+            try:
+                new[component] = self._proposed(candidate, component, records)
+            except NoProposalError:
+                raise
+            except Exception as error:
+                self.failure = error
+                raise
+        return new
+
+    def should_stop(self) -> bool:
+        """Tell whether the next iteration could exceed the budget, or the model has failed."""
+        return self.failure is not None or self.spent + self._search.iteration > self._search.budget
+
+    def _proposed(self, candidate: Texts, component: str, records: tuple[Record, ...]) -> str:
+        asked = self._asked
+        name = WHOLE_TEXT if component == WHOLE else component
+        for _ in range(TRIES):
+            task = Task(
+                parent=self._parent.name,
+                component=name,
+                prompt=candidate[component],
+                longest=asked.request.max_length,
+                tried=asked.plan.history.failed,
+            )
+            proposal = self._answer(task, records)
+            judged = check_proposal(
+                proposal, (task, records), asked.plan, asked.names, asked.request
+            )
+            asked.judged.append(judged)
+            if judged.candidate is not None:
+                return str(proposal.prompt)
+        raise NoProposalError
+
+    def _answer(self, task: Task, records: tuple[Record, ...]) -> Proposal:
+        asked = self._asked
+        payload = asked.proposer.prepare(task, records)
+        number = asked.plan.history.count + len(asked.judged)
+        question = Question(question_key(payload, number), payload)
+        return read_proposal(answer_all(asked.session, [question])[question.key])
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """GEPA's form of a stop rule."""
+
+    adapter: Adapter
+
+    def __call__(self, gepa_state: Any) -> bool:
+        del gepa_state
+        return self.adapter.should_stop()
+
+
+class _Quiet:
+    """A logger for GEPA that says nothing: what matters is printed by the command."""
+
+    def log(self, _: str) -> None:
+        """Take a line."""
+
+
+def searching(
+    search: Search,
+) -> Callable[[Plan, Request, Proposer, str], tuple[tuple[Judged, ...], Usage]]:
+    """Return a way to get proposals: the best prompts of a search, for `propose_prompts`.
+
+    Raises:
+        DataError: If the budget or the tasks are too few, when it is returned.
+    """
+    search.check()
+
+    def ask(
+        plan: Plan, request: Request, proposer: Proposer, _: str
+    ) -> tuple[tuple[Judged, ...], Usage]:
+        parent = plan.variants[plan.parent]
+        with closing(AnswerCache(request.cache)) as cache:
+            session = Session(proposer, cache, Progress("Search", 0), request.concurrency)
+            asked = _Asked(plan, request, proposer, taken_names(plan, request), session)
+            adapter = Adapter(search, asked, parent)
+            found = _optimized(search, adapter, parent, request.seed)
+        return _chosen(found, asked, min(request.candidates, plan.room)), session.usage
+
+    return ask
+
+
+def _optimized(
+    search: Search, adapter: Adapter, parent: Variant, seed: int
+) -> list[tuple[float, Texts]]:
+    """Return the prompts of GEPA's pool with their scores, without the first one, best first."""
+    tasks = list(search.tasks)
+    result: GEPAResult[Any, Any] = optimize(
+        seed_candidate={name or WHOLE: text for name, text in parent.texts.items()},
+        trainset=tasks[search.validation :],
+        valset=tasks[: search.validation],
+        adapter=adapter,
+        reflection_minibatch_size=MINIBATCH,
+        skip_perfect_score=False,
+        max_metric_calls=search.budget,
+        stop_callbacks=_Stop(adapter),
+        cache_evaluation=False,  # agents are random
+        logger=_Quiet(),
+        seed=seed,
+    )
+    if adapter.failure is not None:
+        raise adapter.failure
+    scored = zip(result.val_aggregate_scores[1:], result.candidates[1:], strict=True)
+    return sorted(scored, key=lambda one: -one[0])
+
+
+def _chosen(found: list[tuple[float, Texts]], asked: _Asked, count: int) -> tuple[Judged, ...]:
+    """Keep the proposals that are in the best prompts of the pool; the others are refused."""
+    parent = asked.plan.variants[asked.plan.parent]
+    best = {}
+    for score, texts in found[: max(count, 0)]:
+        best[str(value_of(parent, texts))] = (score, value_of(parent, texts))
+    chosen = []
+    for one in asked.judged:
+        text = one.proposal.prompt
+        mine = [
+            key
+            for key, (_, value) in best.items()
+            if one.candidate
+            and text in (value if isinstance(value, dict) else {"": value}).values()
+        ]
+        if one.candidate and mine:
+            score, value = best.pop(mine[0])
+            score_said = f"(Search: {score:.3f} on the tasks that chose it, so too high.)"
+            said = f"{one.proposal.reason} {score_said}"
+            candidate = replace(one.candidate, value=value)
+            chosen.append(
+                replace(one, proposal=one.proposal._replace(reason=said), candidate=candidate)
+            )
+        elif one.candidate:
+            refused = one.proposal._replace(refused="the search found better ones")
+            chosen.append(replace(one, proposal=refused, candidate=None))
+        else:
+            chosen.append(one)
+    return tuple(chosen)
+
+
+def value_of(parent: Variant, texts: Texts) -> Any:
+    """Return a variant's value with the texts of a prompt of GEPA's."""
+    if isinstance(parent.value, str):
+        return texts[WHOLE]
+    return {**parent.value, **texts}

@@ -1,0 +1,246 @@
+"""`--search gepa`: a search with real rollouts, and each of GEPA's faults that is guarded."""
+
+import json
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from gepa.core.adapter import GEPAAdapter
+from support import running
+from support.prompt_server import (
+    KINDS,
+    RULES,
+    UNKNOWN,
+    PromptServer,
+    Reply,
+    Script,
+    learns_rules,
+    prompt_server,
+    proposal,
+    true_success,
+)
+
+from otel_lightning.learner import DataError
+from otel_lightning.learner.cli import cli
+from otel_lightning.learner.prompts.ask import Proposer
+from otel_lightning.learner.prompts.plan import Proposed, Request
+from otel_lightning.learner.prompts.propose import propose_prompts
+from otel_lightning.learner.prompts.records import Record
+from otel_lightning.learner.prompts.rollouts import Window
+from otel_lightning.learner.prompts.search import Adapter, Evaluated, Search, searching
+from otel_lightning.learner.rollout_runner import Task
+from otel_lightning.learner.score.judges.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+Serve = Callable[[Script], PromptServer]
+FIRST = "You answer the requests of customers."
+KEY = "support-prompt"
+TASKS = [Task(f"t{i}", {"kind": KINDS[i % 5]}) for i in range(40)]
+
+
+class World:
+    """Runs an agent of the world of five kinds, and counts its rollouts."""
+
+    def __init__(self, success: Callable[[str, str], float] | None = None) -> None:
+        self.rollouts, self.success = 0, success or self.by_rules
+        self.rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+
+    @staticmethod
+    def by_rules(prompt: str, kind: str) -> float:
+        return 0.9 if f"{kind}: {RULES[kind]}." in prompt else UNKNOWN
+
+    def __call__(self, tasks: Sequence[Task], value: Any, _: int) -> Evaluated:
+        self.rollouts += len(tasks)
+        rewards, records = {}, {}
+        for task in tasks:
+            kind = str(task.fields["kind"])
+            right = self.rng.random() < self.success(value, kind)
+            rewards[task.task_id] = float(right)
+            said = {"outcome": "succeeded" if right else "failed", "input": f"My {kind}?"}
+            why = {} if right else {"explanations": f"It is {RULES[kind]}."}
+            records[task.task_id] = Record(task.task_id, json.dumps(said | why), (said["input"],))
+        return Evaluated(rewards, records)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with ExitStack() as stack:
+        yield lambda script: stack.enter_context(prompt_server(script))
+
+
+@pytest.fixture
+def flags(traces: "Traces", tmp_path: Path) -> Path:
+    """A flag file, and a store with a few rollouts of its only variant."""
+    path = tmp_path / "flags.json"
+    flag = {"state": "ENABLED", "defaultVariant": "first", "variants": {"first": FIRST}}
+    path.write_text(json.dumps({"flags": {KEY: flag}}, indent=2))
+    for i in range(6):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", "first", 1.0)
+        traces.task(f"r{i}", f"task-{i}")
+        traces.reward(f"r{i}", float(i % 2))
+    traces.store()
+    return path
+
+
+def search(
+    traces: "Traces", flags: Path, server: PromptServer, world: World, budget: int = 200
+) -> Proposed:
+    request = Request(
+        Window(KEY), flags, cache=traces.path.with_suffix(".judge"), candidates=1, concurrency=1
+    )
+    proposer = Proposer(Endpoint(server.url, "writer", 1.0, retries=0))
+    asking = searching(Search(TASKS, budget, world))
+    return propose_prompts(traces.path, request, proposer, asking)
+
+
+def test_search_finds_a_better_prompt_within_its_budget(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    world = World()
+    result = search(traces, flags, serve(learns_rules), world)
+    (found,) = result.candidates
+    assert true_success(str(found.value)) > UNKNOWN + 0.2
+    assert 150 < world.rollouts <= 200
+    assert found.name in json.loads(flags.read_text())["flags"][KEY]["variants"]
+    reasons = [one.proposal.reason for one in result.judged if one.candidate]
+    assert "on the tasks that chose it, so too high" in reasons[0]
+
+
+@pytest.mark.parametrize("budget", [46, 47, 60, 71])
+def test_budget_is_never_exceeded(traces: "Traces", flags: Path, serve: Serve, budget: int) -> None:
+    world = World()
+    search(traces, flags, serve(learns_rules), world, budget)
+    assert 20 < world.rollouts <= budget
+
+
+def test_budget_that_tries_no_prompt_is_refused_and_not_called_a_success() -> None:
+    with pytest.raises(DataError, match=r"does not suffice to try one prompt.* at least 46"):
+        searching(Search(TASKS, 45, World()))
+    with pytest.raises(DataError, match="at least 6 training tasks"):
+        searching(Search(TASKS[:4], 500, World()))
+
+
+def test_adapter_is_one_of_gepas_own_so_that_its_proposals_are_asked_for(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    assert GEPAAdapter in Adapter.__mro__
+    server = serve(learns_rules)
+    search(traces, flags, server, World(), 80)
+    assert server.requests
+
+
+def test_model_that_fails_ends_the_search_with_its_error(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    world, before = World(), flags.read_text()
+    with pytest.raises(DataError, match="gave no answer by model 'writer'"):
+        search(traces, flags, serve(lambda *_: Reply("forbidden", None, 403)), world)
+    assert world.rollouts <= 26  # the first iteration is the last
+    assert flags.read_text() == before
+
+
+BROKEN = [
+    Reply("<think>hmm the user wants me to"),
+    Reply("```\nYou answer the requests"),
+    Reply('{"reason": "x", "prompt": "You answer', "length"),
+    Reply("```Careful\nsecond line\n```"),
+    proposal(FIRST),
+    proposal("Be kind. " * 3000),
+    proposal("Use the key sk-abcdefghijklmnop1234."),
+]
+
+
+def test_broken_answers_and_repetitions_never_enter_the_pool(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    world = World()
+    result = search(traces, flags, serve(lambda _, n: BROKEN[n % len(BROKEN)]), world, 80)
+    assert result.candidates == []
+    assert len(result.judged) >= len(BROKEN)
+    assert all(one.proposal.refused for one in result.judged)
+
+
+def test_rollouts_without_a_reward_count_as_the_mean_of_the_others(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    class Forgetful(World):
+        def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
+            found = super().__call__(tasks, value, number)
+            kept = {one: value for one, value in found.rewards.items() if one[-1] != "7"}
+            return Evaluated(kept or dict(list(found.rewards.items())[:1]), found.records)
+
+    assert search(traces, flags, serve(learns_rules), Forgetful(), 120).judged
+
+    class Silent(World):
+        def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
+            return Evaluated({}, super().__call__(tasks, value, number).records)
+
+    with pytest.raises(DataError, match="No rollout of the search has a reward"):
+        search(traces, flags, serve(learns_rules), Silent(), 120)
+
+
+def test_in_a_world_of_noise_the_claimed_score_is_not_believed(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    world = World(lambda *_: 0.5)
+    result = search(traces, flags, serve(lambda _, n: proposal(f"Way {n}.")), world, 300)
+    document = json.loads(flags.read_text())["flags"][KEY]
+    for one in result.candidates:  # a small share, and no promotion: the gate has not spoken
+        assert dict(document["targeting"]["fractional"])[one.name] == 1000
+    assert traces.ask("SELECT * FROM policies") == []
+
+
+AGENT = """
+import json, os, sys
+flag = json.load(open(os.environ["FLAGD_OFFLINE_FLAG_SOURCE_PATH"]))["flags"]["support-prompt"]
+sys.exit("twice" not in flag["variants"][flag["defaultVariant"]])
+"""
+
+
+def run_search(store: Path, flags: Path, url: str, *more: str) -> Result:
+    where = ["--store", str(store), "--key", KEY, "--flags", str(flags)]
+    asked = ["--endpoint", url, "--model", "m", "--candidates", "1", "--retries", "0", *more]
+    return CliRunner().invoke(cli, ["prompts", *where, *asked], catch_exceptions=False)
+
+
+def test_options_of_a_search_are_told_apart(traces: "Traces", flags: Path, tmp_path: Path) -> None:
+    without = run_search(traces.path, flags, "http://x", "--search", "gepa")
+    assert without.exit_code == 2
+    assert "give --tasks FILE and -- AGENT" in without.stderr
+    (tmp_path / "tasks.jsonl").write_text('{"id": 1}\n')
+    tasks = ("--tasks", str(tmp_path / "tasks.jsonl"))
+    lonely = run_search(traces.path, flags, "http://x", *tasks, "--", sys.executable)
+    assert lonely.exit_code == 2
+    assert "Add it." in lonely.stderr
+
+
+def test_command_runs_the_agent_with_each_prompt_and_stores_every_rollout(
+    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
+) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    rows = "".join(json.dumps({"id": f"t{i}", "kind": "refund"}) + "\n" for i in range(14))
+    (tmp_path / "tasks.jsonl").write_text(rows)
+    server = serve(lambda _, n: proposal(f"Check twice, way {n}."))
+    ingester = running.start(traces.path)
+    try:
+        options = ["--search", "gepa", "--budget", "20", "--tasks", str(tmp_path / "tasks.jsonl")]
+        agent = ["--", sys.executable, "-I", "-S", str(tmp_path / "agent.py")]
+        graded = [*options, "--exit-code-is-reward", "--held-out", "0.1", *agent]
+        result = run_search(traces.path, flags, server.url, *graded)
+    finally:
+        ingester.stop()
+    assert result.exit_code == 0, result.output
+    variants = json.loads(flags.read_text())["flags"][KEY]["variants"]
+    assert variants["first"] == FIRST
+    assert any("Check twice" in text for text in variants.values())
+    runs = traces.ask("SELECT run_id, count(*) AS n FROM attempts GROUP BY run_id ORDER BY run_id")
+    assert len(runs) >= 4  # the first prompt, both on three tasks, and the new one
+    assert sum(row["n"] for row in runs) <= 20
