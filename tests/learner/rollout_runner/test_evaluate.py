@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import traced_agent
 from support.stores import ask
 
 from otel_lightning.learner import DataError
@@ -19,35 +20,6 @@ from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_model
 
 Tasks = Callable[..., Path]
 Agent = Callable[[str], list[str]]
-
-# Asks the model, and sends the span of this call as OTLP JSON, as an instrumentation would.
-ASKING = """
-import urllib.request
-greedy = 'LIGHTNING_POLICY' in os.environ
-def post(url, body):
-    request = urllib.request.Request(url, json.dumps(body).encode(),
-        {'Content-Type': 'application/json'})
-    return json.loads(urllib.request.urlopen(request, timeout=30).read())
-said = post(os.environ['OPENAI_BASE_URL'] + '/chat/completions', {'q': task['question'],
-    'temperature': 0 if greedy else 1})
-def value(x):
-    return {'intValue': str(x)} if isinstance(x, int) else {'stringValue': str(x)}
-message = {'role': 'assistant', 'parts': [{'type': 'text', 'content': said['text']}]}
-attributes = {'gen_ai.operation.name': 'chat', 'gen_ai.request.model': 'm',
-    'gen_ai.request.temperature': 0 if greedy else 1,
-    'lightning.rollout.id': os.environ['LIGHTNING_ROLLOUT_ID'],
-    'gen_ai.input.messages': json.dumps(
-        [{'role': 'user', 'parts': [{'type': 'text', 'content': task['question']}]}]),
-    'gen_ai.output.messages': json.dumps([message | {'finish_reason': said['finish']}]),
-    'gen_ai.usage.output_tokens': said['tokens']}
-now = time.time_ns()
-span = {'traceId': os.urandom(16).hex(), 'spanId': os.urandom(8).hex(), 'name': 'chat', 'kind': 3,
-    'startTimeUnixNano': str(now - 1000), 'endTimeUnixNano': str(now),
-    'attributes': [{'key': k, 'value': value(v)} for k, v in attributes.items()]}
-post(os.environ['OTEL_EXPORTER_OTLP_ENDPOINT'] + '/v1/traces',
-    {'resourceSpans': [{'scopeSpans': [{'spans': [span]}]}]})
-print(said['text'])
-"""
 
 
 @contextmanager
@@ -92,7 +64,7 @@ def always_but_not_greedy(_question: str, temperature: float) -> tuple[str, str,
 @pytest.fixture
 def job(tasks: Tasks, agent: Agent) -> Callable[[str], Job]:
     file = tasks(*({"id": f"t{i}", "question": str(i), "expected": "right"} for i in range(12)))
-    return lambda name: Job(file, agent(ASKING), name=name)
+    return lambda name: Job(file, agent(traced_agent.ASKING), name=name)
 
 
 def right(folder: Path, name: str) -> Grading:

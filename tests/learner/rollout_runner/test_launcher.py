@@ -101,7 +101,7 @@ def test_agent_and_grandchild_that_ignore_sigterm_are_killed(
         trap '' TERM
         (trap '' TERM; sh -c 'echo $PPID $$ >> {tmp_path}/pids; while :; do sleep 0.1; done') &
         while :; do sleep 0.1; done"""
-    one = ended(processes, shell(tmp_path, script, timeout=2, grace=0.2))
+    one = ended(processes, shell(tmp_path, script, timeout=5, grace=0.2))
     assert (one.status, one.signal) == ("timeout", signal.SIGKILL)
     eventually(lambda: not any(map(is_alive, pids(tmp_path))))
 

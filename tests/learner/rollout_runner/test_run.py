@@ -71,7 +71,7 @@ def test_ok_failed_timeout_and_lost_are_four_things_and_the_lost_has_no_reward(
 ) -> None:
     names = ["ok", "failed", "timeout", "lost"]
     file = tasks(*({"id": name, "question": name} for name in names))
-    job = Job(file, agent(FOUR), name="four", timeout=3, retries=1)
+    job = Job(file, agent(FOUR), name="four", timeout=10, retries=1)
     report = run_agent(served, job, Grading(by_exit_code=True))
     assert report.statuses == dict.fromkeys(names, 1)
     rows = ask(served, "FROM attempts WHERE run_id = 'four' ORDER BY task_id, attempt")

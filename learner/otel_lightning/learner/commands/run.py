@@ -1,5 +1,6 @@
 """`lightning-learn run`."""
 
+import shlex
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from otel_lightning.learner.commands.common import option as shared_option
 from otel_lightning.learner.commands.values import Shard
 
 if TYPE_CHECKING:
-    from otel_lightning.learner.rollout_runner import Report
+    from otel_lightning.learner.rollout_runner import Grading, Job, Report
 
 option = partial(shared_option, command="run")
 
@@ -43,18 +44,39 @@ option = partial(shared_option, command="run")
     help="Run every task with this arm; may be repeated. Each is compared with the first.",
 )
 @option(
+    "--url",
+    metavar="URL",
+    help="Instead of AGENT: POST each task as JSON to this agent server. It learns the rollout "
+    "from the headers traceparent and baggage.",
+)
+@option(
+    "--serve",
+    metavar="COMMAND",
+    help="Instead of AGENT: start workers that stay, which read a task as a JSON line and write a "
+    "JSON line. For agents that take long to start.",
+)
+@option("--ray", is_flag=True, help="Run AGENT on the machines of a Ray cluster.")
+@option(
+    "--dev",
+    is_flag=True,
+    help="Run two tasks in a store of their own, check each link from the agent to learning, and "
+    "name the first broken one with its remedy.",
+)
+@option(
     "--endpoint",
     metavar="URL",
     help="OTLP receiver that agents send to, such as a Collector. By default the lightning-ingest "
     "that serves the store, which is started if none does.",
 )
-def run(
+def run(  # noqa: PLR0913 - one parameter an option
     agent: tuple[str, ...],
     store: str,
     *,
     key: str | None,
     flags: Path | None,
     arm: tuple[str, ...],
+    serve: str | None,
+    dev: bool,
     **settings: Any,
 ) -> None:
     """Run an unchanged AGENT on tasks: a command and its arguments, after --.
@@ -70,8 +92,23 @@ def run(
             raise click.UsageError("--arm needs --key and --flags, which say where the arms are.")
         arms = Arms(key, flags, arm) if arm and key and flags else None
         grading = grading_of(settings)
-        report = run_agent(store, Job(command=agent, arms=arms, **settings), grading)
+        worker = shlex.split(serve) if serve else []
+        job = Job(command=agent, serve=worker, arms=arms, **settings)
+        if dev:
+            _check(job, grading)
+            return
+        report = run_agent(store, job, grading)
     tell(report, store)
+
+
+def _check(job: "Job", grading: "Grading") -> None:
+    from otel_lightning.learner.rollout_runner.dev import check_chain
+
+    for link in check_chain(job, grading):
+        click.echo(str(link))
+        if link.holds is False:
+            raise click.ClickException(f"The chain is broken at: {link.name}.")
+    click.echo("No link is broken. Run it without --dev.")
 
 
 def tell(report: "Report", store: str) -> None:

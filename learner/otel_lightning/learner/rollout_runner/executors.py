@@ -20,6 +20,9 @@ from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Sp
 class Executor(Protocol):
     """Runs attempts at the same time, and tells how each ended."""
 
+    def check(self, attempt: Attempt) -> None:
+        """Refuse a task that does not fit, before any agent runs."""
+
     def start(self, attempt: Attempt) -> None:
         """Start an attempt."""
 
@@ -55,6 +58,14 @@ class ProcessExecutor:
         """
         self._job, self._journal, self._processes = job, journal, processes
         self._telemetry, self._flags = telemetry, flags or {}
+
+    def check(self, attempt: Attempt) -> None:
+        """Refuse a task that does not fit into the command.
+
+        Raises:
+            DataError: If it does not.
+        """
+        self.spec(attempt)
 
     def start(self, attempt: Attempt) -> None:
         """Start the agent with its task on standard input, in variables and in its arguments."""

@@ -136,7 +136,7 @@ def _by_command(
 ) -> tuple[dict[str, Reward], list[str]]:
     asked = read(store, __package__, "to_grade", rollouts=rollouts).to_dicts()
     with ThreadPoolExecutor(grading.jobs) as threads:
-        answers = list(threads.map(lambda row: _answer(grading.command, row), asked))
+        answers = list(threads.map(lambda row: answer_of(grading.command, row), asked))
     rewards: dict[str, Reward] = {}
     failures: dict[str, list[str]] = {}
     for row, answer in zip(asked, answers, strict=True):
@@ -147,7 +147,7 @@ def _by_command(
     return rewards, [_named(reason, names) for reason, names in failures.items()]
 
 
-def _answer(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
+def answer_of(command: Sequence[str], row: Mapping[str, Any]) -> Reward | str:
     """Ask the grading command about one rollout; return the score, or why there is none."""
     parsed = {name: json.loads(row[name] or "null") for name in ("input", "expected", "metadata")}
     asked = json.dumps({**row, **parsed}, ensure_ascii=False)

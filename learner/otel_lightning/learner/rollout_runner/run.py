@@ -4,7 +4,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from otel_lightning.collector.load.from_files import derive_all
@@ -21,13 +21,14 @@ from otel_lightning.learner.rollout_runner.engine import (
     send_ended,
     stoppable,
 )
-from otel_lightning.learner.rollout_runner.executors import ProcessExecutor
+from otel_lightning.learner.rollout_runner.executors import Executor, ProcessExecutor
 from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_name
 from otel_lightning.learner.rollout_runner.processes import LauncherDiedError, Processes
 from otel_lightning.learner.rollout_runner.receiver import Event, Receiver, reachable, receiving
 from otel_lightning.learner.rollout_runner.report import Report
+from otel_lightning.learner.rollout_runner.servers import UrlExecutor, WorkerExecutor
 from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
 
 SENT_AT_ONCE = 500
@@ -103,6 +104,10 @@ def _check(job: Job) -> None:
         raise DataError(
             f"There is no shard {number} of {count}. Write 1/{count} to {count}/{count}."
         )
+    if job.arms and (job.url or job.serve or job.ray):
+        raise DataError("Arms are chosen by a flag file for each process: give a command after --.")
+    if job.ray and not job.command:
+        raise DataError("--ray runs a command: give it after --.")
     if job.arms:
         arm_files.check(job.arms)
     if job.endpoint:
@@ -121,9 +126,9 @@ def _run(
     open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
     again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
     executor = _executor(job, place)
-    for one in open_ones:
-        executor.spec(Attempt(one))  # refuses a task that does not fit before any agent runs
-    with stoppable() as stop:
+    with closing(executor), stoppable() as stop:
+        for one in open_ones:
+            executor.check(Attempt(one))
         engine = Engine(job, journal, executor, place.receiver, past, stop)
         stopped = engine.run([*open_ones, *again], len(rollouts))
     journal.forget_inputs()
@@ -150,11 +155,20 @@ def _run(
     )
 
 
-def _executor(job: Job, place: Place) -> ProcessExecutor:
+def _executor(job: Job, place: Place) -> Executor:
+    """Choose the way to run the agent."""
     name, folder = place.journal.folder.name, place.journal.folder
-    flags = arm_files.write_flags(job.arms, name, folder) if job.arms else {}
     service = os.environ.get("OTEL_SERVICE_NAME", name)
     telemetry = {"OTEL_SERVICE_NAME": service, **place.receiver.environment()}
+    if job.url:
+        return UrlExecutor(job, place.journal)
+    if job.serve:
+        return WorkerExecutor(job, place.journal, telemetry)
+    if job.ray:
+        from otel_lightning.learner.rollout_runner.ray_cluster import RayExecutor
+
+        return RayExecutor(job, place.journal, telemetry)
+    flags = arm_files.write_flags(job.arms, name, folder) if job.arms else {}
     return ProcessExecutor(job, place.journal, place.processes, telemetry, flags)
 
 

@@ -1,0 +1,177 @@
+"""Run each attempt as a task of a Ray cluster."""
+
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.attempts import (
+    Attempt,
+    about,
+    as_line,
+    as_text,
+    command,
+    environment,
+    tail,
+)
+from otel_lightning.learner.rollout_runner.journal import Journal
+from otel_lightning.learner.rollout_runner.plan import Job
+from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Spec
+
+FILE = "{file}"
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+OUTPUT_CHARACTERS = 1_000_000
+
+
+def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one attempt on whichever machine this is, as the launcher runs it.
+
+    Args:
+        message: `spec` (as `Spec.message`), `task` (JSON text) and `stdin` (text).
+
+    Returns:
+        `ended`, and the ends of both outputs.
+    """
+    with tempfile.TemporaryDirectory(prefix="lightning-") as place:
+        folder = Path(place)
+        file = folder / "task.json"
+        file.write_text(message["task"], encoding="utf-8", errors="replace")
+        stdin = folder / "stdin"
+        stdin.write_text(message["stdin"], encoding="utf-8", errors="replace")
+        words = [str(file) if word == FILE else word for word in message["command"]]
+        spec = Spec(
+            message["name"],
+            words,
+            folder,
+            environment={**message["environment"], "LIGHTNING_TASK_FILE": str(file)},
+            stdin=stdin,
+            timeout=message["timeout"],
+            grace=message["grace"],
+            max_output=message["max_output"],
+        )
+        with Processes() as processes:
+            processes.start(spec)
+            while True:
+                for ended in processes.ended(1.0):
+                    return {
+                        "ended": asdict(ended),
+                        "out": tail(spec.stdout, OUTPUT_CHARACTERS),
+                        "err": tail(spec.stderr, OUTPUT_CHARACTERS),
+                    }
+
+
+class RayExecutor:
+    """Runs each attempt as a Ray task. Ray chooses the machine; the journal stays here."""
+
+    def __init__(self, job: Job, journal: Journal, telemetry: Mapping[str, str]) -> None:
+        """Connect to the cluster.
+
+        Raises:
+            DataError: If Ray is not installed, there is no cluster, or other machines could not
+                reach the receiver.
+        """
+        self._ray = _connected()
+        self._job, self._journal, self._telemetry = job, journal, dict(telemetry)
+        self._check_receiver()
+        # Never twice without our knowledge: the journal decides about further attempts.
+        self._task = self._ray.remote(max_retries=0)(run_once)
+        self._running: dict[Any, tuple[Attempt, int]] = {}
+
+    def check(self, attempt: Attempt) -> None:
+        """Refuse a task that does not fit into the command.
+
+        Raises:
+            DataError: If it does not.
+        """
+        self._message(attempt)
+
+    def start(self, attempt: Attempt) -> None:
+        """Give an attempt to the cluster."""
+        now = time.time_ns()
+        known = about(self._journal.folder.name, self._job, attempt)
+        line = {"rollout_id": attempt.rollout_id, "time": now, "about": known}
+        self._journal.write({"event": "started", **line})
+        self._running[self._task.remote(self._message(attempt))] = (attempt, now)
+
+    def ended(self, seconds: float) -> Iterator[Ended]:
+        """Yield how attempts ended."""
+        if not self._running:
+            time.sleep(seconds)
+            return
+        done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        for reference in done:
+            attempt, started = self._running.pop(reference)
+            yield self._noted(attempt, started, reference)
+
+    def stop(self) -> None:
+        """Cancel all tasks; a launcher whose task is gone ends its agent."""
+        for reference in self._running:
+            self._ray.cancel(reference, force=True)
+
+    def close(self) -> None:
+        """Leave the cluster."""
+        self._ray.shutdown()
+
+    def _noted(self, attempt: Attempt, started: int, reference: Any) -> Ended:
+        name = attempt.rollout_id
+        try:
+            found = self._ray.get(reference)
+        except self._ray.exceptions.TaskCancelledError:
+            ended = Ended(name, "interrupted", started, time.time_ns())
+        except self._ray.exceptions.RayError as error:
+            said = f"Ray lost it: {type(error).__name__}"
+            ended = Ended(name, "lost", started, time.time_ns(), reason=said)
+        else:
+            for suffix in ("out", "err"):
+                file = self._journal.outputs / f"{name}.{suffix}"
+                file.write_text(found[suffix], encoding="utf-8", errors="replace")
+            ended = replace(Ended(**found["ended"]), started=started)
+        self._journal.write({"event": "ended", **asdict(ended)})
+        return ended
+
+    def _message(self, attempt: Attempt) -> dict[str, Any]:
+        job, task = self._job, attempt.planned.task
+        as_json = as_line(task)
+        stdin = {"json": as_json, "none": ""}.get(job.stdin, as_text(task.input) + "\n")
+        return {
+            "name": attempt.rollout_id,
+            "command": command(job.command, attempt, {"file": Path(FILE), "flags": None}),
+            "environment": {**self._telemetry, **environment(job, attempt)},
+            "task": as_json,
+            "stdin": stdin,
+            "timeout": job.timeout,
+            "grace": job.grace,
+            "max_output": job.max_output,
+        }
+
+    def _check_receiver(self) -> None:
+        place = urlsplit(self._telemetry["OTEL_EXPORTER_OTLP_ENDPOINT"]).hostname
+        machines = {node["NodeManagerAddress"] for node in self._ray.nodes() if node["Alive"]}
+        if place in LOOPBACK and len(machines) > 1:
+            raise DataError(
+                f"The cluster has {len(machines)} machines, and only this one reaches the "
+                f"receiver at {place}. Give --endpoint an address that all of them reach."
+            )
+
+
+def _connected() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise DataError(
+            "--ray needs the package 'ray'. Install it with: pip install 'otel-lightning[ray]'"
+        ) from error
+    try:
+        address = os.environ.get("RAY_ADDRESS", "auto")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError) as error:
+        raise DataError(
+            f"There is no Ray cluster to connect to ({error}). Start one with: ray start --head"
+        ) from error
+    return ray

@@ -1,0 +1,324 @@
+"""Agents that are there already: a server that is asked over HTTP, or a worker that stays.
+
+Both run many rollouts in one process, so no variable can name the rollout. A request carries it in
+the headers `traceparent` and `baggage`, which an instrumented server takes over by itself. A worker
+gets it in each line.
+"""
+
+import http.client
+import json
+import os
+import queue
+import secrets
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+from urllib.parse import quote, urlsplit
+
+from otel_lightning.instrumentation import attributes
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.attempts import (
+    Attempt,
+    about,
+    environment,
+    shown,
+)
+from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE, Journal
+from otel_lightning.learner.rollout_runner.plan import Job
+from otel_lightning.learner.rollout_runner.processes import Ended
+
+SERVER_ERRORS = 500
+LONGEST_ANSWER = 64 * 2**20
+LOOK_SECONDS = 0.2
+
+
+class TooLateError(Exception):
+    """An answer did not come in time."""
+
+
+class LostError(Exception):
+    """Nobody answered; the agent did not decide that."""
+
+
+class FailedError(Exception):
+    """The agent answered that it failed."""
+
+
+class ThreadExecutor:
+    """Runs each attempt in a thread, and keeps the journal as the launcher does."""
+
+    def __init__(self, job: Job, journal: Journal) -> None:
+        """Take the job and where its journal is."""
+        self._job, self._journal = job, journal
+        self._results: queue.Queue[Ended] = queue.Queue()
+        self._running: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def check(self, attempt: Attempt) -> None:
+        """Do nothing: every task fits into a request."""
+
+    def start(self, attempt: Attempt) -> None:
+        """Start an attempt in a thread."""
+        now = time.time_ns()
+        name = attempt.rollout_id
+        known = about(self._journal.folder.name, self._job, attempt)
+        self._journal.write({"event": "started", "rollout_id": name, "time": now, "about": known})
+        self._running[name] = now
+        threading.Thread(target=self._attempt, args=(attempt, now), daemon=True).start()
+
+    def ended(self, seconds: float) -> Iterator[Ended]:
+        """Yield how attempts ended."""
+        with suppress(queue.Empty):
+            yield self._results.get(timeout=seconds)
+        while not self._results.empty():
+            yield self._results.get()
+
+    def stop(self) -> None:
+        """Note all running attempts as interrupted; what they answer later is not heard."""
+        with self._lock:
+            for name, started in list(self._running.items()):
+                self._end(Ended(name, "interrupted", started, time.time_ns()), "")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def ask(self, attempt: Attempt) -> str:
+        """Give a task to the agent and return its answer.
+
+        Raises:
+            TooLateError: If there is none in time.
+            LostError: If nobody answers.
+            FailedError: If the agent says that it failed.
+        """
+        raise NotImplementedError
+
+    def _attempt(self, attempt: Attempt, started: int) -> None:
+        name = attempt.rollout_id
+        status, exit_code, reason, output = "exited", 0, None, ""
+        try:
+            output = self.ask(attempt)
+        except TooLateError:
+            status = "timeout"
+        except FailedError as error:
+            exit_code, reason = 1, str(error)
+        except LostError as error:
+            status, reason = "lost", str(error)
+        code = exit_code if status == "exited" else None
+        ended = Ended(name, status, started, time.time_ns(), exit_code=code, reason=reason)
+        with self._lock:
+            self._end(ended, output)
+
+    def _end(self, ended: Ended, output: str) -> None:
+        if self._running.pop(ended.rollout_id, None) is None:
+            return  # it was interrupted
+        file = self._journal.outputs / f"{ended.rollout_id}.out"
+        file.write_text(output, encoding="utf-8", errors="replace")
+        self._journal.write({"event": "ended", **asdict(ended)})
+        self._results.put(ended)
+
+
+class UrlExecutor(ThreadExecutor):
+    """Posts each task to a server."""
+
+    def __init__(self, job: Job, journal: Journal) -> None:
+        """Take the job, whose `url` is the server's.
+
+        Raises:
+            DataError: If it is no URL.
+        """
+        super().__init__(job, journal)
+        self._place = urlsplit(job.url or "")
+        if self._place.scheme not in ("http", "https") or not self._place.netloc:
+            raise DataError(f"'{job.url}' is no URL. Write one such as http://127.0.0.1:9000/run.")
+
+    def ask(self, attempt: Attempt) -> str:
+        """Post a task; the answer's body is the agent's output."""
+        place, limit = self._place, self._job.timeout
+        kind = (
+            http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
+        )
+        connection = kind(place.netloc, timeout=limit)
+        body = json.dumps(shown(attempt.planned.task), ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
+        path = (place.path or "/") + (f"?{place.query}" if place.query else "")
+        deadline = time.monotonic() + limit
+        try:
+            connection.request("POST", path, body, headers(attempt))
+            answer = connection.getresponse()
+            text = _whole(answer, deadline).decode("utf-8", "replace")
+        except TimeoutError as error:
+            raise TooLateError from error
+        except (OSError, http.client.HTTPException) as error:
+            raise LostError(f"{place.netloc} does not answer: {error}") from error
+        finally:
+            connection.close()
+        said = f"HTTP {answer.status} {answer.reason}: {' '.join(text.split())[:200]}"
+        if answer.status >= SERVER_ERRORS:
+            raise LostError(said)
+        if answer.status != http.client.OK:
+            raise FailedError(said)
+        return text
+
+
+def headers(attempt: Attempt) -> dict[str, str]:
+    """Return the headers that name the rollout to an instrumented server.
+
+    Source:
+        W3C Trace Context and W3C Baggage.
+    """
+    planned = attempt.planned
+    carried = {attributes.ROLLOUT_ID: attempt.rollout_id, attributes.TASK_ID: planned.task.task_id}
+    return {
+        "Content-Type": "application/json",
+        "traceparent": f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01",
+        "baggage": ",".join(f"{name}={quote(value, safe='')}" for name, value in carried.items()),
+        "Lightning-Seed": str(planned.seed),
+        "Lightning-Sample": str(planned.sample),
+    }
+
+
+def _whole(answer: http.client.HTTPResponse, deadline: float) -> bytes:
+    parts, size = [], 0
+    while part := answer.read1(1 << 16):
+        parts.append(part)
+        size += len(part)
+        if time.monotonic() > deadline:
+            raise TooLateError
+        if size > LONGEST_ANSWER:
+            raise FailedError("it answered more than 64 MiB")
+    return b"".join(parts)
+
+
+@dataclass(slots=True)
+class Worker:
+    """One process that stays, and what it has written of a line."""
+
+    process: subprocess.Popen[bytes]
+    rest: bytes = b""
+
+
+class WorkerExecutor(ThreadExecutor):
+    """Gives tasks to workers that stay: a JSON line in, a JSON line out, one rollout at a time."""
+
+    def __init__(self, job: Job, journal: Journal, telemetry: Mapping[str, str]) -> None:
+        """Take the job, whose `serve` is the worker's command, and the variables for tracing."""
+        super().__init__(job, journal)
+        self._environment = {
+            **os.environ,
+            **telemetry,
+            **(job.environment or {}),
+            FOLDER_VARIABLE: str(journal.folder.resolve()),
+        }
+        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+
+    def ask(self, attempt: Attempt) -> str:
+        """Give a task to an idle worker, or start one; a worker that is late is killed."""
+        worker = self._worker()
+        try:
+            answer = self._answer(worker, attempt)
+        except BaseException:
+            self._kill(worker)
+            raise
+        self._idle.put(worker)
+        if isinstance(answer.get("error"), str):
+            raise FailedError(answer["error"])
+        output = answer.get("output", answer)
+        return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+
+    def close(self) -> None:
+        """End the workers: their input closes, and whoever does not end is killed."""
+        while not self._idle.empty():
+            worker = self._idle.get()
+            with suppress(OSError):
+                _pipe(worker.process.stdin).close()
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(self._job.grace)
+            self._kill(worker)
+
+    def _worker(self) -> Worker:
+        with suppress(queue.Empty):
+            return self._idle.get_nowait()
+        errors = self._journal.folder / "worker.err"
+        with errors.open("ab") as stderr:
+            try:
+                process = subprocess.Popen(
+                    self._job.serve,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise LostError(f"the worker cannot be started: {error}") from error
+        return Worker(process)
+
+    def _answer(self, worker: Worker, attempt: Attempt) -> dict[str, Any]:
+        line = {**shown(attempt.planned.task), **_names(self._job, attempt)}
+        deadline = time.monotonic() + self._job.timeout
+        try:
+            pipe = _pipe(worker.process.stdin)
+            pipe.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            pipe.flush()
+        except OSError as error:
+            raise LostError(self._why(worker)) from error
+        while True:
+            for text in self._lines(worker, deadline):
+                with suppress(ValueError):
+                    found = json.loads(text)
+                    if isinstance(found, dict):
+                        return found  # other lines are what the worker prints besides
+
+    def _lines(self, worker: Worker, deadline: float) -> Sequence[bytes]:
+        pipe = _pipe(worker.process.stdout)
+        with selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise TooLateError
+        data = os.read(pipe.fileno(), 1 << 20)
+        if not data:
+            raise LostError(self._why(worker))
+        *whole, worker.rest = (worker.rest + data).split(b"\n")
+        if len(worker.rest) > LONGEST_ANSWER:
+            raise FailedError("it answered more than 64 MiB")
+        return whole
+
+    def _why(self, worker: Worker) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            worker.process.wait(self._job.grace)
+        return f"the worker ended, code {worker.process.returncode}"
+
+    def _kill(self, worker: Worker) -> None:
+        process = worker.process
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, number)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(self._job.grace)
+        for pipe in (process.stdin, process.stdout):
+            with suppress(OSError):
+                _pipe(pipe).close()
+
+
+def _names(job: Job, attempt: Attempt) -> dict[str, Any]:
+    """Return what names a rollout to a worker."""
+    variables = environment(job, attempt)
+    return {
+        "rollout_id": attempt.rollout_id,
+        "sample": attempt.planned.sample,
+        "attempt": attempt.number,
+        "seed": int(variables["LIGHTNING_SEED"]),
+        "arm": attempt.planned.arm,
+    }
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    assert pipe is not None  # noqa: S101 - Popen was asked for it
+    return pipe

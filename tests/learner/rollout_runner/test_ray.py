@@ -1,0 +1,72 @@
+"""Attempts as tasks of a real Ray cluster of two nodes on this machine."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.stores import ask
+
+from otel_lightning.learner import DataError
+from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+
+Tasks = Callable[..., Path]
+Agent = Callable[[str], list[str]]
+pytestmark = [
+    pytest.mark.slow,
+    # Ray leaves sockets and files open when it shuts down.
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Two nodes of one CPU each; yield their ids."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 1, "object_store_memory": 80_000_000, "include_dashboard": False}
+    found = Cluster(initialize_head=True, head_node_args=small)
+    found.add_node(num_cpus=1, object_store_memory=80_000_000)
+    monkeypatch.setenv("RAY_ADDRESS", found.address)
+    yield [node.node_id for node in found.list_all_nodes()]
+    found.shutdown()
+
+
+AGENT = """
+open(LOG, 'a').write(os.environ['LIGHTNING_ROLLOUT_ID'] + ' ' + os.environ['RAY_NODE'] + '\\n')
+assert json.load(open(sys.argv[1])) == task == json.load(open(os.environ['LIGHTNING_TASK_FILE']))
+time.sleep(0.3)
+if task['id'] == 'hangs': time.sleep(600)
+if task['id'] == 'fails': sys.exit('no')
+print(task['question'])"""
+
+
+def test_attempts_run_on_both_nodes_and_resume(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent, cluster: list[str]
+) -> None:
+    log = tmp_path / "log"
+    names = [*"abcdefgh", "fails", "hangs"]
+    file = tasks(*({"id": name, "question": name} for name in names))
+    body = AGENT.replace("LOG", repr(str(log)))
+    body = "import os; os.environ['RAY_NODE'] = os.environ.get('RAY_RAYLET_PID', '?')\n" + body
+    job = Job(file, [*agent(body), "{file}"], name="ray", jobs=2, timeout=20, ray=True)
+    report = run_agent(served, job, Grading(by_exit_code=True))
+    assert report.statuses == {"ok": 8, "failed": 1, "timeout": 1}
+    rows = {row["task_id"]: row for row in ask(served, "FROM attempts WHERE run_id = 'ray'")}
+    assert (rows["a"]["output"], rows["fails"]["errors"]) == ("a\n", "no\n")
+    again = run_agent(served, job, Grading(by_exit_code=True))
+    assert (again.done_before, again.rewards) == (10, report.rewards)
+    lines = [line.split() for line in log.read_text().splitlines()]
+    assert len({line[0] for line in lines}) == len(lines) == 10
+    assert len({line[1] for line in lines}) == len(cluster) == 2
+
+
+def test_no_cluster_is_said(
+    served: Path, tasks: Tasks, agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_ADDRESS", "auto")
+    job = Job(tasks({"id": "a", "x": 1}), agent("pass"), name="no-ray", ray=True)
+    with pytest.raises(DataError, match=r"no Ray cluster .* ray start --head"):
+        run_agent(served, job)

@@ -1,0 +1,131 @@
+"""Agents that are there already: asked over HTTP, or workers that stay."""
+
+import json
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.running import eventually
+from support.stores import ask
+
+from otel_lightning.learner import DataError
+from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+
+Tasks = Callable[..., Path]
+NAMES = ("good", "refuses", "breaks", "hangs")
+
+
+@pytest.fixture
+def server() -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """An agent behind HTTP, and the headers that it received."""
+    seen: list[dict[str, str]] = []
+    released = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            seen.append({"id": task["id"], **{k.lower(): v for k, v in self.headers.items()}})
+            if task["id"] == "hangs":
+                released.wait(60)
+            self.send_response({"refuses": 422, "breaks": 503}.get(task["id"], 200))
+            self.end_headers()
+            self.wfile.write(task["question"].encode())
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{found.server_address[1]}/run?x=1", seen
+        released.set()
+        found.shutdown()
+
+
+def test_server_is_told_the_rollout_in_headers_and_its_answers_have_four_statuses(
+    served: Path, tasks: Tasks, server: tuple[str, list[dict[str, str]]]
+) -> None:
+    url, seen = server
+    file = tasks(*({"id": name, "question": f"say {name}"} for name in NAMES))
+    job = Job(file, url=url, name="url", timeout=6, retries=1, jobs=4)
+    report = run_agent(served, job, Grading(by_exit_code=True))
+    rows = ask(served, "FROM attempts WHERE run_id = 'url' ORDER BY task_id, attempt")
+    assert [(row["task_id"], row["status"]) for row in rows] == [
+        ("breaks", "lost"),
+        ("breaks", "lost"),
+        ("good", "ok"),
+        ("hangs", "timeout"),
+        ("refuses", "failed"),
+    ]
+    assert rows[0]["reason"].startswith("HTTP 503")
+    assert rows[2]["output"] == "say good"
+    assert len(report.rewards) == 2
+    (good,) = (one for one in seen if one["id"] == "good")
+    carried = dict(pair.split("=") for pair in good["baggage"].split(","))
+    assert carried == {
+        "lightning.rollout.id": rows[2]["rollout_id"],
+        "lightning.task.id": "good",
+    }
+    assert good["traceparent"].startswith("00-")
+    assert len({one["traceparent"] for one in seen}) == len(seen) == 5
+
+
+def test_server_that_nobody_runs_gives_lost_rollouts_and_no_reward(
+    served: Path, tasks: Tasks
+) -> None:
+    job = Job(tasks({"id": "a", "x": 1}), url="http://127.0.0.1:9/", name="nobody", retries=0)
+    report = run_agent(served, job, Grading(by_exit_code=True))
+    assert (report.statuses, report.rewards, report.missing) == ({"lost": 1}, {}, 1)
+    with pytest.raises(DataError, match="'ftp://x' is no URL"):
+        run_agent(served, Job(tasks({"id": "a", "x": 1}), url="ftp://x", name="ftp"))
+
+
+WORKER = """
+import json, os, subprocess, sys, time
+print('ready, a line that is no answer', flush=True)
+for line in sys.stdin:
+    task = json.loads(line)
+    open(FILE, 'a').write(f"{os.getpid()} {task['rollout_id']} {task['seed']}\\n")
+    if task['id'] == 'hangs':
+        print(subprocess.Popen(['sleep', '600']).pid, file=open(FILE + '.child', 'w'))
+        time.sleep(600)
+    if task['id'] == 'dies': os._exit(7)
+    if task['id'] == 'refuses': answer = {'error': 'I cannot'}
+    else: answer = {'output': task['question'] * 2}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+def test_worker_stays_for_many_rollouts_and_a_bad_one_is_replaced(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    log = tmp_path / "log"
+    (tmp_path / "worker.py").write_text(WORKER.replace("FILE", repr(str(log))))
+    names = ("a", "b", "dies", "c", "hangs", "d", "refuses")
+    file = tasks(*({"id": name, "question": name} for name in names))
+    worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
+    job = Job(file, serve=worker, name="worker", timeout=6, grace=0.5, retries=1, jobs=1)
+    report = run_agent(served, job)
+    assert report.statuses == {"ok": 4, "lost": 1, "timeout": 1, "failed": 1}
+    rows = {row["task_id"]: row for row in ask(served, "FROM attempts WHERE run_id = 'worker'")}
+    assert (rows["a"]["output"], rows["refuses"]["reason"]) == ("aa", "I cannot")
+    assert rows["dies"]["reason"] == "the worker ended, code 7"
+    lines = [line.split() for line in log.read_text().splitlines()]
+    processes = Counter(line[0] for line in lines)
+    assert len(processes) == 3  # a, b, dies; c, hangs; d, refuses and dies again
+    assert len({line[1] for line in lines}) == len(lines) == 8
+    child = int((tmp_path / "log.child").read_text())
+    eventually(lambda: not is_alive(child))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
