@@ -127,10 +127,13 @@ def main() -> None:
     """Make the spans, ask and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spans", type=int, default=10_000_000)
-    spans = parser.parse_args().spans
+    parser.add_argument("--store", type=Path, help="Keep the store here, or ask one kept before.")
+    asked = parser.parse_args()
+    spans: int = asked.spans
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "t.duckdb"
-        make(path, spans)
+        path = asked.store or Path(folder) / "t.duckdb"
+        if not path.exists():
+            make(path, spans)
         questions = {
             name: sql.format(trace=spans // 24)
             for name, sql in (QUESTIONS | ABOUT_ROLLOUTS).items()

@@ -260,3 +260,12 @@ def test_follow_prints_new_steps_of_a_served_store(
         process.wait(30)
     assert output.read_text().count("One.") == 1
     assert str(NOW) not in output.read_text()
+
+
+def test_rows_outside_the_rollouts_time_or_without_a_time_are_shown_too(store: Store) -> None:
+    whole = read_rollout(store, "ticket-77")
+    store.execute("UPDATE tool_calls SET start_time = start_time + INTERVAL 3 days")
+    store.execute("UPDATE llm_calls SET start_time = NULL WHERE step = 1")
+    moved = read_rollout(store, "ticket-77")
+    assert [step.answer for step in moved.steps] == [step.answer for step in whole.steps]
+    assert [tool.result for tool in moved.steps[0].tools] == ["due Friday"]

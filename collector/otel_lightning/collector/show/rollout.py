@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 from otel_lightning.collector.show.conversation import Shown, parts_of, read_messages
 from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, opened, statement
 
-MARGIN_NS = 86_400 * 10**9
-"""A tool of a rollout starts at most this long before or after its model calls."""
+MARGIN_NS = 60 * 10**9
+"""Tools that start longer than this before or after the model calls are looked for everywhere."""
+
+EVER = Sql("TRUE")
 
 Row = Mapping[str, Any]
 
@@ -185,8 +187,7 @@ def read_rollout(store: StoreLike, rollout: str, window: Window = ALL) -> Rollou
         if not rows:
             raise StoreError(f"No rollout '{rollout}'. List them with: FROM rollouts")
         summary = rows[0]
-        during = _during(summary, 0)
-        calls = _read_calls(found, rollout, during, window)
+        calls = _read_calls(found, rollout, _during_calls(found, summary), window)
         beside = _read_beside(found, summary, calls, window)
     steps = [step for step in _steps(calls, beside, window) if window.holds(step.step)]
     own = ("rollout_id", "trace_id", "task_id", "service_name", "agent_name", "model", "start_ns",
@@ -231,16 +232,27 @@ def _among(steps: Iterable[int]) -> Sql:
     return Sql(f"step IN ({', '.join(map(str, steps)) or 'NULL'})")
 
 
+def _during_calls(store: Store, summary: Row) -> Sql:
+    """Return the condition on the times of a rollout's calls, by which DuckDB skips all others."""
+    untimed = _ask(store, "untimed", rollout=summary["rollout_id"])
+    return EVER if untimed else _during(summary, 0)
+
+
 def _during(summary: Row, margin_ns: int) -> Sql:
-    """Return the condition that a row is of the rollout's time; rows without a time count too."""
     if summary["start_ns"] is None:
-        return Sql("TRUE")
+        return EVER
     first, last = summary["start_ns"] - margin_ns, (summary["end_ns"] or 0) + margin_ns
     last = max(first, last)
-    return Sql(
-        f"(start_time BETWEEN make_timestamp_ns({first}) AND make_timestamp_ns({last})"
-        " OR start_time IS NULL)"
-    )
+    return Sql(f"start_time BETWEEN make_timestamp_ns({first}) AND make_timestamp_ns({last})")
+
+
+def _read_tools(store: Store, summary: Row) -> list[dict[str, Any]]:
+    """Read all tool calls: first those in the rollout's time, and if some are missing, all."""
+    for during in (_during(summary, MARGIN_NS), EVER):
+        rows = _ask(store, "tools", rollout=summary["rollout_id"], during=during)
+        if len(rows) >= summary["tool_calls"]:
+            break
+    return rows
 
 
 def _read_beside(store: Store, summary: Row, calls: Sequence[Row], window: Window) -> _Beside:
@@ -248,7 +260,7 @@ def _read_beside(store: Store, summary: Row, calls: Sequence[Row], window: Windo
     beside = _Beside()
     by_span: dict[str, str | None] = _calls_by_span(calls)
     starts = [(call["start_ns"] or 0, call["span_id"]) for call in calls]
-    for row in _ask(store, "tools", rollout=rollout, during=_during(summary, MARGIN_NS)):
+    for row in _read_tools(store, summary):
         asker = row["llm_span_id"] or _call_before(starts, row["start_ns"])
         beside.tools[asker].append(_tool(row))
         if row["span_id"]:
