@@ -23,12 +23,14 @@ from otel_lightning.collector.show.conversation import Shown
 from otel_lightning.collector.show.find import find_rollout
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import Look, as_text, strip
-from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.store import Sql, Store, StoreError, open_store, statement
+from otel_lightning.collector.store.bounded import is_bounded
 from otel_lightning.collector.store.print_rows import Layout, as_table
 
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\x08"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 LONG = Look(width=100)
+QUERIES = Path(find_rollout.__code__.co_filename).parent / "sql"
 BEGUN = "2027-01-15 08:00:00"
 
 
@@ -269,3 +271,12 @@ def test_rows_outside_the_rollouts_time_or_without_a_time_are_shown_too(store: S
     moved = read_rollout(store, "ticket-77")
     assert [step.answer for step in moved.steps] == [step.answer for step in whole.steps]
     assert [tool.result for tool in moved.steps[0].tools] == ["due Friday"]
+
+
+@pytest.mark.parametrize("name", [file.stem for file in sorted(QUERIES.glob("*.sql"))])
+def test_a_served_store_answers_each_question_without_a_process_of_its_own(
+    store: Store, name: str
+) -> None:
+    values = {"rollout": "r", "during": Sql("TRUE"), "chosen": Sql("TRUE"), "first": 1}
+    sql = statement("otel_lightning.collector.show", name, **values, asked="r", most=5, task_hash=1)
+    assert is_bounded(json.loads(store._parse(sql)))

@@ -25,7 +25,8 @@ BOUNDED = frozenset({
     "length", "len", "strlen", "lower", "upper", "lcase", "ucase", "substr", "substring", "left",
     "right", "trim", "ltrim", "rtrim", "contains", "starts_with", "prefix", "suffix", "ends_with",
     "strpos", "instr", "position", "regexp_matches", "regexp_full_match", "regexp_extract", "ascii",
-    "levenshtein", "jaccard", "md5", "md5_number_lower", "md5_number_upper", "sha256", "hash",
+    "levenshtein", "jaccard", "jaro_winkler_similarity", "md5", "md5_number_lower",
+    "md5_number_upper", "sha256", "hash",
     # values
     "coalesce", "ifnull", "nullif", "if", "greatest", "least", "abs", "round", "floor", "ceil",
     "ceiling", "trunc", "sqrt", "ln", "log", "log10", "log2", "exp", "pow", "power", "sign",
@@ -34,6 +35,7 @@ BOUNDED = frozenset({
     "array_extract", "list_extract", "list_element", "element_at", "map_extract",
     "map_extract_value", "map_contains", "map_keys", "map_values", "struct_extract",
     "array_length", "list_contains", "array_contains", "list_has", "cardinality", "unnest",
+    "list_avg", "list_min", "list_max", "list_sum",
     "json_extract", "json_extract_string", "json_extract_path", "json_extract_path_text",
     "json_array_length", "json_type", "json_exists", "json_valid", "json_keys",
     # times
@@ -41,6 +43,7 @@ BOUNDED = frozenset({
     "datetrunc", "date_part", "datepart", "date_diff", "datediff", "date_sub", "date_add",
     "epoch", "epoch_ms", "epoch_us", "epoch_ns", "make_timestamp", "make_timestamp_ns", "year",
     "month", "day", "hour", "minute", "second", "strftime", "age", "time_bucket", "to_timestamp",
+    "to_days", "to_hours", "to_minutes", "to_seconds", "to_milliseconds", "to_microseconds",
 })  # fmt: skip
 JOINING = frozenset({"||", "concat", "concat_ws", "list_value", "struct_pack", "row"})
 """Functions whose result is as large as all their arguments together. Each at most doubles a value,
