@@ -15,19 +15,23 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import grpc
+import psutil
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import metric
 from support.running import Ingester, eventually
 from support.sending import post
 
+from otel_lightning.collector.maintain.backup import back_up_anyhow
 from otel_lightning.collector.store import Store, StoreError, open_store
 
 SPANS = 60
 WORKERS = ("http", "http", "http", "grpc")
-MOMENTS = ("load", "load", "load", "checkpoint", "recovery")
+MOMENTS = ("load", "workers", "backup", "checkpoint", "recovery")
+OPTIONS = ("--workers", "2")
 SPAN_IDS = [f"{position:016x}" for position in range(1, SPANS + 1)]
 
 
@@ -39,6 +43,8 @@ def request(number: int) -> bytes:
         span = spans.add(trace_id=number.to_bytes(16), span_id=position.to_bytes(8), name="work")
         span.start_time_unix_nano = 1_700_000_000_000_000_000 + number
         span.attributes.add(key="text").value.string_value = f"{number}/{position} " * 20
+    call = spans[0].attributes.add(key="gen_ai.operation.name")
+    call.value.string_value = "chat"
     return message.SerializeToString()
 
 
@@ -89,7 +95,26 @@ def checkpoint(writer: Store) -> None:
             writer.execute("CHECKPOINT")
 
 
-def crash(running: Ingester, clients: Clients, moment: str, chance: random.Random) -> None:
+def back_up(running: Ingester, whole: list[Path]) -> None:
+    """Back the store up, over and over, until its ingester dies; keep the last whole copy."""
+    with suppress(StoreError, OSError):
+        while running.process.poll() is None:
+            target = running.store.with_name(f"backup-{time.time_ns()}.duckdb")
+            back_up_anyhow(running.store, target)
+            for former in whole:
+                former.unlink()
+            whole[:] = [target]
+
+
+def has_workers(running: Ingester) -> bool:
+    """Whether the ingester has started processes that derive."""
+    children = psutil.Process(running.process.pid).children()
+    return any("worker_process" in " ".join(child.cmdline()) for child in children)
+
+
+def crash(
+    running: Ingester, clients: Clients, moment: str, chance: random.Random, whole: list[Path]
+) -> None:
     """Let the clients send for a while, then kill the ingester."""
     again = sorted(n for n in clients.unanswered if chance.random() < 0.5)
     threads = clients.start(running, again)
@@ -99,7 +124,13 @@ def crash(running: Ingester, clients: Clients, moment: str, chance: random.Rando
         assert writer.server, "the ingester holds the file"
         threads.append(threading.Thread(target=checkpoint, args=(writer,)))
         threads[-1].start()
-    time.sleep(chance.uniform(0.05, 1.0))
+    if moment == "backup":
+        threads.append(threading.Thread(target=back_up, args=(running, whole)))
+        threads[-1].start()
+    if moment == "workers":
+        with suppress(AssertionError):  # a slow machine stores too little for workers in this time
+            eventually(lambda: has_workers(running), seconds=3)
+    time.sleep(chance.uniform(0.05, 0.7))
     running.kill()
     for thread in threads:
         thread.join(30)
@@ -120,21 +151,31 @@ def test_no_crash_loses_repeats_or_tears_what_was_sent(
     kills: int, starter: Callable[[], Ingester], tmp_path: Path
 ) -> None:
     chance, clients = random.Random(kills), Clients()  # noqa: S311  which moments, not secrets
+    whole: list[Path] = []
     for moment in itertools.islice(itertools.cycle(MOMENTS), kills):
         if moment == "recovery":
             crash_while_recovering(tmp_path / "traces.duckdb", chance)
         else:
-            crash(starter(), clients, moment, chance)
-    last = starter()  # on a slow machine a stop leaves a rest on the spool
-    eventually(lambda: metric(last.http, "lightning_spool_backlog_bytes") == 0, seconds=300)
+            crash(starter(*OPTIONS), clients, moment, chance, whole)
+    last = starter(*OPTIONS)  # on a slow machine a stop leaves a rest on the spool
+    eventually(lambda: metric(last.http, "lightning_loader_lag_seconds") == 0, seconds=300)
     assert last.stop() == 0
     with open_store(tmp_path / "traces.duckdb", create=False) as store:
-        stored = store.query(
-            "SELECT trace_id, list(span_id ORDER BY span_id) AS ids FROM spans GROUP BY trace_id"
-        ).to_pylist()
+        stored = traces(store)
+        calls = store.query("SELECT trace_id FROM llm_calls")["trace_id"].to_pylist()
+    assert sorted(calls) == sorted(row["trace_id"] for row in stored), "not derived, or twice"
+    assert whole, "no backup was whole"
+    with open_store(whole[-1], create=False) as copy:
+        assert [row["trace_id"] for row in traces(copy) if row["ids"] != SPAN_IDS] == []
     found = {int(row["trace_id"], 16) for row in stored}
     print(f"{len(clients.acknowledged)} requests acknowledged, {len(clients.unanswered)} not")
     assert len(clients.acknowledged) > kills, "too little was sent for this to prove anything"
     assert clients.acknowledged - found == set(), "acknowledged and lost"
     assert found - clients.acknowledged - clients.unanswered == set(), "never sent"
     assert [row["trace_id"] for row in stored if row["ids"] != SPAN_IDS] == [], "torn or repeated"
+
+
+def traces(store: Store) -> list[dict[str, Any]]:
+    """Return the span ids of each stored trace, in order."""
+    select = "SELECT trace_id, list(span_id ORDER BY span_id) AS ids FROM spans GROUP BY trace_id"
+    return store.query(select).to_pylist()
