@@ -58,6 +58,10 @@ bench-derive: .venv/ready  ## What deriving costs, beside an older version and b
 bench-lag: .venv/ready  ## How soon rows can be asked for under sustained load
 	$(BIN)/python tests/bench/lag.py
 
+.PHONY: soak
+soak: .venv/ready  ## Half an hour of load: lag, memory and descriptors stay flat
+	$(BIN)/python tests/bench/soak.py
+
 bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning and up to 20 million spans
 	$(BIN)/python tests/bench/transitions.py
 
