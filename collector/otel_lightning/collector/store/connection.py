@@ -28,7 +28,12 @@ block in between."""
 SERVING = "SET GLOBAL allowed_configs = ['threads', 'memory_limit']"
 # DuckDB spills to disk beyond its memory limit, but one conversation must fit into memory.
 MEMORY_BYTES, LEAST_MEMORY_BYTES = 512_000_000, 256_000_000
-CACHE_BYTES = 16_000_000
+CACHE_BYTES = 48_000_000
+IN_USE = """
+    SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT
+    FROM duckdb_memory() WHERE tag <> 'BASE_TABLE'
+"""
+"""Bytes that DuckDB uses for anything but cached blocks of tables."""
 ROW_GROUP_ROWS = 6 * 2048  # a multiple of DuckDB's vector size, 2048
 PORTS_TO_TRY = 20
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
@@ -188,16 +193,19 @@ class Store:
         """Evict the cached blocks of the file except for `CACHE_BYTES`, if memory is limited.
 
         DuckDB caches written blocks up to its memory limit. It has no separate limit for this
-        cache, so the memory limit is lowered for a moment. A statement that needs memory at that
-        moment would fail, so nothing is evicted while a client runs one, and new ones wait.
+        cache, so the memory limit is lowered for a moment. A statement that needs more than
+        `CACHE_BYTES` at that moment would fail, so nothing is evicted while a client runs one, and
+        new ones wait. To let them wait, DuckDB needs a little memory too.
         """
         if self._memory_bytes is None:
             return
         guard = self._guard
         with guard.alone(self._connection) if guard else nullcontext(enter_result=True) as is_alone:
             if is_alone:
+                used = self._connection.execute(IN_USE).fetchall()[0][0]
+                least = min(used + CACHE_BYTES, self._memory_bytes)
                 with suppress(duckdb.Error):  # DuckDB uses more than this at present and refuses
-                    self._connection.execute(f"SET GLOBAL memory_limit = '{CACHE_BYTES}B'")
+                    self._connection.execute(f"SET GLOBAL memory_limit = '{least}B'")
             with as_store_error():
                 self._connection.execute(f"SET GLOBAL memory_limit = '{self._memory_bytes}B'")
 
