@@ -115,6 +115,27 @@ def test_no_depth_of_a_value_costs_its_neighbours(levels: int) -> None:
     assert set(bodies) >= {"before", "after"}
 
 
+@pytest.mark.parametrize("levels", [46, 47, 48, 49, 50, 200])
+@pytest.mark.parametrize("place", ["resource", "scope"])
+def test_a_deep_resource_or_scope_costs_only_its_own_spans(levels: int, place: str) -> None:
+    request = trace_request("deep")
+    part = request.resource_spans[0]
+    shared = part.resource if place == "resource" else part.scope_spans[0].scope
+    shared.attributes.add(key="a").value.string_value = "DEEP"
+    request.resource_spans.add().CopyFrom(trace_request("other").resource_spans[0])
+    request.resource_spans[1].scope_spans[0].spans[0].span_id = b"12345678"
+    sent = with_deep_value(request.SerializeToString(), levels)
+    try:
+        body = ExportTraceServiceRequest.FromString(sent).SerializeToString()
+    except DecodeError:
+        body = repair(ExportTraceServiceRequest, sent)
+    rows, rejected = decode("traces", [body], [1])
+    assert "other" in rows["name"].to_pylist()
+    if "deep" not in rows["name"].to_pylist():
+        assert len(rejected) == 1
+        assert f"'deep': its {place} is nested deeper than 100 levels" in rejected[0]
+
+
 def test_a_deep_value_is_rejected_and_its_neighbours_are_stored(ingester: Ingester) -> None:
     traces = send(ingester.http, spans_with_a_deep_one())
     logs = send(ingester.http, logs_with_a_deep_one(), path="/v1/logs")

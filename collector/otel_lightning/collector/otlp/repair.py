@@ -2,9 +2,10 @@
 
 Two faults make the parser refuse a whole request: a text that is not UTF-8, and a record that is
 nested too deeply or damaged. The request is parsed again with changed descriptors: all texts
-declared as bytes for the first fault, all contents of a record declared as bytes for the second.
-Bad texts get replacement characters, as OpenTelemetry's SDKs write them. A record that still cannot
-be parsed is replaced by one that says why.
+declared as bytes for the first fault, all contents of a record, resource or scope declared as bytes
+for the second. Bad texts get replacement characters, as OpenTelemetry's SDKs write them. A record
+that still cannot be parsed is replaced by one that says why; so is each record of a resource or
+scope that cannot be parsed.
 """
 
 from collections.abc import Iterator
@@ -22,6 +23,12 @@ from otel_lightning.collector.otlp.json_encoding import RECORDS, instead_of
 Path = tuple[str, ...]
 """Names of the fields from a request down to a record."""
 REASON = "it is nested deeper than 100 levels, or damaged"
+OF_SHARED = "its {} is nested deeper than 100 levels, or damaged"
+SHARED = (
+    "opentelemetry.proto.resource.v1.Resource",
+    "opentelemetry.proto.common.v1.InstrumentationScope",
+)
+"""What records share."""
 
 
 def repair(kind: type[Message], body: bytes) -> bytes:
@@ -37,12 +44,14 @@ def repair(kind: type[Message], body: bytes) -> bytes:
     pool = _pool_with_opaque_records(kind.DESCRIPTOR.file)
     request = GetMessageClass(pool.FindMessageTypeByName(kind.DESCRIPTOR.full_name))()
     request.ParseFromString(body)
+    for path, part, field in [*_shared(request, ())]:
+        if not _can_be_parsed(kind, type(request), path, part, only=field):
+            part.ClearField(field)
+            for _, record in _records(part, ()):
+                _replace_record(record, OF_SHARED.format(field))
     for path, record in _records(request, ()):
         if not _can_be_parsed(kind, type(request), path, record):
-            name = getattr(record, "name", b"").decode(errors="replace")
-            record.Clear()
-            reason = instead_of(RECORDS[record.DESCRIPTOR.full_name], name, REASON)
-            record.MergeFromString(reason.SerializeToString())
+            _replace_record(record, REASON)
     return repair_texts(kind, request.SerializeToString())
 
 
@@ -68,6 +77,22 @@ def _records(message: Any, path: Path) -> Iterator[tuple[Path, Any]]:
         yield from _records(below, (*path, field))
 
 
+def _shared(message: Any, path: Path) -> Iterator[tuple[Path, Any, str]]:
+    """Yield each part of a request that has a resource or scope, and the field that holds it."""
+    for field, below in _messages_below(message):
+        if below.DESCRIPTOR.full_name in SHARED:
+            yield path, message, field
+        elif below.DESCRIPTOR.full_name not in RECORDS:
+            yield from _shared(below, (*path, field))
+
+
+def _replace_record(record: Any, reason: str) -> None:
+    name = getattr(record, "name", b"").decode(errors="replace")
+    record.Clear()
+    told = instead_of(RECORDS[record.DESCRIPTOR.full_name], name, reason)
+    record.MergeFromString(told.SerializeToString())
+
+
 def _messages_below(message: Any) -> Iterator[tuple[str, Any]]:
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -75,13 +100,26 @@ def _messages_below(message: Any) -> Iterator[tuple[str, Any]]:
                 yield field.name, below
 
 
-def _can_be_parsed(kind: type[Message], opaque: type[Message], path: Path, record: Message) -> bool:
-    """Parse a request that holds this record alone: its depth counts from the request down."""
+def _can_be_parsed(
+    kind: type[Message], opaque: type[Message], path: Path, part: Any, only: str | None = None
+) -> bool:
+    """Parse a request that holds a part alone: its depth counts from the request down.
+
+    Args:
+        kind: The request's class.
+        opaque: The same class, with contents of records declared as bytes.
+        path: Fields from the request down to the part.
+        part: A record, or a part with a resource or scope.
+        only: The one field of the part to keep; None keeps all.
+    """
     request: Any = opaque()
     place = request
     for field in path:
         place = getattr(place, field).add()
-    place.CopyFrom(record)
+    if only:
+        getattr(place, only).CopyFrom(getattr(part, only))
+    else:
+        place.CopyFrom(part)
     try:
         repair_texts(kind, request.SerializeToString())
     except DecodeError:
@@ -106,13 +144,13 @@ def _valid(text: bytes) -> bytes:
 
 @cache
 def _pool_with_opaque_records(file: FileDescriptor) -> DescriptorPool:
-    """Copy OTLP's descriptors, with every message and text inside a record declared as bytes."""
+    """Copy OTLP's descriptors, with the contents of records and what they share as bytes."""
     pool = DescriptorPool()
     for one in _with_dependencies(file):
         copy = FileDescriptorProto()
         one.CopyToProto(copy)
         for message in copy.message_type:
-            if f"{copy.package}.{message.name}" in RECORDS:
+            if f"{copy.package}.{message.name}" in (*RECORDS, *SHARED):
                 _declare_as_bytes(message.field)
         pool.Add(copy)
     return pool
