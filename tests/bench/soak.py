@@ -10,6 +10,7 @@ import argparse
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -27,6 +28,8 @@ MOST_LAG_SECONDS = 30.0
 MOST_GROWTH = 1.5
 """DuckDB keeps some 25 bytes of each stored span in memory, so memory grows a little."""
 MORE_DESCRIPTORS = 20
+LEAST_SECONDS = 30.0
+"""A last part of a minute that is shorter than this is not counted."""
 
 
 class Minute(NamedTuple):
@@ -79,7 +82,10 @@ def soak(seconds: float, rate: float, options: tuple[str, ...]) -> list[Minute]:
         minutes: list[Minute] = []
         try:
             while work[1].is_alive():
+                begun = time.monotonic()
                 work[1].join(60)
+                if time.monotonic() - begun < LEAST_SECONDS:
+                    break
                 minutes.append(measured(ingester, *lags))
                 print(minutes[-1].line(len(minutes)), flush=True)
         finally:
