@@ -22,7 +22,9 @@ def derived(
     spans: pa.Table, logs: pa.Table, columns: dict[str, pa.Schema]
 ) -> tuple[pa.Table, Rows]:
     batch = Batch()
-    return batch.read(spans.to_batches(), logs), list(batch.tables(columns))
+    ties = batch.read(spans.to_batches(), logs)
+    batch.put_together()
+    return ties, list(batch.tables(columns))
 
 
 def test_another_process_derives_the_rows_that_a_refresh_writes(tmp_path: Path) -> None:

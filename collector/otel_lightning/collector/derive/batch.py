@@ -13,6 +13,9 @@ from otel_lightning.collector.derive import from_arrow, to_arrow
 from otel_lightning.collector.derive.assemble import put_together
 from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
+from otel_lightning.collector.derive.parsed import ParsedTraces, Rows, copied
+from otel_lightning.collector.derive.rows import Derived
+from otel_lightning.collector.derive.rows_by_trace import by_trace, only, without
 from otel_lightning.collector.derive.text import repeated
 
 TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
@@ -22,14 +25,26 @@ class Batch:
     """Traces that are derived together.
 
     Call `read` for some traces. It returns their keys, which lead to further traces of the same
-    closed set; call it for those too. When no key leads to another trace, call `tables`.
+    closed set; call it, or `recall`, for those too. When no key leads to another trace, call
+    `tables`; call `put_together` before if you need `unchanged`.
     """
 
-    def __init__(self) -> None:
-        """Begin without traces."""
-        self._found = Reading()
+    def __init__(self, parsed: ParsedTraces | None = None) -> None:
+        """Begin without traces.
+
+        Args:
+            parsed: Keeps the parsed traces of rollouts that grow, from one batch to the next.
+        """
+        self._found, self._recalled = Reading(), Reading()
+        self._tied = Ties([], [], [])
+        self._parsed = parsed
+        self._picked: set[str] | None = None
         self.calls: Counter[str] = Counter()
-        """Number of model calls by rollout id, once the first of `tables` was asked for."""
+        """Number of model calls by rollout id, set by `put_together`."""
+        self.unchanged: set[str] = set()
+        """Traces whose rows are those that the store has already, set by `put_together`."""
+        self._derived: Derived | None = None
+        self._written: dict[str, Rows] = {}
 
     def read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> pa.Table:
         """Read whole traces.
@@ -47,19 +62,85 @@ class Batch:
         fold_requests(some)
         tied = ties(some)
         self._found.add(some)
-        return pa.Table.from_arrays([pa.array(one, pa.string()) for one in tied], schema=TIES)
+        if self._parsed is not None:
+            traces = {trace_id for trace_id, _ in some.nodes}
+            self._parsed.drop(traces)
+            _append(self._tied, tied)
+            self._picked = traces if self._picked is None else self._picked
+        return _table(tied)
+
+    def recall(self, trace_ids: Iterable[str]) -> pa.Table:
+        """Add traces that `parsed` has, instead of reading them; return their keys as `read` does.
+
+        Raises:
+            KeyError: If one of them is not kept.
+        """
+        tied, parsed = Ties([], [], []), self._parsed or ParsedTraces()
+        for trace_id in trace_ids:
+            some, own = parsed.of(trace_id)
+            self._recalled.add(some)
+            _append(tied, own)
+        return _table(tied)
+
+    def put_together(self) -> None:
+        """Derive the rows of all traces. Call it once, after the last `read`."""
+        grows = self._parsed is not None and self._grows()
+        kept = copied(self._found) if grows else None
+        self._found.add(self._recalled)
+        derived = self._derived = put_together(self._found)
+        self.calls = Counter(call.rollout_id or "" for call in derived.llm_calls)
+        if self._parsed is not None and kept is not None:
+            growing = self._growing(derived, kept)
+            self._parsed.keep(kept, self._tied, growing)
+            recalled = {trace_id for trace_id, _ in self._recalled.nodes}
+            self._written = by_trace(derived, growing | recalled)
+            self.unchanged = self._parsed.unchanged(self._written)
 
     def tables(self, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, pa.Table]]:
-        """Yield the derived rows of all traces that were read: a table's name and some of its rows.
+        """Yield the derived rows of all traces that changed: a table's name and some of its rows.
 
         Args:
             schemas: The columns of each table of `to_arrow.TABLES`.
         """
-        derived = put_together(self._found)
-        self.calls = Counter(call.rollout_id or "" for call in derived.llm_calls)
-        yield from to_arrow.tables(derived, schemas)
+        if self._derived is None:
+            self.put_together()
+        yield from to_arrow.tables(without(self._derived or Derived(), self.unchanged), schemas)
+
+    def unchanged_rows(self, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, pa.Table]]:
+        """Yield the rows of the traces in `unchanged`, without their columns of JSON."""
+        if self.unchanged and self._derived:
+            rows = only(self._derived, self.unchanged)
+            yield from to_arrow.tables(rows, schemas, has_json=False)
+
+    def committed(self) -> None:
+        """Note that the store has the rows of this batch."""
+        if self._parsed is not None:
+            self._parsed.wrote(self._written)
+
+    def _grows(self) -> bool:
+        """Tell whether keys led from the traces that were picked to others."""
+        found = len({trace_id for trace_id, _ in self._found.nodes})
+        return bool(self._recalled.nodes) or found > len(self._picked or ())
+
+    def _growing(self, derived: Derived, kept: Reading) -> set[str]:
+        """Return the traces of the rollouts that were read or derived before."""
+        picked = self._picked or set()
+        grown = {call.rollout_id for call in derived.llm_calls if call.trace_id not in picked}
+        grown.discard(None)
+        own = {trace_id for trace_id, _ in kept.nodes}
+        traces = {call.trace_id for call in derived.llm_calls if call.rollout_id in grown}
+        return traces & own
 
     @staticmethod
     def forget() -> None:
         """Free the memory of the messages that several traces share."""
         repeated.forget()
+
+
+def _append(tied: Ties, more: Ties) -> None:
+    for column, values in zip(tied, more, strict=True):
+        column.extend(values)
+
+
+def _table(tied: Ties) -> pa.Table:
+    return pa.Table.from_arrays([pa.array(one, pa.string()) for one in tied], schema=TIES)

@@ -43,6 +43,8 @@ class Reading:
     agents: list[AgentRun] = field(default_factory=list)
     retrievals: list[Retrieval] = field(default_factory=list)
     rewards: dict[str, Reward] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
+    """The trace in which each reward was read, by reward id; it may judge another trace."""
     arms: list[Arm] = field(default_factory=list)
     unread: dict[Place, str] = field(default_factory=dict)
     pasts: dict[Place, History] = field(default_factory=dict)
@@ -52,7 +54,7 @@ class Reading:
         """Take in what was read of other traces."""
         for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
             getattr(self, name).extend(getattr(other, name))
-        for name in ("nodes", "rewards", "unread", "pasts"):
+        for name in ("nodes", "rewards", "sources", "unread", "pasts"):
             getattr(self, name).update(getattr(other, name))
 
 
@@ -62,7 +64,7 @@ def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
     by_span: dict[Place, list[Log]] = defaultdict(list)
     for log in logs:
         by_span[log.trace_id or "", log.span_id or ""].append(log)
-        _add_signals(found, rewards_and_arms.of_log(log))
+        _add_signals(found, log.trace_id or "", rewards_and_arms.of_log(log))
     stated = _Stated()
     nodes = found.nodes
     for span in spans:
@@ -76,7 +78,7 @@ def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
         try:
             is_annotation = span.name == rewards_and_arms.ANNOTATION
             if shape.plan(_may_carry) or is_annotation or span.events:
-                _add_signals(found, rewards_and_arms.of_span(read_span))
+                _add_signals(found, span.trace_id, rewards_and_arms.of_span(read_span))
             row = dialects.read(read_span, shape)
             if row is not None:
                 _file(found, place, row)
@@ -148,12 +150,13 @@ class _Stated:
         )
 
 
-def _add_signals(found: Reading, carried: Iterable[Reward | Arm]) -> None:
+def _add_signals(found: Reading, trace_id: str, carried: Iterable[Reward | Arm]) -> None:
     for row in carried:
         if isinstance(row, Arm):
             found.arms.append(row)
         else:
             found.rewards[row.reward_id] = row
+            found.sources[row.reward_id] = trace_id
 
 
 def _file(found: Reading, place: Place, row: Row) -> None:

@@ -101,7 +101,7 @@ def continuations(
     with the number of pairs of calls.
     """
     ended = _Ended()
-    if not any(pasts[place_of(call)].begins or _previous_response(call) for call in calls):
+    if not _may_continue(calls, pasts):
         return
     scopes_of = {place_of(call): _scopes(call, nodes.get(place_of(call))) for call in calls}
     for _, starts, call, past in _moments(calls, pasts):
@@ -115,6 +115,15 @@ def continuations(
         if earlier is not None:
             ended.continued.add(place_of(earlier))
             yield call, earlier
+
+
+def _may_continue(calls: Iterable[LlmCall], pasts: Mapping[Place, History]) -> bool:
+    """Tell whether any call may continue another: one begins as one ends, or names a response."""
+    own = [pasts[place_of(call)] for call in calls]
+    ends = {end for past in own for end in past.ends}
+    if not all(ends.isdisjoint(past.begins) for past in own if past.begins):
+        return True
+    return any("previous_response_id" in call.request_params for call in calls)
 
 
 def _previous_response(call: LlmCall) -> str | None:
@@ -203,8 +212,10 @@ def assign(
         groups.add(call.trace_id)
         for place in call.merged_places:
             _tie(groups, found, place, place_of(call))
-    for later, earlier in continuations(ordered, nodes, pasts):
-        _tie(groups, found, place_of(later), place_of(earlier))
+    # Stated ids win: where every call has one, it does not matter which call continues which.
+    if not all(found.stated(place_of(call)) for call in ordered):
+        for later, earlier in continuations(ordered, nodes, pasts):
+            _tie(groups, found, place_of(later), place_of(earlier))
     for shown, asker in _decided(askers, ordered, groups):
         _tie(groups, found, (shown.trace_id or "", shown.span_id or ""), place_of(asker))
     return replace(found, by_trace=groups.names())

@@ -4,7 +4,7 @@ The set grows by steps: `frontier` holds the traces to read next, and the keys t
 them lead to the following ones. Its temporary tables belong to the caller's transaction.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -72,6 +72,18 @@ class ClosedSet:
         """Tell whether no trace is left to read."""
         return not len(self._store.query("SELECT 1 FROM frontier LIMIT 1"))
 
+    def settled(self) -> list[str]:
+        """Return the traces to read next that have no spans which were not derived before."""
+        found = self._store.query(statement(__package__, "settled"))
+        traces: list[str] = found.column(0).to_pylist()
+        return traces
+
+    def leave_out(self, trace_ids: Sequence[str]) -> None:
+        """Count traces as read, because the caller has parsed them before."""
+        self._do("no_recalled")
+        self._store.insert("recalled", pa.table({"trace_id": trace_ids}))
+        self._do("leave_out")
+
     def logs(self) -> pa.Table:
         """Return the log records of the traces to read next, and count these traces as read."""
         self._store.execute("INSERT INTO changed FROM frontier")
@@ -111,6 +123,13 @@ class ClosedSet:
         """Delete the derived rows of the set from these tables."""
         for table in tables:
             self._store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM changed)")
+
+    def keep_rows(self, trace_ids: Iterable[str]) -> None:
+        """Let these traces keep their derived rows, because they would be written again."""
+        if traces := list(trace_ids):
+            self._do("no_recalled")
+            self._store.insert("recalled", pa.table({"trace_id": traces}))
+            self._do("keep_rows")
 
     def settle(self) -> None:
         """Mark the traces of the set as derived, and drop the temporary tables."""

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
 from otel_lightning.collector.derive.batch import Batch
+from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
 from otel_lightning.collector.refresh import rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Pace
@@ -28,6 +30,8 @@ SPANS_AT_ONCE = 25_000
 LOGS_AT_ONCE = 5_000
 TEXT_PER_COMMIT = 200_000_000
 """Rows of more bytes than this are committed and written to the file in parts, to bound memory."""
+_PARSED: WeakKeyDictionary[Store, ParsedTraces] = WeakKeyDictionary()
+"""The parsed traces of rollouts that grow, by open store."""
 
 
 def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None = None) -> int:
@@ -43,8 +47,9 @@ def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None 
         everything stale waits.
     """
     logs = refresh_loose_logs(store)
-    with _uncollected():  # the rows are freed before the cycle collector runs again
-        return logs + _refresh_traces(store, spans_at_once, pace or Pace())
+    parsed = _PARSED.setdefault(store, ParsedTraces())
+    with _uncollected(parsed):  # the rows are freed before the cycle collector runs again
+        return logs + _refresh_traces(store, spans_at_once, pace or Pace(), parsed)
 
 
 def refresh_with_room(
@@ -96,7 +101,7 @@ def _column(store: Store, query: str) -> list[Any]:
     return values
 
 
-def _refresh_traces(store: Store, spans_at_once: int, pace: Pace) -> int:
+def _refresh_traces(store: Store, spans_at_once: int, pace: Pace, parsed: ParsedTraces) -> int:
     if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
         sorted_copy.forget(store)
         return 0
@@ -105,14 +110,21 @@ def _refresh_traces(store: Store, spans_at_once: int, pace: Pace) -> int:
         if _column(store, sorted_copy.NEW):
             sorted_copy.forget(store)
             store.execute(statement(__package__, "size", held=[""]))
-        batch, closed = _read_picked(store, spans_at_once, pace.waiting())
+        batch, closed = _read_picked(store, spans_at_once, pace.waiting(), parsed)
         if not (done := closed.size()):
             return 0
-        rows, new = batch.tables(schemas(store)), NewRows()
-        closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
+        batch.put_together()
+        columns, new = schemas(store), NewRows()
+        closed.delete_rows([rollout_rows.TABLE])
+        closed.keep_rows(batch.unchanged)
+        closed.delete_rows(PER_TRACE)
+        for table, some in batch.unchanged_rows(columns):
+            new.add(table, some)
+        rows = batch.tables(columns)
         is_whole = _insert_some(store, closed, rows, new)
     if not is_whole:
         _insert_rest(store, closed, rows, new)
+    batch.committed()
     pace.note(batch.calls, began)
     return done
 
@@ -123,6 +135,8 @@ def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
     Returns:
         Number of its traces.
     """
+    if store in _PARSED:  # a worker derived these traces, so what is kept of them is out of date
+        _PARSED[store].clear()
     new = NewRows()
     with store.transaction():
         closed.resume()
@@ -172,17 +186,23 @@ def schemas(store: Store) -> dict[str, pa.Schema]:
 
 
 def _read_picked(
-    store: Store, spans_at_once: int, waiting: Sequence[str]
+    store: Store, spans_at_once: int, waiting: Sequence[str], parsed: ParsedTraces
 ) -> tuple[Batch, ClosedSet]:
     """Read some stale traces, and all traces that their keys lead to.
 
     A trace that turns out to belong to a rollout that waits is put off, and others are picked.
     """
     while True:
-        batch, closed = Batch(), ClosedSet(store, spans_at_once, waiting)
+        batch, closed = Batch(parsed), ClosedSet(store, spans_at_once, waiting)
         while not closed.is_complete():
-            logs = closed.logs()
-            closed.follow(batch.read(closed.spans(), logs))
+            tied = []
+            if known := [one for one in closed.settled() if one in parsed] if len(parsed) else []:
+                tied.append(batch.recall(known))
+                closed.leave_out(known)
+            if not closed.is_complete():
+                logs = closed.logs()
+                tied.append(batch.read(closed.spans(), logs))
+            closed.follow(pa.concat_tables(tied))
             if closed.has_to_wait():
                 break
         else:
@@ -190,14 +210,18 @@ def _read_picked(
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
+def _uncollected(parsed: ParsedTraces) -> Iterator[None]:
     """Pause Python's cycle collector: it would visit all rows, which hold no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
+    except BaseException:
+        parsed.clear()
+        raise
     finally:
-        Batch.forget()
+        if not len(parsed):
+            Batch.forget()
         if was_enabled:
             gc.enable()
 

@@ -1,0 +1,170 @@
+"""Parsed traces of rollouts that grow, kept for the next batches.
+
+A rollout is derived as a whole, so each new turn of a conversation needs all earlier ones. Their
+spans do not change, so they are parsed once and not once for each turn.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
+
+from otel_lightning.collector.derive.links import Ties
+from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Arm,
+    LlmCall,
+    Message,
+    Retrieval,
+    Reward,
+    ToolCall,
+)
+
+MOST_TEXT = 64_000_000
+"""Maximum number of characters of the kept messages. Above it everything is dropped."""
+R = TypeVar("R")
+
+
+Rows = dict[str, list[Any]]
+"""Derived rows of one trace by table."""
+
+
+class _Kept(NamedTuple):
+    found: Reading
+    ties: Ties
+
+
+class ParsedTraces:
+    """What was read from each trace, as long as its spans stay the same."""
+
+    def __init__(self, most_text: int = MOST_TEXT) -> None:
+        """Begin without traces.
+
+        Args:
+            most_text: Maximum number of characters of the kept messages.
+        """
+        self._most_text = most_text
+        self._kept: dict[str, _Kept] = {}
+        self._written: dict[str, Rows] = {}
+        self._counted: set[int] = set()
+        self._size = 0
+
+    def __len__(self) -> int:
+        """Return the number of traces."""
+        return len(self._kept)
+
+    def __contains__(self, trace_id: object) -> bool:
+        """Tell whether a trace is kept."""
+        return trace_id in self._kept
+
+    def of(self, trace_id: str) -> tuple[Reading, Ties]:
+        """Return what was read from a trace, in copies that may be changed, and its keys."""
+        kept = self._kept[trace_id]
+        return copied(kept.found), kept.ties
+
+    def drop(self, trace_ids: Iterable[str]) -> None:
+        """Drop traces that are read again, because they have new spans."""
+        for trace_id in trace_ids:
+            self._kept.pop(trace_id, None)
+            self._written.pop(trace_id, None)
+
+    def clear(self) -> None:
+        """Drop all traces."""
+        self._kept.clear()
+        self._written.clear()
+        self._counted.clear()
+        self._size = 0
+
+    def keep(self, found: Reading, tied: Ties, trace_ids: Iterable[str]) -> None:
+        """Keep what was read from some traces.
+
+        Args:
+            found: What was read from these traces and perhaps others, in copies of its own.
+            tied: The keys of `found`.
+            trace_ids: The traces to keep.
+        """
+        own = {trace_id: _Kept(Reading(), Ties([], [], [])) for trace_id in trace_ids}
+        _share_out(found, {trace_id: kept.found for trace_id, kept in own.items()})
+        for row in zip(*tied, strict=True):
+            if row[0] in own:
+                for column, value in zip(own[row[0]].ties, row, strict=True):
+                    column.append(value)
+        self._kept.update(own)
+        self._size += sum(self._new_text(kept.found) for kept in own.values())
+        if self._size > self._most_text:
+            self.clear()
+
+    def unchanged(self, rows: Mapping[str, Rows]) -> set[str]:
+        """Return the traces whose derived rows are those that were written last."""
+        return {trace_id for trace_id, own in rows.items() if self._written.get(trace_id) == own}
+
+    def wrote(self, rows: Mapping[str, Rows]) -> None:
+        """Note the derived rows of traces, once they are committed."""
+        self._written.update((one, own) for one, own in rows.items() if one in self._kept)
+
+    def _new_text(self, found: Reading) -> int:
+        """Return the number of characters of the messages that no kept call had before."""
+        size = 0
+        for call in found.calls:
+            size += sum(len(text or b"") for text in call.packed or ())
+            for message in (*(call.input_messages or ()), *(call.output_messages or ())):
+                if id(message) not in self._counted:
+                    self._counted.add(id(message))
+                    size += _length(message)
+        return size
+
+
+def _length(message: Message) -> int:
+    return sum(
+        len(value) for part in message["parts"] for value in part.values() if _is_text(value)
+    )
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _share_out(found: Reading, own: dict[str, Reading]) -> None:
+    """Add each row of `found` to the reading of its trace, if it is one of `own`."""
+    for name in ("calls", "tools", "agents", "retrievals", "arms"):
+        for row in getattr(found, name):
+            if row.trace_id in own:
+                getattr(own[row.trace_id], name).append(row)
+    for name in ("nodes", "unread", "pasts"):
+        for place, value in getattr(found, name).items():
+            if place[0] in own:
+                getattr(own[place[0]], name)[place] = value
+    for reward_id, trace_id in found.sources.items():
+        if trace_id in own:
+            own[trace_id].rewards[reward_id] = found.rewards[reward_id]
+            own[trace_id].sources[reward_id] = trace_id
+
+
+def copied(found: Reading) -> Reading:
+    """Return a reading with copies of its rows, which putting together changes in place."""
+    return Reading(
+        nodes=dict(found.nodes),
+        calls=_twins(LlmCall, found.calls),
+        tools=_twins(ToolCall, found.tools),
+        agents=_twins(AgentRun, found.agents),
+        retrievals=_twins(Retrieval, found.retrievals),
+        rewards=dict(zip(found.rewards, _twins(Reward, found.rewards.values()), strict=True)),
+        sources=dict(found.sources),
+        arms=_twins(Arm, found.arms),
+        unread=dict(found.unread),
+        pasts=dict(found.pasts),
+    )
+
+
+def _values(row: type) -> Callable[[object], tuple[Any, ...]]:
+    return attrgetter(*(each.name for each in fields(row)))
+
+
+_VALUES: dict[type, Callable[[object], tuple[Any, ...]]] = {
+    row: _values(row) for row in (LlmCall, ToolCall, AgentRun, Retrieval, Reward, Arm)
+}
+
+
+def _twins(kind: type[R], rows: Iterable[R]) -> list[R]:
+    return [kind(*values) for values in map(_VALUES[kind], rows)]

@@ -1,0 +1,3 @@
+INSERT INTO changed FROM recalled;
+DELETE FROM frontier WHERE trace_id IN (FROM recalled);
+DROP TABLE recalled

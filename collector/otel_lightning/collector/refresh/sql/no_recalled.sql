@@ -1,0 +1,1 @@
+CREATE OR REPLACE TEMP TABLE recalled (trace_id VARCHAR)

@@ -1,0 +1,132 @@
+"""A conversation that grows: earlier turns are neither parsed nor written again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from otel_lightning.collector.derive.links import Ties
+from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parsed import ParsedTraces
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.store import Store, open_store
+
+TURNS = 12
+TABLES = ("llm_calls", "tool_calls", "agent_runs", "reward_events", "trace_keys", "rollout_rows")
+
+
+def message(role: str, text: str) -> dict[str, Any]:
+    return {"role": role, "parts": [{"type": "text", "content": text}]}
+
+
+def turn(number: int, *, talk: str | None) -> Request:
+    """Return one turn: an agent, a call with the whole history, a tool and a reward."""
+    history = [
+        message(role, f"{role} {at}") for at in range(number) for role in ("user", "assistant")
+    ]
+    asked = [*history, message("user", f"user {number}")]
+    facts: list[dict[str, str]] = [
+        {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"},
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.response.id": f"response-{number}",
+            "gen_ai.input.messages": json.dumps(asked),
+            "gen_ai.output.messages": json.dumps([message("assistant", f"assistant {number}")]),
+        },
+        {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"},
+    ]
+    if talk:
+        facts[0]["gen_ai.conversation.id"] = talk
+    sent = ExportTraceServiceRequest()
+    spans = sent.resource_spans.add().scope_spans.add().spans
+    for place, attributes in enumerate(facts):
+        span = spans.add(name=f"span {place}", trace_id=(number + 1).to_bytes(16))
+        span.span_id = (10 * number + place + 1).to_bytes(8)
+        span.parent_span_id = (10 * number + 1).to_bytes(8) if place else b""
+        span.start_time_unix_nano = 1_000 * number + 10 * place + 1
+        span.end_time_unix_nano = 1_000 * number + 10 * place + 9
+        for key, value in attributes.items():
+            span.attributes.add(key=key).value.string_value = value
+    event = spans[0].events.add(name="gen_ai.evaluation.result", time_unix_nano=1_000 * number + 5)
+    event.attributes.add(key="gen_ai.evaluation.score.value").value.double_value = number
+    return Request("traces", 1, sent.SerializeToString())
+
+
+def late_span(number: int) -> Request:
+    """Return a tool's span in the trace of an earlier turn."""
+    sent = ExportTraceServiceRequest()
+    span = sent.resource_spans.add().scope_spans.add().spans.add(name="late")
+    span.trace_id, span.span_id = (number + 1).to_bytes(16), (10 * number + 9).to_bytes(8)
+    span.parent_span_id = (10 * number + 1).to_bytes(8)
+    span.start_time_unix_nano, span.end_time_unix_nano = 1_000 * number + 50, 1_000 * number + 60
+    for key, value in (("operation.name", "execute_tool"), ("tool.name", "order")):
+        span.attributes.add(key=f"gen_ai.{key}").value.string_value = value
+    return Request("traces", 1, sent.SerializeToString())
+
+
+def deliver(store: Store, requests: list[Request], folder: Path) -> None:
+    load(store, requests, dead_letters=folder)
+    while refresh(store):
+        pass
+
+
+def tables(store: Store) -> dict[str, list[str]]:
+    return {
+        name: sorted(map(str, store.query(f"SELECT * FROM {name}").to_pylist())) for name in TABLES
+    }
+
+
+def rows_ids(store: Store) -> dict[str, int]:
+    found = store.query("SELECT span_id, rowid AS place FROM llm_calls").to_pylist()
+    return {row["span_id"]: row["place"] for row in found}
+
+
+def test_turns_derived_one_by_one_give_the_tables_of_all_at_once(tmp_path: Path) -> None:
+    for talk in ("talk", None):
+        requests = [turn(number, talk=talk) for number in range(TURNS)]
+        with open_store(tmp_path / f"{talk}-once.duckdb") as store:
+            deliver(store, [*requests, late_span(2)], tmp_path)
+            expected = tables(store)
+        with open_store(tmp_path / f"{talk}.duckdb") as store:
+            for number, request in enumerate(requests):
+                deliver(store, [request], tmp_path)
+                if number == TURNS // 2:
+                    deliver(store, [late_span(2)], tmp_path)
+            assert tables(store) == expected
+
+
+def test_the_rows_of_earlier_turns_stay_where_they_are(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number in range(TURNS - 1):
+            deliver(store, [turn(number, talk="talk")], tmp_path)
+        before = rows_ids(store)
+        deliver(store, [turn(TURNS - 1, talk="talk")], tmp_path)
+        after = rows_ids(store)
+    assert len(after) == TURNS
+    assert before.items() <= after.items()
+
+
+def call(text: str) -> LlmCall:
+    made = LlmCall("trace", "span", None, 1, 2, "semconv")
+    made.input_messages = [message("user", text)]
+    return made
+
+
+def test_a_kept_trace_is_lent_in_copies() -> None:
+    parsed = ParsedTraces()
+    parsed.keep(Reading(calls=[call("hello")]), Ties(["trace"], ["key"], ["key"]), ["trace"])
+    lent, tied = parsed.of("trace")
+    lent.calls[0].rollout_id = "changed"
+    assert parsed.of("trace")[0].calls == [call("hello")]
+    assert tied == (["trace"], ["key"], ["key"])
+
+
+def test_more_text_than_allowed_is_not_kept() -> None:
+    parsed = ParsedTraces(most_text=10)
+    parsed.keep(Reading(calls=[call("hello")]), Ties([], [], []), ["trace"])
+    assert "trace" in parsed
+    parsed.keep(Reading(calls=[call("hello again, at length")]), Ties([], [], []), ["trace"])
+    assert len(parsed) == 0
