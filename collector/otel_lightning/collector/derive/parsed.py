@@ -15,11 +15,11 @@ from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
     LlmCall,
-    Message,
     Retrieval,
     Reward,
     ToolCall,
 )
+from otel_lightning.collector.derive.text.repeated import length
 
 MOST_TEXT = 64_000_000
 """Maximum number of characters of the kept messages. Above it everything is dropped."""
@@ -111,18 +111,8 @@ class ParsedTraces:
             for message in (*(call.input_messages or ()), *(call.output_messages or ())):
                 if id(message) not in self._counted:
                     self._counted.add(id(message))
-                    size += _length(message)
+                    size += length(message)
         return size
-
-
-def _length(message: Message) -> int:
-    return sum(
-        len(value) for part in message["parts"] for value in part.values() if _is_text(value)
-    )
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
 
 
 def _share_out(found: Reading, own: dict[str, Reading]) -> None:

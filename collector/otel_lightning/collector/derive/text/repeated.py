@@ -13,6 +13,8 @@ from otel_lightning.collector.derive.text.json_text import dumps
 
 AT_MOST = 50_000
 """Number of messages in the cache. Above it the cache is emptied, so that it stays bounded."""
+MOST_KEPT_TEXT = 64_000_000
+"""Number of characters of the messages in the cache. Above it the cache is emptied, too."""
 MOST_HASHED = 4_000
 """Number of inputs whose hashes are kept, to go on from them. Above it they are forgotten."""
 MOST_TEXT = 16_000_000
@@ -42,6 +44,7 @@ hashed: dict[int, tuple[list[Message], Any]] = {}
 _texts: dict[str, tuple[str, list[Message]]] = {}
 """The last histories read from text, without the closing bracket, by the end of that."""
 _size = 0  # characters in `_texts`
+_kept_size = 0  # characters in `_kept`
 
 
 def resume(text: str) -> tuple[list[Message], str] | None:
@@ -106,13 +109,16 @@ def known(value: Any) -> Message | None:
 
 def one_copy(message: Message) -> Message:
     """Return the copy that stands for a message and all that equal it."""
+    global _kept_size  # noqa: PLW0603 - it belongs to the cache
     if type(message) is Repeated:
         return message
     key = _key(message)
     kept = _kept.get(key)
     if kept is None:
-        if len(_kept) >= AT_MOST:
+        if len(_kept) >= AT_MOST or _kept_size > MOST_KEPT_TEXT:
             _kept.clear()
+            _kept_size = 0
+        _kept_size += length(message)
         kept = _kept[key] = Repeated(message)
         kept.turn, kept.is_whole = None, False
     return kept
@@ -120,11 +126,22 @@ def one_copy(message: Message) -> Message:
 
 def forget() -> None:
     """Empty all caches, once the calls that hold the messages are written."""
-    global _size  # noqa: PLW0603 - it belongs to the cache
+    global _size, _kept_size  # noqa: PLW0603 - they belong to the cache
     _kept.clear()
+    _kept_size = 0
     hashed.clear()
     _texts.clear()
     _size = 0
+
+
+def length(message: Message) -> int:
+    """Return the number of characters of a message's texts."""
+    size = 0
+    for part in message["parts"]:
+        for value in part.values():
+            if type(value) is str:
+                size += len(value)
+    return size
 
 
 def _key(message: Message) -> Any:
