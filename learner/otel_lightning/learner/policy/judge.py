@@ -15,7 +15,7 @@ from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_ra
 from otel_lightning.learner.policy.softmax import Choices, Floats, Settings, reward_model, seen_by
 
 Demanded = tuple[Range | None, float] | tuple[Range | None, float, float]
-ENOUGH_REWARDED = 30
+ENOUGH_REWARDED = 10
 """Number of rewarded rollouts below which an arm with little traffic counts as new."""
 
 
