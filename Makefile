@@ -6,7 +6,7 @@ EXAMPLES ?=
 # Tests run in a few processes; the tests of one file stay together, since they share servers.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-arms examples test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots clean
+.PHONY: help demo demo-arms examples test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -68,6 +68,9 @@ bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning 
 bench-policy: .venv/ready  ## Policies beside azure-agents-learning-sdk, and how often the gate errs; SEEDS=60
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy_peer.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py $(if $(SEEDS),--seeds $(SEEDS))
+
+bench-page: .venv/ready  ## What reading a page each second does to acknowledgements
+	$(BIN)/python tests/bench/page.py
 
 screenshots: .venv/ready  ## Pictures of the page for the documentation, over the store of `make demo`
 	$(BIN)/python tests/support/screenshots.py

@@ -26,6 +26,8 @@ from otel_lightning.collector.page.routes import respond
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.reader_process import limit_memory
 
+NICENESS = 10  # the receiving process gets a busy processor first
+
 
 class Pipe:
     """Asks the receiving process for rows."""
@@ -59,6 +61,7 @@ class Pipe:
 def main() -> None:
     """Answer requests until the receiving process ends."""
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
+    os.nice(NICENESS)
     _, told = receive(sys.stdin.buffer)
     limit_memory(json.loads(told)["memory"])
     send(sys.stdout.buffer, READY, b"")
