@@ -69,7 +69,7 @@ def read_rollouts(store: Store, window: Window) -> Rollouts:
         DataError: If there is no such rollout.
     """
     since = Sql("NULL") if window.since is None else f"{window.since:%Y-%m-%d %H:%M:%S.%f}"
-    if not stage_choices(store, window.key, since, Sql("NULL")):
+    if not stage_choices(store, [window.key], since, Sql("NULL")):
         raise _no_choices(store, window)
     settings = TransitionSettings(reward=window.reward, task_by=window.task_by)
     rewarded = read_staged(store, settings).filter(pl.col("outcome").is_not_null())
