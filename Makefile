@@ -6,7 +6,7 @@ EXAMPLES ?=
 # Tests run in a few processes; the tests of one file stay together, since they share servers.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-arms examples test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page clean
+.PHONY: help demo demo-arms examples test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -71,6 +71,9 @@ bench-policy: .venv/ready  ## Policies beside azure-agents-learning-sdk, and how
 
 bench-page: .venv/ready  ## What reading a page each second does to acknowledgements
 	$(BIN)/python tests/bench/page.py
+
+bench-loop: .venv/ready  ## Running an agent on tasks beside agentlightning and Inspect AI, and after a kill
+	$(BIN)/python tests/bench/loop.py
 
 screenshots: .venv/ready  ## Pictures of the page for the documentation, over the store of `make demo`
 	$(BIN)/python tests/support/screenshots.py
