@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import socket
 from pathlib import Path
 
@@ -66,7 +67,9 @@ def test_every_form_of_file_loads_and_loading_twice_changes_nothing(tmp_path: Pa
     store = tmp_path / "t.duckdb"
     for expected in ("6 files, 8 spans and log records, 8 new.", "0 new."):
         told = cli("load", *(str(tmp_path / name) for name in GOOD), "--store", str(store))
-        assert (told.returncode, told.stderr) == (0, "")
+        # A machine that is slow enough shows the progress too.
+        errors = re.sub(r"Loading: \d/6 files\n", "", told.stderr)
+        assert (told.returncode, errors) == (0, "")
         assert expected in told.stdout
         assert counts(store) == (7, 1)
 

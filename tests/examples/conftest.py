@@ -40,7 +40,7 @@ class Desk:
             env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 
@@ -56,7 +56,7 @@ class Desk:
             env=os.environ | {"LIGHTNING_SERVE_PORT": "0"},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
             check=False,
         )
 

@@ -122,7 +122,8 @@ class Traces:
             for name, rows in self._rows.items():
                 frame = pl.DataFrame(rows, infer_schema_length=None)
                 store.insert(name, frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
-            keep_rollouts(store)
+            if self._rows:  # a store that an ingester holds has no new rows
+                keep_rollouts(store)
         self._rows.clear()
         return str(self.path)
 

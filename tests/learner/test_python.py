@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import random
 import re
 import subprocess
@@ -31,6 +32,13 @@ import polars as pl
 def short(rollouts):
     return (rollouts["llm_calls"] < 2).cast(pl.Float64)
 """
+GRADE = """
+import polars as pl
+
+def right(rollouts):
+    return (rollouts["output"] == rollouts["expected"].cast(pl.String)).cast(pl.Float64)
+"""
+AGENT = "import os, sys; sys.exit(0 if os.environ['LIGHTNING_TASK_ID'] else 1)"
 ARMS = ("brief", "careful")
 
 
@@ -55,6 +63,11 @@ def recorded(traces: "Recorded", monkeypatch: pytest.MonkeyPatch) -> str:
     folder = traces.path.parent
     (folder / "flags.json").write_text(json.dumps({"flags": {"support-prompt": flag}}))
     (folder / "rewards.py").write_text(RULE)
+    (folder / "grade.py").write_text(GRADE)
+    (folder / "agent.py").write_text(AGENT)
+    tasks = [{"id": f"new-{number}", "input": "2 + 2", "expected": "4"} for number in range(2)]
+    (folder / "tasks.jsonl").write_text("\n".join(map(json.dumps, tasks)))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.chdir(folder)
     return traces.store()
 

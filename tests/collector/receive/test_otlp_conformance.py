@@ -322,7 +322,7 @@ def test_only_post_is_taken(method: str, to: str) -> None:
     assert (reply.status, reply.headers["allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("path", ["/", "/v1/traces/", "/v1/profiles"])
+@pytest.mark.parametrize("path", ["/v1", "/v1/traces/", "/v1/profiles"])
 def test_other_paths_are_not_found_and_the_known_ones_are_named(path: str, to: str) -> None:
     reply = send(to, path=path)
     assert reply.status == 404

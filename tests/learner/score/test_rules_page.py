@@ -169,6 +169,7 @@ def test_columns_that_nobody_looks_at_are_not_read(traces: "Traces") -> None:
     traces.call("a", input_messages="[]")
     with open_store(traces.store()) as store:
         narrow = scan(store, "rollouts").select("rollout_id", "seconds")
-        assert "PROJECT 1/23 COLUMNS" in narrow.select("seconds").explain()
+        plan = narrow.select("seconds").explain()
+        assert re.search(r"PROJECT 1/\d+ COLUMNS", plan), plan
         assert narrow.collect().rows() == [("a", 1.0)]
         assert scan(store, "calls").select(pl.len()).collect().item() == 1
