@@ -64,12 +64,22 @@ def take_all(browser: Any, ingester: Any) -> None:
     ):
         page.emulate_media(color_scheme=scheme)
         page.goto(f"http://{ingester.http}{path}")
-        file = PICTURES / f"{name}.png"
-        page.screenshot(path=file)
-        size = file.stat().st_size
-        print(f"{file.relative_to(ROOT)}  {size:,} bytes")
-        if size > MOST_BYTES:
-            raise SystemExit(f"{file} is larger than {MOST_BYTES:,} bytes.")
+        take(page, name)
+    report = store.with_name("policy-report.html")  # `make demo` writes it beside its store
+    if report.exists():
+        page.emulate_media(color_scheme="light")
+        page.goto(report.resolve().as_uri())
+        take(page, "report")
+
+
+def take(page: Any, name: str) -> None:
+    """Take a picture of what the browser shows."""
+    file = PICTURES / f"{name}.png"
+    page.screenshot(path=file)
+    size = file.stat().st_size
+    print(f"{file.relative_to(ROOT)}  {size:,} bytes")
+    if size > MOST_BYTES:
+        raise SystemExit(f"{file} is larger than {MOST_BYTES:,} bytes.")
 
 
 if __name__ == "__main__":

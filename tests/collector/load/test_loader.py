@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from support.running import eventually
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
@@ -99,22 +98,6 @@ def test_a_transaction_that_fills_row_groups_leaves_nothing_to_a_checkpoint(
     assert log.stat().st_size < ROW_GROUP_ROWS * 16  # the ids alone would be more
     sizes = store.query("SELECT DISTINCT count FROM pragma_storage_info('spans')")
     assert max(sizes["count"].to_pylist()) == ROW_GROUP_ROWS
-
-
-def test_one_thread_loads_and_all_are_there_for_whoever_asks_later(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("otel_lightning.collector.load.loader.IDLE_SECONDS", 0.1)
-    store.threads = 3
-    spool = Spool(spool_folder(tmp_path / "t.duckdb"))
-    loader = Loader(store.cursor(), spool, Keeping(derive=False))
-    spool.append("traces", request((1, 1)), 1).result(timeout=10)
-    loader.start()
-    eventually(lambda: store.threads == 1)
-    eventually(lambda: store.threads == 3)
-    loader.stop()
-    spool.close()
-    assert count(store) == 1
 
 
 def test_a_resource_is_read_back_as_the_map_that_was_sent(store: Store, tmp_path: Path) -> None:

@@ -35,6 +35,16 @@ def test_a_new_store_has_every_documented_table(tmp_path: Path) -> None:
     assert documented <= set(names.to_pylist())
 
 
+def test_the_number_of_threads_of_a_served_store_never_changes(tmp_path: Path) -> None:
+    # A change waits for the worker threads, and one of them may wait for the change.
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.threads = 2
+        store.serve("127.0.0.1:1")
+        assert store.threads == 1
+        with pytest.raises(StoreError, match="locked"):
+            store.cursor().threads = 2
+
+
 def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,7 +68,6 @@ class Loader(threading.Thread):
         self._refresher = Refresher(store, keeping.workers, spool.arrived.set)
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
-        self._threads = store.threads
         self._unwritten = 0  # bytes stored since the last checkpoint
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
@@ -158,7 +157,6 @@ class Loader(threading.Thread):
             self._forget_some()
             if idle:
                 self._checkpoint()
-                self._work_with(self._threads)
 
     def _derive_owed(self) -> None:
         """Derive for the time that storing owes; without it nothing is derived under load."""
@@ -234,15 +232,6 @@ class Loader(threading.Thread):
             self._store.let_go()
             pa.default_memory_pool().release_unused()
 
-    def _work_with(self, threads: int) -> None:
-        """Set the number of DuckDB's threads: one while loading, all of them otherwise.
-
-        With a second thread, waiting threads spin and take a third of the CPU time of a load. SQL
-        queries use all threads while nothing is loaded.
-        """
-        if self._store.threads != threads:
-            self._store.threads = threads
-
     def _load_some(self, least: int) -> bool:
         """Store a batch if at least `least` rows, or `BATCH_BYTES`, wait; return whether it did."""
         ahead, self._ahead = self._ahead, []  # after an error the spool is read again
@@ -252,7 +241,6 @@ class Loader(threading.Thread):
         if not ahead or not many:
             self._ahead = ahead
             return False
-        self._work_with(1)
         began = time.monotonic()
         count = _filling(ahead)
         end, size = ahead[count - 1].end, _size(ahead[:count])

@@ -25,7 +25,13 @@ SKIPPED_TO = 5_000
 """DuckDB skips to matching rows only if a join needs at most this many; above it, it scans every
 block in between."""
 # While a store is served, its configuration is locked except for these two settings.
-SERVING = "SET GLOBAL allowed_configs = ['threads', 'memory_limit']"
+SERVING = "SET GLOBAL threads = 1; SET GLOBAL allowed_configs = ['memory_limit']"
+"""Settings of a served store. Each statement runs on the thread that received it.
+
+The number of threads is never changed afterwards: DuckDB would wait for its worker threads, one of
+which may be authorizing a statement, and that waits for the change: a deadlock. A second thread
+would also spin while it waits, and take a third of the CPU time of a load.
+"""
 # DuckDB spills to disk beyond its memory limit, but one conversation must fit into memory.
 MEMORY_BYTES, LEAST_MEMORY_BYTES = 512_000_000, 256_000_000
 CACHE_BYTES = 48_000_000
