@@ -126,19 +126,21 @@ def live_text(folder: Path, name: str) -> str:
 
 
 def tables(store: Path, name: str) -> dict[str, list[dict[str, Any]]]:
-    """What a loop wrote, without times and names; transitions are of the whole store."""
+    """What a loop decided, without times, names and counts of rollouts.
+
+    Counts may differ: an attempt that was killed after it had sent its reward stays in the store
+    beside the attempt that replaced it, and on a loaded machine an agent may fail.
+    """
     where = f"LIKE '{name}.%'"
     found = {
-        "rounds": f"SELECT round, stage, outcome, details FROM rounds WHERE loop = '{name}'"
+        "rounds": f"SELECT round, stage, outcome FROM rounds WHERE loop = '{name}'"
         " AND stage NOT IN ('start', 'transitions') ORDER BY round, stage",
-        "prompts": "SELECT call, variant, parent, text, reason, refused, len(records) AS records"
+        "prompts": "SELECT call, variant, parent, text, reason, refused"
         f" FROM prompts WHERE run_id {where} ORDER BY run_id, call",
         "runs": f"SELECT run_id, command, outcome FROM runs WHERE run_id {where} ORDER BY run_id",
         "policies": f"SELECT version, status, arms FROM policies WHERE version {where}",
         "promotions": "SELECT served_version, action, arms, after FROM promotions"
         f" WHERE served_version {where} ORDER BY time",
-        "rollouts": "SELECT run_id, task_id, sample, arm, count(*) AS n FROM attempts"
-        f" WHERE run_id {where} AND status = 'ok' GROUP BY ALL ORDER BY ALL",
     }
     rows = {table: ask(store, sql) for table, sql in found.items()}
     plain = re.sub(rf"\b{name}\b", "LOOP", json.dumps(rows, default=str))
