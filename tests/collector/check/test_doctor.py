@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from support.running import cli
+from support.otlp_client import send
+from support.running import Ingester, cli, eventually
 from support.spans import answered, asked, chat, said, texts
 
 from otel_lightning.collector.check.doctor import AILMENTS, Diagnosis, diagnose
@@ -167,3 +168,18 @@ def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Pa
 
 def test_every_finding_has_a_remedy() -> None:
     assert all(one.remedy for one in AILMENTS if one.name != "content")
+
+
+def test_a_running_ingester_is_diagnosed_with_the_same_statements(ingester: Ingester) -> None:
+    sent = body({"attributes": {"gen_ai.operation.name": "chat"}})
+    assert send(ingester.http, sent).status == 200
+    told: list[str] = []
+
+    def is_found() -> bool:
+        result = cli("doctor", "--store", str(ingester.store))
+        assert not result.stderr
+        told.append(result.stdout)
+        return "without content" in result.stdout
+
+    eventually(is_found)
+    assert "read only in part" in told[-1]

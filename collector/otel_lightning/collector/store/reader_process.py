@@ -19,6 +19,8 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector.orphans import end_with
+from otel_lightning.collector.store.attribute_columns import nodes
+from otel_lightning.collector.store.sql_text import quote_literal
 
 HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
 READY, ROWS, FAILED = 0, 1, 2
@@ -160,6 +162,7 @@ def main() -> None:
     threading.Thread(target=end_with, args=[parent], daemon=True).start()
     connection = attach(told["address"], told["token"])
     connection.execute("USE remote; SET threads = 1")
+    scans = _Scans(connection, told["address"])
     connection.execute(f"SET memory_limit = '{int(told['memory'] * SHARE_OF_DUCKDB)}B'")
     connection.execute("SET enable_progress_bar = false")
     # Allocate what DuckDB needs once before memory is limited, so that it does not count.
@@ -169,9 +172,52 @@ def main() -> None:
     for line in sys.stdin:
         question = json.loads(line)
         try:
-            _write(ROWS, _answer(connection, question["select"], question["rows"]))
+            _write(ROWS, _answer(connection, scans.spread(question["select"]), question["rows"]))
         except (duckdb.Error, MemoryError, ReaderError, pa.ArrowException) as error:
             _write(FAILED, str(error).encode())
+
+
+class _Scans:
+    """Attaches the store once for each table of a statement.
+
+    Quack reads only one table at a time over one connection: a statement that joins two tables of
+    one attached database fails.
+    """
+
+    def __init__(self, connection: Any, address: str) -> None:
+        self._connection, self._address = connection, address
+        self._attached = 0
+
+    def spread(self, select: str) -> str:
+        """Return the statement with each of its tables read over a connection of its own."""
+        tree = json.loads(self._text("json_serialize_sql(?::VARCHAR)", select))
+        common = {name.lower() for name in map(_common_table, nodes(tree)) if name}
+        scans = [
+            node
+            for node in nodes(tree)
+            if node.get("type") == "BASE_TABLE"
+            and node["schema_name"].lower() in {"", "main"}
+            and node["table_name"].lower() not in common
+        ]
+        if len(scans) < 2:  # noqa: PLR2004  one table can be read over the first connection
+            return select
+        for number, node in enumerate(scans):
+            node["catalog_name"], node["schema_name"] = self._database(number), "main"
+        return self._text("json_deserialize_sql(?::JSON)", json.dumps(tree))
+
+    def _database(self, number: int) -> str:
+        if number == self._attached:
+            self._connection.execute(f"ATTACH {quote_literal(self._address)} AS remote_{number}")
+            self._attached += 1
+        return f"remote_{number}"
+
+    def _text(self, expression: str, argument: str) -> str:
+        return str(self._connection.execute(f"SELECT {expression}", [argument]).fetchall()[0][0])
+
+
+def _common_table(node: dict[str, Any]) -> str | None:
+    """Return the name of a common table expression, if the node of the syntax tree is one."""
+    return node["key"] if "key" in node and "materialized" in node.get("value", ()) else None
 
 
 def _answer(connection: Any, select: str, rows: int | None) -> bytes:
