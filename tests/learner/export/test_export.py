@@ -236,15 +236,6 @@ def test_columns_of_a_parquet_file_are_those_the_format_names(learned: "Traces")
         assert pq.read_schema(file).names == list(FORMATS[form].columns)
 
 
-def test_export_reads_through_the_ingester_that_holds_the_store(learned: "Traces") -> None:
-    from otel_lightning.collector.store import server_file, write_server
-
-    direct = export(learned, "trl-sft", "direct.jsonl").read_text()
-    with open_store(learned.path) as holder:
-        write_server(server_file(learned.path), holder.serve("127.0.0.1:0"))
-        assert export(learned, "trl-sft", "served.jsonl").read_text() == direct
-
-
 def test_running_ingester_is_exported_from_too(learned: "Traces") -> None:
     direct = load(export(learned, "transitions", "direct.parquet"))
     with open_store(learned.path) as ingester:
