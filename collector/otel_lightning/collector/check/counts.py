@@ -65,9 +65,12 @@ def _derive_backlog(store: Store) -> Finding:
 
     A long wait is bad only while a process derives: without one, nothing is expected to happen.
     """
-    received_ns = find_stale(store).oldest_ns
-    seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
-    told = f"the oldest received {seconds:.0f} seconds ago" if received_ns else "nothing waits"
+    stale = find_stale(store)
+    if stale.oldest_ns is None:
+        told = "traces that an upgrade, --rebuild or --no-derive left" if stale.has_undated else ""
+        return Finding("not derived", told or "nothing waits", well=True)
+    seconds = (time.time_ns() - stale.oldest_ns) / 1e9
+    told = f"the oldest received {seconds:.0f} seconds ago"
     return Finding("not derived", told, not store.server or seconds <= LONGEST_UNDERIVED_SECONDS)
 
 

@@ -53,12 +53,22 @@ def _extension_file(name: str) -> Path | None:
 
 
 def _views(store: Store, server: Server, path: Path) -> list[str]:
-    """Attach the store and create a view for each table: `SHOW TABLES` lists no remote tables."""
+    """Attach the store and create a view for each table: `SHOW TABLES` lists no remote tables.
+
+    Each view has a connection of its own, because Quack reads only one table at a time over one:
+    otherwise a statement could not join two tables.
+    """
     tables = store.query(
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' ORDER BY ALL"
+        "SELECT table_name FROM information_schema.tables"
+        " WHERE table_schema = 'main' AND table_catalog != 'lightning_answers' ORDER BY ALL"
     )["table_name"].to_pylist()
     shown = [name for name in tables if name not in INTERNAL]
+    uri = quote_literal(server.sql)
     return [
         attach_line(server.sql, server_file(path)),
-        *(f'CREATE OR REPLACE VIEW "{name}" AS FROM traces."{name}";' for name in shown),
+        *(
+            f"ATTACH {uri} AS \"traces_{name}\" (TOKEN getvariable('reader')); "
+            f'CREATE OR REPLACE VIEW "{name}" AS FROM "traces_{name}"."{name}";'
+            for name in shown
+        ),
     ]
