@@ -133,16 +133,24 @@ def test_a_process_of_its_own_answers_as_the_store_does(guarded: Path) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "SELECT count(*), list(DISTINCT a.name) AS names FROM spans a JOIN spans b USING (trace_id)",
-        "SELECT repeat(name, 2) AS n, (SELECT count(*) FROM spans) AS total FROM spans ORDER BY ALL"
-        " LIMIT 3",
-        "WITH x AS (FROM spans WHERE trace_id > '5') SELECT list(x.name) AS names FROM x, x AS y"
-        " WHERE x.trace_id = y.trace_id AND x.trace_id NOT IN (SELECT trace_id FROM llm_calls)",
+        "SELECT list(DISTINCT a.name) AS names FROM spans a JOIN spans b USING (trace_id)",
+        "SELECT repeat(name, 2), (SELECT count(*) FROM spans) AS n FROM spans ORDER BY ALL LIMIT 3",
+        """
+        WITH x AS (FROM spans WHERE trace_id > '5')
+        SELECT list(x.name) AS names FROM x, x AS y
+        WHERE x.trace_id = y.trace_id AND x.trace_id NOT IN (SELECT trace_id FROM llm_calls)
+        """,
         "SELECT list(spans.name) AS names FROM main.spans, llm_calls, rollouts",
         "SELECT repeat(rollout_id, 2) FROM rollouts JOIN rewards USING (rollout_id)",
         "SELECT list(name) AS names FROM (FROM spans UNION ALL FROM spans)",
-        "WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r, spans WHERE n < 9 AND"
-        " trace_id = n::VARCHAR AND trace_id IN (SELECT trace_id FROM spans)) FROM r ORDER BY n",
+        """
+        WITH RECURSIVE r AS (
+            SELECT 1 AS n UNION ALL
+            SELECT n + 1 FROM r, spans
+            WHERE n < 9 AND trace_id = n::VARCHAR AND trace_id IN (SELECT trace_id FROM spans)
+        )
+        FROM r ORDER BY n
+        """,
         "WITH spans AS (SELECT 'mine' AS name) SELECT repeat(name, 2) AS n FROM spans, llm_calls",
     ],
 )
