@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urljoin
+from urllib.parse import quote, urljoin
 
 import pytest
 from hypothesis import given, settings
@@ -206,6 +206,17 @@ def test_a_spreadsheet_runs_no_cell_of_a_saved_file(desk: DirectSource) -> None:
         '"a","b","\'@c"',
         '"\'=HYPERLINK(1)","-1.5","\'+x"',
     ]
+
+
+def test_nested_values_are_json_and_durations_are_clocks(desk: DirectSource) -> None:
+    asked = (
+        "SELECT [1.5::DECIMAL(3,1), 2] AS a, {'t': TIMESTAMP '2027-01-15 08:00:00'} AS b, "
+        "MAP {'k': 'v'} AS c, INTERVAL 1500 MILLISECOND AS d, [INTERVAL 3 MONTH] AS e"
+    )
+    text = Page(desk.get(f"/ui/sql?q={quote(asked)}")).text
+    for shown in ("[1.5, 2]", '{"t": "2027-01-15 08:00:00"}', '{"k": "v"}', "00:00:01.5",
+                  '["3 months"]'):  # fmt: skip
+        assert shown in text
 
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=40)

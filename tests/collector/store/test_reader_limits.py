@@ -17,6 +17,33 @@ from otel_lightning.collector.store.reader_limits import ReaderLimits
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
 
+JOINS = """
+SELECT count(*), list(DISTINCT a.name) AS names FROM spans a JOIN spans b USING (trace_id);
+SELECT repeat(name, 2) AS n, (SELECT count(*) FROM spans) AS total FROM spans ORDER BY ALL LIMIT
+3;
+WITH x AS (FROM spans WHERE trace_id > '5') SELECT list(x.name) AS names FROM x, x AS y WHERE
+x.trace_id = y.trace_id AND x.trace_id NOT IN (SELECT trace_id FROM llm_calls);
+SELECT list(spans.name) AS names FROM main.spans, llm_calls, rollouts;
+SELECT repeat(rollout_id, 2) FROM rollouts JOIN rewards USING (rollout_id);
+SELECT list(name) AS names FROM (FROM spans UNION ALL FROM spans);
+WITH RECURSIVE r AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM r, spans WHERE n < 9 AND trace_id
+= n::VARCHAR AND trace_id IN (SELECT trace_id FROM spans)) FROM r ORDER BY n;
+WITH spans AS (SELECT 'mine' AS name) SELECT repeat(name, 2) AS n FROM spans, llm_calls;
+WITH spans AS (FROM spans WHERE trace_id < '5') SELECT list(name) AS n FROM spans, (SELECT
+count(*) FROM llm_calls);
+SELECT (SELECT count(*) FROM llm_calls), list(name) FROM spans;
+SELECT main.spans.name, list(main.llm_calls.step) AS steps FROM main.spans LEFT JOIN
+main.llm_calls ON main.spans.trace_id = main.llm_calls.trace_id GROUP BY 1;
+SELECT list(s.name) AS names FROM traces.main.spans s;
+SELECT list(t.table_name ORDER BY ALL) AS names FROM duckdb_tables() t JOIN llm_calls ON TRUE
+RIGHT JOIN (SELECT count(*) FROM spans) ON TRUE WHERE t.table_name = 'spans';
+SELECT string_agg(tables.table_name, ',' ORDER BY ALL) AS names FROM information_schema.tables
+WHERE table_name NOT LIKE 'answer%';
+SELECT c.*, r.*, repeat('x', 2) AS x FROM spans s LEFT JOIN llm_calls c USING (trace_id) LEFT
+JOIN rollouts r ON TRUE LIMIT 2
+"""
+"""Statements with an unbounded function and several tables."""
+
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
@@ -130,30 +157,7 @@ def test_a_process_of_its_own_answers_as_the_store_does(guarded: Path) -> None:
             reader.query("SELECT repeat('x', 2) FROM no_such_table")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT list(DISTINCT a.name) AS names FROM spans a JOIN spans b USING (trace_id)",
-        "SELECT repeat(name, 2), (SELECT count(*) FROM spans) AS n FROM spans ORDER BY ALL LIMIT 3",
-        """
-        WITH x AS (FROM spans WHERE trace_id > '5')
-        SELECT list(x.name) AS names FROM x, x AS y
-        WHERE x.trace_id = y.trace_id AND x.trace_id NOT IN (SELECT trace_id FROM llm_calls)
-        """,
-        "SELECT list(spans.name) AS names FROM main.spans, llm_calls, rollouts",
-        "SELECT repeat(rollout_id, 2) FROM rollouts JOIN rewards USING (rollout_id)",
-        "SELECT list(name) AS names FROM (FROM spans UNION ALL FROM spans)",
-        """
-        WITH RECURSIVE r AS (
-            SELECT 1 AS n UNION ALL
-            SELECT n + 1 FROM r, spans
-            WHERE n < 9 AND trace_id = n::VARCHAR AND trace_id IN (SELECT trace_id FROM spans)
-        )
-        FROM r ORDER BY n
-        """,
-        "WITH spans AS (SELECT 'mine' AS name) SELECT repeat(name, 2) AS n FROM spans, llm_calls",
-    ],
-)
+@pytest.mark.parametrize("statement", JOINS.split(";"))
 def test_a_process_of_its_own_reads_several_tables(statement: str, guarded: Path) -> None:
     with open_store(guarded, read_only=True) as reader, open_store(guarded) as writer:
         assert reader.query(statement).to_pylist() == writer.query(statement).to_pylist()

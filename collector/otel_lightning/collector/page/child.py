@@ -19,12 +19,10 @@ from otel_lightning.collector.page.process import (
     ROWS,
     TYPED,
     Request,
-    receive,
-    send,
 )
 from otel_lightning.collector.page.routes import respond
 from otel_lightning.collector.store import StoreError
-from otel_lightning.collector.store.reader_process import limit_memory
+from otel_lightning.collector.store.child_process import limit_memory, receive, send
 
 NICENESS = 10  # the receiving process gets a busy processor first
 

@@ -6,11 +6,6 @@ back. Both talk over the page process's stdin and stdout.
 """
 
 import json
-import queue
-import struct
-import subprocess
-import sys
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store.child_process import Child, LateError, Pool
 from otel_lightning.collector.store.page_reads import PageReads
 
-HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
 REQUEST, ROWS, FAILED, ASK, TYPED, ANSWER, READY = range(7)
 PROCESSES = 2
 PAGE_SECONDS = 30.0  # for a whole page
@@ -56,12 +51,11 @@ class Answer:
 
 
 class Pages:
-    """A pool of page processes: starts them when they are needed, replaces those that died."""
+    """A pool of page processes, and the statements that run without one."""
 
     def __init__(self, reads: PageReads) -> None:
         self._reads = reads
-        self._places = threading.BoundedSemaphore(PROCESSES)
-        self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self._pool = Pool(lambda: _Process(reads), PROCESSES)
 
     def write(self, request: Request) -> Answer:
         """Write the page for a request.
@@ -69,13 +63,8 @@ class Pages:
         Raises:
             PageError: If it takes too long, too much memory, or fails.
         """
-        with self._places:
-            process = self._take()
-            try:
-                return process.write(request)
-            finally:
-                if process.is_alive:
-                    self._idle.put(process)
+        with self._pool.one() as process:
+            return process.write(request)
 
     def ask(self, name: str, parameters: Mapping[str, Any]) -> pa.Table:
         """Run a statement of the folder `sql`, outside a page.
@@ -87,75 +76,41 @@ class Pages:
 
     def close(self) -> None:
         """Stop all idle processes."""
-        while not self._idle.empty():
-            self._idle.get().end()
-
-    def _take(self) -> "_Process":
-        while not self._idle.empty():
-            process = self._idle.get()
-            if process.is_alive:
-                return process
-        return _Process(self._reads)
+        self._pool.close()
 
 
-class _Process:
+class _Process(Child):
     def __init__(self, reads: PageReads) -> None:
+        super().__init__("otel_lightning.collector.page.child")
         self._reads = reads
-        command = [
-            sys.executable, "-c", "from otel_lightning.collector.page.child import main; main()",
-        ]  # fmt: skip
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-        self._to: Any = self._process.stdin
-        self._from: Any = self._process.stdout
-        self._converse(REQUEST, json.dumps({"memory": MEMORY_BYTES}).encode(), START_SECONDS)
-
-    @property
-    def is_alive(self) -> bool:
-        return self._process.poll() is None
+        self._converse(json.dumps({"memory": MEMORY_BYTES}).encode(), START_SECONDS)
 
     def write(self, request: Request) -> Answer:
         asked = {"path": request.path, "query": request.query, "facts": dict(request.facts)}
-        answer = self._converse(REQUEST, json.dumps(asked).encode(), PAGE_SECONDS)
+        answer = self._converse(json.dumps(asked).encode(), PAGE_SECONDS)
         head, _, body = answer.partition(b"\n")
         told = json.loads(head)
         return Answer(told["status"], told["type"], body, tuple(map(tuple, told["headers"])))
 
-    def end(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _converse(self, kind: int, content: bytes, seconds: float) -> bytes:
-        """Send a message, answer the questions of the process, and return its last message."""
-        late = threading.Event()
-
-        def give_up() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(seconds, give_up)
-        timer.daemon = True
-        timer.start()
+    def _converse(self, content: bytes, seconds: float) -> bytes:
+        """Send a request, answer the questions of the process, and return its last message."""
+        kind = REQUEST
         try:
-            while True:
-                send(self._to, kind, content)
-                answered, answer = receive(self._from)
-                if answered in (ANSWER, READY):
-                    return answer
-                if answered == FAILED:
-                    raise PageError(answer.decode(errors="replace"))
-                kind, content = self._rows(answered, json.loads(answer))
+            with self.within(seconds):
+                while True:
+                    answered, answer = self.ask(kind, content)
+                    if answered in (ANSWER, READY):
+                        return answer
+                    if answered == FAILED:
+                        raise PageError(answer.decode(errors="replace"))
+                    kind, content = self._rows(answered, json.loads(answer))
+        except LateError as error:
+            raise PageError(f"The page took longer than {seconds:g} seconds.") from error
         except OSError as error:
-            self.end()
             raise PageError(
-                f"The page took longer than {seconds:g} seconds."
-                if late.is_set()
-                else f"The page took more than {MEMORY_BYTES // 10**6} MB of memory, or its "
-                f"process ended."
+                f"The page took more than {MEMORY_BYTES // 10**6} MB of memory, or its process "
+                f"ended."
             ) from error
-        finally:
-            timer.cancel()
 
     def _rows(self, kind: int, question: Mapping[str, Any]) -> tuple[int, bytes]:
         try:
@@ -183,30 +138,3 @@ def sql_text(name: str) -> str:
     if f"{name}.sql" not in known:
         raise KeyError(name)
     return (resources.files(__package__) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
-
-
-def send(stream: Any, kind: int, content: bytes) -> None:
-    """Write one message.
-
-    Raises:
-        OSError: If the other process has ended.
-    """
-    stream.write(HEADER.pack(kind, len(content)) + content)
-    stream.flush()
-
-
-def receive(stream: Any) -> tuple[int, bytes]:
-    """Read one message: its kind and content.
-
-    Raises:
-        OSError: If the other process has ended.
-    """
-    kind, size = HEADER.unpack(_exactly(stream, HEADER.size))
-    return kind, _exactly(stream, size)
-
-
-def _exactly(stream: Any, size: int) -> bytes:
-    content: bytes = stream.read(size)
-    if len(content) < size:
-        raise BrokenPipeError
-    return content

@@ -1,6 +1,8 @@
 """The SQL console: one SELECT within limits; the address is the query."""
 
 import io
+import json
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -145,8 +147,47 @@ def _table(found: pa.Table) -> dict[str, Any]:
 
 
 def _texts(column: pa.ChunkedArray) -> list[str | None]:
-    """Write each value as text; None stays None."""
+    """Write each value as text, nested values as JSON; None stays None."""
+    kind = column.type
+    if pa.types.is_interval(kind):
+        return [None if value is None else _interval(value) for value in column.to_pylist()]
     try:
         return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested
-        return [None if value is None else str(value) for value in column.to_pylist()]
+        values = column.to_pylist(maps_as_pydicts="lossy")
+        return [None if value is None else _json(value) for value in values]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, default=str)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(one) for key, one in value.items()}
+    if isinstance(value, pa.MonthDayNano):  # a tuple, so JSON would take it for a list
+        return _interval(value)
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value
+
+
+def _interval(value: pa.MonthDayNano) -> str:
+    """Write an interval as DuckDB does.
+
+    Example:
+        >>> _interval(pa.MonthDayNano([1, 2, 3_725_250_000_000]))
+        '1 month 2 days 01:02:05.25'
+    """
+    months, days, nanoseconds = value
+    named = [(months, "month"), (days, "day")]
+    parts = [f"{n} {name}{'' if n == 1 else 's'}" for n, name in named if n]
+    micros = abs(nanoseconds) // 1000
+    if micros or not parts:
+        seconds, rest = divmod(micros, 10**6)
+        clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+        fraction = f".{rest:06}".rstrip("0") if rest else ""
+        parts.append(f"{'-' if nanoseconds < 0 else ''}{clock}{fraction}")
+    return " ".join(parts)

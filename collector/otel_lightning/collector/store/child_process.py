@@ -1,0 +1,163 @@
+"""Processes of our own that answer over a pipe: a pool of them, messages, and a time limit.
+
+A message is its kind, its number of bytes, and its content. The child reads from stdin and writes
+to stdout. It cannot be interrupted over a pipe, so whoever waits too long kills it.
+"""
+
+import contextlib
+import queue
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Generic, TypeVar
+
+HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
+
+
+class LateError(OSError):
+    """The child was killed because it took too long."""
+
+
+class Child:
+    """A child process: the function `main` of one of our modules."""
+
+    def __init__(self, module: str) -> None:
+        """Start it.
+
+        Args:
+            module: The module whose `main` the child runs.
+        """
+        command = [sys.executable, "-c", f"from {module} import main; main()"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        self._to: Any = self._process.stdin
+        self._from: Any = self._process.stdout
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Kill the process and wait for its end."""
+        self._process.kill()
+        self._process.communicate()
+
+    def ask(self, kind: int, content: bytes) -> tuple[int, bytes]:
+        """Send one message and return the next one of the child.
+
+        Raises:
+            OSError: If the process has ended.
+        """
+        send(self._to, kind, content)
+        return receive(self._from)
+
+    @contextmanager
+    def within(self, seconds: float | None) -> Iterator[None]:
+        """Kill the process if the block takes longer; None is no limit.
+
+        Raises:
+            LateError: If it took longer.
+            OSError: If the process ended by itself. In both cases it has ended.
+        """
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(seconds or threading.TIMEOUT_MAX, give_up)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except OSError as error:
+            self.end()
+            if late.is_set():
+                raise LateError from error
+            raise
+        finally:
+            timer.cancel()
+
+
+C = TypeVar("C", bound=Child)
+
+
+class Pool(Generic[C]):
+    """Starts children when they are needed, and replaces those that died."""
+
+    def __init__(self, start: Callable[[], C], most: int) -> None:
+        """Create a pool without children.
+
+        Args:
+            start: Starts one child.
+            most: Most children at once; who needs one more waits.
+        """
+        self._start = start
+        self._places = threading.BoundedSemaphore(most)
+        self._idle: queue.SimpleQueue[C] = queue.SimpleQueue()
+
+    @contextmanager
+    def one(self) -> Iterator[C]:
+        """Yield a child that nobody else uses meanwhile."""
+        with self._places:
+            child = self._take()
+            try:
+                yield child
+            finally:
+                if child.is_alive:
+                    self._idle.put(child)
+
+    def close(self) -> None:
+        """Stop all idle children."""
+        while not self._idle.empty():
+            self._idle.get().end()
+
+    def _take(self) -> C:
+        while not self._idle.empty():
+            child = self._idle.get()
+            if child.is_alive:
+                return child
+        return self._start()
+
+
+def send(stream: Any, kind: int, content: bytes) -> None:
+    """Write one message.
+
+    Raises:
+        OSError: If the other process has ended.
+    """
+    stream.write(HEADER.pack(kind, len(content)) + content)
+    stream.flush()
+
+
+def receive(stream: Any) -> tuple[int, bytes]:
+    """Read one message: its kind and content.
+
+    Raises:
+        OSError: If the other process has ended.
+    """
+    kind, size = HEADER.unpack(_exactly(stream, HEADER.size))
+    return kind, _exactly(stream, size)
+
+
+def limit_memory(memory_bytes: int) -> None:
+    """Limit the memory that this process may allocate from now on, by RLIMIT_AS."""
+    import resource
+
+    with contextlib.suppress(OSError):  # not Linux: only DuckDB's own limit applies
+        with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  no Path: no memory
+            there = int(file.read().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (there + memory_bytes, there + memory_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _exactly(stream: Any, size: int) -> bytes:
+    content: bytes = stream.read(size)
+    if len(content) < size:
+        raise BrokenPipeError
+    return content
