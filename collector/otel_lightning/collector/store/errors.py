@@ -1,5 +1,6 @@
 """The exceptions of a store. They hide DuckDB's exceptions from callers."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -7,6 +8,9 @@ import duckdb
 
 WRAPPING = "\n\nLINE 1: FROM remote.query("
 """From here on, an error text quotes the wrapper that sends a statement to the server: cut it."""
+
+FROM_SERVER = re.compile(r"^Invalid Input Error: (?=[A-Z][\w ]+ Error: )")
+"""What Quack puts before an error of the server, which names its own kind."""
 
 
 class StoreError(Exception):
@@ -28,7 +32,7 @@ def as_store_error() -> Iterator[None]:
         yield
     except duckdb.Error as error:
         asked, _, _ = str(error).partition(WRAPPING)
-        raise _kind(error)(asked) from error
+        raise _kind(error)(FROM_SERVER.sub("", asked)) from error
 
 
 def is_of_names(error: duckdb.Error) -> bool:

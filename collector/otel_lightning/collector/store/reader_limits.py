@@ -86,7 +86,7 @@ class Answers:
                 f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
             )
         except duckdb.Error as error:
-            return _error(str(error))
+            return _error(self._told(select) or str(error))
         forgetting = threading.Timer(KEPT_SECONDS, self._forget, [table])
         forgetting.daemon = True
         forgetting.start()
@@ -98,6 +98,14 @@ class Answers:
         cursor = self._connection.cursor()
         with interrupted_after(cursor, self._limits.seconds):
             cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){most}")
+
+    def _told(self, select: str) -> str | None:
+        """Return the error of a statement by itself: its text then quotes no wrapper of ours."""
+        try:
+            self._connection.cursor().sql(select)  # binds it, and runs nothing
+        except duckdb.Error as error:
+            return str(error)
+        return None
 
     def _run_apart(self, apart: ReaderProcesses, select: str, table: str) -> None:
         rows = apart.run(select, self._limits.rows, self._limits.seconds)
