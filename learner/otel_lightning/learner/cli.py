@@ -14,7 +14,7 @@ from otel_lightning.learner.commands.prompts import prompts
 from otel_lightning.learner.commands.report import report
 from otel_lightning.learner.commands.run import run
 from otel_lightning.learner.commands.serve import serve
-from otel_lightning.learner.commands.ship import policies, promote, rollback
+from otel_lightning.learner.commands.ship import models, policies, promote, rollback
 from otel_lightning.learner.commands.transitions import transitions
 from otel_lightning.learner.commands.weights import weights
 
@@ -35,6 +35,7 @@ for command in (
     promote,
     rollback,
     policies,
+    models,
     prompts,
     gate,
     loop,

@@ -1,4 +1,4 @@
-"""`lightning-learn promote`, `rollback` and `policies`."""
+"""`lightning-learn promote`, `rollback`, `policies` and `models`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,17 +9,27 @@ from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
     expected_errors,
-    flags_option,
-    key_option,
     option,
     store_option,
 )
 
 if TYPE_CHECKING:
     from otel_lightning.learner.policy.ship import Change
+    from otel_lightning.learner.weights.pointer import Moved
 
+key_option = option("--key", help="Key of the flag whose variants are the arms.")
+optional_flags_option = option(
+    "--flags", type=FILE, help="The flagd flag file that serves the arms."
+)
+live_option = option(
+    "--live",
+    metavar="LINK",
+    type=click.Path(path_type=Path),
+    help="Pointer to the live model, a symbolic link.  [default: promote: live beside the model's "
+    "folder; rollback: the one that was changed last]",
+)
 dry_run_option = option(
-    "--dry-run", is_flag=True, help="Print the change of each arm's share, but write nothing."
+    "--dry-run", is_flag=True, help="Print what would change, but write nothing."
 )
 
 
@@ -43,7 +53,7 @@ class Percent(click.ParamType[float]):
 @click.command()
 @store_option
 @key_option
-@flags_option
+@optional_flags_option
 @option(
     "--version",
     command="promote",
@@ -55,17 +65,65 @@ class Percent(click.ParamType[float]):
     help="Give the policy only this share of the traffic, such as 10%, and leave the rest to the "
     "live policy. By default the policy gets all traffic.",
 )
+@option(
+    "--model",
+    command="promote",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Promote this fine-tuned model instead of a policy: the folder that lightning-learn "
+    "weights wrote.",
+)
+@live_option
+@option(
+    "--without-gate",
+    is_flag=True,
+    help="Promote a model that no gate has passed, such as the first one. By default a gate must "
+    "have passed it against the live model.",
+)
 @dry_run_option
-def promote(  # noqa: PLR0913 - one parameter an option
+def promote(
+    store: str, *, model: Path | None, live: Path | None, without_gate: bool, **options: Any
+) -> None:
+    """Put a policy that passed the gate into the flag file, or make a model the live one.
+
+    With --key and --flags: a policy, for all traffic or as a canary.
+    With --model: a fine-tuned model, by moving the pointer --live to its folder.
+    """
+    if model is None:
+        if live is not None or without_gate:
+            raise click.UsageError("--live and --without-gate are of models: give --model too.")
+        _promote_policy(store, **options)
+        return
+    given = [name for name in ("key", "flags", "version", "canary") if options[name] is not None]
+    if given:
+        raise click.UsageError(f"--{given[0]} is of policies, so it does not go with --model.")
+    with expected_errors():
+        from otel_lightning.collector.store import open_store
+        from otel_lightning.learner.weights import ship
+
+        with open_store(store, create=False) as opened:
+            try:
+                moved = ship.promote(
+                    opened, model, live, without_gate=without_gate, dry_run=options["dry_run"]
+                )
+            except ship.RefusedError as refusal:
+                click.echo(str(refusal), err=True)
+                raise click.exceptions.Exit(REFUSED) from refusal
+    _show_moved(moved)
+
+
+def _promote_policy(  # noqa: PLR0913 - one parameter an option
     store: str,
     *,
-    key: str,
-    flags: Path,
+    key: str | None,
+    flags: Path | None,
     version: str | None,
     canary: float | None,
     dry_run: bool,
 ) -> None:
-    """Put a policy that passed the gate into the flag file, for all traffic or as a canary."""
+    if key is None or flags is None:
+        raise click.UsageError(
+            "Give --key and --flags to promote a policy, or --model to promote a model."
+        )
     with expected_errors():
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.policy import ship
@@ -97,9 +155,34 @@ def promote(  # noqa: PLR0913 - one parameter an option
     command="rollback",
     help="The flagd flag file to restore.  [default: the one that was changed last]",
 )
+@option(
+    "--model",
+    command="rollback",
+    is_flag=True,
+    help="Roll back a model instead of a policy.",
+)
+@live_option
 @dry_run_option
-def rollback(store: str, *, key: str, flags: Path | None, dry_run: bool) -> None:
-    """Restore the flag as it was before the last promotion."""
+def rollback(  # noqa: PLR0913 - one parameter an option
+    store: str,
+    *,
+    key: str | None,
+    flags: Path | None,
+    model: bool,
+    live: Path | None,
+    dry_run: bool,
+) -> None:
+    """Restore the flag, or the live model, as it was before the last promotion.
+
+    With --key: a policy. With --model or --live: a fine-tuned model.
+    """
+    if model or live is not None:
+        if key is not None or flags is not None:
+            raise click.UsageError("--key and --flags are of policies, --model and --live are not.")
+        _roll_back_model(store, live, dry_run=dry_run)
+        return
+    if key is None:
+        raise click.UsageError("Give --key to roll back a policy, or --model to roll back a model.")
     with expected_errors():
         from otel_lightning.collector.store import open_store
         from otel_lightning.learner.policy import ship
@@ -112,6 +195,16 @@ def rollback(store: str, *, key: str, flags: Path | None, dry_run: bool) -> None
             f"Policy {change.served_version}" if change.served_version else "The flag as it was"
         )
         click.echo(f"{former} is live again.")
+
+
+def _roll_back_model(store: str, live: Path | None, *, dry_run: bool) -> None:
+    with expected_errors():
+        from otel_lightning.collector.store import open_store
+        from otel_lightning.learner.weights import ship
+
+        with open_store(store, create=False) as opened:
+            moved = ship.roll_back(opened, live, dry_run=dry_run)
+    _show_moved(moved)
 
 
 @click.command()
@@ -157,6 +250,44 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
     Console().print(table)
     for sentence in compared:
         click.echo(sentence)
+
+
+@click.command()
+@store_option
+def models(store: str) -> None:
+    """List the fine-tuned models, the verdicts of their gates, and which of them are live."""
+    from rich.console import Console
+    from rich.table import Table
+
+    with expected_errors():
+        from otel_lightning.collector.store import open_store
+        from otel_lightning.learner.weights import ship
+
+        with open_store(store, create=False) as opened:
+            rows = ship.models_of(opened)
+    if not rows:
+        click.echo("No models. Fine-tune one with: lightning-learn weights.")
+        return
+    table = Table()
+    for column in ("run", "algorithm", "gate by logs", "gain", "at least", "live at", "folder"):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        folder = row["folder"] if row["exists"] else f"{row['folder']} (gone)"
+        table.add_row(
+            row["run_id"], row["algorithm"], row["outcome"], _signed(row["gain"]),
+            _signed(row["lower"]), ", ".join(row["live"]), folder,
+        )  # fmt: skip
+    Console().print(table)
+
+
+def _show_moved(moved: "Moved") -> None:
+    before = f"'{moved.before}'" if moved.before else "no model"
+    click.echo(f"{moved.live}: {before} -> '{moved.after}'")
+    if moved.written:
+        click.echo(
+            f"'{moved.after}' is live at {moved.live}. A server that runs already keeps its model: "
+            "restart it."
+        )
 
 
 def _show(change: "Change") -> None:

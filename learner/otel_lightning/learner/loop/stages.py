@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.store import opened
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
@@ -35,6 +36,8 @@ from otel_lightning.learner.rollout_runner import (
     run_agent,
 )
 from otel_lightning.learner.rollout_runner.arms import reading, write_flags
+from otel_lightning.learner.weights import pointer
+from otel_lightning.learner.weights.ship import BY_RUNNING
 
 WON, REFUSED, NOTHING, DONE = "promoted", "refused", "nothing", "done"
 """Outcomes of a stage."""
@@ -315,7 +318,8 @@ def judge_model(loop: Loop, number: int) -> Result:
         (str(loop.model), live.pairs()), (output.name, new.pairs()), gate.least_gain, alpha=alpha
     )
     if verdict.passed:
-        _point(part.output / "live", output)
+        with opened(loop.store) as store:
+            pointer.change(store, part.output / pointer.LIVE, output, gate=BY_RUNNING)
     details = {
         "alpha": alpha,
         "output": str(output),
@@ -353,14 +357,6 @@ def _request(loop: Loop, number: int, part: PromptsPart) -> Any:
 def _shown(verdict: Verdict | Compared) -> dict[str, Any]:
     names = ("gain", "lower", "upper", "tasks", "passed")
     return {name: getattr(verdict, name) for name in names} | {"refusals": list(verdict.refusals)}
-
-
-def _point(link: Path, target: Path) -> None:
-    """Let a symbolic link lead to another folder, atomically."""
-    partial = link.with_name(f".{link.name}.partial")
-    partial.unlink(missing_ok=True)
-    partial.symlink_to(target.resolve())
-    partial.replace(link)
 
 
 STAGES: Mapping[str, Sequence[tuple[str, Any]]] = {

@@ -80,7 +80,9 @@ def evaluate_models(
     """
     if len(trial.models) < LEAST_MODELS or len(set(trial.models)) != len(trial.models):
         raise DataError("Comparing needs two different models or more: --model A --model B.")
-    record = Run("evaluate", {"models": list(trial.models), "tasks": str(job.tasks)})
+    folders = {name: str(Path(name).resolve()) for name in trial.models if Path(name).is_dir()}
+    asked = {"models": list(trial.models), "folders": folders, "tasks": str(job.tasks)}
+    record = Run("evaluate", asked)
     reports: dict[tuple[str, str], Report] = {}
     for setting in (SERVING, GREEDY) if trial.greedy else (SERVING,):
         for model in trial.models:

@@ -20,11 +20,11 @@ from otel_lightning.learner.weights.checkpoints import checkpoint_folder, prepar
 from otel_lightning.learner.weights.curve import Curve
 from otel_lightning.learner.weights.distributed import is_main, shared
 from otel_lightning.learner.weights.settings import Training
+from otel_lightning.learner.weights.ship import GATE_FILE
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.train import Learned
 
-GATE_FILE = "gate.json"
 CARD_FILE = "README.md"
 CHANGES_NOTHING = ("resume", "save_every", "report_to")
 """Settings by which an interrupted training may differ from the one that continues it."""
@@ -94,7 +94,11 @@ def _learn_weights(
     with _staged(output, checkpoints) as staging, Curve(store, run.run_id) as curve:
         folders = staging, checkpoints
         learned = train_and_judge(rows, algorithm, training, folders, curve.add)
-        gate = asdict(learned.verdict) | {"passed": learned.verdict.passed}
+        gate = asdict(learned.verdict) | {
+            "passed": learned.verdict.passed,
+            "run_id": run.run_id,
+            "against": str(training.model.resolve()),
+        }
         (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
         card = Card(run.run_id, run.config, _fingerprint(rows), learned.metrics, gate)
         (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")

@@ -1,0 +1,191 @@
+"""The pointer to the live model: a symbolic link that is moved atomically.
+
+A server that loads `models/live` loads the model that was promoted last. Each change is a row of
+`model_promotions`, written before the link is moved. If the process is killed between the two, the
+link still leads to the former model, and the next command withdraws the row.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import append, read
+from otel_lightning.learner.runs import TIME
+
+try:
+    import fcntl
+except ImportError:  # Windows: two commands at once are not kept apart there
+    fcntl = None  # type: ignore[assignment]
+
+LIVE = "live"
+"""Name of the pointer beside the models, unless another one is given."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A change of a pointer."""
+
+    live: Path
+    before: Path | None
+    """The model that was live; None if the pointer is new."""
+    after: Path
+    written: bool
+
+
+def target(live: Path) -> Path | None:
+    """Return the folder of the live model; None if there is no such pointer.
+
+    Raises:
+        DataError: If there is something else under its name.
+    """
+    if not live.is_symlink():
+        if live.exists():
+            raise DataError(
+                f"'{live}' is a folder or a file, not a pointer to a model. Name another one with "
+                "--live, or move it away."
+            )
+        return None
+    return live.resolve()
+
+
+def change(  # noqa: PLR0913 - what, where and why
+    store: Store,
+    live: Path,
+    model: Path,
+    *,
+    action: str = "promote",
+    run_id: str | None = None,
+    gate: str | None = None,
+) -> Moved:
+    """Record a change of the pointer, and carry it out.
+
+    Args:
+        store: An open store.
+        live: The pointer.
+        model: Folder of the model that it shall lead to.
+        action: `promote` or `rollback`.
+        run_id: The run that made the model, if it is known.
+        gate: The gate that passed: `by running`, `by logs`, or None for no gate.
+
+    Raises:
+        DataError: If the folder holds no model, or `live` is no pointer.
+        OSError: If the pointer cannot be moved; then the record is withdrawn.
+    """
+    check_model(model)
+    live.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(live):
+        before = settled(store, live)
+        if before == model.resolve():  # a loop that was killed gives the same change again
+            return Moved(live, before, before, written=False)
+        row: Row = {
+            "live": name_of(live),
+            "action": action,
+            "run_id": run_id,
+            "gate": gate,
+            "before": None if before is None else str(before),
+            "after": str(model.resolve()),
+            "time": datetime.now(UTC).replace(tzinfo=None),
+        }
+        append(store, "model_promotions", pl.DataFrame([row], schema=_schema(row)))
+        try:
+            point(live, model)
+        except BaseException:
+            _withdraw(store, row)
+            raise
+    return Moved(live, before, model.resolve(), written=True)
+
+
+def settled(store: Store, live: Path) -> Path | None:
+    """Return the live model, after withdrawing the record of a change that was not carried out."""
+    now = target(live)
+    history = changes_of(store, live)
+    if history and now != Path(history[-1]["after"]):
+        last = history[-1]
+        before = None if last["before"] is None else Path(last["before"])
+        if now == before:
+            _withdraw(store, last)
+    return now
+
+
+def point(live: Path, model: Path) -> None:
+    """Let the pointer lead to a model, atomically: a reader sees the former model or this one.
+
+    A model in a folder beside the pointer is named relative to it, so that both can be moved or
+    mounted elsewhere together.
+    """
+    folder, model = live.parent.resolve(), model.resolve()
+    name = model.relative_to(folder) if model.is_relative_to(folder) else model
+    partial = folder / f".{live.name}.partial"
+    partial.unlink(missing_ok=True)
+    partial.symlink_to(name, target_is_directory=True)
+    partial.replace(folder / live.name)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def changes_of(store: Store, live: Path | None) -> list[Row]:
+    """Read the recorded changes of a pointer, or of all, oldest first."""
+    rows = read(store, __package__, "model_promotions")
+    kept = rows if live is None else rows.filter(live=name_of(live))
+    return kept.to_dicts()
+
+
+def standing(history: list[Row]) -> list[Row]:
+    """Return the promotions that were not rolled back; each rollback undoes the one before it."""
+    kept: list[Row] = []
+    for row in history:
+        kept = kept[:-1] if row["action"] == "rollback" else [*kept, row]
+    return kept
+
+
+def name_of(live: Path) -> str:
+    """Return the pointer's own absolute path, which does not follow the pointer."""
+    return str(live.parent.resolve() / live.name)
+
+
+def check_model(model: Path) -> None:
+    """Refuse a folder that no server could load.
+
+    Raises:
+        DataError: If it has neither a model's configuration nor an adapter's.
+    """
+    if not any((model / name).is_file() for name in ("config.json", "adapter_config.json")):
+        raise DataError(
+            f"'{model}' holds no model: it has neither config.json nor adapter_config.json. Give "
+            "the folder that lightning-learn weights or transformers' save_pretrained wrote."
+        )
+
+
+@contextmanager
+def _alone(live: Path) -> Iterator[None]:
+    """Keep other commands from changing pointers of this folder during the block."""
+    descriptor = os.open(live.parent, os.O_RDONLY)
+    try:
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def _withdraw(store: Store, row: Row) -> None:
+    live = quote_literal(row["live"])
+    store.execute(f"DELETE FROM model_promotions WHERE live = {live} AND time = '{row['time']}'")
+
+
+def _schema(row: Row) -> dict[str, Any]:
+    return dict.fromkeys(row, pl.String()) | {"time": TIME}

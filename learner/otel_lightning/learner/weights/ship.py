@@ -1,0 +1,200 @@
+"""Promote a fine-tuned model, roll back, and say which model is live."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from otel_lightning.collector.store import Store
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.weights import pointer
+from otel_lightning.learner.weights.pointer import Moved
+
+GATE_FILE = "gate.json"
+BY_RUNNING, BY_LOGS = "by running", "by logs"
+
+Row = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """No gate passed the model against the live one; the message gives the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a gate said about a model."""
+
+    gate: str
+    """`by running` or `by logs`."""
+    against: Path | None
+    """The model that it was compared with; None if the gate did not record it."""
+    refusals: tuple[str, ...]
+
+
+def promote(
+    store: Store,
+    model: Path,
+    live: Path | None = None,
+    *,
+    without_gate: bool = False,
+    dry_run: bool = False,
+) -> Moved:
+    """Let a pointer lead to a model if a gate passed it against the model that is live now.
+
+    The newest comparison by `lightning-learn evaluate --model` decides. Without one, the gate that
+    judged the model by logs when it was trained does.
+
+    Args:
+        store: An open store, which records the change.
+        model: Folder of the model or adapter.
+        live: The pointer; None takes `live` beside the model.
+        without_gate: Promote also a model that no gate passed, such as the first one.
+        dry_run: Check, and change nothing.
+
+    Raises:
+        RefusedError: If no gate passed the model, or compared it with another one.
+        DataError: If the folder holds no model, or `live` is no pointer.
+    """
+    pointer.check_model(model)
+    chosen = live or model.resolve().parent / pointer.LIVE
+    now = pointer.target(chosen) if dry_run else pointer.settled(store, chosen)
+    if now == model.resolve():
+        raise DataError(f"'{chosen}' leads to '{model}' already.")
+    judgement = None if without_gate else _passed(store, model, now)
+    if dry_run:
+        return Moved(chosen, now, model.resolve(), written=False)
+    runs = _trainings(store, model)
+    run_id = runs[-1]["run_id"] if runs else None
+    return pointer.change(
+        store, chosen, model, run_id=run_id, gate=judgement.gate if judgement else None
+    )
+
+
+def roll_back(store: Store, live: Path | None = None, *, dry_run: bool = False) -> Moved:
+    """Let a pointer lead to the model before the last promotion that was not rolled back.
+
+    Args:
+        store: An open store.
+        live: The pointer; None takes the one that was changed last.
+        dry_run: Check, and change nothing.
+
+    Raises:
+        DataError: If there is no such promotion, the model before it is gone, or the pointer was
+            moved by hand since.
+    """
+    chosen = live or _last_pointer(store)
+    now = pointer.settled(store, chosen)
+    kept = pointer.standing(pointer.changes_of(store, chosen))
+    if not kept or kept[-1]["before"] is None:
+        raise DataError(f"No model was live at '{chosen}' before: there is nothing to go back to.")
+    last = kept[-1]
+    former = Path(last["before"])
+    if now != Path(last["after"]):
+        raise DataError(
+            f"'{chosen}' leads to '{now}', but '{last['after']}' was promoted last: somebody moved "
+            "it. Promote the model that you want."
+        )
+    pointer.check_model(former)
+    if dry_run:
+        return Moved(chosen, now, former, written=False)
+    return pointer.change(store, chosen, former, action="rollback")
+
+
+def models_of(store: Store) -> list[Row]:
+    """List the fine-tuned models of a store, oldest first.
+
+    Returns:
+        Rows with `run_id`, `algorithm`, `folder`, `outcome`, `gain`, `lower`, `exists`, and `live`,
+        the pointers that lead to the model.
+    """
+    pointers = {row["live"] for row in pointer.changes_of(store, None)}
+    leads = {name: Path(name).resolve() for name in pointers if Path(name).is_symlink()}
+    found = []
+    for row in _runs(store):
+        if row["command"] != "weights":
+            continue
+        folder = Path(row["artifact"]).resolve()
+        gate = row["gate"] or {}
+        found.append(
+            {
+                "run_id": row["run_id"],
+                "algorithm": row["config"].get("algorithm"),
+                "folder": row["artifact"],
+                "outcome": row["outcome"],
+                "gain": gate.get("gain"),
+                "lower": gate.get("lower"),
+                "exists": folder.exists(),
+                "live": sorted(name for name, led in leads.items() if led == folder),
+            }
+        )
+    return found
+
+
+def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
+    """Return the judgement that passed a model against the live one, or refuse."""
+    judgement = _by_running(store, model) or _by_logs(model)
+    if judgement is None:
+        raise RefusedError(
+            f"No gate has judged '{model}': it has no {GATE_FILE}. Compare it with the live model "
+            f"by: lightning-learn evaluate --model {live or 'LIVE'} --model {model}; or promote it "
+            "with --without-gate, for example as the first one."
+        )
+    if judgement.refusals:
+        raise RefusedError(
+            f"The gate {judgement.gate} refused '{model}': {'; '.join(judgement.refusals)}."
+        )
+    if live is not None and judgement.against not in (None, live):
+        raise RefusedError(
+            f"The gate {judgement.gate} compared '{model}' with '{judgement.against}', but "
+            f"'{live}' is live now. Compare the two: lightning-learn evaluate --model {live} "
+            f"--model {model}."
+        )
+    return judgement
+
+
+def _by_running(store: Store, model: Path) -> Judgement | None:
+    """Read the newest comparison of a model that `lightning-learn evaluate` recorded."""
+    wanted = str(model.resolve())
+    for row in reversed(_runs(store)):
+        folders = row["config"].get("folders") or {}
+        names = [name for name, folder in folders.items() if folder == wanted]
+        refusals = [row["gate"][name] for name in names if name in (row["gate"] or {})]
+        if row["command"] == "evaluate" and refusals:
+            first = folders.get(row["config"]["models"][0])
+            against = None if first is None else Path(first)
+            return Judgement(BY_RUNNING, against, tuple(refusals[0]))
+    return None
+
+
+def _by_logs(model: Path) -> Judgement | None:
+    """Read the verdict that `lightning-learn weights` wrote beside a model."""
+    file = model / GATE_FILE
+    if not file.is_file():
+        return None
+    try:
+        gate = json.loads(file.read_text(encoding="utf-8"))
+        refusals, against = tuple(gate["refusals"]), gate.get("against")
+    except (ValueError, KeyError, TypeError):
+        raise DataError(f"'{file}' is not what lightning-learn weights writes.") from None
+    return Judgement(BY_LOGS, None if against is None else Path(against), refusals)
+
+
+def _trainings(store: Store, model: Path) -> list[Row]:
+    wanted = model.resolve()
+    rows = (row for row in _runs(store) if row["command"] == "weights")
+    return [row for row in rows if Path(row["artifact"]).resolve() == wanted]
+
+
+def _runs(store: Store) -> list[Row]:
+    return [
+        row | {"config": json.loads(row["config"]), "gate": json.loads(row["gate"] or "null")}
+        for row in read(store, __package__, "model_runs").iter_rows(named=True)
+    ]
+
+
+def _last_pointer(store: Store) -> Path:
+    history = pointer.changes_of(store, None)
+    if not history:
+        raise DataError("No model was promoted, so there is nothing to go back to.")
+    return Path(history[-1]["live"])

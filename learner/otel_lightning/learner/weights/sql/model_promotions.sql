@@ -1,0 +1,3 @@
+SELECT live, action, run_id, gate, before, after, "time"
+FROM model_promotions
+ORDER BY "time"
