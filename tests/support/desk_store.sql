@@ -10,19 +10,22 @@ SELECT
     c.rollout_id, c.step, c.trace_id, c.span_id, r.task_id,
     if(hash(r.task_id) % 3 = 0, 'heldout', 'train'),
     'support-prompt', a.arm, a.propensity, NULL, 'v1',
-    if(c.step = r.llm_calls - 1, r.final_reward, 0), r.final_reward,
-    r.final_reward - avg(r.final_reward) OVER (PARTITION BY r.task_id, c.step),
+    if(lead(c.span_id) OVER (PARTITION BY c.rollout_id ORDER BY c.step) IS NULL, r.final_reward, 0),
+    r.final_reward, r.final_reward - m.mean_reward,
     c.step = r.llm_calls - 1, FALSE,
     lead(c.span_id) OVER (PARTITION BY c.rollout_id ORDER BY c.step), hash(r.task_id)
 FROM llm_calls c
 JOIN rollouts r ON r.rollout_id = c.rollout_id
 JOIN (SELECT rollout_id, min(arm) AS arm, min(propensity) AS propensity FROM arms GROUP BY rollout_id) a
     ON a.rollout_id = c.rollout_id
+JOIN (SELECT task_id, avg(final_reward) AS mean_reward FROM rollouts GROUP BY task_id) m
+    ON m.task_id = r.task_id
 WHERE r.final_reward IS NOT NULL AND c.error_type IS NULL;
 
 INSERT INTO runs (run_id, command, config, started, ended, metrics, gate, outcome, artifact) VALUES
 (
-    '20270115T090000Z-0001', 'transitions', '{"credit": "identical", "gamma": 1.0, "held_out": 0.3}',
+    '20270115T090000Z-0001', 'transitions',
+    '{"credit": "group", "gamma": 1.0, "held_out": 0.3, "baseline": "mean", "scale": "none", "length": "none"}',
     '2027-01-15 09:00:00', '2027-01-15 09:00:02', '{"rollouts": 60, "transitions": 170}', NULL, 'done',
     'transition_rows'
 ),

@@ -101,14 +101,15 @@ def test_no_page_has_inline_styles_handlers_or_foreign_addresses(desk: DirectSou
         ("/ui/rollouts?errors=1", ["1 failed"]),
         ("/ui/rollouts/rollout-0003", [
             "Where is the parcel of order C1?", "It is due on Friday. (terse)",
-            "the carrier has it", "arm terse (p 0.5)", "The customer says so.", "Credit: identical",
+            "the carrier has it", "arm terse (p 0.5)", "The customer says so.", "Credit: group",
         ]),
         ("/ui/rollouts/rollout-0059", ["No transitions: no reward"]),
         ("/ui/rollouts/rollout-0006", ["The model did not answer in time."]),
         ("/ui/tasks/ticket-3", ["first difference to the first column"]),
         ("/ui/data", ["no reward", "heldout"]),
         ("/ui/rewards", ["task_success", "2 of 60 rollouts have no reward", "Rank correlation"]),
-        ("/ui/arms/support-prompt", ["terse", "few", "0.81", "effective"]),
+        ("/ui/arms/support-prompt", ["terse", "few", "0.81", "effective 51.3 of 58",
+                                     "largest weight 1.67"]),
         ("/ui/runs/20270115T090100Z-0002", [
             "which is not above 0", "about 36 held-out tasks", "20270115T090200Z-0003",
         ]),

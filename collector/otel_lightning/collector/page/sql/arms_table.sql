@@ -11,7 +11,7 @@ means AS (
     SELECT
         arm, count(*) AS rollouts, count(DISTINCT task) AS tasks, avg(outcome) AS mean,
         min(propensity) AS least, max(propensity) AS most,
-        sum(1 / propensity) ^ 2 / sum((1 / propensity) ^ 2) AS effective, max(1 / propensity) AS largest
+        sum(1 / propensity) AS weights, sum((1 / propensity) ^ 2) AS squared_weights, max(1 / propensity) AS largest
     FROM firsts
     GROUP BY arm
 ),

@@ -8,8 +8,8 @@ from otel_lightning.collector.page.asked import Ask, NotFoundError, View, addres
 from otel_lightning.collector.page.text import decimal, moment, number
 
 FEW = 30
-BINS = 10
 """Below this number of rollouts a normal approximation says little."""
+BINS = 10
 
 
 def show_all(ask: Ask) -> View:
@@ -46,9 +46,8 @@ def show(ask: Ask, key: str) -> View:
             "policies": policies,
             "served": served,
             "never": sorted(set(served) - {row["arm"] for row in rows}),
-            "effective": sum(row["effective"] or 0 for row in rows),
             "total": sum(row["rollouts"] for row in rows),
-            "largest": max((row["largest"] or 0 for row in rows), default=None),
+            **_overlap(rows),
             "days": {arm: (plots.curve(points), points) for arm, points in days.items()
                      if len(points) > 1},
             "tasks": ask.rows("arms_tasks", key=key),
@@ -76,6 +75,16 @@ def _shown(
         "few": row["rollouts"] < FEW,
         "bars": plots.bars([(titles[i], float(found.get(i, 0))) for i in range(BINS)], 30),
         "href": address("/rollouts", arm=f"{key}={row['arm']}"),
+    }
+
+
+def _overlap(rows: list[dict[str, Any]]) -> dict[str, float]:
+    """Return the effective sample size and the largest importance weight at equal shares."""
+    known = [row for row in rows if row["largest"]]
+    squares = sum(row["squared_weights"] for row in known)
+    return {
+        "effective": sum(row["weights"] for row in known) ** 2 / squares if known else 0.0,
+        "largest": max((row["largest"] for row in known), default=0.0) / max(len(rows), 1),
     }
 
 

@@ -42,13 +42,25 @@ def show(ask: Ask) -> View:
             ],
             "lengths": plots.scatter([
                 (row["other"], row["reward"], f"{decimal(row['reward'])}, {number(row['other'])}")
-                for row in lengths[:DRAWN]
+                for row in evenly(lengths, DRAWN)
             ]) if lengths else [],
+            "ends": [(f(r["other"] for r in lengths), f(r["reward"] for r in lengths))
+                     for f in (min, max) if lengths],
             "correlation": _correlation(lengths),
             "farthest": linked(lengths[:FARTHEST]),
             "sample": SAMPLE_ROWS,
         },
     )  # fmt: skip
+
+
+def evenly(rows: list[Any], most: int) -> list[Any]:
+    """Return at most so many rows, from all parts of a list.
+
+    Example:
+        >>> evenly(list(range(10)), 4)
+        [0, 3, 6, 9]
+    """
+    return rows[:: max(math.ceil(len(rows) / most), 1)]
 
 
 def _bars(found: dict[int, int], row: dict[str, Any]) -> list[plots.Bar]:

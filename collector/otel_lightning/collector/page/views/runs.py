@@ -161,4 +161,5 @@ def _weights(rows: list[dict[str, Any]]) -> list[tuple[str, float]]:
     prefix = "importance_weight/q"
     found = [(r["name"].removeprefix(prefix), r["value"]) for r in rows
              if r["name"].startswith(prefix)]  # fmt: skip
-    return sorted(found, key=lambda one: float(one[0]) if one[0].isdigit() else 0)
+    found.sort(key=lambda one: float(one[0]) if one[0].isdigit() else 0)
+    return [(quantile.lstrip("0") or "0", weight) for quantile, weight in found]

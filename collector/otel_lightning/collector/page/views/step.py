@@ -1,9 +1,11 @@
 """One step as the store has it: all messages, tools, parameters; and where else its state was."""
 
 import json
+from typing import Any
 
 from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
 from otel_lightning.collector.page.conversation import parts
+from otel_lightning.collector.page.why import explain
 
 MOST_TEXT = 400_000
 MOST_PART = 100_000
@@ -22,6 +24,18 @@ def _first(messages: str | None, count: int) -> str | None:
         return json.dumps(json.loads(messages or "[]")[:count])
     except (ValueError, TypeError):
         return messages
+
+
+def _state(ask: Ask, rollout: str, call: dict[str, Any]) -> dict[str, Any]:
+    """Return how the advantage of a call came about, and where else its state was."""
+    place = {"rollout": rollout, "step": call["step"], "state": call["state_hash"]}
+    config = json.loads(ask.row("credit_last").get("config") or "{}")
+    row = ask.row("why", **place)
+    return {
+        "numbers": ask.row("state_numbers", state=call["state_hash"]),
+        "has_credit": row.get("advantage") is not None,
+        "why": explain(config, row),
+    }
 
 
 def show(ask: Ask, rollout: str, step: str) -> View:
@@ -44,8 +58,7 @@ def show(ask: Ask, rollout: str, step: str) -> View:
         "rollout_id": rollout,
     }
     if ask.text("part") == "state":
-        numbers = ask.row("state_numbers", state=call["state_hash"])
-        return View("step_state.html", "", {**values, "numbers": numbers})
+        return View("step_state.html", "", {**values, **_state(ask, rollout, call)})
     if ask.text("fragment"):
         earlier = parts(_first(call["input_messages"], ask.whole("earlier") or 0), MOST_PART)
         return View("step_earlier.html", "", {**values, "found": earlier[-MOST_PARTS:]})
