@@ -15,6 +15,7 @@ import pytest
 from otel_lightning.collector.derive.text.state import state_hash
 from otel_lightning.collector.refresh.rollout_rows import READ, NewRows
 from otel_lightning.collector.store import Store, open_store
+from otel_lightning.instrumentation.attributes import ATTEMPT
 
 Row = dict[str, Any]
 
@@ -115,6 +116,17 @@ class Traces:
     def task(self, rollout: str, task: str) -> None:
         """Say which task a rollout was about."""
         self._rows["rollout_tasks"].append({"rollout_id": rollout, "task_id": task})
+
+    def attempt(self, rollout: str, status: str) -> None:
+        """Say how the attempt of `lightning-learn run` ended that has this rollout id."""
+        said = {"rollout_id": rollout, "run_id": "run", "status": status}
+        row = {
+            "log_id": f"attempt-{rollout}",
+            "time": minute(1),
+            "event_name": ATTEMPT,
+            "body": json.dumps(said),
+        }
+        self._rows["logs"].append(row)
 
     def store(self) -> str:
         """Write what was added, and name the store."""

@@ -126,21 +126,19 @@ def live_text(folder: Path, name: str) -> str:
 
 
 def tables(store: Path, name: str) -> dict[str, list[dict[str, Any]]]:
-    """What a loop decided, without times, names and counts of rollouts.
-
-    Counts may differ: an attempt that was killed after it had sent its reward stays in the store
-    beside the attempt that replaced it, and on a loaded machine an agent may fail.
-    """
+    """What a loop wrote, without times and names; transitions are of the whole store."""
     where = f"LIKE '{name}.%'"
     found = {
-        "rounds": f"SELECT round, stage, outcome FROM rounds WHERE loop = '{name}'"
+        "rounds": f"SELECT round, stage, outcome, details FROM rounds WHERE loop = '{name}'"
         " AND stage NOT IN ('start', 'transitions') ORDER BY round, stage",
-        "prompts": "SELECT call, variant, parent, text, reason, refused"
+        "prompts": "SELECT call, variant, parent, text, reason, refused, len(records) AS records"
         f" FROM prompts WHERE run_id {where} ORDER BY run_id, call",
         "runs": f"SELECT run_id, command, outcome FROM runs WHERE run_id {where} ORDER BY run_id",
         "policies": f"SELECT version, status, arms FROM policies WHERE version {where}",
         "promotions": "SELECT served_version, action, arms, after FROM promotions"
         f" WHERE served_version {where} ORDER BY time",
+        "rollouts": "SELECT run_id, task_id, sample, arm, count(*) AS n FROM attempts"
+        f" WHERE run_id {where} AND status = 'ok' GROUP BY ALL ORDER BY ALL",
     }
     rows = {table: ask(store, sql) for table, sql in found.items()}
     plain = re.sub(rf"\b{name}\b", "LOOP", json.dumps(rows, default=str))
@@ -167,16 +165,33 @@ def check_splits(store: Path, name: str) -> None:
     assert shown <= {row["rollout_id"] for row in told(name, store, train)}
 
 
+def attempts_begun(store: Path, name: str) -> int:
+    """How many attempts the runs of a loop have started so far."""
+    journals = store.with_name(f"{store.name}.runs").glob(f"{name}.*/journal.jsonl")
+    return sum(journal.read_text().count('"event": "started"') for journal in journals)
+
+
 def start_and_kill(file: Path, store: Path, kills: int, seed: int) -> int:
-    """Run a loop in processes that are killed at random moments; return how many were killed."""
+    """Run a loop in processes that are killed at random moments; return how many were killed.
+
+    A moment is a number of attempts and a part of a second after it, so that kills meet work and
+    not only the start of the process, however loaded the machine is.
+    """
     rng, killed = random.Random(seed), 0  # noqa: S311 - moments, not cryptography
     command = [sys.executable, "-m", "otel_lightning.learner", "loop", str(file)]
-    lock = store.with_name(f"{store.name}.loops") / file.stem / "lock"
     while True:
         process = subprocess.Popen([*command, "--store", str(store)], stdout=subprocess.DEVNULL)
-        eventually(lock.exists, 60)
+        if killed == kills:
+            assert process.wait(300) == 0
+            return killed
+        moment = attempts_begun(store, file.stem) + rng.randint(1, 20)
+
+        def is_there(process: "subprocess.Popen[bytes]" = process, moment: int = moment) -> bool:
+            return process.poll() is not None or attempts_begun(store, file.stem) >= moment
+
+        eventually(is_there, 300)
         try:
-            process.wait(rng.uniform(1, 5) if killed < kills else 300)
+            process.wait(rng.uniform(0, 1))
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -255,6 +270,8 @@ BAD = {
     ),
     "needs one of command, url and serve": "[run]\ntasks = 'x'\n[policy]\nkey = 'k'\nflags = 'f'\n"
     "[learn]\nwhat = ['policy']",
+    "reads its own flag file, so prompts": "[run]\ntasks = 'x'\nurl = 'http://x'\n[prompts]\n"
+    "key = 'k'\nflags = 'f'\nendpoint = 'e'\nmodel = 'm'",
     "[gate] alpha must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\n"
     "key = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
 }

@@ -35,7 +35,7 @@ def judge(traces: "Traces", rng: random.Random, rollout: str, at: datetime) -> N
 
 
 def scatter(traces: "Traces", seed: int) -> str:
-    """Write rollouts of every kind: with and without task, reward, model call, or an end."""
+    """Write rollouts of every kind: with and without task, reward, call, or an end, or lost."""
     rng = random.Random(seed)  # noqa: S311 - sampling, not cryptography
     now = datetime.now(UTC).replace(tzinfo=None)
     for i in range(120):
@@ -58,6 +58,8 @@ def scatter(traces: "Traces", seed: int) -> str:
             traces.arm(rollout, arm, 0.5, time=at + timedelta(seconds=rng.randrange(3)))
         if rng.random() < 0.5:
             traces.task(rollout, f"t{i // 4}")
+        if rng.random() < 0.5:
+            traces.attempt(rollout, rng.choice(["ok", "failed", "lost"]))
         judge(traces, rng, rollout, at + timedelta(seconds=2))
     return traces.store()
 

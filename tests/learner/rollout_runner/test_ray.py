@@ -1,5 +1,6 @@
 """Attempts as tasks of a real Ray cluster of two nodes on this machine."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 from support.stores import ask
 
 from otel_lightning.learner import DataError
-from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
 
 Tasks = Callable[..., Path]
 Agent = Callable[[str], list[str]]
@@ -60,6 +61,29 @@ def test_attempts_run_on_both_nodes_and_resume(
     lines = [line.split() for line in log.read_text().splitlines()]
     assert len({line[0] for line in lines}) == len(lines) == 10
     assert len({line[1] for line in lines}) == len(cluster) == 2
+
+
+ARMED = """
+document = json.load(open(os.environ['FLAGD_OFFLINE_FLAG_SOURCE_PATH']))
+assert sys.argv[1] == '--flags=' + os.environ['FLAGD_OFFLINE_FLAG_SOURCE_PATH']
+print(document['flags']['prompt']['defaultVariant'])"""
+
+
+def test_each_arm_travels_to_the_nodes_with_its_flag_file(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent, cluster: list[str]
+) -> None:
+    flag = {"state": "ENABLED", "defaultVariant": "a", "variants": {"a": "A", "b": "B"}}
+    flags = tmp_path / "flags.json"
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    file = tasks({"id": "x", "question": "?"}, {"id": "y", "question": "?"})
+    arms = Arms("prompt", flags, ["a", "b"])
+    command = [*agent(ARMED), "--flags={flags}"]
+    report = run_agent(served, Job(file, command, name="ray-arms", ray=True, arms=arms))
+    assert (report.statuses, len(cluster)) == ({"ok": 4}, 2)
+    rows = ask(served, "SELECT arm, output FROM attempts WHERE run_id = 'ray-arms'")
+    assert sorted((row["arm"], row["output"]) for row in rows) == [
+        ("a", "a\n"), ("a", "a\n"), ("b", "b\n"), ("b", "b\n"),
+    ]  # fmt: skip
 
 
 def test_no_cluster_is_said(

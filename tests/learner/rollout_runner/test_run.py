@@ -236,3 +236,41 @@ def test_arms_run_on_the_same_tasks_and_seeds_and_are_compared(
         DataError, match=r"no variant 'longer' of 'prompt'\. Known: short, long, old"
     ):
         run_agent(served, wrong)
+
+
+REWARDED = """
+import socket
+def send(name, value, at):
+    said = {"gen_ai.evaluation.name": {"stringValue": name},
+            "gen_ai.evaluation.score.value": {"doubleValue": value},
+            "lightning.rollout.id": {"stringValue": os.environ["LIGHTNING_ROLLOUT_ID"]}}
+    record = {"timeUnixNano": str(at), "eventName": "gen_ai.evaluation.result",
+              "attributes": [{"key": key, "value": value} for key, value in said.items()]}
+    body = json.dumps({"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}).encode()
+    host, port = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        head = f"POST /v1/logs HTTP/1.1\\r\\nHost: {host}\\r\\nConnection: close\\r\\n"
+        head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
+        connection.sendall(head.encode() + body)
+        assert b" 200 " in connection.recv(4096)
+if task["id"] != "silent":
+    now = time.time_ns()
+    send("success", 0.25, now)
+    send("success", task["worth"], now + 1)  # the last judgement counts
+    send("speed", 9.0, now + 2)
+if task["id"] == "killed":
+    os.kill(os.getpid(), 9)"""
+
+
+def test_reward_event_that_the_agent_sends_is_the_outcome_of_its_rollout(
+    served: Path, tasks: Tasks, agent: Agent
+) -> None:
+    names = {"good": 1.0, "bad": 0.0, "silent": 0.5, "killed": 1.0}
+    file = tasks(*({"id": name, "worth": worth} for name, worth in names.items()))
+    job = Job(file, agent(REWARDED), name="events", retries=0)
+    report = run_agent(served, job, Grading(reward="success"))
+    assert report.statuses == {"ok": 3, "lost": 1}
+    rewards = {report.tasks[one]: value for one, value in report.rewards.items()}
+    assert rewards == {"good": 1.0, "bad": 0.0}  # no reward is not 0, and the lost has none
+    other = run_agent(served, job, Grading(reward="speed"))
+    assert sorted(other.rewards.values()) == [9.0, 9.0]

@@ -15,7 +15,7 @@ from support.running import eventually
 from support.stores import ask
 
 from otel_lightning.learner import DataError
-from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
 
 Tasks = Callable[..., Path]
 NAMES = ("good", "refuses", "breaks", "hangs")
@@ -121,6 +121,45 @@ def test_worker_stays_for_many_rollouts_and_a_bad_one_is_replaced(
     assert len({line[1] for line in lines}) == len(lines) == 8
     child = int((tmp_path / "log.child").read_text())
     eventually(lambda: not is_alive(child))
+
+
+ARMED = """
+import json, os, sys
+document = json.load(open(os.environ["FLAGD_OFFLINE_FLAG_SOURCE_PATH"]))
+served = document["flags"]["prompt"]["defaultVariant"]
+for line in sys.stdin:
+    task = json.loads(line)
+    print(json.dumps({"output": f"{served} {task['arm']} {os.getpid()}"}), flush=True)
+"""
+
+
+def test_each_arm_has_workers_of_its_own_that_read_its_flag_file(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    flag = {"state": "ENABLED", "defaultVariant": "a", "variants": {"a": "A", "b": "B"}}
+    flags = tmp_path / "flags.json"
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    (tmp_path / "worker.py").write_text(ARMED)
+    worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
+    file = tasks(*({"id": name, "question": name} for name in "xyz"))
+    arms = Arms("prompt", flags, ["a", "b"])
+    job = Job(file, serve=worker, name="worker-arms", jobs=1, arms=arms)
+    report = run_agent(served, job)
+    assert report.statuses == {"ok": 6}
+    rows = ask(served, "SELECT arm, output FROM attempts WHERE run_id = 'worker-arms'")
+    said = {(row["arm"], *row["output"].split()) for row in rows}
+    assert sorted(one[:2] for one in said) == [("a", "a"), ("b", "b")]
+    assert all(served == named for served, named, _ in {one[1:] for one in said})
+    assert len({pid for *_, pid in said}) == 2  # one worker for each arm, which stayed
+
+
+def test_arms_behind_a_url_are_refused_with_the_way_out(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    arms = Arms("prompt", tmp_path / "flags.json", ["a", "b"])
+    job = Job(tasks({"id": "a", "x": 1}), url="http://127.0.0.1:9/", name="url-arms", arms=arms)
+    with pytest.raises(DataError, match=r"reads its own flag file.* or with --serve"):
+        run_agent(served, job)
 
 
 def is_alive(pid: int) -> bool:

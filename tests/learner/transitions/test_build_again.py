@@ -254,3 +254,18 @@ def test_statement_that_the_store_refuses_is_a_store_error(traces: "Traces") -> 
     traces.ask("DROP VIEW rollout_ends")
     with pytest.raises(StoreError, match="rollout_ends"):
         build(traces)
+
+
+def test_rollout_of_an_attempt_that_was_lost_has_no_transitions(traces: "Traces") -> None:
+    log(traces, range(4))
+    before = build(traces)
+    lost = traces.ask("SELECT min(rollout_id) AS name FROM transition_rows")[0]["name"]
+    kept = traces.ask("SELECT max(rollout_id) AS name FROM transition_rows")[0]["name"]
+    traces.attempt(lost, "lost")  # the runner learned of it after a first build
+    traces.attempt(kept, "failed")
+    after = build(traces)
+    assert after.left_out["rollouts of an attempt that was lost"] == 1
+    assert before.rewarded - after.rewarded == 1
+    rollouts = {row["rollout_id"] for row in everything(traces)}
+    assert lost not in rollouts
+    assert kept in rollouts

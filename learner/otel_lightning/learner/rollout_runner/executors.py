@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from otel_lightning.learner.rollout_runner.arms import reading
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
@@ -83,16 +84,14 @@ class ProcessExecutor:
         if job.stdin == "input":
             stdin = self._written(f"{task.fingerprint[:20]}.txt", as_text(task.input) + "\n")
         flags = self._flags.get(attempt.planned.arm or "")
+        served = reading(flags) if flags else {}
         variables = {
             **self._telemetry,
             **environment(job, attempt),
             "LIGHTNING_TASK_FILE": str(as_json),
             FOLDER_VARIABLE: str(self._journal.folder.resolve()),
+            **served,
         }
-        if flags:
-            variables["FLAGD_RESOLVER"] = "file"
-            variables["FLAGD_OFFLINE_FLAG_SOURCE_PATH"] = str(flags)
-            variables["LIGHTNING_POLICY"] = str(flags)
         return Spec(
             attempt.rollout_id,
             command(job.command, attempt, {"file": as_json, "flags": flags}),

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.arms import reading
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
@@ -24,7 +25,8 @@ from otel_lightning.learner.rollout_runner.journal import Journal
 from otel_lightning.learner.rollout_runner.plan import Job
 from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Spec
 
-FILE = "{file}"
+FILE, FLAGS = "{lightning-task-file}", "{lightning-flag-file}"
+"""Texts in a command that become paths on the machine that runs it."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OUTPUT_CHARACTERS = 1_000_000
 
@@ -33,7 +35,7 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
     """Run one attempt on whichever machine this is, as the launcher runs it.
 
     Args:
-        message: `spec` (as `Spec.message`), `task` (JSON text) and `stdin` (text).
+        message: What `RayExecutor` makes of an attempt; `flags` is the text of the arm's flag file.
 
     Returns:
         `ended`, and the ends of both outputs.
@@ -44,12 +46,18 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
         file.write_text(message["task"], encoding="utf-8", errors="replace")
         stdin = folder / "stdin"
         stdin.write_text(message["stdin"], encoding="utf-8", errors="replace")
-        words = [str(file) if word == FILE else word for word in message["command"]]
+        flags, served = folder / "flags.json", {}
+        if message["flags"] is not None:
+            flags.write_text(message["flags"], encoding="utf-8")
+            served = reading(flags)
+        words = [
+            word.replace(FILE, str(file)).replace(FLAGS, str(flags)) for word in message["command"]
+        ]
         spec = Spec(
             message["name"],
             words,
             folder,
-            environment={**message["environment"], "LIGHTNING_TASK_FILE": str(file)},
+            environment={**message["environment"], "LIGHTNING_TASK_FILE": str(file), **served},
             stdin=stdin,
             timeout=message["timeout"],
             grace=message["grace"],
@@ -69,8 +77,20 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
 class RayExecutor:
     """Runs each attempt as a Ray task. Ray chooses the machine; the journal stays here."""
 
-    def __init__(self, job: Job, journal: Journal, telemetry: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        job: Job,
+        journal: Journal,
+        telemetry: Mapping[str, str],
+        flags: Mapping[str, Path] | None = None,
+    ) -> None:
         """Connect to the cluster.
+
+        Args:
+            job: The command and its limits.
+            journal: Where outputs are kept.
+            telemetry: Variables that make an agent send its traces.
+            flags: Flag file of each arm; its text travels with each attempt.
 
         Raises:
             DataError: If Ray is not installed, there is no cluster, or other machines could not
@@ -78,6 +98,7 @@ class RayExecutor:
         """
         self._ray = _connected()
         self._job, self._journal, self._telemetry = job, journal, dict(telemetry)
+        self._flags = {arm: file.read_text("utf-8") for arm, file in (flags or {}).items()}
         self._check_receiver()
         # Never twice without our knowledge: the journal decides about further attempts.
         self._task = self._ray.remote(max_retries=0)(run_once)
@@ -139,11 +160,14 @@ class RayExecutor:
         job, task = self._job, attempt.planned.task
         as_json = as_line(task)
         stdin = {"json": as_json, "none": ""}.get(job.stdin, as_text(task.input) + "\n")
+        flags = self._flags.get(attempt.planned.arm or "")
+        files = {"file": Path(FILE), "flags": None if flags is None else Path(FLAGS)}
         return {
             "name": attempt.rollout_id,
-            "command": command(job.command, attempt, {"file": Path(FILE), "flags": None}),
+            "command": command(job.command, attempt, files),
             "environment": {**self._telemetry, **environment(job, attempt)},
             "task": as_json,
+            "flags": flags,
             "stdin": stdin,
             "timeout": job.timeout,
             "grace": job.grace,

@@ -104,8 +104,11 @@ def _check(job: Job) -> None:
         raise DataError(
             f"There is no shard {number} of {count}. Write 1/{count} to {count}/{count}."
         )
-    if job.arms and (job.url or job.serve or job.ray):
-        raise DataError("Arms are chosen by a flag file for each process: give a command after --.")
+    if job.arms and job.url:
+        raise DataError(
+            "A server behind --url reads its own flag file, so no arm can be chosen for it. "
+            "Compare arms with a command after '--', or with --serve."
+        )
     if job.ray and not job.command:
         raise DataError("--ray runs a command: give it after --.")
     if job.arms:
@@ -162,13 +165,13 @@ def _executor(job: Job, place: Place) -> Executor:
     telemetry = {"OTEL_SERVICE_NAME": service, **place.receiver.environment()}
     if job.url:
         return UrlExecutor(job, place.journal)
+    flags = arm_files.write_flags(job.arms, name, folder) if job.arms else {}
     if job.serve:
-        return WorkerExecutor(job, place.journal, telemetry)
+        return WorkerExecutor(job, place.journal, telemetry, flags)
     if job.ray:
         from otel_lightning.learner.rollout_runner.ray_cluster import RayExecutor
 
-        return RayExecutor(job, place.journal, telemetry)
-    flags = arm_files.write_flags(job.arms, name, folder) if job.arms else {}
+        return RayExecutor(job, place.journal, telemetry, flags)
     return ProcessExecutor(job, place.journal, place.processes, telemetry, flags)
 
 

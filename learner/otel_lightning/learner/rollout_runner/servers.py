@@ -18,11 +18,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.arms import reading
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
@@ -201,32 +203,52 @@ class Worker:
     """One process that stays, and what it has written of a line."""
 
     process: subprocess.Popen[bytes]
+    arm: str | None = None
     rest: bytes = b""
 
 
 class WorkerExecutor(ThreadExecutor):
-    """Gives tasks to workers that stay: a JSON line in, a JSON line out, one rollout at a time."""
+    """Gives tasks to workers that stay: a JSON line in, a JSON line out, one rollout at a time.
 
-    def __init__(self, job: Job, journal: Journal, telemetry: Mapping[str, str]) -> None:
-        """Take the job, whose `serve` is the worker's command, and the variables for tracing."""
+    A worker reads its flag file when it starts, so each arm has workers of its own.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        journal: Journal,
+        telemetry: Mapping[str, str],
+        flags: Mapping[str, Path] | None = None,
+    ) -> None:
+        """Take what all workers share.
+
+        Args:
+            job: Its `serve` is the worker's command.
+            journal: Where outputs are kept.
+            telemetry: Variables that make a worker send its traces.
+            flags: Flag file of each arm.
+        """
         super().__init__(job, journal)
+        self._flags = flags or {}
         self._environment = {
             **os.environ,
             **telemetry,
             **(job.environment or {}),
             FOLDER_VARIABLE: str(journal.folder.resolve()),
         }
-        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._idle: dict[str | None, queue.LifoQueue[Worker]] = {
+            arm: queue.LifoQueue() for arm in self._flags or (None,)
+        }
 
     def ask(self, attempt: Attempt) -> str:
         """Give a task to an idle worker, or start one; a worker that is late is killed."""
-        worker = self._worker()
+        worker = self._worker(attempt.planned.arm)
         try:
             answer = self._answer(worker, attempt)
         except BaseException:
             self._kill(worker)
             raise
-        self._idle.put(worker)
+        self._idle[worker.arm].put(worker)
         if isinstance(answer.get("error"), str):
             raise FailedError(answer["error"])
         output = answer.get("output", answer)
@@ -234,17 +256,20 @@ class WorkerExecutor(ThreadExecutor):
 
     def close(self) -> None:
         """End the workers: their input closes, and whoever does not end is killed."""
-        while not self._idle.empty():
-            worker = self._idle.get()
-            with suppress(OSError):
-                _pipe(worker.process.stdin).close()
-            with suppress(subprocess.TimeoutExpired):
-                worker.process.wait(self._job.grace)
-            self._kill(worker)
+        for idle in self._idle.values():
+            while not idle.empty():
+                worker = idle.get()
+                with suppress(OSError):
+                    _pipe(worker.process.stdin).close()
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(self._job.grace)
+                self._kill(worker)
 
-    def _worker(self) -> Worker:
+    def _worker(self, arm: str | None) -> Worker:
+        """Return an idle worker of an arm, or start one."""
         with suppress(queue.Empty):
-            return self._idle.get_nowait()
+            return self._idle[arm].get_nowait()
+        served = reading(self._flags[arm]) if arm else {}
         errors = self._journal.folder / "worker.err"
         with errors.open("ab") as stderr:
             try:
@@ -253,12 +278,12 @@ class WorkerExecutor(ThreadExecutor):
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
-                    env=self._environment,
+                    env={**self._environment, **served},
                     start_new_session=True,
                 )
             except OSError as error:
                 raise LostError(f"the worker cannot be started: {error}") from error
-        return Worker(process)
+        return Worker(process, arm)
 
     def _answer(self, worker: Worker, attempt: Attempt) -> dict[str, Any]:
         line = {**shown(attempt.planned.task), **_names(self._job, attempt)}

@@ -13,6 +13,7 @@ WITH first_choices AS (
     WHERE key = $key AND rollout_id IS NOT NULL
         AND ($since IS NULL OR "time" >= $since::TIMESTAMP_NS)
         AND ($until IS NULL OR "time" < $until::TIMESTAMP_NS)
+        AND rollout_id NOT IN (SELECT rollout_id FROM attempts WHERE status = 'lost' AND rollout_id IS NOT NULL)
     GROUP BY rollout_id
 )
 SELECT rollout_id, choice.arm, choice.propensity, choice.policy_version, choice."time"

@@ -12,6 +12,7 @@ WITH first_choices AS (
     WHERE key IN $keys AND rollout_id IS NOT NULL
         AND ($since IS NULL OR "time" >= $since::TIMESTAMP_NS)
         AND ($until IS NULL OR "time" < $until::TIMESTAMP_NS)
+        AND rollout_id NOT IN (SELECT rollout_id FROM attempts WHERE status = 'lost' AND rollout_id IS NOT NULL)
     GROUP BY rollout_id, key
 )
 SELECT

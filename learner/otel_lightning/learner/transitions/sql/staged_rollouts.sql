@@ -67,6 +67,10 @@ first_arms AS (
     WHERE rollout_id IS NOT NULL
     GROUP BY rollout_id
 ),
+-- An attempt that was cut off may have sent its reward before. Another attempt replaced it.
+lost AS (
+    SELECT DISTINCT rollout_id FROM attempts WHERE status = 'lost'
+),
 joined AS (
     SELECT
         r.rollout_id,
@@ -86,6 +90,7 @@ joined AS (
         a.chosen AS arm,
         j.rollout_id IS NOT NULL AS judged,
         x.rollout_id IS NOT NULL AS contradicted,
+        l.rollout_id IS NOT NULL AS lost,
         hash(c.fingerprint, t.fingerprint, j.fingerprint) AS fingerprint
     FROM ended r
     JOIN rollout_calls c USING (rollout_id)
@@ -94,6 +99,7 @@ joined AS (
     LEFT JOIN rollout_rewards j USING (rollout_id)
     LEFT JOIN contradicted x USING (rollout_id)
     LEFT JOIN first_arms a USING (rollout_id)
+    LEFT JOIN lost l USING (rollout_id)
 )
 SELECT
     row_number() OVER (ORDER BY task_hash, rollout_id) AS rollout,
@@ -102,11 +108,12 @@ SELECT
     CASE
         WHEN usable_calls + context_calls = 0 THEN 'without a completion'
         WHEN usable_calls = 0 THEN 'without a call of a selected agent'
+        WHEN lost THEN 'of an attempt that was lost'
         WHEN contradicted THEN 'with contradictory rewards'
         WHEN outcome = 'open' THEN 'still open'
         WHEN NOT judged THEN 'without a reward'
     END AS excluded,
-    hash(rollout_id, task_id, outcome, arm, fingerprint, $settings) AS fingerprint
+    hash(rollout_id, task_id, if(lost, 'lost', outcome), arm, fingerprint, $settings) AS fingerprint
 FROM joined;
 
 DROP TABLE ended;
