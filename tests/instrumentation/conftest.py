@@ -34,7 +34,13 @@ class _Quiet(BaseHTTPRequestHandler):
         """Keep the tests' output clean."""
 
     def body(self) -> bytes:
+        if self.headers["Transfer-Encoding"] == "chunked":  # exporters in JavaScript
+            return b"".join(iter(self._chunk, b""))
         return self.rfile.read(int(self.headers["Content-Length"]))
+
+    def _chunk(self) -> bytes:
+        length = int(self.rfile.readline(), 16)
+        return self.rfile.read(length + 2)[:length]
 
     def answer(self, status: int, content_type: str, body: bytes) -> None:
         self.send_response(status)
@@ -128,6 +134,7 @@ class Sink:
     spans: list[Item] = field(default_factory=list)
     logs: list[Item] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
+    log_bodies: list[bytes] = field(default_factory=list)
     arrived: threading.Event = field(default_factory=threading.Event)
 
     def take(self, path: str, body: bytes) -> None:
@@ -135,6 +142,7 @@ class Sink:
             self.bodies.append(body)
             self._take_spans(ExportTraceServiceRequest.FromString(body))
         elif path == "/v1/logs":
+            self.log_bodies.append(body)
             self._take_logs(ExportLogsServiceRequest.FromString(body))
 
     def _take_spans(self, request: ExportTraceServiceRequest) -> None:

@@ -60,9 +60,12 @@ def row_of(tool: ToolCall) -> tuple[str | None, Any, str | None]:
 
 
 def execution_error(
-    derived: Derived, row: tuple[Any, ...], true: dict[str, Any], sent: list[Any]
+    derived: Derived, row: tuple[Any, ...], true: dict[str, Any], capture: Capture
 ) -> tuple[str, Any, Any]:
-    """Judge whether an execution failed; a framework may hand the error on as a plain result."""
+    """Judge whether an execution failed; a framework may hand the error on as a plain result.
+
+    The error of a model call elsewhere in the recording says nothing about the tool.
+    """
     error, message = (
         next(t.error_type for t in derived.tool_calls if row_of(t) == row),
         true["error"],
@@ -71,7 +74,14 @@ def execution_error(
         return "right", message, error
     if error:
         return "wrong", message, error
-    failed = any(key.endswith(("error.type", "exception.type")) for key, _ in sent)
+    calls = {one for call in derived.llm_calls for one in (call.span_id, *call.merged_span_ids)}
+    others = (list(leaves(s.attributes)) for s in capture.spans if s.span_id not in calls)
+    failed = any(
+        key.endswith(("error.type", "exception.type"))
+        for sent in others
+        if any(leaf == true["name"] for _, leaf in sent)
+        for key, _ in sent
+    )
     return "missed" if failed else "not on the wire", message, error
 
 
@@ -88,7 +98,7 @@ def execution_facts(derived: Derived, capture: Capture) -> Iterator[Fact]:
         if row is not None:
             rows.remove(row)
             yield Fact("execution", "right", wanted, row)
-            yield Fact("execution error", *execution_error(derived, row, true, sent))
+            yield Fact("execution error", *execution_error(derived, row, true, capture))
             continue
         outline = next((row for row in rows if all(map(partly, row, wanted))), None)
         if outline is not None:

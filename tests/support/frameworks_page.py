@@ -1,21 +1,38 @@
 """The page that says which package traces which framework, from the tests that run each.
 
-`python tests/support/frameworks_page.py` writes it.
+`PYTHONPATH=tests python -m support.frameworks_page` writes it.
 """
 
+import json
+import re
 from pathlib import Path
 
-from support.frameworks import FRAMEWORKS, Framework
+from support.agent_trials import AGENTS, pins_of
+from support.frameworks import FRAMEWORKS, PLACE, Framework
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "which-package.md"
+ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318"
 HEAD = """# Which package for which framework
 
-Each row is run by `make test-frameworks`: an unchanged agent works on three tasks with a tool, and
-afterwards `llm_calls`, `tool_calls` and `rollouts` equal what the model server and the tool logged.
-Messages, tools and token counts are recorded unless a
+Each row is run by `make test-frameworks`, with the versions that the row names: an unchanged agent
+works on {row} tasks in a row and {once} at once, of one or two turns, with two tools. One task's
+tool fails, and for one the model server answers with an error. Afterwards `llm_calls`,
+`tool_calls` and `rollouts` equal what the model server and the tools logged, apart from the gaps
+below. Messages, tools and token counts are recorded unless a
 [content switch](trace-your-agent.md#choose-what-is-recorded) keeps content out.
 
-Copy the line for your framework, then run the agent as ever: `python agent.py`.
+## Python
+
+Copy the lines for your framework, then run the agent as ever: `python agent.py`.
+
+| framework | tried with | lines to copy |
+|---|---|---|
+"""
+JAVASCRIPT = """
+## JavaScript
+
+Agents in JavaScript send OTLP by themselves and need no package of ours. Install the packages, put
+the file `tracing.mjs` beside the agent, and run `node --import ./tracing.mjs agent.mjs`.
 
 | framework | tried with | lines to copy |
 |---|---|---|
@@ -23,24 +40,60 @@ Copy the line for your framework, then run the agent as ever: `python agent.py`.
 FOOT = """
 Port 4318 takes OTLP over HTTP and port 4317 takes gRPC. With another framework that uses the
 `openai` client, the same lines work. For a client of another provider, the log names the package
-to install, as in `pip install opentelemetry-instrumentation-anthropic`; agents in JavaScript send
-OTLP by themselves and need no package of ours ([what each
-dialect tells](../reference/dialects.md)). Neither is run by these tests.
+to install. [What each dialect tells](../reference/dialects.md) lists more of them.
 """
+
+
+def versions(framework: Framework) -> str:
+    """Return the framework's own packages, each with the version that is tried."""
+    text = pins_of(framework).read_text()
+    if framework.javascript:
+        pins = {
+            path.removeprefix("node_modules/"): package.get("version")
+            for path, package in json.loads(text)["packages"].items()
+        }
+    else:
+        pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE))
+    plain = (package.partition("[")[0] for package in framework.packages)
+    return ", ".join(f"`{package}` {pins[package]}" for package in plain)
 
 
 def row(framework: Framework) -> str:
     """Write the row of one framework."""
-    packages = " ".join(("otel-lightning", *framework.instrumentation))
-    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318", **framework.variables}
-    exports = " ".join(f"{name}={value}" for name, value in variables.items())
-    tried = ", ".join(f"`{package}`" for package in framework.packages)
-    return f"| {framework.name} | {tried} | `pip install {packages}`<br>`export {exports}` |\n"
+    ours = () if framework.javascript else ("otel-lightning",)
+    install = "npm install" if framework.javascript else "pip install"
+    exports = [ENDPOINT, *(f"{name}={value}" for name, value in framework.variables.items())]
+    lines = [f"{install} {' '.join((*ours, *framework.instrumentation))}"]
+    lines.append(f"export {' '.join(exports)}")
+    copied = "<br>".join(f"`{line}`" for line in lines)
+    if framework.in_code:
+        copied += f"<br>in the agent's code: `{framework.in_code}`"
+    return f"| {framework.name} | {versions(framework)} | {copied} |\n"
+
+
+def gaps() -> str:
+    """Write what the packages do not record."""
+    told = [f"- {one.name}: {gap}\n" for one in FRAMEWORKS for gap in one.gaps]
+    return "\n## Gaps\n\nWhat these packages do not record:\n\n" + "".join(told)
+
+
+def tracing_files() -> str:
+    """Write the start files of the frameworks in JavaScript, as the tests use them."""
+    return "".join(
+        f"\n`tracing.mjs` for {one.name}:\n\n```js\n"
+        f"{(PLACE / 'npm' / one.folder / 'tracing.mjs').read_text()}```\n"
+        for one in FRAMEWORKS
+        if one.javascript
+    )
 
 
 def page() -> str:
     """Write the page."""
-    return HEAD + "".join(row(framework) for framework in FRAMEWORKS) + FOOT
+    tasks = json.loads((AGENTS / "tasks.json").read_text())
+    head = HEAD.format(row=len(tasks["in_a_row"]), once=len(tasks["at_once"]))
+    python = "".join(row(framework) for framework in FRAMEWORKS if not framework.javascript)
+    javascript = "".join(row(framework) for framework in FRAMEWORKS if framework.javascript)
+    return head + python + JAVASCRIPT + javascript + tracing_files() + gaps() + FOOT
 
 
 if __name__ == "__main__":

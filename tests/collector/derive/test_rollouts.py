@@ -82,6 +82,13 @@ def test_a_call_that_started_before_the_other_ended_does_not_continue_it() -> No
     assert rollouts(turn(0, 0, ends=15), turn(1, 10)) == {"s0": ("t0", 0), "s1": ("t1", 0)}
 
 
+def test_a_start_in_whole_milliseconds_may_be_later_than_the_end_within_that_millisecond() -> None:
+    javascript = rollouts(turn(0, 0, ends=10.0004), turn(1, 10.0))
+    assert javascript == {"s0": ("t0", 0), "s1": ("t0", 1)}
+    exact = rollouts(turn(0, 0, ends=10.0004), turn(1, 10.0003))
+    assert exact == {"s0": ("t0", 0), "s1": ("t1", 0)}
+
+
 def test_equal_histories_are_continued_one_by_one_the_most_recent_first() -> None:
     runs = [turn(0, n, trace=f"first{n}", id=f"first{n}") for n in range(2)]
     second = [turn(1, 10 + n, trace=f"second{n}", id=f"second{n}") for n in range(2)]

@@ -12,6 +12,7 @@ from otel_lightning.collector.derive.rows import ToolCall
         "error executing tool get_weather: timeout",
         "ValueError: no such city",
         "An error: it broke",
+        "An error occurred while running the tool. Please try again.",
         "Traceback (most recent call last):\n  File",
         "Tool execution failed",
         "<error>gone</error>",

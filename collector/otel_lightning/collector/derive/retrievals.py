@@ -36,7 +36,7 @@ def place(
     texts: dict[str, str] = {}
     for row in rows:
         ended = row.end_ns or row.start_ns or 0
-        later = [call for call in by_rollout[row.rollout_id] if (call.start_ns or 0) >= ended]
+        later = [call for call in by_rollout[row.rollout_id] if call.latest_start_ns >= ended]
         user = _user(row, later, texts)
         row.llm_span_id = user.span_id if user else None
     return rows

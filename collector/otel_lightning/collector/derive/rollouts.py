@@ -139,7 +139,7 @@ def _moments(
     for call in sorted(calls, key=order):
         past = pasts[place_of(call)]
         if call.start_ns is not None:
-            moments.append((call.start_ns, True, call, past))
+            moments.append((call.latest_start_ns, True, call, past))
         if call.end_ns is not None:
             moments.append((call.end_ns, False, call, past))
     return sorted(moments, key=lambda moment: moment[:2])
@@ -234,7 +234,9 @@ def _decided(
     shown_to_ask = list(askers)
     starts: dict[str, list[int]] = defaultdict(list)
     for call in calls if shown_to_ask else ():
-        starts[groups.root(call.trace_id)].append(call.start_ns or 0)
+        starts[groups.root(call.trace_id)].append(call.latest_start_ns)
+    for known in starts.values():
+        known.sort()
     found = []
     for shown, asked in shown_to_ask:
         waiting = {}

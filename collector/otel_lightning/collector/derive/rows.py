@@ -17,6 +17,10 @@ Message = dict[str, Any]
 `finish_reason`."""
 
 
+MILLISECOND = 1_000_000
+"""Nanoseconds in a millisecond."""
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One event on a span."""
@@ -113,6 +117,18 @@ class LlmCall:
     """(trace id, span id) of each of `merged_span_ids`. A span id is unique only in its trace."""
     packed: tuple[bytes | None, bytes | None] | None = None
     """The input and output messages as JSON instead of the two fields above; see `packing`."""
+
+    @property
+    def latest_start_ns(self) -> int:
+        """The latest time at which the call may have started, before its end.
+
+        JavaScript's spans start at whole milliseconds, rounded down, and end at exact times. So the
+        end of one call may seem to come after the start of the next.
+        """
+        start = self.start_ns or 0
+        if start % MILLISECOND:
+            return start
+        return max(start, min(start + MILLISECOND - 1, (self.end_ns or start) - 1))
 
     @property
     def has_completion(self) -> bool:

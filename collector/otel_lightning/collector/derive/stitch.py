@@ -66,7 +66,7 @@ def infer_previous(calls: Sequence[LlmCall]) -> None:
         _drop_continued(waiting, call)
         if answered and not _has_past(call):
             alike = waiting[call.service_name, call.request_model, answered]
-            ended = [one for one in alike if (one.end_ns or 0) <= (call.start_ns or 0)]
+            ended = [one for one in alike if (one.end_ns or 0) <= call.latest_start_ns]
             own = [one for one in ended if one.trace_id == call.trace_id]
             if len(found := own[-1:] or ended) == 1:
                 alike.remove(found[0])

@@ -1,16 +1,6 @@
-"""Microsoft Agent Framework: an agent with a tool, on Responses."""
+"""Microsoft Agent Framework on Responses: an agent with tools, a session for each task."""
 
-import asyncio
-
-from agent_framework import Agent
+import maf
 from agent_framework.openai import OpenAIChatClient
-from tool_log import TASKS, sun
 
-
-async def main() -> None:
-    agent = Agent(client=OpenAIChatClient(model="m"), name="desk", tools=[sun])
-    for task in TASKS:
-        await agent.run(task)
-
-
-asyncio.run(main())
+maf.start(OpenAIChatClient(model="m"))

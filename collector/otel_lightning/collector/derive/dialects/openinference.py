@@ -15,7 +15,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import joined_calls, json_text, messages, payloads
 
 NAME = "openinference"
 RANK = 10
@@ -264,7 +264,7 @@ def _definition(tool: dict[str, Any]) -> Any:
 
 def _indexed_messages(span: Span, prefix: str) -> list[Message]:
     items = flattened.nested(span.attributes, prefix)
-    return messages.conversation(_plain_message(item) for item in items)
+    return messages.conversation(_plain_message(item, span) for item in items)
 
 
 def _embedded(span: Span) -> list[Message] | None:
@@ -274,19 +274,31 @@ def _embedded(span: Span) -> list[Message] | None:
     return messages.conversation(text for text in texts if text) or None
 
 
-def _plain_message(item: dict[str, Any]) -> dict[str, Any]:
+def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
     """Return a flattened message in a provider's form."""
     message = item.get("message", {})
     if "function" in item:
         return {"role": "tool", "content": [_function_result(text) for text in item["function"]]}
     blocks = [_plain_block(block) for block in message.get("contents", [])]
-    calls = [_plain_call(call["tool_call"]) for call in message.get("tool_calls", [])]
+    calls = [
+        one
+        for call in message.get("tool_calls", [])
+        for one in _separate(_plain_call(call["tool_call"]), span)
+    ]
     return {
         "role": message.get("role"),
         "content": message.get("content", blocks or None),
         "tool_calls": calls,
         "tool_call_id": message.get("tool_call_id"),
     }
+
+
+def _separate(call: dict[str, Any], span: Span) -> list[dict[str, Any]]:
+    """Return the tool calls that JavaScript joins into one entry, if the call was streamed."""
+    if joined_calls.JOINED not in str(call["arguments"]):
+        return [call]
+    names = [str(tool.get("name")) for tool in _tools(span) or () if isinstance(tool, dict)]
+    return joined_calls.separate(call, names)
 
 
 def _function_result(text: str) -> dict[str, Any]:

@@ -12,11 +12,13 @@ FAILURE = re.compile(
     r"\s*(<(tool_use_)?error>"
     r"|(an? )?([\w.]*\s?)?(error|exception|failure)( (executing|calling|running|invoking)\b[^:]*)?:"
     r"|error (executing|calling|running|invoking) "
+    r"|an (unexpected )?error (has )?occurred\b"
     r"|traceback \(most recent call last\)"
     r"|(tool|command|request) (execution )?failed\b)",
     re.IGNORECASE,
 )
-"""Beginnings of texts that report a failure: "Error: …", "ValueError: …", "Tool … failed"."""
+"""Beginnings of texts that report a failure: "Error: …", "ValueError: …", "Tool … failed",
+"An error occurred …"."""
 
 
 def tells_failure(result: Any) -> bool | None:

@@ -1,0 +1,78 @@
+"""What the provider's model says: decided by the conversation alone, so that no run differs.
+
+Messages here have the form of a truth file: `role`, `content`, `tool_calls`, `tool_call_id`.
+"""
+
+import json
+import re
+import uuid
+from typing import Any, NamedTuple
+
+Message = dict[str, Any]
+
+TASK_OF = {
+    "Oslo": "Oslo",
+    "Bergen": "Oslo",
+    "Rome": "Rome",
+    "Ostia": "Rome",
+    "Atlantis": "Atlantis",
+    "Nowhere": "Nowhere",
+    "Lima": "Lima",
+    "Cusco": "Lima",
+    "Cairo": "Cairo",
+    "Quito": "Quito",
+}
+"""The task that names each city: `agents/tasks.json` has the texts."""
+CITY = re.compile(rf"\b({'|'.join(TASK_OF)})\b")
+REFUSED = "Nowhere"
+"""The city for which the provider answers 400."""
+
+
+class Answer(NamedTuple):
+    """One answer of the model: words, or requests for tools."""
+
+    text: str | None
+    tool_calls: list[dict[str, str]]
+
+
+def task_of(messages: list[Message]) -> str | None:
+    """Return the task that a conversation is about: that of the first city a user names."""
+    for message in messages:
+        found = CITY.search(message["content"] or "") if message["role"] == "user" else None
+        if found:
+            return TASK_OF[found[0]]
+    return None
+
+
+def answer(messages: list[Message], tools: list[str]) -> Answer:
+    """Ask about the cities of the last user message, one after the other, then tell the results.
+
+    Args:
+        messages: The conversation so far.
+        tools: Names of the tools that are offered.
+    """
+    asked, since = _last_user_message(messages)
+    cities = list(dict.fromkeys(CITY.findall(asked)))
+    rounds = sum(1 for message in since if message.get("tool_calls"))
+    if tools and rounds < len(cities):
+        return Answer(None, _requests(cities[rounds], asked, tools))
+    results = [message["content"] for message in since if message["role"] == "tool"]
+    return Answer(f"Found for {', '.join(cities)}: {'; '.join(results) or 'nothing'}.", [])
+
+
+def _last_user_message(messages: list[Message]) -> tuple[str, list[Message]]:
+    for place in reversed(range(len(messages))):
+        content = messages[place]["content"] or ""
+        if messages[place]["role"] == "user" and CITY.search(content):
+            return content, messages[place + 1 :]
+    return "", messages
+
+
+def _requests(city: str, asked: str, tools: list[str]) -> list[dict[str, str]]:
+    weather = [name for name in ("sun", "rain") if name in tools]
+    wanted = weather if "rain" in asked else weather[:1]
+    arguments = json.dumps({"city": city})
+    return [
+        {"id": f"call_{uuid.uuid4().hex[:24]}", "name": name, "arguments": arguments}
+        for name in wanted or tools[:1]
+    ]
