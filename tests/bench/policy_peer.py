@@ -3,9 +3,10 @@
     python tests/bench/policy_peer.py [--seeds 5] [--million 1000000]
 
 The bandit has four arms that are worth .55, .60, .75 and .45. Its peer runs in an environment of
-its own (`.cache`) as its README says, with the rewards given: see `azure_worker.py`. Value: that of
-the learned policy. CPU: seconds from the store to the verdict (the peer has no verdict), of a
-process of its own, so Python's start and imports are included.
+its own (`.cache`) as its README and quick start say, with the rewards given: see `azure_worker.py`.
+Value: that of the learned policy. CPU: seconds from the store to the verdict (the peer has no
+verdict). Ours is of a process of its own, so it includes Python's start and imports; theirs is of
+the runs alone.
 """
 
 import argparse
@@ -35,8 +36,9 @@ LOGGED = {"uniform": np.full(4, 0.25), "skewed": SKEWED}
 KEY = "prompt"
 THEIR_STEP = 200
 """Number of the newest episodes that their runner reads by default."""
-LARGE = (5_000, 20_000)
-"""Sizes at which the peer's time per rollout is measured: it is linear."""
+LARGE = (5_000, 10_000, 20_000)
+"""Sizes at which the peer's time is measured: a run is linear in the number of rollouts."""
+LARGE_IN_MEMORY = (20_000, 50_000, 100_000)
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def python() -> Path:
     return found
 
 
-def theirs(logged: Log, runs: int, limit: int) -> tuple[float, float]:
+def theirs(
+    logged: Log, limit: int, runs: int | str, *, in_memory: bool = False
+) -> tuple[float, float]:
     """Return the value that the peer reaches, and the CPU seconds of its runs."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rollouts.jsonl"
@@ -75,14 +79,8 @@ def theirs(logged: Log, runs: int, limit: int) -> tuple[float, float]:
                 for arm, p, r in rows
             )
         )
-        command = [
-            python(),
-            HERE / "azure_worker.py",
-            path,
-            f"{folder}/store",
-            str(runs),
-            str(limit),
-        ]
+        store = "memory" if in_memory else f"{folder}/store"
+        command = [python(), HERE / "azure_worker.py", path, store, str(limit), str(runs)]
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     answer = json.loads(told.splitlines()[-1])
     value = sum(answer["probabilities"].get(arm, 0) * MEANS[i] for i, arm in enumerate(ARMS))
@@ -154,10 +152,10 @@ def value_table(seeds: int) -> None:
         print(f"\n{name} logging, whose policy is worth {shares @ MEANS:.3f}")
         rows = {
             "theirs, 1 run of the newest 200": [
-                theirs(log(shares, seed, 400), 1, THEIR_STEP)[0] for seed in range(seeds)
+                theirs(log(shares, seed, 400), THEIR_STEP, 1)[0] for seed in range(seeds)
             ],
             "theirs, 50 runs of all 400": [
-                theirs(log(shares, seed, 400), 50, 400)[0] for seed in range(seeds)
+                theirs(log(shares, seed, 400), 400, 50)[0] for seed in range(seeds)
             ],
             "ours, before the gate": [ours(400, shares, seed)[0] for seed in range(seeds)],
         }
@@ -165,23 +163,47 @@ def value_table(seeds: int) -> None:
             print(f"{label:<40}{np.mean(values):>8.3f} ({min(values):.3f})", flush=True)
 
 
+def as_logged(million: int) -> float:
+    """Print the CPU seconds of their quick start, and extrapolate them to a million rollouts.
+
+    Each run reads and sorts all stored rollouts to find the newest 200, so the time is a * N +
+    b * N^2; both are fitted.
+    """
+    found = 0.0
+    for name, sizes in (("memory", LARGE_IN_MEMORY), ("files", LARGE)):
+        seconds = []
+        for count in sizes:
+            logged = log(LOGGED["uniform"], 0, count)
+            value, cpu = theirs(logged, THEIR_STEP, "as-logged", in_memory=name == "memory")
+            seconds.append(cpu)
+            label = f"theirs, a run each {THEIR_STEP} of {count:,}, {name}"
+            print(f"{label:<48}{cpu:>10.2f}  (value {value:.3f})", flush=True)
+        squares = np.array([[count, count**2] for count in sizes], dtype=float)
+        (linear, square), *_ = np.linalg.lstsq(squares, np.array(seconds), rcond=None)
+        whole = float(linear * million + square * million**2)
+        label = f"theirs, a run each {THEIR_STEP} of {million:,}, {name}, by that"
+        print(f"{label:<56}{whole:>10.0f}")
+        found = found or whole
+    return found
+
+
 def time_table(million: int) -> None:
     print("\nCPU seconds from the store to the policy")
-    per_rollout = 0.0
+    per_rollout, totals = 0.0, []
     for count in LARGE:
-        _, cpu = theirs(log(LOGGED["uniform"], 0, count), 1, count)
+        _, cpu = theirs(log(LOGGED["uniform"], 0, count), count, 1)
         per_rollout = cpu / count
-        print(f"theirs, 1 run of {count:>9,}{cpu:>25.2f}  ({1e6 * per_rollout:.0f} µs a rollout)")
-    print(f"theirs, 1 run of {million:>9,}, by that{million * per_rollout:>17.0f}")
-    print(f"theirs, 50 runs of {million:>7,}, by that{50 * million * per_rollout:>17.0f}")
-    value, cpu, verdict = ours(million, LOGGED["uniform"], 0)
-    alone = learning_alone(million)
-    print(f"ours, {million:>20,}{cpu:>25.2f}  (value {value:.3f}, gate {verdict})")
-    print(f"ours, learning and judging alone{alone:>19.2f}")
-    ratio = million * per_rollout / cpu
-    print(
-        f"one run of theirs takes {ratio:.0f} times as long as ours, 50 runs {50 * ratio:.0f} times"
-    )
+        label = f"theirs, 1 run of {count:,}"
+        print(f"{label:<48}{cpu:>10.2f}  ({1e6 * per_rollout:.0f} µs a rollout)", flush=True)
+        value, ours_cpu, verdict = ours(million, LOGGED["uniform"], 0)  # by turns
+        totals.append(ours_cpu)
+        label = f"ours, {million:,}"
+        print(f"{label:<48}{ours_cpu:>10.2f}  (value {value:.3f}, gate {verdict})", flush=True)
+    one = million * per_rollout
+    print(f"{f'theirs, 1 run of {million:,}, by that':<48}{one:>10.0f}")
+    quick_start, cpu = as_logged(million), min(totals)
+    print(f"{'ours, learning and judging alone':<48}{learning_alone(million):>10.2f}")
+    print(f"times as long as ours: 1 run {one / cpu:.0f}, quick start {quick_start / cpu:.0f}")
     print("aims: at most 5 CPU seconds in all, and 2 for learning and judging alone")
 
 

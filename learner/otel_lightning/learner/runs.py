@@ -10,6 +10,7 @@ from hashlib import sha256
 from secrets import token_hex
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from otel_lightning.collector.store import Store, StoreError, StoreLike, opened
@@ -124,11 +125,21 @@ def _bytes(column: pl.Series) -> Iterator[bytes]:
     known = column.drop_nulls()
     if column.dtype == pl.String:
         yield known.str.len_bytes().to_numpy().tobytes()
-        yield str(known.str.join("").first() or "").encode()
+        yield _joined(known)
     elif column.dtype == pl.Boolean:
         yield known.cast(pl.UInt8).to_numpy().tobytes()
     else:
         yield known.to_physical().to_numpy().tobytes()
+
+
+def _joined(texts: pl.Series) -> bytes:
+    """Join texts without nulls. Arrow keeps them in one buffer, so they are copied once."""
+    array = texts.to_arrow(compat_level=pl.CompatLevel.oldest())
+    _, offsets, content = array.buffers()
+    if content is None or not len(array):
+        return b""
+    ends = np.frombuffer(offsets, np.int64)
+    return bytes(memoryview(content)[ends[array.offset] : ends[array.offset + len(array)]])
 
 
 def to_json(value: Any) -> str:

@@ -1,9 +1,10 @@
 from datetime import datetime, timedelta
 
+import numpy as np
 import polars as pl
 import pytest
 
-from otel_lightning.learner.policy.drift import live_at_once
+from otel_lightning.learner.policy.drift import drift, live_at_once
 
 NOON = datetime(2026, 11, 1, hour=12)  # noqa: DTZ001 - the store's UTC has no zone
 
@@ -44,3 +45,51 @@ def test_each_recorded_rollback_explains_one_return(rollbacks: int) -> None:
 def test_choices_without_a_version_or_a_time_say_nothing() -> None:
     rows = choices("ab" * 20, seconds=5).with_columns(policy_version=pl.lit(None, pl.String))
     assert live_at_once(rows, []) is None
+
+
+def rewarded(older: np.ndarray, newer: np.ndarray, arms: str = "ab") -> pl.DataFrame:
+    """Rollouts whose arms take turns, one a minute, with these rewards."""
+    rewards = np.concatenate([older, newer])
+    return pl.DataFrame(
+        {
+            "arm": [arms[i % len(arms)] for i in range(len(rewards))],
+            "outcome": rewards.astype(float),
+            "time": [NOON + timedelta(minutes=i) for i in range(len(rewards))],
+        },
+        schema_overrides={"time": pl.Datetime("ns")},
+    )
+
+
+@pytest.mark.parametrize("scale", [0.1, 10.0])
+@pytest.mark.parametrize("values", [2, 5, 1000])
+def test_rewards_that_are_given_on_another_scale_are_named(scale: float, values: int) -> None:
+    rng = np.random.default_rng(values)
+    older, newer = (rng.integers(values, size=100) / (values - 1) for _ in range(2))
+    older[:2], newer[:2] = (0, 1), (0, 1)
+    (told,) = (s for s in drift(rewarded(older, scale * newer)) if "scale" in s)
+    assert told.startswith(
+        "Drift: the scale of the rewards moved: they are from 0 to 1 in the older half and from 0 "
+        f"to {scale:g} in the newer one."
+    )
+
+
+def test_rewards_from_minus_1_instead_of_0_are_another_scale() -> None:
+    rng = np.random.default_rng(1)
+    older, newer = (rng.integers(2, size=100) for _ in range(2))
+    (told,) = (s for s in drift(rewarded(older, 2 * newer - 1)) if "scale" in s)
+    assert "from 0 to 1 in the older half and from -1 to 1 in the newer one" in told
+
+
+def test_rewards_of_one_scale_are_not_told_to_have_moved() -> None:
+    rng = np.random.default_rng(0)
+    kinds = {
+        "more of them good": lambda half: rng.random(200) < (0.3, 0.95)[half],
+        "heavy tails": lambda half: rng.standard_t(2.5, 200),  # noqa: ARG005 - the same in both
+        "rare losses": lambda half: np.where(rng.random(200) < 0.03, -10.0, 0.7),  # noqa: ARG005
+        "another mean": lambda half: rng.normal(3 * half, 1, 200),
+        "a lottery": lambda half: 20 * (rng.random(200) < 0.02),  # noqa: ARG005
+    }
+    for kind, draw in kinds.items():
+        told = [drift(rewarded(draw(0), draw(1))) for _ in range(200)]
+        wrong = sum("scale" in sentence for sentences in told for sentence in sentences)
+        assert wrong <= 4, kind  # 2 %

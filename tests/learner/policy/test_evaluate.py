@@ -129,6 +129,53 @@ def test_policies_with_features_are_evaluated_as_they_serve(
         assert served["doubly_robust"] == pytest.approx(candidate["doubly_robust"], abs=0.002)
 
 
+@pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
+def test_plots_show_values_segments_overlap_and_rewards_over_time(
+    traces: "Traces", tmp_path: Path, ending: str
+) -> None:
+    log(traces)
+    plots = [tmp_path / f"{name}{ending}" for name in ("one", "two")]
+    for path in plots:
+        result = evaluate(traces, "--arm", "careful", "--by", "service_name", "--plots", str(path))
+        assert result.exit_code == 0, result.output
+        assert f"The plots are in {path}." in result.output.replace("\n", "")
+    written = plots[0].read_bytes()
+    assert written.startswith({".svg": b"<?xml", ".png": b"\x89PNG", ".pdf": b"%PDF"}[ending])
+    assert written == plots[1].read_bytes()
+    if ending == ".svg":
+        labels = {"Value of arm &apos;careful&apos;", "Overlap", "Drift", "desk-0", "dr_os"}
+        text = written.decode().replace("'", "&apos;")
+        assert [label for label in labels if label not in text] == []
+
+
+@pytest.mark.parametrize("options", [("plots.gif",), ("plots.svg", "--model", "m")])
+def test_plots_that_cannot_be_drawn_are_wrong_usage(
+    traces: "Traces", options: tuple[str, ...]
+) -> None:
+    log(traces)
+    result = evaluate(traces, "--arm", "careful", "--plots", *options)
+    assert result.exit_code == 2
+    assert "into a file that ends in .svg, .png, .pdf." in " ".join(result.stderr.split())
+
+
+def test_history_of_the_rewards_is_recorded_by_tenths(traces: "Traces") -> None:
+    from datetime import datetime, timedelta
+
+    noon = datetime(2026, 11, 1, hour=12)  # noqa: DTZ001 - the store's UTC has no zone
+    for i in range(200):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", ("brief", "careful")[i % 2], 0.5, time=noon + timedelta(minutes=i))
+        traces.reward(f"r{i}", float(i // 20 if i % 2 else 0.5))
+    assert evaluate(traces, "--arm", "careful").exit_code == 0
+    (run,) = traces.ask("SELECT metrics FROM runs")
+    metrics = json.loads(run["metrics"])
+    parts = [part for part in metrics["history"] if part["arm"] == "careful"]
+    assert [part["mean"] for part in parts] == list(range(10))
+    assert [part["part"] for part in parts] == list(range(1, 11))
+    assert [part["rollouts"] for part in parts] == [10] * 10
+    assert (metrics["weights"][0], metrics["weights"][-1]) == (0.0, 2.0)
+
+
 def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
     log(traces)
     result = evaluate(traces)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
 WIDTH = 31
 """Width of the plot of an interval, in characters."""
+WIDE = 120
+"""Width of a terminal, in characters, from which on intervals are drawn beside the numbers."""
+PLOTS = (".svg", ".png", ".pdf")
+"""Endings of the files that plots can be drawn into."""
 Interval = tuple[float, float] | None
 
 
@@ -51,6 +55,13 @@ Interval = tuple[float, float] | None
     metavar="SQL",
     help="Also evaluate each segment of the rollouts: a SQL expression over the view `rollouts`, "
     "such as service_name. By default there are no segments.",
+)
+@option(
+    "--plots",
+    type=FILE,
+    command="evaluate",
+    help="Draw the values with their intervals, the overlap and the rewards over time into this "
+    "file; its name ends in .svg, .png or .pdf. By default nothing is drawn.",
 )
 @reward_option
 @reward_range_option
@@ -98,6 +109,7 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     version: str | None,
     arm: str | None,
     by: str | None,
+    plots: Path | None,
     reward: str | None,
     reward_range: tuple[float, float] | None,
     missing: str | None,
@@ -114,6 +126,10 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     With --key: the value of a policy from choices that other policies made, with intervals.
     With --model: what each model is worth to the unchanged AGENT on held-out tasks.
     """
+    if plots is not None and (model or plots.suffix not in PLOTS):
+        raise click.UsageError(
+            f"--plots draws what --key evaluates, into a file that ends in {', '.join(PLOTS)}."
+        )
     if model:
         evaluate_by_running(store, model, reward, seed, running)
         return
@@ -136,7 +152,13 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         answer = evaluate_policy(
             store, Question(window, flags, version, arm, reward_range, by, seed)
         )
+        if plots is not None:
+            from otel_lightning.learner.report.evaluation import save_plots
+
+            save_plots(answer, plots)
     _print(answer)
+    if plots is not None:
+        click.echo(f"The plots are in {plots}.")
 
 
 def _print(answer: "Answer") -> None:
@@ -149,27 +171,29 @@ def _print(answer: "Answer") -> None:
     )
     console = Console()
     named = [(one.method, one) for one in answer.estimates]
-    console.print(_table("estimator", named, answer.rewards.range))
+    limits = answer.rewards.range if console.width >= WIDE else None
+    console.print(_table("estimator", named, limits))
     if answer.segments:
-        console.print(_table("segment", list(answer.segments.items()), answer.rewards.range))
+        console.print(_table("segment", list(answer.segments.items()), limits))
     console.print(_overlap(answer))
     for note in (*answer.notes, str(answer.rewards)):
         click.echo(note)
 
 
-def _table(first: str, named: "list[tuple[str, Estimated]]", limits: tuple[float, float]) -> object:
+def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -> object:
+    """Print estimates, with a plot of each interval between the limits if they are given."""
     from rich.table import Table
 
-    low, high = limits
     table = Table(caption="95 % intervals; empty: biased, or too few rollouts to trust it")
-    table.add_column(first)
+    table.add_column(first, no_wrap=True)
     for column in ("value", "s.e.", "normal", "bootstrap", "Bernstein", "betting"):
         table.add_column(column, justify="right")
-    table.add_column(f"{low:g} … betting … {high:g}")
+    if limits:
+        table.add_column(f"{limits[0]:g} … betting … {limits[1]:g}")
     for name, one in named:
         shown = (_interval(i) for i in (one.normal, one.bootstrap, one.bernstein, one.betting))
-        plot = _plot(one.value, one.betting, limits)
-        table.add_row(name, f"{one.value:.4f}", f"{one.standard_error:.4f}", *shown, plot)
+        plot = [_plot(one.value, one.betting, limits)] if limits else []
+        table.add_row(name, f"{one.value:.4f}", f"{one.standard_error:.4f}", *shown, *plot)
     return table
 
 

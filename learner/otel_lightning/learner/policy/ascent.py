@@ -101,13 +101,13 @@ def ascend(
     start[:, 0] = log_behavior = np.log(np.maximum(behavior, 1e-12))
     weights = start.copy()
     pull, spread = settings.kl_weight, settings.entropy
-    each = cells.shares[:, None]
+    each, rest = cells.shares[:, None], shares.rest
     for _ in range(STEPS_IN_CONTEXT if in_context else settings.steps):
         soft = shares.soft(cells.inputs @ weights.T)
-        pi = shares.floor + shares.rest * soft
+        pi = shares.floor + rest * soft
         log = np.log(np.maximum(pi, 1e-12))
         slope = gradient(pi) - each * (pull * (log - log_behavior + 1) + spread * (log + 1))
-        slope = shares.rest * soft * (slope - (soft * slope).sum(axis=1, keepdims=True))
+        slope = rest * soft * (slope - (soft * slope).sum(axis=1, keepdims=True))
         change = slope.T @ cells.inputs
         change[:, 1:] -= RIDGE * weights[:, 1:]
         weights += rate * change

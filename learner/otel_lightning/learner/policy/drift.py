@@ -3,13 +3,20 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
+from math import log, sqrt
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 Z = 3.0
 """Threshold of a difference to be reported, in standard errors."""
 SAME = 1e-3
 """Propensities closer than this count as equal, because a flag's weights are rounded."""
+FACTOR = 1.5
+"""Ratio of the scales of the rewards above which a change is reported."""
+LEAST_OF_SCALE = 30
+"""Smallest number of rollouts that each half needs for a comparison of scales."""
 LEAST = 10
 """Smallest number of rollouts of an arm that each half needs for a comparison."""
 HANDOVER = "60s"
@@ -25,7 +32,8 @@ def drift(rows: pl.DataFrame) -> list[str]:
         rows: Columns arm, outcome, time.
 
     Returns:
-        A sentence for each arm whose mean reward changed, and for each arm in only one half.
+        A sentence for each arm whose mean reward changed, one for each arm in only one half, and
+        one if the scale of the rewards changed.
     """
     timed = rows.filter(pl.col("time").is_not_null())
     if timed.is_empty() or timed["time"].n_unique() == 1:
@@ -46,7 +54,7 @@ def drift(rows: pl.DataFrame) -> list[str]:
                 sentences.append(f"Drift: arm '{arm}' was tried only in the {when} half.")
             continue
         sentences += _moved(str(arm), by_half[False], by_half[True])
-    return sentences
+    return sentences + _scale_moved(timed.with_columns(newer.alias("newer")))
 
 
 def _moved(arm: str, older: dict[str, float], newer: dict[str, float]) -> list[str]:
@@ -58,6 +66,53 @@ def _moved(arm: str, older: dict[str, float], newer: dict[str, float]) -> list[s
         return []
     change = f"from {older['mean']:.3f} in the older half to {newer['mean']:.3f} in the newer one"
     return [f"Drift: the mean reward of arm '{arm}' moved {change}; --since leaves old ones out."]
+
+
+def _scale_moved(rows: pl.DataFrame) -> list[str]:
+    """Compare the spread of the rewards in both halves, as when a judge changes from 1 to 10.
+
+    The spread is the standard deviation around each arm's mean, so that other shares of the arms
+    alone do not change it. Rewards with two values have their difference as scale: their standard
+    deviation follows the mean.
+    """
+    residual = pl.col("outcome") - pl.col("outcome").mean().over("arm", "newer")
+    kept = rows.select("newer", "outcome", residual=residual)
+    parts = [kept.filter(~pl.col("newer")), kept.filter("newer")]
+    if min(part.height for part in parts) < LEAST_OF_SCALE:
+        return []
+    halves = [part["outcome"].to_numpy() for part in parts]
+    (old_low, old_high), (new_low, new_high) = ((float(h.min()), float(h.max())) for h in halves)
+    if all(bool(((half == half.min()) | (half == half.max())).all()) for half in halves):
+        differences = sorted((old_high - old_low, new_high - new_low))
+        moved = 0 < FACTOR * differences[0] < differences[1]
+    else:
+        moved = _spread_moved([part["residual"].to_numpy() for part in parts])
+    if not moved:
+        return []
+    older, newer = f"from {old_low:g} to {old_high:g}", f"from {new_low:g} to {new_high:g}"
+    told = f"they are {older} in the older half and {newer} in the newer one"
+    remedy = "leave the old ones out with --since, or choose one with --reward"
+    return [
+        f"Drift: the scale of the rewards moved: {told}. Two scales cannot be compared: {remedy}."
+    ]
+
+
+def _spread_moved(halves: Sequence[NDArray[np.float64]]) -> bool:
+    """Test whether the variance of the residuals, shape [N] each, differs beyond chance.
+
+    Source:
+        Shoemaker, Fixing the F test for equal variances (2003): the variance of log s^2 is about
+        (kurtosis - 1) / n.
+    """
+    squares = [float((half**2).mean()) for half in halves]
+    if min(squares) == 0:
+        return False
+    errors = [
+        (float((half**4).mean()) / square**2 - 1) / len(half)
+        for half, square in zip(halves, squares, strict=True)
+    ]
+    difference = abs(log(squares[1] / squares[0]))
+    return difference > 2 * log(FACTOR) and difference > Z * sqrt(sum(errors))
 
 
 def mismatched(rows: pl.DataFrame, versions: Mapping[str, Mapping[str, float]]) -> list[str]:

@@ -28,6 +28,7 @@ from otel_lightning.learner.score import rules
 
 Floats = NDArray[np.float64]
 SEGMENT_METHOD = "doubly_robust"
+TENTHS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,17 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """The rewards of one arm in one tenth of the rollouts."""
+
+    arm: str
+    part: int
+    """Number of the tenth, from 1, the oldest, to 10."""
+    rollouts: int
+    mean: float
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The value of a policy by every estimator, and statistics that tell how reliable it is."""
 
@@ -70,6 +82,10 @@ class Answer:
     segments: dict[str, Estimated]
     rewards: Rewards
     notes: tuple[str, ...]
+    weights: tuple[float, ...]
+    """Quantiles of the importance weights: 0 %, 1 % and so on to 100 %."""
+    history: tuple[Part, ...]
+    """Rewards of the arms over time; empty if no choice has a time."""
 
 
 def evaluate_policy(store: StoreLike, question: Question) -> Answer:
@@ -138,6 +154,8 @@ def _answer(
         segments=_by_segment(question, rows, segments, (choices, seen), rewards.range),
         rewards=rewards,
         notes=tuple(notes),
+        weights=tuple(np.quantile(seen.weights, np.linspace(0, 1, 101)).tolist()),
+        history=_history(rows),
     )
 
 
@@ -205,6 +223,16 @@ def _overlap(choices: Choices, probabilities: Floats, seen: Logged) -> tuple[Ove
         greatest = float(seen.weights[of_arm].max()) if of_arm.any() else float("nan")
         found.append(Overlap(arm, float(probabilities[i]), int(of_arm.sum()), least, greatest))
     return tuple(found)
+
+
+def _history(rows: pl.DataFrame) -> tuple[Part, ...]:
+    """Compute the mean reward of each arm in each tenth of the rollouts."""
+    timed = rows.drop_nulls("time").sort("time", "rollout_id").with_row_index("place")
+    tenth = (pl.col("place") * TENTHS // max(timed.height, 1) + 1).cast(pl.Int64)
+    parts = timed.group_by("arm", tenth.alias("part")).agg(
+        rollouts=pl.len(), mean=pl.mean("outcome")
+    )
+    return tuple(Part(**row) for row in parts.sort("arm", "part").iter_rows(named=True))
 
 
 def _segments(store: Store, by: str) -> pl.DataFrame:

@@ -41,8 +41,6 @@ from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules
 from otel_lightning.learner.transitions.splits import TRAIN
 
-Floats = NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -196,7 +194,7 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
             f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
             "there is nothing to choose. Add a variant, or raise a weight of 0."
         )
-    if float(rows["outcome"].n_unique()) == 1:
+    if rows["outcome"].min() == rows["outcome"].max():
         raise DataError(
             f"All {rows.height} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "
             "they say nothing about the arms. Choose another reward with --reward."
@@ -224,11 +222,13 @@ def _by_kind(
         The policy with its verdict, and further parameters of the policy to record.
     """
     (spec, features), (shares, document) = declared, live
-    rows = _live_rows(choices, features, document, request)
+    part = _live_part(features, document, request)
     demands = (request.reward_range, request.least_gain, request.alpha)
     if not spec:
         return learn_and_judge(choices, in_train, shares, request.settings, demands), {}
     check_leaks(features, choices.rewards)
+    by_default = flag_file.live_shares(document, request.key) if not part["targeting"] else {}
+    rows = shares_in_context(part, features, choices.arms, by_default)
     found = learn_and_judge_in_context(
         choices, features, in_train, rows, settings=request.settings, demands=demands
     )
@@ -237,10 +237,8 @@ def _by_kind(
     return found, extra
 
 
-def _live_rows(
-    choices: Choices, features: Features, document: dict[str, Any], request: Request
-) -> Floats:
-    """Evaluate the live policy's rules for each rollout; return the arms' shares, shape [N, K]."""
+def _live_part(features: Features, document: dict[str, Any], request: Request) -> dict[str, Any]:
+    """Return the live policy's part of the flag; refuse if it sees an undeclared feature."""
     part = flag_file.our_part(document, request.key)
     unknown = [name for name in features_of(part) if name not in features.names]
     if unknown:
@@ -248,8 +246,7 @@ def _live_rows(
             f"The live policy of flag '{request.key}' sees the feature '{unknown[0]}'. Declare it "
             "in --features, so that both policies can be compared."
         )
-    by_default = flag_file.live_shares(document, request.key) if not part["targeting"] else {}
-    return shares_in_context(part, features, choices.arms, by_default)
+    return part
 
 
 def _notes(
