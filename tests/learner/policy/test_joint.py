@@ -135,6 +135,62 @@ def test_propensity_of_a_combination_comes_from_the_version(traces: "Traces", fl
     assert told.exit_code == 0, told.output
 
 
+RIGHT_FOR = {True: "brief+large", False: "long+small"}
+"""The best combination for inputs with and without a refund."""
+
+
+def log_in_context(traces: "Traces", arms: dict[bool, dict[str, float]], count: int) -> str:
+    """Log rollouts whose combinations are drawn from these shares, for each kind of input."""
+    rng = random.Random(count)  # noqa: S311 - sampling, not cryptography
+    version = next((row["version"] for row in traces.ask("SELECT version FROM policies")), None)
+    for i in range(count):
+        rollout, refund = f"{version}{i}", i % 2 == 0
+        text = "I want a refund" if refund else "Where is my order?"
+        messages = [{"role": "user", "parts": [{"type": "text", "content": text}]}]
+        traces.call(rollout, input_messages=json.dumps(messages))
+        traces.task(rollout, f"t{version}{i // 2}")
+        (arm,) = rng.choices(list(arms[refund]), arms[refund].values())
+        for key, variant in zip(PARTS, arm.split("+"), strict=True):
+            traces.arm(rollout, variant, None if version else 0.5, key=key, policy_version=version)
+        good = rng.random() < (0.9 if arm == RIGHT_FOR[refund] else 0.3)
+        traces.reward(rollout, float(good))
+    return traces.store()
+
+
+def test_combinations_are_learned_for_each_kind_of_input(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    even = {f"{prompt}+{model}": 0.25 for prompt in PARTS["prompt"] for model in PARTS["model"]}
+    traces.store()
+    store = log_in_context(traces, {True: even, False: even}, 1600)
+    spec = tmp_path / "features.toml"
+    spec.write_text("[features]\nrefund = \"input ILIKE '%refund%'\"\n")
+    features = ("--features", str(spec), "--exploration", "0.2")
+    learned = run("policy", store, flags, *features, "--promote")
+    assert learned.exit_code == 0, learned.output + learned.stderr
+    stock = FlagdProvider(resolver_type=ResolverType.FILE, offline_flag_source_path=str(flags))
+    served: dict[bool, dict[str, float]] = {True: {}, False: {}}
+    try:
+        api.set_provider_and_wait(stock)
+        client = api.get_client()
+        for i in range(2000):
+            context = EvaluationContext(f"ticket-{i}", {"refund": i % 2 == 0})
+            answers = [client.get_object_details(key, {}, context) for key in PARTS]
+            arm = "+".join(str(answer.variant) for answer in answers)
+            served[i % 2 == 0][arm] = served[i % 2 == 0].get(arm, 0.0) + 0.001
+    finally:
+        api.shutdown()
+        api.clear_providers()
+    for refund, shares in served.items():
+        assert shares[RIGHT_FOR[refund]] > 0.7
+        assert set(shares) == set(even)
+    # The next round takes the propensity of each combination from the rules that were served.
+    log_in_context(traces, served, 400)
+    again = run("policy", store, flags, *features)
+    assert "1600 from trace, 400 from version" in again.output
+    assert "the importance weights average" not in again.output + again.stderr
+
+
 def test_key_of_which_a_part_is_missing_is_one_sentence(traces: "Traces", flags: Path) -> None:
     result = run("policy", log(traces), flags, key="prompt+tools")
     assert result.exit_code == 1
