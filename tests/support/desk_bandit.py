@@ -32,14 +32,18 @@ def said(text: str) -> str:
 
 
 def log(
-    traces: Any, tokenizer: Any, attempts: int = 4, agent_name: list[str] | None = None
+    traces: Any,
+    tokenizer: Any,
+    attempts: int = 4,
+    agent_name: list[str] | None = None,
+    tasks: int = TASKS,
 ) -> None:
     """Log uniform choices among four actions, of which the request makes one the right one.
 
     Agents, if named, take rollouts in turn.
     """
     rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
-    for task in range(TASKS):
+    for task in range(tasks):
         request, number = REQUESTS[task % 4], task // 4
         for attempt in range(attempts):
             rollout, action = f"{task:03}-{attempt}", rng.choice(ACTIONS)

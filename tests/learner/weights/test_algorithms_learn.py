@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
 
+from otel_lightning.learner.weights.algorithms import ALGORITHMS
+
 if TYPE_CHECKING:
     from learner.conftest import Traces
 
@@ -35,6 +37,19 @@ def test_it_learns_what_is_right_also_for_held_out_tasks(
     assert right_share(output, tokenizer, tasks) > least
     gate = json.loads((output / "gate.json").read_text())
     assert gate["gain"] > 0
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_it_runs_with_the_defaults_of_all_commands(
+    algorithm: str, traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
+) -> None:
+    log(traces, tokenizer, attempts=3)
+    assert run("transitions", "--store", traces.store()).exit_code == 0
+    output = tmp_path / "learned"
+    where = ["--store", traces.store(), "--model", str(behavior_model), "--output", str(output)]
+    result = run("weights", "--algorithm", algorithm, *where, "--steps", "2")
+    assert result.exit_code in {0, 3}, result.output
+    assert (output / "model.safetensors").exists()
 
 
 def test_reward_model_ranks_held_out_pairs(

@@ -90,6 +90,19 @@ def test_kto_leaves_ties_out() -> None:
     assert [row["label"] for row in rows] == [True, False]
 
 
+def test_kto_takes_a_reward_of_0_as_bad_where_nothing_is_below_it() -> None:
+    rows = kto.rows([example(GOOD, 1.0), example(BAD, 0.0)], kto.Settings())
+    assert [row["label"] for row in rows] == [True, False]
+
+
+def test_kto_names_the_option_where_all_rewards_are_above_the_threshold() -> None:
+    graded = [example(GOOD, 0.75), example(BAD, 0.25)]
+    with pytest.raises(DataError, match=r"above 0 \(the lowest is 0.25\)\. Say with --threshold"):
+        kto.rows(graded, kto.Settings())
+    rows = kto.rows(graded, kto.Settings(threshold=0.5))
+    assert [row["label"] for row in rows] == [True, False]
+
+
 def test_grpo_keeps_logged_logprobs_and_leaves_out_what_has_no_gradient() -> None:
     rows = grpo.rows([*EXAMPLES, example(GOOD, 0.0)], grpo.Settings())
     assert [row["advantage"] for row in rows] == [1.0, -0.5]

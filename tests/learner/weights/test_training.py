@@ -51,7 +51,7 @@ def finish(*words: str) -> str:
 
 
 def started(*words: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "1"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     return subprocess.Popen(
         [sys.executable, *words], env=environment, text=True, start_new_session=True, **pipes
@@ -65,6 +65,19 @@ def last_curve(traces: "Traces") -> dict[int, float]:
     return {row["step"]: row["value"] for row in rows}
 
 
+def losses_of_last_runs(traces: "Traces", count: int) -> dict[str, list[float]]:
+    """The losses of the last runs, by their algorithm."""
+    rows = traces.ask(
+        "SELECT r.config ->> 'algorithm' AS name, s.value FROM run_steps s JOIN "
+        f"(FROM runs WHERE command = 'weights' ORDER BY run_id DESC LIMIT {count}) r "
+        "USING (run_id) WHERE s.name = 'loss' ORDER BY s.step"
+    )
+    found: dict[str, list[float]] = {}
+    for row in rows:
+        found.setdefault(row["name"], []).append(row["value"])
+    return found
+
+
 def test_every_step_of_the_curve_is_in_the_store(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
@@ -74,6 +87,42 @@ def test_every_step_of_the_curve_is_in_the_store(
     assert {"learning_rate", "grad_norm", "importance_weight/q50"} <= names
     runs = logged.ask("SELECT run_id FROM runs WHERE command = 'weights'")
     assert logged.ask("SELECT DISTINCT run_id FROM run_steps") == runs
+
+
+# Trains with every algorithm in turn; the main process counts the processes.
+EVERY_ALGORITHM = """
+import sys
+from pathlib import Path
+from otel_lightning.learner.weights.learn import learn_weights
+from otel_lightning.learner.weights.settings import Training
+
+store, model, output = map(Path, sys.argv[1:4])
+for name in sys.argv[4:]:
+    training = Training(model, steps=5, batch_size=8, learning_rate=1e-3, save_every=0)
+    learned = learn_weights(store, name, training, output / name)
+    print(name, "ran in", learned.metrics["processes"], "processes")
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_losses_of_one(
+    traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
+) -> None:
+    # 17 tasks have fewer rows than two batches, so batches of all kinds go across passes.
+    log(traces, tokenizer, tasks=17)
+    assert run("transitions", "--store", traces.store(), "--credit", "group").exit_code == 0
+    names = ["rft", "awr", "dpo", "kto", "grpo", "reward-model"]
+    script = tmp_path / "train.py"
+    script.write_text(EVERY_ALGORITHM)
+    words = [str(script), str(traces.path), str(behavior_model)]
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node"]
+    losses = {}
+    for processes in ("1", "2"):
+        output = finish(*torchrun, processes, *words, str(tmp_path / processes), *names)
+        for name in names:
+            assert f"{name} ran in {processes} processes" in output, output
+        losses[processes] = losses_of_last_runs(traces, len(names))
+    assert losses["2"] == {name: pytest.approx(one, rel=1e-4) for name, one in losses["1"].items()}
 
 
 @pytest.mark.slow

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 import trl
 from transformers import AutoModelForCausalLM
-from trl.trainer.utils import RepeatSampler
 
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.likelihood import completion_logprobs, token_logprobs
@@ -18,6 +18,7 @@ from otel_lightning.learner.weights.trl_overrides import (
     TokenizedDPOTrainer,
     TokenizedKTOTrainer,
     WeightedSFTTrainer,
+    in_row_order,
     scoring,
 )
 
@@ -67,9 +68,14 @@ def test_trl_still_names_the_columns_that_our_rows_have() -> None:
     assert '"chosen_ids" in column_names' in inspect.getsource(trl.RewardTrainer._prepare_dataset)
 
 
-def test_every_logged_row_is_visited_once_an_epoch() -> None:
-    sampler = RepeatSampler(list(range(10)), mini_repeat_count=1, batch_size=5, repeat_count=1)
-    assert sorted(sampler) == list(range(10))
+@pytest.mark.parametrize(
+    "trainer", [trl.SFTTrainer, trl.RewardTrainer, WeightedSFTTrainer, TokenizedKTOTrainer]
+)
+def test_every_trainer_visits_rows_in_our_order(trainer: type) -> None:
+    ours = in_row_order(trainer)
+    assert ours.__name__ == trainer.__name__
+    assert "_get_train_sampler" in vars(ours)
+    assert "_get_train_sampler" in inspect.getsource(transformers.Trainer.get_train_dataloader)
 
 
 def examples(count: int = 7) -> list[Example]:

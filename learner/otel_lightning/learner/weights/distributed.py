@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -17,6 +17,17 @@ def is_main() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
+def state() -> Any:
+    """Join the processes at the first call; return accelerate's description of them.
+
+    Without `cpu=True`, accelerate takes processes of a machine without accelerator for strangers.
+    """
+    import torch
+    from accelerate import PartialState
+
+    return PartialState(cpu=not torch.accelerator.is_available())
+
+
 def shared(make: Callable[[], T]) -> T:
     """Make something in the main process, and give it to all of them.
 
@@ -24,12 +35,10 @@ def shared(make: Callable[[], T]) -> T:
     """
     if world_size() == 1:
         return make()
-    from accelerate import PartialState
     from torch import distributed
 
-    PartialState()  # joins the processes
+    state()
     made: list[T | None] = [make() if is_main() else None]
-    # accelerate's own function does nothing where several processes share a CPU.
     distributed.broadcast_object_list(made, src=0)
     return made[0]  # type: ignore[return-value]  # the main process made it
 

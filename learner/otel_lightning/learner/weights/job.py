@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import datasets
 import torch
 import transformers
-from accelerate import PartialState
 from transformers import (
     EarlyStoppingCallback,
     PreTrainedTokenizerBase,
@@ -26,9 +26,11 @@ from otel_lightning.collector.progress import Progress
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.algorithms import Row
 from otel_lightning.learner.weights.checkpoints import last_checkpoint
+from otel_lightning.learner.weights.distributed import shared, world_size
 from otel_lightning.learner.weights.failures import explained
 from otel_lightning.learner.weights.load import precision
 from otel_lightning.learner.weights.settings import Training
+from otel_lightning.learner.weights.trl_overrides import in_row_order
 
 EPOCHS, LEAST_STEPS = 3.0, 60
 """How long is trained where neither --epochs nor --steps says."""
@@ -111,7 +113,7 @@ class Job:
         return common | self._length(size) | self._saving() | dict(own) | dict(training.trl)
 
     def _rows_per_device(self, *, even: bool) -> int:
-        training, world = self.training, int(PartialState().num_processes)
+        training, world = self.training, world_size()
         wanted = min(training.batch_size, max(self.rows, 1)) if even else training.batch_size
         parts = world * training.accumulate
         size = max(wanted // parts, 1)
@@ -129,7 +131,7 @@ class Job:
         training = self.training
         if training.steps is not None:
             return {"max_steps": training.steps}
-        batch = size * PartialState().num_processes * training.accumulate
+        batch = size * world_size() * training.accumulate
         if training.epochs is not None:
             return {"num_train_epochs": training.epochs}
         return {"max_steps": max(math.ceil(EPOCHS * self.rows / batch), LEAST_STEPS)}
@@ -157,7 +159,7 @@ class Job:
 
     def fit(
         self,
-        trainer: Callable[..., Any],
+        trainer: type[Any],
         arguments: Any,
         train: Sequence[Row],
         validation: Sequence[Row],
@@ -178,7 +180,7 @@ class Job:
         Raises:
             DataError: If memory or disk ran out, or the loss became NaN.
         """
-        evaluation = datasets.Dataset.from_list(list(validation)) if validation else None
+        evaluation = _dataset(validation, self.folder / "validation") if validation else None
         callbacks: list[TrainerCallback] = [_Curve(self)]
         if self.training.stop_early is not None:
             if evaluation is None:
@@ -188,10 +190,10 @@ class Job:
                 )
             callbacks.append(EarlyStoppingCallback(self.training.stop_early))
         with explained(self.folder):
-            made = trainer(
+            made = in_row_order(trainer)(
                 model=self.model,
                 args=arguments,
-                train_dataset=datasets.Dataset.from_list(list(train)),
+                train_dataset=_dataset(train, self.folder / "rows"),
                 eval_dataset=evaluation,
                 processing_class=self.tokenizer,
                 callbacks=callbacks,
@@ -217,6 +219,23 @@ class Job:
         """Save the model, or its adapter, and its tokenizer, as transformers and PEFT load them."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+
+def _dataset(rows: Sequence[Row], folder: Path) -> datasets.Dataset:
+    """Make rows a dataset; several processes read it from one folder.
+
+    DPO and KTO keep the logprobs of the model before learning beside the dataset: the main process
+    writes them, and the others look for them there.
+    """
+    if world_size() == 1:
+        return datasets.Dataset.from_list(list(rows))
+
+    def written() -> str:
+        rmtree(folder, ignore_errors=True)
+        datasets.Dataset.from_list(list(rows)).save_to_disk(folder)
+        return str(folder)
+
+    return datasets.load_from_disk(shared(written))
 
 
 def quiet() -> None:

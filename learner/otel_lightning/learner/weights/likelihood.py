@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from numpy.typing import NDArray
 from torch import nn
 
 from otel_lightning.collector.progress import Progress
-from otel_lightning.learner.weights.distributed import gathered, world_size
+from otel_lightning.learner.weights.distributed import gathered, state, world_size
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.trl_overrides import scoring
 
@@ -54,7 +53,7 @@ def token_logprobs(
         One array of natural logarithms per example, as long as its completion.
     """
     logprobs: list[Floats] = [np.empty(0)] * len(examples)
-    rank, world = (PartialState().process_index, world_size()) if world_size() > 1 else (0, 1)
+    rank, world = (state().process_index, world_size()) if world_size() > 1 else (0, 1)
     progress, done = Progress(label, len(examples)), 0
     computed = []
     was_training = model.training

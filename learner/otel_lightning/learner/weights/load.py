@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.weights.distributed import state
 from otel_lightning.learner.weights.settings import Training
 
 ALPHA = 32
@@ -53,9 +54,7 @@ def precision(dtype: str, *, adapter: bool) -> Precision:
 
 def device() -> torch.device:
     """Name the device of this process: its accelerator where there is one, else the CPU."""
-    from accelerate import PartialState
-
-    return torch.device(PartialState().device)
+    return torch.device(state().device)
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:

@@ -19,7 +19,30 @@ from trl import (
     SFTTrainer,
 )
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
-from trl.trainer.utils import RepeatSampler, add_fused_lm_head, pad
+from trl.trainer.utils import add_fused_lm_head, pad
+
+from otel_lightning.learner.weights.row_order import RowOrder
+
+
+def row_order(trainer: Any, dataset: Any = None, repeat: int = 1) -> RowOrder:
+    """Make the order in which a trainer visits its training rows."""
+    args = trainer.args
+    parts = args.world_size * args.gradient_accumulation_steps
+    rows = trainer.train_dataset if dataset is None else dataset
+    return RowOrder(len(rows), args.per_device_train_batch_size * parts, args.seed, repeat)
+
+
+def in_row_order(trainer: type[Any]) -> type[Any]:
+    """Let a trainer of TRL visit its rows in our order, which several processes share evenly."""
+    if "_get_train_sampler" in vars(trainer):
+        return trainer
+
+    class InRowOrder(trainer):  # type: ignore[misc]
+        def _get_train_sampler(self, train_dataset: Any = None) -> RowOrder:
+            return row_order(self, train_dataset)
+
+    InRowOrder.__name__ = trainer.__name__
+    return InRowOrder
 
 
 class WeightedCollator(DataCollatorForLanguageModeling):  # type: ignore[misc]
@@ -74,13 +97,12 @@ class TokenizedDPOTrainer(DPOTrainer):  # type: ignore[misc]
 class TokenizedKTOTrainer(KTOTrainer):  # type: ignore[misc]
     """KTO on rows of `prompt_ids`, `completion_ids` and `label`."""
 
-    def _prepare_dataset(self, dataset: Any, _: Any, args: Any, *__: Any, **___: Any) -> Any:
+    def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         """Add completions of other prompts, by which TRL estimates the KL term, as it does."""
         if not self.calculate_KL:
             return dataset
-        return dataset.map(
-            rotated_completions, batched=True, batch_size=args.per_device_train_batch_size
-        )
+        # TRL rotates within a process's batch, so its estimate depends on the number of processes.
+        return dataset.map(rotated_completions, batched=True, batch_size=None)
 
 
 def rotated_completions(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
@@ -104,16 +126,9 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, reward_funcs=_no_reward, **kwargs)
 
-    def _get_train_sampler(self, dataset: Any = None) -> RepeatSampler:
-        """Visit every row once an epoch; groups may be of any size, since advantages are given."""
-        return RepeatSampler(
-            data_source=self.train_dataset if dataset is None else dataset,
-            mini_repeat_count=1,
-            batch_size=self.args.generation_batch_size,
-            repeat_count=self.num_iterations * self.args.steps_per_generation,
-            shuffle=True,
-            seed=self.args.seed,
-        )
+    def _get_train_sampler(self, dataset: Any = None) -> RowOrder:
+        """Visit every row equally often; groups may be of any size, since advantages are given."""
+        return row_order(self, dataset, self.num_iterations * self.args.steps_per_generation)
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return torch.utils.data.SequentialSampler(eval_dataset)

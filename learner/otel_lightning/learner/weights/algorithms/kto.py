@@ -24,7 +24,9 @@ class Settings:
     """What is good, and how far the model may move."""
 
     threshold: float = 0.0
-    """Advantage above which a completion is good; below it, it is bad; equal, it is left out."""
+    """Advantage above which a completion is good. One below it is bad. One equal to it is left out
+    if others are below it, as in a tie of `--credit group`; if none is below it, as with rewards of
+    0 and 1 and `--credit identical`, the equal ones are the bad ones."""
     beta: float = 0.1
     """Pull towards the model before learning; higher values change it less."""
 
@@ -35,19 +37,23 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     Raises:
         DataError: If one of the two kinds is missing.
     """
-    told = [e for e in examples if e.advantage != settings.threshold]
-    good = sum(e.advantage > settings.threshold for e in told)
+    threshold = settings.threshold
+    has_worse = any(e.advantage < threshold for e in examples)
+    told = [e for e in examples if e.advantage != threshold or not has_worse]
+    good = sum(e.advantage > threshold for e in told)
     if good in {0, len(told)}:
+        lowest = min((e.advantage for e in told), default=threshold)
         raise DataError(
-            f"kto needs good and bad completions; the train split has {good} with an advantage "
-            f"above {settings.threshold:g} and {len(told) - good} below. Collect rollouts that "
-            "differ in their rewards, or build transitions with --credit group."
+            f"kto needs good and bad completions, but all {len(told)} of the train split have an "
+            f"advantage {'above' if good else 'of at most'} {threshold:g} (the lowest is "
+            f"{lowest:g}). Say with --threshold where good begins, build transitions with --credit "
+            "group, or collect rollouts that differ in their rewards."
         )
     return [
         {
             "prompt_ids": list(e.prompt),
             "completion_ids": list(e.completion),
-            "label": e.advantage > settings.threshold,
+            "label": e.advantage > threshold,
         }
         for e in told
     ]
