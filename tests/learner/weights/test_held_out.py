@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -31,9 +32,14 @@ def example(rollout: str, reward: float, **columns: object) -> Example:
     return Example(**(row | columns))  # type: ignore[arg-type]
 
 
-def judge(examples: list[Example], before: list[float], after: list[float]) -> Verdict:
+def judge(
+    examples: list[Example],
+    before: list[float],
+    after: list[float],
+    history: Sequence[Example] = (),
+) -> Verdict:
     likelihoods = Likelihoods(np.array(before), np.array(after))
-    return judge_weights(examples, likelihoods, threshold=0.0, clip=10.0)
+    return judge_weights(examples, likelihoods, threshold=0.0, clip=10.0, history=history)
 
 
 def coin(rollouts: int = 40, **columns: object) -> list[Example]:
@@ -85,6 +91,74 @@ def test_weights_that_forget_the_form_are_refused() -> None:
         in verdict.refusals
     )
     assert any(r.startswith("the importance weights average 0.07") for r in verdict.refusals)
+
+
+def easy_and_hard(split: str, rollouts: int, seed: int) -> list[Example]:
+    """One rollout of each task: the first token of its prompt says how likely it succeeds."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for i in range(rollouts):
+        kind = int(rng.integers(2))
+        reward = float(rng.random() < (0.05, 0.95)[kind])
+        found.append(example(f"{split}{i}", reward, split=split, prompt=(10 + kind, 20 + i % 7)))
+    return found
+
+
+def test_model_of_the_reward_removes_the_difference_between_tasks_from_the_estimate() -> None:
+    # The weights prefer easy tasks to hard ones and change nothing within a task.
+    examples = easy_and_hard("heldout", 200, 0)
+    after = [HALF + (0.3 if e.prompt[0] == 11 else -0.4) for e in examples]
+    alone = judge(examples, [HALF] * 200, after)
+    robust = judge(examples, [HALF] * 200, after, easy_and_hard("train", 300, 1))
+    assert robust.estimator == "doubly_robust"
+    assert alone.gain > 0.1
+    assert abs(robust.gain) < 0.05
+    assert not robust.passed
+
+
+def tried(tasks: int, attempts: int, seed: int) -> list[Example]:
+    """Several rollouts of each task, whose difficulty differs."""
+    rng = np.random.default_rng(seed)
+    return [
+        example(f"{task}-{i}", float(rng.random() < difficulty), task=str(task))
+        for task, difficulty in enumerate(rng.random(tasks))
+        for i in range(attempts)
+    ]
+
+
+def test_weights_that_learned_nothing_pass_at_most_as_often_as_the_gate_says() -> None:
+    passed = 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        examples = tried(40, 4, seed)
+        # They prefer some tasks, are sharper than before, and know nothing of the rewards.
+        of_task = np.repeat(rng.normal(0.1, 0.3, 40), 4)
+        after = HALF + of_task + rng.normal(0, 0.1, 160)
+        passed += judge(examples, [HALF] * 160, after.tolist()).passed
+    assert passed <= 60 * 0.05
+
+
+def test_weights_without_relation_to_the_rewards_are_named() -> None:
+    examples = tried(40, 4, 0)
+    after = HALF + np.random.default_rng(3).normal(0, 0.1, 160)
+    refusals = " ".join(judge(examples, [HALF] * 160, after.tolist()).refusals)
+    assert "without relation to the rewards" in refusals or "do not agree on a gain" in refusals
+
+
+def test_real_gain_passes_within_tasks_too() -> None:
+    examples = tried(60, 4, 0)
+    verdict = judge(examples, [HALF] * 240, [HALF + (0.4 if e.reward else -0.7) for e in examples])
+    assert verdict.passed, verdict.refusals
+    assert verdict.lower > 0
+
+
+def test_thin_overlap_is_refused() -> None:
+    examples = tried(100, 4, 0)
+    after = [HALF - 5.0] * 400
+    for place in range(0, 400, 40):
+        after[place] = HALF + 2.0
+    refusals = judge(examples, [HALF] * 400, after).refusals
+    assert any(one.startswith("the overlap is thin: to the new weights") for one in refusals)
 
 
 def test_nothing_held_out_is_refused() -> None:

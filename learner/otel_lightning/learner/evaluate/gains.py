@@ -31,22 +31,29 @@ class Compared:
     """Number of each rollout's task."""
     clip: float | None = None
     """Largest importance weight of the new policy; None clips nothing."""
+    sampled: bool = False
+    """Whether the weights are of sampled tokens; those of a task need not average 1 then."""
 
     @classmethod
     def with_behavior(
-        cls, new: Logged, tasks: NDArray[np.int64], clip: float | None = None
+        cls,
+        new: Logged,
+        tasks: NDArray[np.int64],
+        clip: float | None = None,
+        *,
+        sampled: bool = False,
     ) -> "Compared":
         """Compare with the policy that logged the rollouts: its weights are 1."""
         ones = np.ones_like(new.weights)
         live = Logged(new.rewards, ones, new.modelled_taken, new.modelled_taken)
         if not new.modelled_taken.any():
             live = Logged.without_model(new.rewards, ones)
-        return cls(new, live, tasks, clip)
+        return cls(new, live, tasks, clip, sampled)
 
     def swapped(self) -> "Compared":
         """Exchange the new and the live policy."""
         clipped = replace(self.new, weights=self.weights)
-        return Compared(self.live, clipped, self.tasks)
+        return Compared(self.live, clipped, self.tasks, sampled=self.sampled)
 
     @property
     def weights(self) -> Floats:

@@ -173,15 +173,15 @@ def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[S
 
     Without a reward model, rollouts are compared with others of their task. `from_limits` is valid
     only if the weights of each task average 1, that is, with exact propensities. Propensities of
-    arms are exact; those of sampled tokens are not.
+    arms are exact; those of sampled tokens are not, so they are compared within tasks instead.
     """
+    within = within_tasks(compared, reward_range)
     if not compared.modelled:
-        within = within_tasks(compared, reward_range)
         return [within or centred(compared, logged, reward_range)]
-    return [
-        centred(compared, logged, reward_range),
-        from_limits(compared, reward_range),
-    ]
+    robust = centred(compared, logged, reward_range)
+    if not compared.sampled:
+        return [robust, from_limits(compared, reward_range)]
+    return [robust, within] if within else [robust]
 
 
 def _bounds(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.learner.evaluate.gains import Compared
+from otel_lightning.learner.evaluate.gains import Compared, centred, within_tasks
 from otel_lightning.learner.evaluate.gate import (
     Demands,
     Verdict,
@@ -15,9 +15,13 @@ from otel_lightning.learner.evaluate.gate import (
 )
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.expected_reward import expected_rewards, rollouts_of
 
 Floats = NDArray[np.float64]
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+PERMUTATIONS = 400
+LEAST_SHARE = 0.05
+"""Smallest effective sample size as a share of the held-out rollouts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +39,23 @@ def usable(examples: Sequence[Example], skipped: Sequence[str]) -> list[Example]
     return [e for e in examples if e.rollout_id not in broken]
 
 
-def judge_weights(
+def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     examples: Sequence[Example],
     likelihoods: Likelihoods,
     *,
     threshold: float,
     clip: float,
     demands: Demands | None = None,
+    history: Sequence[Example] = (),
 ) -> Verdict:
     """Judge new weights by held-out rollouts.
 
-    The importance weight of a rollout is the product over its completions. Rollouts are compared
-    within their task, so weights that only prefer some tasks to others gain nothing. The behavior
-    policy is what was logged; where no logprobs were, or at another temperature than 1, at which
-    servers differ in what they log, it is the model before learning.
+    The importance weight of a rollout is the product over its completions. The gain is estimated
+    doubly robustly, with a model of the reward from the training tasks. Where tasks were tried
+    several times, rollouts are also compared within their task, so weights that only prefer some
+    tasks to others gain nothing. The behavior policy is what was logged; where no logprobs were, or
+    at another temperature than 1, at which servers differ in what they log, it is the model before
+    learning.
 
     Args:
         examples: The completions of whole held-out rollouts, shape [N].
@@ -56,19 +63,82 @@ def judge_weights(
         threshold: Advantage above which a completion is one to learn from.
         clip: Largest importance weight of a rollout.
         demands: Range of the rewards and least gain; by default `default_demands` of the rewards.
+        history: Completions of the training tasks, from which the reward is predicted.
 
     Returns:
-        The verdict. It also refuses weights that find good completions less likely than before:
-        that is how a model that forgets its format shows.
+        The verdict. It also refuses weights that a change without any relation to the rewards would
+        match, weights of thin overlap, and weights that find good completions less likely than
+        before: that is how a model that forgets its format shows.
     """
-    names, rollout, first = _numbered([e.rollout_id for e in examples])
-    _, task, _ = _numbered([e.task for e in examples])
-    rewards = np.bincount(rollout, [e.reward for e in examples], len(names)).astype(np.float64)
-    new = Logged.without_model(rewards, rollout_weights(examples, likelihoods))
-    compared = Compared.with_behavior(new, task[first], clip)
-    verdict = held_out_verdict(compared, demands or default_demands(rewards))
-    refusals = verdict.refusals + tuple(_format_refusals(examples, likelihoods, threshold))
+    judged = rollouts_of(examples)
+    wanted = demands or default_demands(judged.rewards)
+    expected = expected_rewards(rollouts_of(history), judged, wanted.reward_range)
+    weights = rollout_weights(examples, likelihoods)
+    new = Logged(judged.rewards, weights, expected, expected)
+    compared = Compared.with_behavior(new, judged.tasks, clip, sampled=True)
+    verdict = held_out_verdict(compared, wanted)
+    refusals = (
+        *verdict.refusals,
+        *_thin(verdict),
+        *_no_better_than_chance(compared, wanted),
+        *_format_refusals(examples, likelihoods, threshold),
+    )
     return replace(verdict, refusals=refusals)
+
+
+def _thin(verdict: Verdict) -> list[str]:
+    """Refuse if a small share of the rollouts carries the estimate."""
+    share = verdict.effective_sample_size / max(verdict.rollouts, 1)
+    if verdict.rollouts == 0 or share >= LEAST_SHARE:
+        return []
+    return [
+        (
+            f"the overlap is thin: to the new weights the {verdict.rollouts} rollouts are worth "
+            f"{verdict.effective_sample_size:.1f} ({share:.1%}; {LEAST_SHARE:.0%} needed: learn "
+            "less at once, or run the agent again with the new model)"
+        )
+    ]
+
+
+def _no_better_than_chance(compared: Compared, demands: Demands) -> list[str]:
+    """Refuse a gain that weights without any relation to the rewards would have as well.
+
+    Such weights are made by permuting rewards among the rollouts of a task. Weights that sharpen
+    all answers, or prefer some tasks, are as good after the permutation as before.
+    """
+    limits, alpha = demands.reward_range, demands.alpha
+    within = within_tasks(compared, limits)
+    if within is None:
+        return []
+    gain = float(within.values.mean())
+    robust = float(centred(compared, compared, limits).values.mean())
+    if min(gain, robust) <= 0:
+        return [
+            (
+                f"the estimates do not agree on a gain: {robust:+.4f} doubly robust, {gain:+.4f} "
+                "within tasks"
+            )
+        ]
+    rng = np.random.default_rng(0)
+    as_good = 0
+    for _ in range(PERMUTATIONS):
+        drawn = rng.random(len(compared.tasks))
+        order = np.empty(len(drawn), dtype=np.int64)
+        order[np.lexsort((np.arange(len(drawn)), compared.tasks))] = np.lexsort(
+            (drawn, compared.tasks)
+        )
+        new = replace(compared.new, rewards=compared.new.rewards[order])
+        mixed = within_tasks(replace(compared, new=new), limits)
+        as_good += mixed is not None and float(mixed.values.mean()) >= gain
+    share = (1 + as_good) / (1 + PERMUTATIONS)
+    if share <= alpha:
+        return []
+    return [
+        (
+            f"a change without relation to the rewards gains as much in {share:.0%} of "
+            f"{PERMUTATIONS} permutations"
+        )
+    ]
 
 
 def default_demands(rewards: Floats, least_gain: float = 0.0) -> Demands:

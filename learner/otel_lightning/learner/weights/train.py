@@ -74,6 +74,8 @@ class Data:
     train: list[Row]
     validation: list[Row]
     held_out: list[Example]
+    history: list[Example]
+    """Transitions of the training tasks with their own rewards, also if others are learned from."""
     skipped: list[str]
     """Rollouts of transitions that were left out."""
     temperature: float
@@ -149,6 +151,7 @@ def _prepare(
         train=algorithm.rows(train, settings),
         validation=algorithm.rows(validation, settings) if validation else [],
         held_out=held_out,
+        history=[e for e in tokenized.examples if e.split == TRAIN],
         skipped=tokenized.skipped,
         temperature=temperature,
         max_length=longest,
@@ -263,6 +266,7 @@ def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "V
         threshold=training.threshold,
         clip=training.clip,
         demands=_demands(held_out, training),
+        history=data.history,
     )
 
 

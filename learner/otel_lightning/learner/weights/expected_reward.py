@@ -1,0 +1,98 @@
+"""A model of the reward that a task earns on average, for the gate by logs.
+
+It is a ridge regression on the tokens of a rollout's first prompt, fitted to the training tasks.
+The gate judges by other tasks, so the model has not seen the rewards that it explains there. Where
+the agent tried a held-out task several times, the other rollouts of the task count as well.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.weights.examples import Example
+
+Floats = NDArray[np.float64]
+
+WIDTH = 256
+"""Number of features; tokens and pairs of tokens are hashed into them."""
+PRIOR = 2.0
+"""The model's prediction counts as this many rollouts of a task."""
+FEWEST = 20
+"""With fewer training rollouts, the model predicts the middle of the range of the rewards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """Rollouts with their first prompts; arrays have shape [N]."""
+
+    prompts: Sequence[tuple[int, ...]]
+    rewards: Floats
+    """Sum of the rewards of each rollout."""
+    tasks: NDArray[np.int64]
+
+
+def rollouts_of(examples: Sequence[Example]) -> Rollouts:
+    """Add up the rewards of each rollout, in the order of the sorted ids."""
+    names, first, number = np.unique(
+        [e.rollout_id for e in examples], return_index=True, return_inverse=True
+    )
+    _, task = np.unique([e.task for e in examples], return_inverse=True)
+    return Rollouts(
+        [examples[i].prompt for i in first],
+        np.bincount(number, [e.reward for e in examples], len(names)).astype(np.float64),
+        task[first].astype(np.int64),
+    )
+
+
+def expected_rewards(
+    history: Rollouts, judged: Rollouts, reward_range: tuple[float, float]
+) -> Floats:
+    """Predict the reward of each judged rollout without looking at its own reward.
+
+    c[i] = (PRIOR * V(x) + sum of R[j]) / (PRIOR + n - 1), over the other rollouts j of the task,
+    with V the regression on the first prompt x.
+
+    Args:
+        history: Rollouts of the training tasks.
+        judged: Rollouts of the held-out tasks.
+        reward_range: Least and greatest possible reward; predictions stay inside.
+
+    Returns:
+        Shape [N] of the judged rollouts.
+    """
+    low, high = reward_range
+    if len(history.rewards) < FEWEST:
+        predicted = np.full(len(judged.rewards), (low + high) / 2)
+    else:
+        features, wanted = _features(history.prompts), _features(judged.prompts)
+        mean = history.rewards.mean()
+        # With as much weight on the penalty as on the rows, rare tokens move the prediction little.
+        penalty = np.eye(WIDTH) * max(1.0, len(features) / WIDTH)
+        weights = np.linalg.solve(
+            features.T @ features + penalty, features.T @ (history.rewards - mean)
+        )
+        predicted = np.clip(mean + wanted @ weights, low, high)
+    count = np.bincount(judged.tasks)[judged.tasks]
+    total = np.bincount(judged.tasks, judged.rewards)[judged.tasks]
+    return np.asarray(
+        (PRIOR * predicted + total - judged.rewards) / (PRIOR + count - 1), dtype=np.float64
+    )
+
+
+def _features(prompts: Sequence[tuple[int, ...]]) -> Floats:
+    """Hash which tokens and pairs of tokens a prompt has, shape [N, WIDTH]; rows have length 1."""
+    found = np.zeros((len(prompts), WIDTH))
+    for row, prompt in zip(found, prompts, strict=True):
+        for place, sign in _hashed(prompt):
+            row[place] += sign
+    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+
+def _hashed(prompt: tuple[int, ...]) -> Iterator[tuple[int, float]]:
+    ids = np.array(prompt, dtype=np.uint64)
+    pairs = ids[:-1] * np.uint64(1_000_003) + ids[1:] + np.uint64(1)
+    for key in np.unique(np.concatenate([ids, pairs])):
+        mixed = (int(key) * 0x9E3779B97F4A7C15) % 2**64 >> 40
+        yield mixed % WIDTH, 1.0 if mixed & WIDTH else -1.0
