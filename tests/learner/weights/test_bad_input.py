@@ -1,13 +1,25 @@
 """What a user can mend is one clear sentence."""
 
+import copy
 import json
+import os
+import resource
 import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import torch
 from support.desk_bandit import fine_tune, log, run
+from transformers import AutoModelForCausalLM
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.weights.checkpoints import last_checkpoint
+from otel_lightning.learner.weights.failures import explained
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -86,6 +98,44 @@ def test_text_of_another_model(traces: "Traces", model: Path, tmp_path: Path) ->
     assert "In 1 of 1 transitions the logged token ids, decoded by the tokenizer in" in told
 
 
+def test_tool_call_token_that_servers_would_drop(
+    traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
+) -> None:
+    special = copy.deepcopy(tokenizer)
+    special.add_special_tokens({"additional_special_tokens": ["<tool_call>"]})
+    folder = tmp_path / "special"
+    shutil.copytree(model, folder)
+    grown = AutoModelForCausalLM.from_pretrained(folder)
+    grown.resize_token_embeddings(len(special))
+    grown.save_pretrained(folder)
+    special.save_pretrained(folder)
+    ids = special.convert_tokens_to_ids(["<tool_call>", "left", "<end>"])
+    traces.call("a", prompt_token_ids=[3], completion_token_ids=ids, output_messages="[]")
+    traces.reward("a", 1.0)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    told = error(traces, folder, tmp_path)
+    assert "<tool_call> is a special token of the tokenizer in" in told
+    assert 'Set "special": false for it' in told
+
+
+def test_torch_that_is_not_installed(logged: "Traces", model: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from otel_lightning.learner.__main__ import main\n"
+        "main()"
+    )
+    where = ["--store", str(logged.path), "--model", str(model), "--output", str(tmp_path / "new")]
+    words = [sys.executable, "-c", program, "weights", "--algorithm", "rft", *where]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "lightning-learn needs the package 'torch'. Install it with: "
+        "pip install 'otel-lightning[learner]' (in a checkout: pip install -e '.[learner]')\n"
+    )
+    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / ".new.checkpoints").exists()
+
+
 def test_rewards_that_are_all_the_same(
     traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
 ) -> None:
@@ -136,20 +186,13 @@ def test_loss_that_diverges_names_the_option(logged: "Traces", model: Path, tmp_
     assert "training diverged. Lower --learning-rate" in told
 
 
-def test_memory_that_runs_out_names_the_options() -> None:
-    import torch
-
-    from otel_lightning.learner.errors import DataError
-    from otel_lightning.learner.weights.failures import explained
-
+@pytest.mark.parametrize("take", [lambda: torch.empty(2**50), lambda: bytearray(2**62)])
+def test_memory_that_runs_out_names_the_options(take: Callable[[], object]) -> None:
     with pytest.raises(DataError, match="Lower --batch-size"), explained("checkpoints"):
-        torch.empty(2**50)
+        take()
 
 
 def test_disk_that_is_full_keeps_the_checkpoints(tmp_path: Path) -> None:
-    from otel_lightning.learner.errors import DataError
-    from otel_lightning.learner.weights.failures import explained
-
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
@@ -159,3 +202,29 @@ def test_disk_that_is_full_keeps_the_checkpoints(tmp_path: Path) -> None:
         full.open("w") as file,
     ):
         file.write("checkpoint")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a running process")
+def test_disk_that_fills_during_a_checkpoint_leaves_the_last_good_one(
+    logged: "Traces", model: Path, tmp_path: Path
+) -> None:
+    where = ["--store", str(logged.path), "--model", str(model), "--output", str(tmp_path / "new")]
+    how = ["--algorithm", "rft", "--steps", "100000", "--save-every", "5"]
+    words = [sys.executable, "-m", "otel_lightning.learner", "weights", *where, *how]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    checkpoints = tmp_path / ".new.checkpoints"
+    deadline = time.monotonic() + 120
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        while not list(checkpoints.glob("checkpoint-*/trainer_state.json")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        # No file may grow beyond this: the optimizer's state is larger, as on a disk that is full.
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "The disk is full, or a file became too large." in told
+    assert "Traceback" not in told
+    assert not (tmp_path / "new").exists()
+    assert last_checkpoint(checkpoints) is not None

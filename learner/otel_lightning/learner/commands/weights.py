@@ -24,6 +24,22 @@ if TYPE_CHECKING:
 
 POSITIVE = click.FloatRange(0, min_open=True)
 DTYPES = ["auto", "float32", "bfloat16"]
+LABELS = {
+    "learned_from": "Training rows",
+    "skipped": "Transitions left out",
+    "logged_tokens_share": "Share of transitions with logged token ids",
+    "logged_logprobs_share": "Share of transitions with logged logprobs",
+    "recomputed_logprobs": "Transitions whose logprobs were computed again",
+    "processes": "Processes",
+    "held_out_left_out": "Held-out transitions that cannot be weighed",
+    "logged_logprob_difference": "Logged beside computed logprobs, difference per token",
+    "train_loss": "Training loss, mean over all steps",
+    "good_token_logprob_before": "Good held-out completions, logprob per token before",
+    "good_token_logprob_after": "Good held-out completions, logprob per token after",
+    "kl_per_token": "KL divergence from the model before, per token",
+    "best_step": "Step of the lowest validation loss, which was kept",
+}
+"""What each metric is called in the output; other names are printed as words."""
 weights_option = partial(option, command="weights")
 TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 
@@ -63,7 +79,8 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
     "--set",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Setting of the algorithm, such as beta=0.2; may be repeated. It wins over --settings.",
+    help="Setting of the algorithm, such as beta=0.2; may be repeated. It wins over --settings. A "
+    "wrong NAME is answered with the names of all settings.",
 )
 @weights_option(
     "--settings",
@@ -246,7 +263,8 @@ def _report(learned: dict[str | None, "Learned"], folders: dict[str | None, Path
         for warning in result.warnings:
             click.echo(f"Warning: {warning}", err=True)
         for name, value in result.metrics.items():
-            click.echo(f"{name.replace('_', ' ').capitalize()}: {value:.4g}")
+            label = LABELS.get(name, name.replace("_", " ").capitalize())
+            click.echo(f"{label}: {value:.4g}")
         try:
             report_verdict(
                 result.verdict,

@@ -7,7 +7,13 @@ from contextlib import contextmanager
 from otel_lightning.learner.errors import DataError
 
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
-DISK = ("no space left", "file too large", "disk quota exceeded")
+DISK = (
+    "no space left",
+    "file too large",
+    "disk quota exceeded",
+    "failed writing file",  # torch.save does not say why
+    "unexpected pos",  # the same, where torch.save was writing a part of the file
+)
 FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
@@ -23,27 +29,21 @@ def explained(checkpoints: object) -> Iterator[None]:
     """
     try:
         yield
-    except (RuntimeError, OSError) as error:
+    except DataError:
+        raise
+    except Exception as error:
         text = str(error).lower()
-        if any(words in text for words in MEMORY):
+        if isinstance(error, MemoryError) or any(words in text for words in MEMORY):
             raise DataError(
                 "Training ran out of memory. Lower --batch-size, or keep it and raise "
                 "--accumulate; or lower --max-length, add --checkpointing, or train an adapter "
                 "with --lora 16."
             ) from error
-        full = isinstance(error, OSError) and error.errno in FULL
-        if full or any(words in text for words in DISK):
+        is_full = isinstance(error, OSError) and error.errno in FULL
+        if is_full or any(words in text for words in DISK):
             raise DataError(
                 "The disk is full, or a file became too large. Free space and continue with "
                 f"--resume: complete checkpoints are kept in '{checkpoints}'. --save-every 0 "
                 "writes none, --lora writes small ones."
-            ) from error
-        raise
-    except Exception as error:
-        # safetensors raises an error of its own.
-        if any(words in str(error).lower() for words in DISK):
-            raise DataError(
-                "The disk is full. Free space and continue with --resume: complete checkpoints "
-                f"are kept in '{checkpoints}'."
             ) from error
         raise

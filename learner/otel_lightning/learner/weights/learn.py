@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from otel_lightning.learner.weights.ship import GATE_FILE
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.train import Learned
 
+NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 CARD_FILE = "README.md"
 CHANGES_NOTHING = ("resume", "save_every", "report_to")
 """Settings by which an interrupted training may differ from the one that continues it."""
@@ -86,6 +88,7 @@ def _learn_weights(
         prepare(checkpoints, _same(run.config, _fingerprint(rows)), resume=training.resume)
         return rows
 
+    _check_installed()
     rows = shared(prepared)
     from otel_lightning.learner.weights.train import train_and_judge
 
@@ -112,6 +115,13 @@ def _learn_weights(
     with opened(store) as found:
         found.insert("runs", arrow(row))
     return learned
+
+
+def _check_installed() -> None:
+    """End the command before anything is written if a package is missing; importing is slow."""
+    for name in NEEDED:
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
 
 
 def _ignore(_: int, __: Mapping[str, float]) -> None:
