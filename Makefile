@@ -69,6 +69,10 @@ bench-policy: .venv/ready  ## Policies beside azure-agents-learning-sdk, and how
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy_peer.py
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py $(if $(SEEDS),--seeds $(SEEDS))
 
+.PHONY: bench-weights
+bench-weights: .venv/ready  ## Every algorithm for weights beside its base and two controls; SHORT=1 for a fifth of it
+	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/weights.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SHORT),--short)
+
 bench-page: .venv/ready  ## What reading a page each second does to acknowledgements
 	$(BIN)/python tests/bench/page.py
 

@@ -1,0 +1,114 @@
+"""Does credit matter? The first call of a rollout decides, and the four calls after it are noise.
+
+A request has one right action among four; the reward comes with the first call. Then the agent
+chooses four times more, at random, in states that no reward depends on. With `identical` these
+calls get the return of the rollout as well, so most of what is learned is noise.
+"""
+
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from learner.conftest import Traces
+from learner.conftest import tokenizer as tokenizer_fixture
+from support.desk_bandit import ACTIONS, REQUESTS, RIGHT, question, right_share, said
+
+from otel_lightning.learner.transitions.make import Settings, make_transitions
+from otel_lightning.learner.weights.learn import learn_weights
+from otel_lightning.learner.weights.settings import Training
+
+NOISE = 4
+TASKS, ATTEMPTS, HELD_OUT = 40, 3, 0.3
+CREDITS = ("identical", "group", "return_to_go", "anchor_state")
+ALGORITHMS = ("rft", "awr")
+Z = 1.96
+
+
+def credit_table(folder: Path, seeds: int) -> Iterator[str]:
+    """Compare credit methods by the mean probability of the right action on held-out tasks."""
+    tokenizer = tokenizer_fixture.__wrapped__()
+    found: dict[tuple[str, str], list[float]] = {}
+    for seed in range(seeds):
+        model = _untrained(folder / f"credit-{seed}", tokenizer, seed)
+        store = folder / f"credit-{seed}.duckdb"
+        _log(store, tokenizer, seed)
+        for credit in CREDITS:
+            make_transitions(store, Settings(credit=credit, held_out=HELD_OUT))
+            held_out = _held_out(store)
+            for algorithm in ALGORITHMS:
+                output = folder / f"credit-{seed}-{credit}-{algorithm}"
+                training = Training(
+                    model, learning_rate=2e-3, steps=40, batch_size=16, save_every=0, seed=seed
+                )
+                learn_weights(store, algorithm, training, output)
+                share = right_share(output, tokenizer, held_out)
+                found.setdefault((algorithm, credit), []).append(share)
+    yield "| algorithm | credit | right action | difference to identical | 95 % |"
+    yield "|---|---|---|---|---|"
+    for (algorithm, credit), shares in found.items():
+        cells = [algorithm, f"`{credit}`", f"{np.mean(shares):.3f}"]
+        differences = np.subtract(shares, found[algorithm, "identical"])
+        spread = Z * differences.std(ddof=1) / len(differences) ** 0.5
+        mean = float(differences.mean())
+        low, high = mean - spread, mean + spread
+        cells += (
+            ["", ""] if credit == "identical" else [f"{mean:+.3f}", f"{low:+.3f} to {high:+.3f}"]
+        )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _untrained(folder: Path, tokenizer: Any, seed: int) -> Path:
+    import torch
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(seed)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=64,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _log(path: Path, tokenizer: Any, seed: int) -> None:
+    """Log uniform choices; the states after the first call are the same for all rollouts."""
+    rng = random.Random(seed)  # noqa: S311 - sampling, not cryptography
+    traces = Traces(path)
+    for task in range(TASKS):
+        request, number = REQUESTS[task % 4], task // 4
+        for attempt in range(ATTEMPTS):
+            rollout = f"{task:03}-{attempt}"
+            for step in range(1 + NOISE):
+                action = rng.choice(ACTIONS)
+                asked = question(tokenizer, *((request, number) if step == 0 else ("up", step)))
+                traces.call(
+                    rollout,
+                    step,
+                    prompt_token_ids=asked,
+                    completion_token_ids=tokenizer.convert_tokens_to_ids([action, "<end>"]),
+                    completion_logprobs=[math.log(0.25), 0.0],
+                    output_messages=said(action),
+                )
+                if step == 0:
+                    right = float(action == RIGHT[request])
+            traces.task(rollout, f"task-{task}")
+            traces.reward(rollout, right, span_id=f"{rollout}.0", trace_id=rollout)
+    traces.store()
+
+
+def _held_out(path: Path) -> list[str]:
+    rows = Traces(path).ask("SELECT DISTINCT task_id FROM transitions WHERE split = 'heldout'")
+    return sorted(row["task_id"] for row in rows)
