@@ -113,6 +113,9 @@ def desk_table(folder: Path, size: Size, seeds: int) -> Iterator[str]:
             told = {heat: round(values[-1], 3) for heat, values in measured[name].by_seed.items()}
             print(f"seed {seed}, {name}: {told}", file=sys.stderr, flush=True)
             shutil.rmtree(output)
+        if seed < seeds - 1:
+            so_far = "\n".join(written(measured, seed + 1))
+            print(f"After seed {seed}:\n{so_far}", file=sys.stderr, flush=True)
     yield from written(measured, seeds)
 
 
