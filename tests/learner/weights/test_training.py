@@ -162,7 +162,11 @@ def test_adapter_is_saved_for_peft_and_can_be_trained_again(
     from peft import AutoPeftModelForCausalLM
 
     options = ["--learning-rate", "2e-2", "--lora", "8"]
-    fine_tune(logged, behavior_model, tmp_path / "first", *options)
+    live = tmp_path / "live"
+    live.symlink_to(behavior_model)
+    fine_tune(logged, live, tmp_path / "first", *options)
+    config = json.loads((tmp_path / "first" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(behavior_model)
     files = {path.name for path in (tmp_path / "first").iterdir()}
     assert {"adapter_model.safetensors", "adapter_config.json", "README.md"} <= files
     assert "model.safetensors" not in files

@@ -86,7 +86,8 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
     Raises:
         DataError: If the folder holds no model, or a package is missing.
     """
-    path = training.model
+    # An adapter names its base: a pointer such as models/live may lead to the adapter later.
+    path = training.model.resolve() if training.model.is_symlink() else training.model
     is_adapter = (path / "adapter_config.json").exists()
     if not is_adapter and not (path / "config.json").exists():
         raise DataError(
