@@ -87,7 +87,8 @@ def _features(prompts: Sequence[tuple[int, ...]]) -> Floats:
     for row, prompt in zip(found, prompts, strict=True):
         for place, sign in _hashed(prompt):
             row[place] += sign
-    return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+    length = np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(found / np.maximum(length, 1e-12), dtype=np.float64)
 
 
 def _hashed(prompt: tuple[int, ...]) -> Iterator[tuple[int, float]]:
