@@ -5,7 +5,7 @@ The gate judges by other tasks, so the model has not seen the rewards that it ex
 the agent tried a held-out task several times, the other rollouts of the task count as well.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +19,8 @@ WIDTH = 256
 """Number of features; tokens and pairs of tokens are hashed into them."""
 PRIOR = 2.0
 """The model's prediction counts as this many rollouts of a task."""
+PAIR, MIX = np.uint64(1_000_003), np.uint64(0x9E3779B97F4A7C15)
+"""Multipliers of the hash; products wrap around at 64 bits."""
 FEWEST = 20
 """With fewer training rollouts, the model predicts the middle of the range of the rewards."""
 
@@ -85,15 +87,10 @@ def _features(prompts: Sequence[tuple[int, ...]]) -> Floats:
     """Hash which tokens and pairs of tokens a prompt has, shape [N, WIDTH]; rows have length 1."""
     found = np.zeros((len(prompts), WIDTH))
     for row, prompt in zip(found, prompts, strict=True):
-        for place, sign in _hashed(prompt):
-            row[place] += sign
+        ids = np.array(prompt, dtype=np.uint64)
+        pairs = ids[:-1] * PAIR + ids[1:] + np.uint64(1)
+        mixed = np.unique(np.concatenate([ids, pairs])) * MIX >> np.uint64(40)
+        sign = np.where(mixed & np.uint64(WIDTH), 1.0, -1.0)
+        np.add.at(row, (mixed % np.uint64(WIDTH)).astype(np.int64), sign)
     length = np.linalg.norm(found, axis=1, keepdims=True)
     return np.asarray(found / np.maximum(length, 1e-12), dtype=np.float64)
-
-
-def _hashed(prompt: tuple[int, ...]) -> Iterator[tuple[int, float]]:
-    ids = np.array(prompt, dtype=np.uint64)
-    pairs = ids[:-1] * np.uint64(1_000_003) + ids[1:] + np.uint64(1)
-    for key in np.unique(np.concatenate([ids, pairs])):
-        mixed = (int(key) * 0x9E3779B97F4A7C15) % 2**64 >> 40
-        yield mixed % WIDTH, 1.0 if mixed & WIDTH else -1.0
