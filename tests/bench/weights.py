@@ -100,23 +100,29 @@ def desk_table(folder: Path, size: Size, seeds: int) -> Iterator[str]:
     base = base_model(folder)
     measured = {name: Measured() for name in (BASE, *ROWS)}
     for seed in range(seeds):
-        store = folder / f"{seed}.duckdb"
-        logged, new = desk.tasks_of(seed, size.logged_tasks, size.new_tasks)
-        desk.log(store, desk.run(base, logged, size.attempts, seed, 1.0))
-        make_transitions(store, Settings())
-        measure(measured[BASE], base, new, size, seed)
-        for name, (algorithm, given) in ROWS.items():
-            output, started = folder / f"{seed}-{name}", time.process_time()
-            learn_weights(store, algorithm, Training(base, seed=seed, **given), output)  # type: ignore[arg-type]
-            measured[name].seconds += time.process_time() - started
-            measure(measured[name], output, new, size, seed)
-            told = {heat: round(values[-1], 3) for heat, values in measured[name].by_seed.items()}
-            print(f"seed {seed}, {name}: {told}", file=sys.stderr, flush=True)
-            shutil.rmtree(output)
+        one_seed(measured, base, size, seed)
         if seed < seeds - 1:
             so_far = "\n".join(written(measured, seed + 1))
             print(f"After seed {seed}:\n{so_far}", file=sys.stderr, flush=True)
     yield from written(measured, seeds)
+
+
+def one_seed(measured: Mapping[str, Measured], base: Path, size: Size, seed: int) -> None:
+    """Log rollouts of the base, learn from them in each way, and measure each model."""
+    folder = base.parent
+    store = folder / f"{seed}.duckdb"
+    logged, new = desk.tasks_of(seed, size.logged_tasks, size.new_tasks)
+    desk.log(store, desk.run(base, logged, size.attempts, seed, 1.0))
+    make_transitions(store, Settings())
+    measure(measured[BASE], base, new, size, seed)
+    for name, (algorithm, given) in ROWS.items():
+        output, started = folder / f"{seed}-{name}", time.process_time()
+        learn_weights(store, algorithm, Training(base, seed=seed, **given), output)  # type: ignore[arg-type]
+        measured[name].seconds += time.process_time() - started
+        measure(measured[name], output, new, size, seed)
+        told = {heat: round(values[-1], 3) for heat, values in measured[name].by_seed.items()}
+        print(f"seed {seed}, {name}: {told}", file=sys.stderr, flush=True)
+        shutil.rmtree(output)
 
 
 def measure(one: Measured, model: Path, tasks: list[desk.Task], size: Size, seed: int) -> None:

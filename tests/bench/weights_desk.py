@@ -2,6 +2,7 @@
 
 import json
 import sys
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,7 +39,7 @@ class Rollout:
     def __init__(self, task: Task, number: int) -> None:
         self.task, self.number = task, number
         self.messages: list[dict[str, Any]] = [
-            {"role": "system", "content": _system_prompts()[number % len(_system_prompts())]},
+            {"role": "system", "content": _system_prompt(task)},
             {"role": "user", "content": task.request},
         ]
         self.calls: list[Call] = []
@@ -75,9 +76,11 @@ class Rollout:
             self.messages.append({"role": "tool", "content": json.dumps(result)})
 
 
-def _system_prompts() -> list[str]:
+def _system_prompt(task: Task) -> str:
+    """Choose one of the desk's prompts by the task, so that attempts of a task can be compared."""
     flags = json.loads((DESK / "flags.json").read_text(encoding="utf-8"))["flags"]
-    return list(flags["support-prompt"]["variants"].values())
+    prompts = list(flags["support-prompt"]["variants"].values())
+    return str(prompts[zlib.crc32(task.task_id.encode()) % len(prompts)])
 
 
 def run(folder: Path, tasks: Sequence[Task], samples: int, seed: int, heat: float) -> list[Rollout]:
