@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_rollouts import NOW, deliver, judged, make, trace_of
+from support.page_source import DirectSource, Page
 from support.running import Ingester, cli, eventually
 from support.sending import post
 from support.stores import unpacked
@@ -72,6 +73,30 @@ def test_each_step_shows_what_is_new_with_tools_and_rewards(store: Store) -> Non
         "… 3 earlier messages (--all)",
         "assistant  It is due Friday.",
     ]
+
+
+def test_what_was_retrieved_is_shown_with_the_step_that_used_it(store: Store) -> None:
+    store.execute("""
+        INSERT INTO retrievals BY NAME
+        SELECT trace_id, span_id || 'r' AS span_id, rollout_id, 'retriever' AS kind,
+            'parcel 70' AS query, start_time, start_time + INTERVAL 300 MILLISECOND AS end_time,
+            '[{"id": "7", "score": 0.75, "content": "Due on\\nFriday."}, {"id": "8"}]' AS documents,
+            if(step = 0, span_id, NULL) AS llm_span_id
+        FROM llm_calls WHERE rollout_id = 'ticket-77'
+    """)
+    text = shown(store, "ticket-77")
+    lines = [line.strip() for line in text.splitlines()]
+    asked = re.compile(r"retriever  parcel 70 → 2 documents +0\.3 s")
+    place = next(number for number, line in enumerate(lines) if asked.fullmatch(line))
+    assert lines[place - 1].startswith("0  support")
+    assert lines[place + 1 : place + 3] == ["0.75  Due on Friday.", "8"]
+    assert text.count("parcel 70") == 2  # no step used the second one: it is at the end
+    assert "parcel 70" in read_rollout(store, "ticket-77")._repr_html_()
+    assert shown(store, "ticket-77", Window(1, 1)).count("parcel 70") == 0
+    page = Page(DirectSource(store).get("/ui/rollouts/ticket-77"))
+    assert page.text.count("parcel 70") == 2
+    assert "Retrieved, and used by no step" in page.text
+    assert "0.75  Due on\nFriday." in page.text
 
 
 def test_steps_after_others_show_the_same_as_in_the_whole(store: Store) -> None:
@@ -230,6 +255,37 @@ def test_colors_are_for_a_terminal_and_no_color_turns_them_off(
     os.close(main)
     assert b"It is due Friday." in read
     assert (b"\x1b[" in read) is not no_color
+
+
+@pytest.mark.parametrize(("lines", "arguments", "paged"), [
+    (5, (), True), (500, (), False), (5, ("--no-pager",), False),
+])  # fmt: skip
+def test_what_is_longer_than_the_terminal_goes_through_the_pager(
+    store: Store, tmp_path: Path, lines: int, arguments: tuple[str, ...], *, paged: bool
+) -> None:
+    store.close()
+    pager, got = tmp_path / "pager", tmp_path / "got"
+    pager.write_text(f'#!/bin/sh\necho "$LESS" > "{got}"\ncat >> "{got}"\n')
+    pager.chmod(0o755)
+    environment = {
+        **{name: value for name, value in os.environ.items() if name != "LESS"},
+        "LIGHTNING_STORE": str(tmp_path / "t.duckdb"), "TERM": "xterm", "PAGER": str(pager),
+        "LINES": str(lines), "COLUMNS": "100",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "otel_lightning.collector", "show", "ticket-77", *arguments]
+    main, terminal = pty.openpty()
+    process = subprocess.Popen(command, stdout=terminal, stdin=terminal, env=environment)
+    os.close(terminal)
+    read = b""
+    while chunk := _chunk(main):
+        read += chunk
+    assert process.wait(60) == 0
+    os.close(main)
+    assert (b"It is due Friday." in read) is not paged
+    assert got.exists() is paged
+    if paged:
+        assert got.read_text().startswith("-RFX\n")
+        assert "It is due Friday." in got.read_text()
 
 
 def _chunk(descriptor: int) -> bytes:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from support.browser import CHROMIUM, chromium
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
@@ -22,6 +23,18 @@ if TYPE_CHECKING:
 
 ARMS = ("brief", "careful", "friendly")
 PAYLOAD = "<img src=x onerror=alert(1)>\x1b[2J"
+A4_WIDTH = 680
+"""CSS pixels of a sheet between its margins of 15 mm."""
+CUT = """
+    [...document.querySelectorAll("table, svg, pre, td, p, h1, h2, h3")]
+        .filter((one) => one.getBoundingClientRect().right > innerWidth + 1)
+        .map((one) => one.outerHTML.slice(0, 100))
+"""
+FOLDED = """
+    [...document.querySelectorAll("details > :not(summary)")]
+        .filter((one) => !one.checkVisibility({ contentVisibilityAuto: true }))
+        .map((one) => one.outerHTML.slice(0, 100))
+"""
 FLAG = {
     "state": "ENABLED",
     "variants": {arm: f"Be {arm}." for arm in ARMS},
@@ -119,6 +132,25 @@ def test_a_report_is_one_file_that_needs_nothing_and_is_the_same_twice(
     assert style
     digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
     assert f"default-src 'none'; style-src 'sha256-{digest}'" in html
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+def test_a_printed_report_has_everything_and_cuts_nothing(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("playwright", reason="playwright is in the extra dev")
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    assert policy(store, flags).exit_code == 0
+    reported(store, tmp_path / "r.html", "--examples", "2")
+    with chromium() as browser:
+        page = browser.new_page(viewport={"width": A4_WIDTH, "height": 1000})
+        page.goto((tmp_path / "r.html").as_uri())
+        page.emulate_media(media="print")
+        assert page.evaluate(CUT) == []
+        assert page.evaluate(FOLDED) == []
+        printed = page.pdf(format="A4")
+    sheets = len(re.findall(rb"/Type\s*/Page\b", printed))
+    assert 2 <= sheets <= 20
 
 
 def test_a_report_says_what_the_run_said(traces: "Traces", flags: Path, tmp_path: Path) -> None:

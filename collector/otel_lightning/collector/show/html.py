@@ -9,7 +9,8 @@ from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from otel_lightning.collector.show.conversation import arguments_of
-from otel_lightning.collector.show.rollout import Judgement, Rollout, Step, Tool
+from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool
+from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.show.text import count, seconds
 from otel_lightning.collector.store.print_rows import printable
 
@@ -30,6 +31,8 @@ def as_html(rollout: Rollout) -> str:
         if left_out and number == STEPS // 2:
             _text(root, f"… {left_out:,} steps are left out …", FADED)
         _step(root, step)
+    for retrieval in rollout.retrievals:
+        _retrieval(root, retrieval)
     for tool in rollout.tools:
         _tool(root, tool)
     return tostring(root, encoding="unicode", method="html")
@@ -99,6 +102,8 @@ def _step(root: Element, step: Step) -> None:
     body = SubElement(fold, "div", {"style": "margin:.2rem 0 .6rem 1.2rem"})
     if step.earlier_messages:
         _text(body, f"… {count(step.earlier_messages, 'earlier message')}", FADED)
+    for retrieval in step.retrievals:
+        _retrieval(body, retrieval)
     for message in (*step.new_messages, *step.answer):
         _message(body, message)
     for tool in step.tools:
@@ -126,6 +131,16 @@ def _tool(root: Element, tool: Tool) -> None:
     result = tool.error_type if tool.result is None else _json(tool.result)
     took = f" ({seconds(tool.seconds)})" if tool.seconds is not None else ""
     _said(root, "ran", f"{tool.name} {_json(tool.arguments)}\n→ {result}{took}")
+
+
+def _retrieval(root: Element, retrieval: Retrieval) -> None:
+    found = retrieval.error_type or count(len(retrieval.documents), "document")
+    lines = [f"{retrieval.query or ''} → {found}"]
+    for document in retrieval.documents:
+        score = document.get("score")
+        text = _json(document.get("content") or document.get("id") or document)
+        lines.append(text if score is None else f"{score:.3g}  {text}")
+    _said(root, retrieval.kind or "retriever", "\n".join(lines))
 
 
 def _judgements(root: Element, rewards: Iterable[Judgement]) -> None:

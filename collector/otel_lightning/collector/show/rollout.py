@@ -1,57 +1,28 @@
 """Read one rollout: its steps with what is new in each, tools, rewards and credit."""
 
-import json
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.show.conversation import Shown, parts_of, read_messages
+from otel_lightning.collector.show.facts import (
+    Credit,
+    Judgement,
+    Retrieval,
+    Row,
+    Tool,
+    read_retrieval,
+    read_tool,
+    seconds_between,
+)
 from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, opened, statement
 
 MARGIN_NS = 60 * 10**9
 """Tools that start longer than this before or after the model calls are looked for everywhere."""
 
 EVER = Sql("TRUE")
-
-Row = Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """One reward of a step or of the whole rollout."""
-
-    name: str
-    value: float | None
-    label: str | None
-    explanation: str | None
-    source: str | None
-    time_ns: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Tool:
-    """One tool call; `arguments` and `result` are JSON values."""
-
-    name: str | None
-    tool_call_id: str | None
-    arguments: Any
-    result: Any
-    error_type: str | None
-    told_error: bool
-    """Whether the result says that the tool failed."""
-    seconds: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class Credit:
-    """The transition of a step, as `lightning-learn transitions` built it last."""
-
-    split: str | None
-    reward: float | None
-    return_to_go: float | None
-    advantage: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +51,8 @@ class Step:
     """Number of input messages that an earlier step has shown."""
     new_messages: list[dict[str, Any]]
     answer: list[dict[str, Any]]
+    retrievals: list[Retrieval]
+    """Look-ups of documents that this call used."""
     tools: list[Tool]
     rewards: list[Judgement]
     credit: Credit | None
@@ -113,12 +86,14 @@ class Rollout:
     """The rewards of the whole rollout."""
     tools: list[Tool]
     """Tool calls that no step asked for."""
+    retrievals: list[Retrieval]
+    """Look-ups of documents that no step used."""
     steps: list[Step]
 
     @property
     def seconds(self) -> float | None:
         """From the start of the first call to the end of the last one."""
-        return _seconds(self.start_ns, self.end_ns)
+        return seconds_between(self.start_ns, self.end_ns)
 
     @property
     def split(self) -> str | None:
@@ -165,6 +140,7 @@ class _Beside:
     """What is known of a rollout beside its calls, by the span of a call or by step."""
 
     tools: dict[str | None, list[Tool]] = field(default_factory=lambda: defaultdict(list))
+    retrievals: dict[str | None, list[Retrieval]] = field(default_factory=lambda: defaultdict(list))
     rewards: dict[str | None, list[Judgement]] = field(default_factory=lambda: defaultdict(list))
     credit: dict[int, Row] = field(default_factory=dict)
     flags: dict[str | None, list[Row]] = field(default_factory=lambda: defaultdict(list))
@@ -201,6 +177,7 @@ def read_rollout(store: StoreLike, rollout: str, window: Window = ALL) -> Rollou
         advantages=[row["advantage"] for row in beside.credit.values()],
         rewards=beside.rewards[None],
         tools=beside.tools[None] if window.is_whole else [],
+        retrievals=beside.retrievals[None] if window.is_whole else [],
         steps=steps,
     )
 
@@ -262,9 +239,11 @@ def _read_beside(store: Store, summary: Row, calls: Sequence[Row], window: Windo
     starts = [(call["start_ns"] or 0, call["span_id"]) for call in calls]
     for row in _read_tools(store, summary):
         asker = row["llm_span_id"] or _call_before(starts, row["start_ns"])
-        beside.tools[asker].append(_tool(row))
+        beside.tools[asker].append(read_tool(row))
         if row["span_id"]:
             by_span.setdefault(row["span_id"], asker)
+    for row in _ask(store, "retrievals", rollout=rollout, during=_during(summary, MARGIN_NS)):
+        beside.retrievals[by_span.get(row["llm_span_id"])].append(read_retrieval(row))
     for row in _ask(store, "rewards", rollout=rollout):
         span = row.pop("span_id")
         # A span that is no call's is an agent's, or one of a step that was not read.
@@ -297,18 +276,6 @@ def _call_before(starts: Sequence[tuple[int, str]], time_ns: int | None) -> str 
         return None
     place = bisect_right(starts, (time_ns, "￿"))
     return starts[place - 1][1] if place else None
-
-
-def _tool(row: Row) -> Tool:
-    return Tool(
-        name=row["name"],
-        tool_call_id=row["tool_call_id"],
-        arguments=_json(row["arguments"]),
-        result=_json(row["result"]),
-        error_type=row["error_type"],
-        told_error=row["told_error"],
-        seconds=_seconds(row["start_ns"], row["end_ns"]),
-    )
 
 
 class _Said(NamedTuple):
@@ -349,12 +316,13 @@ def _step(call: Row, beside: _Beside, said: _Said) -> Step:
     arm = f"{row['arm_key']}={row['arm']}" if row and row["arm"] else None
     return Step(
         **{name: call[name] for name in own},
-        seconds=_seconds(call["start_ns"], call["end_ns"]),
+        seconds=seconds_between(call["start_ns"], call["end_ns"]),
         arm=arm or (f"{flag['key']}={flag['arm']}" if flag else None),
         propensity=row["propensity"] if row and row["arm"] else (flag or {}).get("propensity"),
         earlier_messages=said.earlier,
         new_messages=said.new,
         answer=said.answer,
+        retrievals=beside.retrievals[call["span_id"]],
         tools=beside.tools[call["span_id"]],
         rewards=beside.rewards[call["span_id"]],
         credit=Credit(**{name: row[name] for name in learned}) if row else None,
@@ -378,16 +346,6 @@ def _without(messages: Iterable[dict[str, Any]], told: set[str]) -> list[dict[st
 
 def _has_result(tool: Tool) -> bool:
     return tool.result is not None or tool.error_type is not None
-
-
-def _seconds(start_ns: int | None, end_ns: int | None) -> float | None:
-    if start_ns is None or end_ns is None:
-        return None
-    return (end_ns - start_ns) / 1e9
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
 
 
 def _ask(store: Store, name: str, **values: Any) -> list[dict[str, Any]]:

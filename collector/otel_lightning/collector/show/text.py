@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import click
 
 from otel_lightning.collector.show.conversation import arguments_of, parts_of
-from otel_lightning.collector.show.rollout import Credit, Judgement, Rollout, Step, Tool
+from otel_lightning.collector.show.facts import Credit, Judgement, Retrieval, Tool
+from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.store.print_rows import printable
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -39,6 +40,8 @@ def as_text(rollout: Rollout, look: Look) -> str:
     lines = [*header(rollout, look)]
     for step in rollout.steps:
         lines += ["", *step_lines(step, look)]
+    for retrieval in rollout.retrievals:
+        lines += ["", *_retrieval(retrieval, look)]
     for tool in rollout.tools:
         lines += ["", *_tool(tool, look)]
     return "\n".join(lines)
@@ -81,6 +84,8 @@ def step_lines(step: Step, look: Look) -> Iterator[str]:
         )
     if step.content not in (None, "full"):
         yield _style(f"   content: {step.content}", look, dim=True)
+    for retrieval in step.retrievals:
+        yield from _retrieval(retrieval, look)
     for message in step.new_messages:
         yield from _message(message, look)
     for message in step.answer:
@@ -170,6 +175,23 @@ def _unmatched(step: Step) -> list[dict[str, Any]]:
     if len(step.tools) >= len(asked := parts_of(step.answer, "tool_call")):
         return []
     return [dict(part) for part in asked if part.get("id") not in ran]
+
+
+def _retrieval(retrieval: Retrieval, look: Look) -> Iterator[str]:
+    """Yield the query, and a line for the beginning of each document with its score."""
+    failed = f"failed: {retrieval.error_type}" if retrieval.error_type else ""
+    found = failed or count(len(retrieval.documents), "document")
+    asked = f"{retrieval.query} → " if retrieval.query else ""
+    lines = list(_block(retrieval.kind or "retriever", f"{asked}{found}", look))
+    yield _spread(lines[0], seconds(retrieval.seconds), look)
+    yield from lines[1:]
+    for document in retrieval.documents:
+        score = document.get("score")
+        mark = "" if score is None else f"{score:.3g}  "
+        text = _value(document.get("content") or document.get("id") or document)
+        if look.cut:
+            text = textwrap.shorten(text, max(look.width - INDENT - ROLE - len(mark), NARROWEST))
+        yield from _block("", mark + text, look)
 
 
 def _tool(tool: Tool, look: Look) -> Iterator[str]:

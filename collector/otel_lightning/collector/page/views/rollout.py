@@ -16,7 +16,11 @@ WINDOW_CHARACTERS = 90_000
 MOST_TEXT = 60_000
 MOST_CELLS = 240
 BEFORE_STEP = 2  # steps shown before the one that a link asks for
+MOST_DOCUMENT = 600
+"""Characters of a retrieved document on the page of a rollout."""
 SECOND_NS = 10**9
+RETRIEVED_BEFORE_NS = 60 * SECOND_NS
+"""A look-up may run this long before the first call that uses it."""
 
 
 def show(ask: Ask, rollout: str) -> View:
@@ -68,11 +72,11 @@ def _rollout(ask: Ask, rollout: str) -> dict[str, Any]:
     return row
 
 
-def _place(row: dict[str, Any]) -> dict[str, Any]:
+def _place(row: dict[str, Any], before_ns: int = SECOND_NS) -> dict[str, Any]:
     """Return the parameters with which DuckDB skips to the calls of a rollout."""
     return {
         "rollout": row["rollout_id"],
-        "start_ns": row["start_ns"] - SECOND_NS,
+        "start_ns": row["start_ns"] - before_ns,
         "end_ns": (row["end_ns"] or row["start_ns"]) + SECOND_NS,
     }
 
@@ -93,6 +97,7 @@ def _window(ask: Ask, row: dict[str, Any], first: int) -> tuple[list[dict[str, A
     rewards: dict[str, list[dict[str, Any]]] = {}
     for reward in ask.rows("rollout_rewards", rollout=row["rollout_id"]):
         rewards.setdefault(reward["span_id"], []).append(reward)
+    found = _retrievals(ask, row, spans)
     steps: list[dict[str, Any]] = []
     size = 0
     for call in calls:
@@ -101,12 +106,35 @@ def _window(ask: Ask, row: dict[str, Any], first: int) -> tuple[list[dict[str, A
             # Shown with the step before, from where the tools ran.
             step["new"] = [part for part in step["new"] if part.kind != "tool_call_response"]
         step["rewards"] = rewards.get(call["span_id"], [])
-        size += step["size"]
+        step["retrievals"] = found.get(call["span_id"], [])
+        step["unused"] = [] if steps or first else found.get(None, [])
+        size += step["size"] + sum(one["size"] for one in step["retrievals"])
         if steps and size > WINDOW_CHARACTERS:
             return steps, call["step"]
         steps.append(step)
     known_more = bool(steps) and steps[-1]["step"] < (row["llm_calls"] or 0) - 1
     return steps, steps[-1]["step"] + 1 if known_more else None
+
+
+def _retrievals(
+    ask: Ask, row: dict[str, Any], spans: list[str]
+) -> dict[str | None, list[dict[str, Any]]]:
+    """Return the look-ups of documents by the call that used them; None if none did."""
+    place = _place(row, RETRIEVED_BEFORE_NS)
+    by_call: dict[str | None, list[dict[str, Any]]] = {}
+    for found in ask.rows("rollout_retrievals", **place, spans=spans, most_text=20_000):
+        documents = [_document(one) for one in json.loads(found["documents"] or "[]")]
+        size = sum(len(document["text"]) for document in documents) + 200
+        shown = {**found, "documents": documents, "size": size}
+        by_call.setdefault(found["llm_span_id"], []).append(shown)
+    return by_call
+
+
+def _document(document: Any) -> dict[str, Any]:
+    given = document if isinstance(document, dict) else {"content": document}
+    text = given.get("content") or given.get("id") or given
+    said = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+    return {"score": given.get("score"), "text": said[:MOST_DOCUMENT]}
 
 
 def _step(
