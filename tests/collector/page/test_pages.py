@@ -15,6 +15,7 @@ from support.page_source import DirectSource, Page
 
 from otel_lightning.collector.page import answer
 from otel_lightning.collector.page.asked import with_values
+from otel_lightning.collector.page.conversation import parts
 from otel_lightning.collector.page.process import sql_text
 from otel_lightning.collector.page.text import visible
 from otel_lightning.collector.store import StoreError, open_store
@@ -196,9 +197,17 @@ def test_templates_never_mark_text_as_safe() -> None:
 
 def test_every_statement_is_used_and_no_value_is_formatted_into_one() -> None:
     source = "".join(file.read_text() for file in ROOM.rglob("*.py"))
-    for file in (ROOM / "sql").glob("*.sql"):
+    source += "".join(f'"{name}"' for file in (ROOM / "sql").glob("*.sql")
+                      for name in re.findall(r"-- part: (\w+)", file.read_text()))  # fmt: skip
+    for file in (ROOM / "sql").rglob("*.sql"):
         assert f'"{file.stem}"' in source, file.name
         assert "{" not in re.sub(r"\{'\w+'", "", file.read_text()), file.name
+
+
+def test_arguments_that_are_no_json_are_shown_as_the_model_wrote_them() -> None:
+    call = {"type": "tool_call", "name": "x", "arguments": None, "arguments_raw": "{oops"}
+    (part,) = parts(json.dumps([{"role": "assistant", "parts": [call]}]))
+    assert (part.name, part.text) == ("x", "{oops")
 
 
 def test_a_spreadsheet_runs_no_cell_of_a_saved_file(desk: DirectSource) -> None:

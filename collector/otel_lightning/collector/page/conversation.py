@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from otel_lightning.collector.show.conversation import arguments_of
+
 MOST_CHARACTERS = 4000
 """Characters of a text on the page of a rollout; the page of its step shows more."""
 
@@ -51,7 +53,7 @@ def _parts(messages: Any, most: int) -> Iterator[Part]:
 def _one(role: str, part: Mapping[str, Any], most: int) -> Part:
     kind = _text(part.get("type") or "text")
     if kind == "tool_call":
-        return _part(role, kind, _text(part.get("name")), _text(part.get("arguments")), most)
+        return _part(role, kind, _text(part.get("name")), _text(arguments_of(part)), most)
     if kind == "tool_call_response":
         answer = part.get("response", part.get("result", part.get("content")))
         return _part(role, kind, _text(part.get("name")), _text(answer), most)

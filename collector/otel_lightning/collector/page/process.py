@@ -6,6 +6,8 @@ back. Both talk over the page process's stdin and stdout.
 """
 
 import json
+import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -127,14 +129,23 @@ class _Process(Child):
         return ROWS, bytes(sink.getvalue())
 
 
+PART = re.compile(r"^( *)-- part: (\w+)\n", re.MULTILINE)
+"""A line of a statement that stands for a file of the folder `sql/parts`."""
+
+
 @cache
 def sql_text(name: str) -> str:
-    """Return the text of a statement in the folder `sql`, with its parameters.
+    """Return the text of a statement in the folder `sql`, with its parts and parameters.
 
     Raises:
         KeyError: If there is no such statement.
     """
-    known = {file.name for file in (resources.files(__package__) / "sql").iterdir()}
-    if f"{name}.sql" not in known:
+    folder = resources.files(__package__) / "sql"
+    if f"{name}.sql" not in {file.name for file in folder.iterdir()}:
         raise KeyError(name)
-    return (resources.files(__package__) / "sql" / f"{name}.sql").read_text(encoding="utf-8")
+
+    def part(found: re.Match[str]) -> str:
+        text = (folder / "parts" / f"{found[2]}.sql").read_text(encoding="utf-8")
+        return textwrap.indent(text, found[1])
+
+    return PART.sub(part, (folder / f"{name}.sql").read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@ SELECT
     (SELECT count(*) FROM spans) AS spans,
     (SELECT count(*) FROM logs) AS logs,
     (SELECT count(*) FROM llm_calls) AS calls,
-    (SELECT count(*) FROM llm_calls WHERE error_type IS NOT NULL) AS failed_calls,
     (SELECT count(*) FROM rollout_rows) AS rollouts,
     (SELECT count(*) FROM rollout_rows WHERE final_reward IS NOT NULL) AS rewarded,
     (SELECT count(*) FROM transition_rollouts) AS looked_at,

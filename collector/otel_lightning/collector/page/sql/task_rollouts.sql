@@ -1,7 +1,6 @@
 SELECT
-    rollout_id, task_id, service_name, agent_name, model, epoch_ns(start_time) AS start_ns,
-    epoch_ns(end_time) AS end_ns, llm_calls, tool_calls, failed_calls + failed_tools AS errors, input_tokens,
-    output_tokens, arms, final_reward, outcome, NULL::DOUBLE AS sort_key
+    -- part: rollout_columns
+    NULL::DOUBLE AS sort_key
 FROM rollout_rows
 WHERE task_id = $task
 ORDER BY start_time DESC, rollout_id
