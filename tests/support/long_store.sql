@@ -27,6 +27,8 @@ SELECT
 FROM llm_calls
 WHERE rollout_id = 'long';
 
+INSERT INTO transition_rollouts (rollout_id, task_hash, usable_calls, fingerprint) VALUES ('long', 7, $steps, 1);
+
 INSERT INTO spans BY NAME
 SELECT
     'wide' AS trace_id, printf('%016x', range + 1) AS span_id,

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from otel_lightning.collector.page.process import Answer, Request, sql_text
+from otel_lightning.collector.page.process import Answer, Request, bound
 from otel_lightning.collector.page.routes import respond
 from otel_lightning.collector.store import Store
 
@@ -28,7 +28,7 @@ class DirectSource:
 
     def ask(self, name: str, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
         cursor = self.store._connection.cursor()
-        rows = cursor.execute(sql_text(name), dict(parameters)).to_arrow_table().to_pylist()
+        rows = cursor.execute(*bound(name, parameters)).to_arrow_table().to_pylist()
         self.asked.append((name, dict(parameters), len(rows)))
         return rows  # type: ignore[no-any-return]
 

@@ -184,7 +184,7 @@ def test_the_sql_of_a_page_gives_the_same_rows_when_it_is_run_again(desk: Direct
     for address in ("/ui", "/ui/rollouts?sort=-reward&reward=ge:0.5", "/ui/rollouts/rollout-0003"):
         desk.get(address)
     for name, parameters, rows in desk.asked:
-        again = desk.store.query(with_values(sql_text(name), parameters))
+        again = desk.store.query(with_values(sql_text(name, parameters), parameters))
         assert again.num_rows == rows, name
 
 

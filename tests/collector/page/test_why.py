@@ -27,6 +27,7 @@ OPTIONS = (
 )
 COLUMNS = {
     "transition_rows": "* EXCLUDE (state_hash, tools), span_id AS trace_id",
+    "transition_rollouts": "DISTINCT rollout_id, task_hash, 1 AS fingerprint",
     "llm_calls": "rollout_id, step, span_id, span_id AS trace_id, state_hash",
     "tool_calls": """rollout_id, span_id AS llm_span_id, span_id AS trace_id,
         unnest(range(abs(tools))) AS tool_call_id, if(tools < 0, 'e', NULL) AS error_type""",
@@ -82,9 +83,10 @@ def test_the_terms_give_the_advantage_that_the_learner_computed(
 ) -> None:
     settings = Settings(credit=name, **options)  # type: ignore[arg-type]
     for row in fill(source, name, settings, made_steps()).iter_rows(named=True):
-        asked = {"rollout": str(row["rollout_id"]), "step": row["step"],
-                 "state": str(row["state_hash"])}  # fmt: skip
-        why = explain(asdict(settings), source.ask("why", asked)[0])
+        place = {"rollout": str(row["rollout_id"]), "step": row["step"]}
+        (found,) = source.ask("why", place)
+        (visits,) = source.ask("why_visits", {**place, "state": str(row["state_hash"])})
+        why = explain(asdict(settings), {**found, **visits})
         assert why is not None
         assert why.total == pytest.approx(row["advantage"], abs=1e-9)
         assert why.agrees
@@ -97,7 +99,7 @@ def test_every_credit_method_has_its_terms() -> None:
 def test_a_change_of_the_store_since_the_build_is_told(source: DirectSource) -> None:
     fill(source, "group", Options(), made_steps())
     source.store.execute("UPDATE transition_rows SET reward = reward + 1 WHERE rollout_id = '2'")
-    found = source.ask("why", {"rollout": "0", "step": 0, "state": "0"})[0]
+    found = source.ask("why", {"rollout": "0", "step": 0})[0]
     why = explain(asdict(Settings(credit="group")), found)
     assert why is not None
     assert not why.agrees

@@ -65,7 +65,7 @@ class Ask:
         begun = time.perf_counter()
         found = self.source.ask(name, parameters)
         took = (time.perf_counter() - begun) * 1000
-        text = with_values(sql_text(name), parameters)
+        text = with_values(sql_text(name, parameters), parameters)
         self.statements.append(Statement(name, text, took, len(found)))
         return found
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.child_process import Child, LateError, Pool
 from otel_lightning.collector.store.page_reads import PageReads
+from otel_lightning.collector.store.sql_text import PLACEHOLDER
 
 REQUEST, ROWS, FAILED, ASK, TYPED, ANSWER, READY = range(7)
 PROCESSES = 2
@@ -74,7 +75,7 @@ class Pages:
         Raises:
             StoreError: If it fails or takes too long.
         """
-        return self._reads.ask(sql_text(name), parameters, STATEMENT_SECONDS)
+        return self._reads.ask(*bound(name, parameters), STATEMENT_SECONDS)
 
     def close(self) -> None:
         """Stop all idle processes."""
@@ -119,8 +120,8 @@ class _Process(Child):
             if kind == TYPED:
                 rows = self._reads.ask_typed(question["select"], question["rows"], TYPED_SECONDS)
             else:
-                text, parameters = sql_text(question["statement"]), question["parameters"]
-                rows = self._reads.ask(text, parameters, STATEMENT_SECONDS)
+                asked = bound(question["statement"], question["parameters"])
+                rows = self._reads.ask(*asked, STATEMENT_SECONDS)
         except StoreError as error:
             return FAILED, str(error).encode()
         sink = pa.BufferOutputStream()
@@ -131,15 +132,34 @@ class _Process(Child):
 
 PART = re.compile(r"^( *)-- part: (\w+)\n", re.MULTILINE)
 """A line of a statement that stands for a file of the folder `sql/parts`."""
+CONDITION = re.compile(r"^(.*) -- if: (\w+)\n", re.MULTILINE)
+"""A line of a statement that is left out if a parameter is None."""
 
 
-@cache
-def sql_text(name: str) -> str:
-    """Return the text of a statement in the folder `sql`, with its parts and parameters.
+def sql_text(name: str, parameters: Mapping[str, Any]) -> str:
+    """Return the text of a statement in the folder `sql`, with `$name` for its parameters.
+
+    Args:
+        name: Name of the file, without `.sql`.
+        parameters: Their values. A condition of a parameter that is None is left out: DuckDB would
+            evaluate `$name IS NULL OR ...` for every row.
 
     Raises:
         KeyError: If there is no such statement.
     """
+    return CONDITION.sub(
+        lambda found: "" if parameters[found[2]] is None else f"{found[1]}\n", _whole(name)
+    )
+
+
+def bound(name: str, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return a statement of the folder `sql`, and the parameters that its text has."""
+    text = sql_text(name, parameters)
+    return text, {key: parameters[key] for key in PLACEHOLDER.findall(text)}
+
+
+@cache
+def _whole(name: str) -> str:
     folder = resources.files(__package__) / "sql"
     if f"{name}.sql" not in {file.name for file in folder.iterdir()}:
         raise KeyError(name)

@@ -1,5 +1,5 @@
 SELECT
-    t.arm, epoch_ns(date_trunc('day', r.start_time)::TIMESTAMP) AS day_ns, count(DISTINCT t.rollout_id) AS rollouts,
+    t.arm, epoch_ns(date_trunc('day', r.start_time)::TIMESTAMP) AS day_ns, count(*) AS rollouts,
     avg(t.return_to_go) AS mean
 FROM transition_rows t
 JOIN rollout_rows r ON r.rollout_id = t.rollout_id

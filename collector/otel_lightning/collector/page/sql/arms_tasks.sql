@@ -1,6 +1,6 @@
 -- Tasks on which the arms differ most.
 WITH cells AS (
-    SELECT task_id, arm, avg(return_to_go) AS mean, count(DISTINCT rollout_id) AS rollouts
+    SELECT task_id, arm, avg(return_to_go) AS mean, count(*) AS rollouts
     FROM transition_rows
     WHERE arm_key = $key AND task_id IS NOT NULL AND step = 0
     GROUP BY task_id, arm

@@ -3,7 +3,6 @@ SELECT
     epoch_ns(start_time) // $bucket_ns * $bucket_ns AS start_ns,
     count(*) AS calls,
     count(error_type) AS errors,
-    sum(output_tokens)::BIGINT AS tokens,
     quantile_cont(epoch_ns(end_time) - epoch_ns(start_time), 0.95)::BIGINT AS late_ns
 FROM llm_calls
 WHERE start_time > make_timestamp_ns($since_ns)

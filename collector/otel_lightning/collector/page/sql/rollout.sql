@@ -4,4 +4,4 @@ SELECT
 FROM rollout_rows
 WHERE
     rollout_id = $rollout
-    AND ($at_ns IS NULL OR start_time = make_timestamp_ns($at_ns))
+    AND start_time = make_timestamp_ns($at_ns) -- if: at_ns

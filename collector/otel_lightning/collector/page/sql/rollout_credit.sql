@@ -1,5 +1,5 @@
 SELECT
     step, arm_key, arm, propensity, reward, return_to_go, advantage, split, terminated, truncated
 FROM transition_rows
-WHERE rollout_id = $rollout AND step BETWEEN $first AND $last
+WHERE task_hash = $task_hash::UBIGINT AND rollout_id = $rollout AND step BETWEEN $first AND $last
 ORDER BY step

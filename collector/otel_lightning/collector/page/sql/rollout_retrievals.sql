@@ -1,12 +1,15 @@
 -- Look-ups of documents that these calls used, and those that no call used.
+WITH made AS (
+    FROM retrievals
+    WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
+    UNION ALL
+    FROM retrievals WHERE rollout_id = $rollout AND start_time IS NULL
+)
 SELECT
     llm_span_id, kind, name, left(query, $most_text) AS query,
     if(length(documents::VARCHAR) < $most_text, documents::VARCHAR, NULL) AS documents,
     json_array_length(documents) AS found, error_type, epoch_ns(end_time) - epoch_ns(start_time) AS duration_ns
-FROM retrievals
-WHERE
-    rollout_id = $rollout
-    AND (start_time IS NULL OR start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns))
-    AND (llm_span_id IS NULL OR list_contains($spans, llm_span_id))
+FROM made
+WHERE llm_span_id IS NULL OR list_contains($spans, llm_span_id)
 ORDER BY start_time
 LIMIT 200

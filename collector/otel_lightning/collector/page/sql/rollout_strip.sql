@@ -5,6 +5,6 @@ SELECT
     arg_max(advantage, abs(advantage)) AS advantage,
     arg_max(step, abs(advantage)) AS step
 FROM transition_rows
-WHERE rollout_id = $rollout AND advantage IS NOT NULL
+WHERE task_hash = $task_hash::UBIGINT AND rollout_id = $rollout AND advantage IS NOT NULL
 GROUP BY cell
 ORDER BY cell

@@ -4,6 +4,7 @@ SELECT
     NULL::DOUBLE AS sort_key
 FROM rollout_rows
 WHERE
+    TRUE
     -- part: rollouts_filter
     AND start_time >= make_timestamp_ns($after_ns)
     AND (start_time > make_timestamp_ns($after_ns) OR rollout_id < $after_id)

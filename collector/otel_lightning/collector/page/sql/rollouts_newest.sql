@@ -4,13 +4,9 @@ SELECT
     NULL::DOUBLE AS sort_key
 FROM rollout_rows
 WHERE
+    TRUE
     -- part: rollouts_filter
-    AND (
-        $after_ns IS NULL
-        OR (
-            start_time <= make_timestamp_ns($after_ns)
-            AND (start_time < make_timestamp_ns($after_ns) OR rollout_id > $after_id)
-        )
-    )
+    AND start_time <= make_timestamp_ns($after_ns) -- if: after_ns
+    AND (start_time < make_timestamp_ns($after_ns) OR rollout_id > $after_id) -- if: after_ns
 ORDER BY start_time DESC, rollout_id
 LIMIT $rows

@@ -6,8 +6,7 @@ SELECT
 FROM keyed
 WHERE
     sort_key IS NOT NULL
-    AND ($after_key IS NULL OR sort_key < $after_key OR (sort_key = $after_key AND rollout_id < $after_id))
-    AND
+    AND (sort_key < $after_key OR (sort_key = $after_key AND rollout_id < $after_id)) -- if: after_key
     -- part: rollouts_filter
 ORDER BY sort_key DESC, rollout_id DESC
 LIMIT $rows

@@ -12,5 +12,7 @@ SELECT
     length(output_messages::VARCHAR) AS output_length,
     left(output_messages::VARCHAR, $most_text) AS output_start
 FROM llm_calls
-WHERE rollout_id = $rollout AND step = $step AND ($at_ns IS NULL OR start_time >= make_timestamp_ns($at_ns))
+WHERE
+    rollout_id = $rollout AND step = $step
+    AND start_time >= make_timestamp_ns($at_ns) -- if: at_ns
 LIMIT 1

@@ -1,6 +1,6 @@
 -- What credit compares the calls of a task with. A place counts the calls of a rollout that became
 -- transitions; a rollout that has ended by then counts with its last return.
-WITH own_task AS (SELECT task_hash FROM transition_rows WHERE rollout_id = $rollout LIMIT 1),
+WITH own_task AS (SELECT task_hash FROM transition_rollouts WHERE rollout_id = $rollout LIMIT 1),
 calls AS (
     SELECT
         *,
@@ -41,21 +41,12 @@ tools AS (
     SELECT count(*) - count(error_type) AS worked, count(error_type) AS failed
     FROM tool_calls
     WHERE rollout_id = $rollout AND llm_span_id = (SELECT span_id FROM own)
-),
-visits AS (
-    SELECT
-        count(*) AS visits, avg(t.return_to_go) AS mean_visit, stddev_samp(t.return_to_go) AS deviation_visit,
-        avg(t.return_to_go) FILTER (t.rollout_id <> $rollout OR t.step <> $step) AS others_visit
-    FROM llm_calls c
-    JOIN calls t ON t.rollout_id = c.rollout_id AND t.step = c.step
-    WHERE c.state_hash = $state
 )
 SELECT
     o.reward, o.return_to_go, o.advantage, o.next_advantage, o.place, o.calls, o.truncated,
-    r.total, c.*, f.*, t.*, v.*
+    r.total, c.*, f.*, t.*
 FROM own o
 JOIN returns r ON r.rollout_id = o.rollout_id
 CROSS JOIN compared c
 CROSS JOIN fitted f
 CROSS JOIN tools t
-CROSS JOIN visits v

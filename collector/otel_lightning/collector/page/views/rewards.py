@@ -37,7 +37,7 @@ def show(ask: Ask) -> View:
             "rollouts": counts["rollouts"],
             "pairs": [
                 {**row, "href": address(f"/rollouts/{segment(row['example'])}")}
-                for row in ask.rows("rewards_pairs")
+                for row in (ask.rows("rewards_pairs") if len(measures) > 1 else [])
                 if row["example"]
             ],
             "lengths": plots.scatter([

@@ -19,8 +19,8 @@ BEFORE_STEP = 2  # steps shown before the one that a link asks for
 MOST_DOCUMENT = 600
 """Characters of a retrieved document on the page of a rollout."""
 SECOND_NS = 10**9
-RETRIEVED_BEFORE_NS = 60 * SECOND_NS
-"""A look-up may run this long before the first call that uses it."""
+BESIDE_NS = 60 * SECOND_NS
+"""Tools and look-ups of documents run at most this long before or after the calls."""
 
 
 def show(ask: Ask, rollout: str) -> View:
@@ -30,7 +30,9 @@ def show(ask: Ask, rollout: str) -> View:
     first = ask.whole("first")
     if first is None:
         first = max(asked - BEFORE_STEP, 0)
-    steps, following = _window(ask, row, max(first, 0))
+    became = ask.row("rollout_became", rollout=rollout)
+    rewards = ask.rows("rollout_rewards", rollout=rollout)
+    steps, following = _window(ask, row, max(first, 0), became, rewards)
     window = {
         "rollout": row,
         "steps": steps,
@@ -40,7 +42,6 @@ def show(ask: Ask, rollout: str) -> View:
     }
     if ask.text("fragment"):
         return View("rollout_steps.html", rollout, window)
-    rewards = ask.rows("rollout_rewards", rollout=rollout)
     shown = {step["span_id"] for step in steps}
     who = row["agent_name"] or row["service_name"]
     title = f"{row['task_id'] or rollout[:16]}{f' · {who}' if who else ''}"
@@ -49,7 +50,7 @@ def show(ask: Ask, rollout: str) -> View:
         title,
         {
             **window,
-            **_credit(ask, row),
+            **_credit(ask, row, became),
             **_neighbours(ask, row),
             "rewards": rewards,
             "elsewhere": [one for one in rewards if one["span_id"] not in shown],
@@ -72,32 +73,40 @@ def _rollout(ask: Ask, rollout: str) -> dict[str, Any]:
     return row
 
 
-def _place(row: dict[str, Any], before_ns: int = SECOND_NS) -> dict[str, Any]:
+def _place(row: dict[str, Any], margin_ns: int = SECOND_NS) -> dict[str, Any]:
     """Return the parameters with which DuckDB skips to the calls of a rollout."""
     return {
         "rollout": row["rollout_id"],
-        "start_ns": row["start_ns"] - before_ns,
-        "end_ns": (row["end_ns"] or row["start_ns"]) + SECOND_NS,
+        "start_ns": row["start_ns"] - margin_ns,
+        "end_ns": (row["end_ns"] or row["start_ns"]) + margin_ns,
     }
 
 
-def _window(ask: Ask, row: dict[str, Any], first: int) -> tuple[list[dict[str, Any]], int | None]:
+def _window(
+    ask: Ask,
+    row: dict[str, Any],
+    first: int,
+    became: dict[str, Any],
+    judged: list[dict[str, Any]],
+) -> tuple[list[dict[str, Any]], int | None]:
     """Return the steps of a window, and the first step after it if there is one."""
     last = first + WINDOW_STEPS - 1
     place = _place(row)
     calls = ask.rows("rollout_calls", **place, first=first, last=last, most_text=MOST_TEXT)
-    credit = {
-        r["step"]: r
-        for r in ask.rows("rollout_credit", rollout=row["rollout_id"], first=first, last=last)
-    }
+    credit = {}
+    if became:
+        built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}
+        found = ask.rows("rollout_credit", **built, first=first, last=last)
+        credit = {one["step"]: one for one in found}
     spans = [call["span_id"] for call in calls]
     tools: dict[str, list[dict[str, Any]]] = {}
-    for tool in ask.rows("rollout_tools", rollout=row["rollout_id"], spans=spans, most_text=4000):
+    beside = _place(row, BESIDE_NS)
+    for tool in ask.rows("rollout_tools", **beside, spans=spans, most_text=4000):
         tools.setdefault(tool["llm_span_id"], []).append(tool)
     rewards: dict[str, list[dict[str, Any]]] = {}
-    for reward in ask.rows("rollout_rewards", rollout=row["rollout_id"]):
+    for reward in judged:
         rewards.setdefault(reward["span_id"], []).append(reward)
-    found = _retrievals(ask, row, spans)
+    retrieved = _retrievals(ask, beside, spans)
     steps: list[dict[str, Any]] = []
     size = 0
     for call in calls:
@@ -106,8 +115,8 @@ def _window(ask: Ask, row: dict[str, Any], first: int) -> tuple[list[dict[str, A
             # Shown with the step before, from where the tools ran.
             step["new"] = [part for part in step["new"] if part.kind != "tool_call_response"]
         step["rewards"] = rewards.get(call["span_id"], [])
-        step["retrievals"] = found.get(call["span_id"], [])
-        step["unused"] = [] if steps or first else found.get(None, [])
+        step["retrievals"] = retrieved.get(call["span_id"], [])
+        step["unused"] = [] if steps or first else retrieved.get(None, [])
         size += step["size"] + sum(one["size"] for one in step["retrievals"])
         if steps and size > WINDOW_CHARACTERS:
             return steps, call["step"]
@@ -117,10 +126,9 @@ def _window(ask: Ask, row: dict[str, Any], first: int) -> tuple[list[dict[str, A
 
 
 def _retrievals(
-    ask: Ask, row: dict[str, Any], spans: list[str]
+    ask: Ask, place: dict[str, Any], spans: list[str]
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Return the look-ups of documents by the call that used them; None if none did."""
-    place = _place(row, RETRIEVED_BEFORE_NS)
     by_call: dict[str | None, list[dict[str, Any]]] = {}
     for found in ask.rows("rollout_retrievals", **place, spans=spans, most_text=20_000):
         documents = [_document(one) for one in json.loads(found["documents"] or "[]")]
@@ -173,14 +181,17 @@ def _judgement(rollout: str) -> dict[str, str]:
     return {"id": f"page:{rollout}:human", "name": "human", "rollout_id": rollout}
 
 
-def _credit(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
+def _credit(ask: Ask, row: dict[str, Any], became: dict[str, Any]) -> dict[str, Any]:
     """Return the strip of advantages, and how credit was given."""
     per_cell = max(-(-(row["llm_calls"] or 1) // MOST_CELLS), 1)
-    cells = ask.rows("rollout_strip", rollout=row["rollout_id"], steps_per_cell=per_cell)
+    cells: list[dict[str, Any]] = []
+    if became:
+        built = {"rollout": row["rollout_id"], "task_hash": became["task_hash"]}
+        cells = ask.rows("rollout_strip", **built, steps_per_cell=per_cell)
     largest = max(cells, key=lambda cell: abs(cell["advantage"]), default=None)
     config = json.loads(ask.row("credit_last").get("config") or "{}")
     return {
-        "became": ask.row("rollout_became", rollout=row["rollout_id"]),
+        "became": became,
         "strip": plots.strip([(cell["step"], cell["advantage"]) for cell in cells]),
         "cells": [
             (

@@ -1,15 +1,12 @@
-($service IS NULL OR service_name = $service)
-AND ($agent IS NULL OR agent_name = $agent)
-AND ($task IS NULL OR task_id = $task)
-AND ($outcome IS NULL OR outcome = $outcome)
-AND ($arm IS NULL OR list_contains(arms, $arm))
-AND ($least_reward IS NULL OR final_reward >= $least_reward)
-AND ($most_reward IS NULL OR final_reward <= $most_reward)
-AND ($rewarded IS NULL OR (final_reward IS NOT NULL) = $rewarded)
-AND ($least_calls IS NULL OR llm_calls >= $least_calls)
-AND ($least_errors IS NULL OR failed_calls + failed_tools >= $least_errors)
-AND ($id IS NULL OR starts_with(rollout_id, $id) OR starts_with(task_id, $id))
-AND (
-    $excluded IS NULL
-    OR rollout_id IN (SELECT t.rollout_id FROM transition_rollouts t WHERE t.excluded = $excluded)
-)
+AND service_name = $service -- if: service
+AND agent_name = $agent -- if: agent
+AND task_id = $task -- if: task
+AND outcome = $outcome -- if: outcome
+AND list_contains(arms, $arm) -- if: arm
+AND final_reward >= $least_reward -- if: least_reward
+AND final_reward <= $most_reward -- if: most_reward
+AND (final_reward IS NOT NULL) = $rewarded -- if: rewarded
+AND llm_calls >= $least_calls -- if: least_calls
+AND failed_calls + failed_tools >= $least_errors -- if: least_errors
+AND (starts_with(rollout_id, $id) OR starts_with(task_id, $id)) -- if: id
+AND rollout_id IN (SELECT t.rollout_id FROM transition_rollouts t WHERE t.excluded = $excluded) -- if: excluded
