@@ -2,8 +2,7 @@
 SELECT
     epoch_ns(start_time) // $bucket_ns * $bucket_ns AS start_ns,
     count(*) AS calls,
-    count(error_type) AS errors,
-    quantile_cont(epoch_ns(end_time) - epoch_ns(start_time), 0.95)::BIGINT AS late_ns
+    count(error_type) AS errors
 FROM llm_calls
 WHERE start_time > make_timestamp_ns($since_ns)
 GROUP BY ALL

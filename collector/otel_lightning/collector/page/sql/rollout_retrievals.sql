@@ -1,5 +1,5 @@
 -- Look-ups of documents that these calls used, and those that no call used.
-WITH made AS (
+WITH made AS MATERIALIZED (
     FROM retrievals
     WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
     UNION ALL

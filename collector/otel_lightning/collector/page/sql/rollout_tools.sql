@@ -1,5 +1,6 @@
--- Two branches, so that DuckDB skips the tools of other times.
-WITH found AS (
+-- Two branches, so that DuckDB skips the tools of other times; materialized, because it reads the
+-- table twice for the first rows of an order.
+WITH found AS MATERIALIZED (
     FROM tool_calls
     WHERE rollout_id = $rollout AND start_time BETWEEN make_timestamp_ns($start_ns) AND make_timestamp_ns($end_ns)
     UNION ALL
