@@ -1,12 +1,13 @@
 """The page in a real Chromium: keys, live, more, back, both schemes; payloads do nothing."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.browser import CHROMIUM, chromium, link
+from support.certificates import Authority
 from support.desk_store import (
     Trace,
     add,
@@ -22,7 +23,9 @@ from support.running import Ingester, eventually, start
 from otel_lightning.collector.page.asked import with_values
 from otel_lightning.collector.store import open_store
 
-pytest.importorskip("playwright", reason="playwright is in the extra dev")
+PlaywrightError = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is in the extra dev"
+).Error
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"
 )
@@ -327,6 +330,27 @@ def test_a_locked_tab_says_how_to_get_in(browser: Any, served: Ingester) -> None
     page.goto(f"http://{served.http}/ui/rollouts/rollout-0003")
     assert "lightning-ingest open /ui/rollouts/rollout-0003" in page.inner_text("main")
     context.close()
+
+
+def test_a_client_certificate_opens_the_page_and_nothing_else_does(
+    browser: Any, starter: Callable[..., Ingester], tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    ingester = starter(*authority.options("first"), "--tls-client-ca", str(tmp_path / "ca.pem"))
+    origin = f"https://{ingester.http}"
+    client = {"origin": origin, "certPath": tmp_path / "client.pem",
+              "keyPath": tmp_path / "client.key"}  # fmt: skip
+    known = browser.new_context(ignore_https_errors=True, client_certificates=[client])
+    page = known.new_page()
+    page.goto(f"{origin}/ui")
+    page.get_by_role("link", name="Rollouts", exact=True).click()
+    page.wait_for_url(f"{origin}/ui/rollouts")
+    page.get_by_text("0 spans · idle").wait_for()
+    stranger = browser.new_context(ignore_https_errors=True).new_page()
+    with pytest.raises(PlaywrightError, match="ERR_"):
+        stranger.goto(f"{origin}/ui")
+    known.close()
+    stranger.context.close()
 
 
 @pytest.mark.parametrize(

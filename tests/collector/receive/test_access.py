@@ -5,13 +5,13 @@ import select
 import signal
 import socket
 import ssl
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import grpc
 import pytest
+from support.certificates import Authority
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually
@@ -172,53 +172,6 @@ def test_another_sites_page_gets_neither_an_answer_nor_cors_headers(starter: Sta
 
 
 # TLS.
-
-
-class Authority:
-    """A certificate authority in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._openssl("req -x509 -subj /CN=authority -keyout ca.key -out ca.pem")
-        (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
-        for name in ("first", "second", "client"):
-            self._openssl(f"req -subj /CN={name} -keyout {name}.key -out {name}.csr")
-            subprocess.run(
-                ["openssl", "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey",
-                 "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names", "-out",
-                 f"{name}.pem"],
-                cwd=folder, check=True, capture_output=True,
-            )  # fmt: skip
-
-    def _openssl(self, options: str) -> None:
-        key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
-        command = ["openssl", *options.split(), *key.split()]
-        subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
-
-    def options(self, name: str) -> list[str]:
-        """Serve with a certificate, from files that can be replaced."""
-        self.install(name)
-        cert, key = self.folder / "live.pem", self.folder / "live.key"
-        return ["--tls-cert", str(cert), "--tls-key", str(key)]
-
-    def install(self, name: str) -> None:
-        for kind in ("pem", "key"):
-            (self.folder / f"live.{kind}").write_bytes(
-                (self.folder / f"{name}.{kind}").read_bytes()
-            )
-
-    def context(self, name: str | None = None) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
-        if name:
-            context.load_cert_chain(self.folder / f"{name}.pem", self.folder / f"{name}.key")
-        return context
-
-    def credentials(self, name: str | None = None) -> grpc.ChannelCredentials:
-        files = (f"{name}.key", f"{name}.pem") if name else ()
-        return grpc.ssl_channel_credentials(
-            (self.folder / "ca.pem").read_bytes(),
-            *((self.folder / file).read_bytes() for file in files),
-        )
 
 
 @pytest.fixture(scope="module")
