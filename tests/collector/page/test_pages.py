@@ -204,6 +204,20 @@ def test_every_statement_is_used_and_no_value_is_formatted_into_one() -> None:
         assert "{" not in re.sub(r"\{'\w+'", "", file.read_text()), file.name
 
 
+def test_each_task_counts_once_in_the_mean_of_an_arm(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        store.execute("""
+            INSERT INTO transition_rows BY NAME
+            SELECT 'r' || number AS rollout_id, 0 AS step, 't' AS trace_id, 's' AS span_id,
+                'k' AS arm_key, 'a' AS arm, 0.5 AS propensity, outcome AS return_to_go, task_hash
+            FROM (VALUES (1, 1.0, 7), (2, 1.0, 7), (3, 1.0, 7), (4, 0.0, 8))
+                t(number, outcome, task_hash)
+        """)
+        (row,) = DirectSource(store).ask("arms_table", {"key": "k"})
+    assert (row["mean"], row["rollouts"], row["tasks"]) == (0.5, 4, 2)
+    assert row["half"] == pytest.approx(1.96 * 0.5**0.5 / 2**0.5)
+
+
 def test_arguments_that_are_no_json_are_shown_as_the_model_wrote_them() -> None:
     call = {"type": "tool_call", "name": "x", "arguments": None, "arguments_raw": "{oops"}
     (part,) = parts(json.dumps([{"role": "assistant", "parts": [call]}]))

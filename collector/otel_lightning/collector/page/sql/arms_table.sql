@@ -1,4 +1,5 @@
--- The interval is a normal approximation that counts rollouts of one task as one draw.
+-- Each task counts once, as in the report of a policy: rollouts of one task are not independent. The
+-- interval is a normal approximation.
 WITH firsts AS (
     SELECT
         rollout_id, arm, any_value(task_hash) AS task, arg_min(return_to_go, step) AS outcome,
@@ -7,22 +8,18 @@ WITH firsts AS (
     WHERE arm_key = $key
     GROUP BY rollout_id, arm
 ),
-means AS (
+tasks AS (
     SELECT
-        arm, count(*) AS rollouts, count(DISTINCT task) AS tasks, avg(outcome) AS mean,
-        min(propensity) AS least, max(propensity) AS most,
-        sum(1 / propensity) AS weights, sum((1 / propensity) ^ 2) AS squared_weights, max(1 / propensity) AS largest
+        arm, task, avg(outcome) AS mean, count(*) AS rollouts, min(propensity) AS least, max(propensity) AS most,
+        sum(1 / propensity) AS weights, sum((1 / propensity) ^ 2) AS squared_weights,
+        max(1 / propensity) AS largest
     FROM firsts
-    GROUP BY arm
-),
-parts AS (
-    SELECT f.arm, f.task, sum(f.outcome - m.mean) AS off
-    FROM firsts f
-    JOIN means m ON m.arm = f.arm
-    GROUP BY f.arm, f.task
-),
-spread AS (SELECT arm, sum(off ^ 2) AS squares FROM parts GROUP BY arm)
-SELECT m.*, if(m.tasks > 1, 1.96 * sqrt(s.squares * m.tasks / (m.tasks - 1)) / m.rollouts, NULL) AS half
-FROM means m
-JOIN spread s ON s.arm = m.arm
-ORDER BY m.mean DESC NULLS LAST, m.arm
+    GROUP BY arm, task
+)
+SELECT
+    arm, sum(rollouts)::BIGINT AS rollouts, count(*) AS tasks, avg(mean) AS mean, min(least) AS least,
+    max(most) AS most, sum(weights) AS weights, sum(squared_weights) AS squared_weights, max(largest) AS largest,
+    1.96 * stddev_samp(mean) / sqrt(count(*)) AS half
+FROM tasks
+GROUP BY arm
+ORDER BY mean DESC NULLS LAST, arm
