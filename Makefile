@@ -52,6 +52,10 @@ bench-ingest: .venv/ready  ## What receiving and storing costs
 bench-ask: .venv/ready  ## What asking costs over 10 million spans
 	$(BIN)/python tests/bench/ask.py
 
+.PHONY: bench-pages
+bench-pages: .venv/ready  ## What the pages cost over a million model calls
+	$(BIN)/python tests/bench/ask_pages.py
+
 bench-derive: .venv/ready  ## What deriving costs, beside an older version and by size
 	$(BIN)/python tests/bench/derive.py
 
