@@ -15,6 +15,8 @@ from support.frameworks import PLACE, Framework
 from support.provider.server import Provider
 
 ROOT = Path(__file__).parents[2]
+TIMEOUT = 300
+"""Seconds that an agent may take on a busy machine."""
 CACHE = ROOT / ".cache" / "frameworks"
 AGENTS = PLACE / "agents"
 
@@ -111,21 +113,31 @@ def variables(provider: Provider, endpoint: str, folder: Path) -> dict[str, str]
     }
 
 
-def run(framework: Framework, provider: Provider, sink: Any, folder: Path) -> Ran:
-    """Run the agent to its end."""
+def start(
+    framework: Framework, provider: Provider, sink: Any, folder: Path
+) -> list[dict[str, Any]]:
+    """Run the agent to its end; return what its tools logged."""
+    own = {
+        name: value.format(endpoint=sink.url, folder=folder)
+        for name, value in framework.variables.items()
+    }
     done = subprocess.run(
         command_of(framework),
-        env=variables(provider, sink.url, folder) | framework.variables,
+        env=variables(provider, sink.url, folder) | own,
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=TIMEOUT,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
-    (folder / "stderr.txt").write_text(done.stderr)
     log = folder / "tools.jsonl"
-    tools = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+def run(framework: Framework, provider: Provider, sink: Any, folder: Path) -> Ran:
+    """Run the agent to its end; return what it sent and what happened."""
+    tools = start(framework, provider, sink, folder)
     truth = {
         "schema": "otlp-capture-truth/1",
         "dialect": framework.recording,
@@ -136,7 +148,13 @@ def run(framework: Framework, provider: Provider, sink: Any, folder: Path) -> Ra
         "llm_calls": provider.calls,
         "tool_executions": tools,
     }
-    return Ran(truth, b"".join(sink.bodies), b"".join(sink.log_bodies))
+    return Ran(truth, unplaced(sink.bodies), unplaced(sink.log_bodies))
+
+
+def unplaced(bodies: list[bytes]) -> bytes:
+    """Join requests, with the path of this checkout replaced by one of the same length."""
+    path = str(ROOT).encode()
+    return b"".join(bodies).replace(path, b"/" + b"a" * (len(path) - 1))
 
 
 LARGEST = 64 << 10

@@ -20,6 +20,7 @@ class Framework:
     instrumentation: tuple[str, ...] = ()
     """Packages to install for tracing, beside otel-lightning in Python."""
     variables: dict[str, str] = field(default_factory=dict)
+    """`{endpoint}` stands for the collector and `{folder}` for the agent's folder."""
     in_code: str = ""
     """A line that the agent's own code needs, if any."""
     gaps: tuple[str, ...] = ()
@@ -36,6 +37,55 @@ class Framework:
         return f"agent_{self.script.removeprefix('run_')}"
 
 
+RETRIEVERS = (
+    Framework(
+        "LangSmith",
+        "retrieve_langsmith",
+        "langsmith",
+        variables={
+            "LANGSMITH_TRACING": "true",
+            "LANGSMITH_OTEL_ENABLED": "true",
+            "LANGSMITH_OTEL_ONLY": "true",
+        },
+    ),
+    Framework(
+        "LangChain, traced by LangSmith",
+        "retrieve_langchain",
+        "langsmith",
+        variables={
+            "LANGSMITH_TRACING": "true",
+            "LANGSMITH_OTEL_ENABLED": "true",
+            "LANGSMITH_OTEL_ONLY": "true",
+        },
+    ),
+    Framework(
+        "MLflow",
+        "retrieve_mlflow",
+        "mlflow",
+        variables={
+            "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "{endpoint}/v1/traces",
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
+            "MLFLOW_TRACKING_URI": "file://{folder}/mlruns",
+        },
+    ),
+    Framework(
+        "Langfuse",
+        "retrieve_langfuse",
+        "langfuse",
+        variables={
+            "LANGFUSE_PUBLIC_KEY": "pk-lf-none",
+            "LANGFUSE_SECRET_KEY": "sk-lf-none",
+            "LANGFUSE_BASE_URL": "{endpoint}",
+        },
+    ),
+    Framework(
+        "LangWatch",
+        "retrieve_langwatch",
+        "langwatch",
+        variables={"LANGWATCH_API_KEY": "none", "LANGWATCH_ENDPOINT": "{endpoint}"},
+    ),
+)
+"""Libraries that trace a retriever with their own SDK. The page does not list them."""
 FRAMEWORKS = (
     Framework("OpenAI, chat completions", "run_openai_chat", "openai", ("openai",)),
     Framework("OpenAI, streamed", "run_openai_stream", "openai", ("openai",)),

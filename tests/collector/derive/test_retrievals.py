@@ -1,11 +1,18 @@
 """Retrieved documents: who found them, with which scores, and which call used them."""
 
+import json
+from pathlib import Path
+
 import pytest
 from support.found import derived
+from support.frameworks import RETRIEVERS, Framework
+from support.retrieved import of_spans, of_truth
 from support.spans import chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.text.documents import documents
+
+DATA = Path(__file__).parents[2] / "data" / "retrievers"
 
 
 def test_retrievers_and_rerankers_of_several_dialects_are_read() -> None:
@@ -60,6 +67,12 @@ def test_documents_without_text_were_used_by_the_next_call() -> None:
 def test_other_dialects_say_the_same(attributes: dict[str, object]) -> None:
     (row,) = derive([span(attributes)], []).retrievals
     assert (row.query, row.documents) == ("q", [{"content": "DOC", "metadata": {"p": 1}}])
+
+
+@pytest.mark.parametrize("library", RETRIEVERS, ids=lambda library: library.name)
+def test_recorded_retrievers_found_what_they_logged(library: Framework) -> None:
+    logged = json.loads((DATA / f"{library.script}.json").read_text())
+    assert of_spans(DATA / f"{library.script}.otlp.pb") == of_truth(logged)
 
 
 def test_what_is_no_document_is_left_out() -> None:
