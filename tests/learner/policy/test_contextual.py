@@ -134,7 +134,7 @@ def test_contextual_policy_rolls_back_and_mixes_as_a_canary(
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ('[features]\nx = "NULL"', "Feature 'x' is NULL for every rollout. Correct: NULL"),
+        ('[features]\nx = "NULL"', "Feature 'x' is NULL for each of the "),
         ('[features]\nx = "no_such_column"', "A feature does not work:"),
         ("[other]\n", "has no features. Write a table [features]"),
         ("[features", "is not a readable TOML file"),

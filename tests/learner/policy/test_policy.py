@@ -190,7 +190,10 @@ def reward_is_nan(traces: "Traces") -> None:
         (one_rollout, "Only arm 'brief' of flag 'support-prompt' was tried"),
         (constant_rewards, "All 2 rewards for flag 'support-prompt' are 1, so they say nothing"),
         (no_propensity, "None of the 1 choices of arm 'careful' for flag 'support-prompt' has a"),
-        (impossible_propensity, "Rollout 'careful' has a propensity of 0 for flag"),
+        (
+            impossible_propensity,
+            "Rollout 'careful' has a propensity of 0 for flag 'support-prompt', and 1 of 2 choices",
+        ),
         (propensity_above_1, "Rollout 'careful' has a propensity of 1.5 for flag"),
         (reward_is_nan, "Reward 'task_success' of rollout 'careful' is nan."),
     ],

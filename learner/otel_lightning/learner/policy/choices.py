@@ -222,6 +222,6 @@ def _check_propensities(logged: pl.DataFrame, key: str) -> None:
         row = impossible.row(0, named=True)
         raise DataError(
             f"Rollout '{row['rollout_id']}' has a propensity of {row['propensity']:g} for flag "
-            f"'{key}'. A propensity is a probability above 0 and at most 1; correct the flag's "
-            "metadata."
+            f"'{key}', and {impossible.height} of {logged.height} choices have such a one. A "
+            "propensity is a probability above 0 and at most 1; correct the flag's metadata."
         )

@@ -83,7 +83,10 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
     values = joined.drop("rollout_id").to_numpy().astype(np.float64)
     for i, name in enumerate(spec):
         if np.isnan(values[:, i]).all():
-            raise DataError(f"Feature '{name}' is NULL for every rollout. Correct: {spec[name]}")
+            raise DataError(
+                f"Feature '{name}' is NULL for each of the {len(values)} rollouts. Correct: "
+                f"{spec[name]}"
+            )
     return Features(tuple(spec), values)
 
 

@@ -55,25 +55,41 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
         DataError: If no rollout in the store has such a reward, or a reward is not finite.
     """
     choice = choice_of(settings)
+    received = Sql(f"NOT {GIVEN_LATER}")
+    idle_before = choice.idle_before_ns
     store.execute(
-        statement(
-            __package__,
-            "stage_outcomes",
-            chosen=stage.chosen_rewards(settings.reward),
-            idle_before_ns=choice.idle_before_ns,
-            received=Sql(f"NOT {GIVEN_LATER}"),
-        )
+        statement(__package__, "stage_outcomes", idle_before_ns=idle_before, received=received)
     )
-    _check_rewards(store, settings.reward)
     recent = number(store, "SELECT count(*) FROM policy_recent") > 0
-    rows = read(store, __package__, "choices", recent=recent)
+    rows = _with_single_rewards(store, settings.reward, recent=recent)
+    if rows is None:
+        rows = _with_any_rewards(store, settings.reward, recent=recent)
     if rows["task_hash"].null_count():
         by = {name: choice.clauses[name] for name in ("by_user", "by_prompt")}
         rows = _with_unnamed_tasks(store, rows, by)
-    if number(store, "SELECT count(*) FROM policy_rewards WHERE rewards > 1"):
-        rows = _with_several(store, rows, settings.reward)
     # Sorting here costs a third of an ORDER BY.
     return rows.sort("time", "rollout_id", nulls_last=True)
+
+
+def _with_single_rewards(store: Store, name: str | None, *, recent: bool) -> pl.DataFrame | None:
+    """Read the choices with outcomes if no rollout has several; None if one does, or on errors."""
+    count = number(store, "SELECT count(*) FROM policy_choices")
+    chosen, most = stage.chosen_rewards(name), count + 1
+    rows = read(store, __package__, "single_choices", recent=recent, chosen=chosen, most=most)
+    known = rows["outcome"].drop_nulls()
+    if rows.height > count or known.is_empty() or not known.is_finite().all():
+        return None
+    return rows.with_columns(outcome=pl.when(~pl.col("open")).then("outcome"))
+
+
+def _with_any_rewards(store: Store, name: str | None, *, recent: bool) -> pl.DataFrame:
+    """Read the choices with outcomes; raise if the store has no reward or one is not finite."""
+    store.execute(statement(__package__, "stage_rewards", chosen=stage.chosen_rewards(name)))
+    _check_rewards(store, name)
+    rows = read(store, __package__, "choices", recent=recent)
+    if number(store, "SELECT count(*) FROM policy_rewards WHERE rewards > 1"):
+        rows = _with_several(store, rows, name)
+    return rows
 
 
 def _check_rewards(store: Store, name: str | None) -> None:
