@@ -54,6 +54,7 @@ def rewarded(older: np.ndarray, newer: np.ndarray, arms: str = "ab") -> pl.DataF
         {
             "arm": [arms[i % len(arms)] for i in range(len(rewards))],
             "outcome": rewards.astype(float),
+            "propensity": [1 / len(arms)] * len(rewards),
             "time": [NOON + timedelta(minutes=i) for i in range(len(rewards))],
         },
         schema_overrides={"time": pl.Datetime("ns")},
@@ -93,3 +94,25 @@ def test_rewards_of_one_scale_are_not_told_to_have_moved() -> None:
         told = [drift(rewarded(draw(0), draw(1))) for _ in range(200)]
         wrong = sum("scale" in sentence for sentences in told for sentence in sentences)
         assert wrong <= 4, kind  # 2 %
+
+
+def test_arm_that_is_served_to_other_inputs_than_before_has_not_drifted() -> None:
+    """Arm a is worth .9 for easy inputs and .3 for others; then a policy serves it to easy ones."""
+    rng, told = np.random.default_rng(0), 0
+    for _ in range(50):
+        easy, newer = rng.random(800) < 0.5, np.arange(800) >= 400
+        of_a = np.where(newer, np.where(easy, 0.9, 0.1), 0.5)
+        is_a = rng.random(800) < of_a
+        good = rng.random(800) < np.where(is_a & easy, 0.9, 0.3)
+        rows = pl.DataFrame(
+            {
+                "arm": np.where(is_a, "a", "b"),
+                "outcome": good.astype(float),
+                "propensity": np.where(is_a, of_a, 1 - of_a),
+                "time": [NOON + timedelta(minutes=i) for i in range(800)],
+            },
+            schema_overrides={"time": pl.Datetime("ns")},
+        )
+        told += len(drift(rows))
+        assert len(drift(rows.with_columns(propensity=pl.lit(0.5)))) == 1  # the plain means do move
+    assert told <= 2

@@ -273,6 +273,15 @@ def test_refusal_says_what_would_make_it_pass(traces: "Traces", flag_file: Path)
     assert "more held-out tasks like these" in result.stderr
 
 
+def test_too_few_rollouts_are_counted_and_refused(traces: "Traces", flag_file: Path) -> None:
+    log(traces, SUCCESS, rollouts=12)
+    before = flag_file.read_bytes()
+    result = learn(traces, flag_file)
+    assert result.exit_code == 3
+    assert "held-out tasks are too few to judge by (10 needed" in result.stderr
+    assert flag_file.read_bytes() == before
+
+
 def missing_failures(traces: "Traces", success: float = 0.5) -> None:
     """Failures of 'careful' leave no reward."""
     rng = random.Random(1)  # noqa: S311 - sampling, not cryptography

@@ -9,6 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from otel_lightning.learner.evaluate.gate import effective_sample_size
+
 Z = 3.0
 """Threshold of a difference to be reported, in standard errors."""
 SAME = 1e-3
@@ -28,8 +30,11 @@ RETURNS = 2
 def drift(rows: pl.DataFrame) -> list[str]:
     """Compare the older half of the rollouts with the newer one.
 
+    Rollouts weigh 1 / propensity: a policy that sees the input serves an arm to other inputs than
+    before, and the arm's plain mean moves although no reward did.
+
     Args:
-        rows: Columns arm, outcome, time.
+        rows: Columns arm, outcome, propensity, time.
 
     Returns:
         A sentence for each arm whose mean reward changed, one for each arm in only one half, and
@@ -39,9 +44,12 @@ def drift(rows: pl.DataFrame) -> list[str]:
     if timed.is_empty() or timed["time"].n_unique() == 1:
         return []
     newer = pl.col("time") > pl.lit(timed["time"].median())
+    weight, outcome = 1 / pl.col("propensity"), pl.col("outcome")
+    mean = (weight * outcome).sum() / weight.sum()
+    square_error = (weight * (outcome - mean)).pow(2).sum() / weight.sum().pow(2)
     halves = (
         timed.group_by("arm", newer.alias("newer"))
-        .agg(pl.len().alias("n"), pl.mean("outcome").alias("mean"), pl.var("outcome").alias("var"))
+        .agg(pl.len().alias("n"), mean.alias("mean"), square_error.alias("square_error"))
         .sort("arm", "newer")
     )
     sentences = []
@@ -60,7 +68,7 @@ def drift(rows: pl.DataFrame) -> list[str]:
 def _moved(arm: str, older: dict[str, float], newer: dict[str, float]) -> list[str]:
     if min(older["n"], newer["n"]) < LEAST:
         return []
-    error = (older["var"] / older["n"] + newer["var"] / newer["n"]) ** 0.5
+    error = (older["square_error"] + newer["square_error"]) ** 0.5
     difference = newer["mean"] - older["mean"]
     if error == 0 or abs(difference) <= Z * error:
         return []
@@ -75,8 +83,11 @@ def _scale_moved(rows: pl.DataFrame) -> list[str]:
     alone do not change it. Rewards with two values have their difference as scale: their standard
     deviation follows the mean.
     """
-    residual = pl.col("outcome") - pl.col("outcome").mean().over("arm", "newer")
-    kept = rows.select("newer", "outcome", residual=residual)
+    weight = 1 / pl.col("propensity")
+    mean = (weight * pl.col("outcome")).sum().over("arm", "newer") / weight.sum().over(
+        "arm", "newer"
+    )
+    kept = rows.select("newer", "outcome", residual=pl.col("outcome") - mean, weight=weight)
     parts = [kept.filter(~pl.col("newer")), kept.filter("newer")]
     if min(part.height for part in parts) < LEAST_OF_SCALE:
         return []
@@ -86,7 +97,8 @@ def _scale_moved(rows: pl.DataFrame) -> list[str]:
         differences = sorted((old_high - old_low, new_high - new_low))
         moved = 0 < FACTOR * differences[0] < differences[1]
     else:
-        moved = _spread_moved([part["residual"].to_numpy() for part in parts])
+        columns = ("residual", "weight")
+        moved = _spread_moved([part.select(columns).to_numpy() for part in parts])
     if not moved:
         return []
     older, newer = f"from {old_low:g} to {old_high:g}", f"from {new_low:g} to {new_high:g}"
@@ -98,19 +110,24 @@ def _scale_moved(rows: pl.DataFrame) -> list[str]:
 
 
 def _spread_moved(halves: Sequence[NDArray[np.float64]]) -> bool:
-    """Test whether the variance of the residuals, shape [N] each, differs beyond chance.
+    """Test whether the variance of the residuals differs beyond chance.
+
+    Args:
+        halves: Residual and weight of each rollout, shape [N, 2] each.
 
     Source:
         Shoemaker, Fixing the F test for equal variances (2003): the variance of log s^2 is about
-        (kurtosis - 1) / n.
+        (kurtosis - 1) / n. Here n is the effective sample size.
     """
-    squares = [float((half**2).mean()) for half in halves]
-    if min(squares) == 0:
-        return False
-    errors = [
-        (float((half**4).mean()) / square**2 - 1) / len(half)
-        for half, square in zip(halves, squares, strict=True)
-    ]
+    squares, errors = [], []
+    for half in halves:
+        residuals, weights = half.T
+        square = float(np.average(residuals**2, weights=weights))
+        if square == 0:
+            return False
+        kurtosis = float(np.average(residuals**4, weights=weights)) / square**2
+        squares.append(square)
+        errors.append((kurtosis - 1) / effective_sample_size(weights))
     difference = abs(log(squares[1] / squares[0]))
     return difference > 2 * log(FACTOR) and difference > Z * sqrt(sum(errors))
 
