@@ -1,8 +1,9 @@
-"""Learned flag files in JavaScript: valid by flagd's own schemas, and served as they say."""
+"""Learned flag files in JavaScript: valid by flagd's own schemas, served by the OpenFeature SDK."""
 
 import json
 import shutil
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +23,19 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def javascript() -> Path:
-    """A folder with flagd's core for JavaScript, made once a machine."""
+    """A folder with the OpenFeature SDK and flagd's provider, made once a machine."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         pytest.skip("node and npm are not installed")
-    folder = ROOT / ".cache" / "javascript-flagd"
+    packages = (CLIENT / "package.json").read_bytes()
+    folder = ROOT / ".cache" / f"javascript-flagd-{sha256(packages).hexdigest()[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(CLIENT / "package.json", folder)
     if not (folder / "node_modules").exists():
         install = [npm, "install", "--no-audit", "--no-fund"]
         told = subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)
         if told.returncode:
-            pytest.skip(f"npm could not install flagd's core: {told.stderr[-300:]}")
+            pytest.skip(f"npm could not install flagd's provider: {told.stderr[-300:]}")
     shutil.copy(CLIENT / "serve.cjs", folder)
     return folder
 
