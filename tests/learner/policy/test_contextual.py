@@ -122,7 +122,9 @@ def test_contextual_policy_rolls_back_and_mixes_as_a_canary(
 ) -> None:
     store = log(traces)
     learn(store, flags, "--features", str(features))
-    assert learn(store, flags, "--canary", "20%", command="promote").exit_code == 0
+    promoted = learn(store, flags, "--canary", "20%", command="promote")
+    assert promoted.exit_code == 0
+    assert "these shares are means over the logged inputs" in promoted.output
     targeting = json.loads(flags.read_text())["flags"]["support-prompt"]["targeting"]
     share = flag_rules.shares_given(targeting, {"refund": True})["careful"]
     assert share == pytest.approx(0.8 * 0.5 + 0.2 * 0.93, abs=0.02)

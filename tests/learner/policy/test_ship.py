@@ -98,11 +98,15 @@ def test_dry_run_shows_the_change_and_changes_nothing(traces: "Traces", flags: P
     run("policy", store, flags)
     result = run("promote", store, flags, "--dry-run")
     assert "careful: 33.33% -> 9" in result.output
+    assert "would be live in" in result.output
+    assert "Nothing was written" in result.output
     assert flags.read_text() == TEXT
     assert statuses(store) == ["candidate"]
     run("promote", store, flags)
     after = flags.read_text()
-    assert "33.33%" in run("rollback", store, None, "--dry-run").output
+    back = run("rollback", store, None, "--dry-run").output
+    assert "33.33%" in back
+    assert "The flag as it was would be live again. Nothing was written" in back
     assert flags.read_text() == after
 
 
@@ -111,6 +115,8 @@ def test_canary_is_a_mixture_with_what_is_live(traces: "Traces", flags: Path) ->
     run("policy", store, flags)
     result = run("promote", store, flags, "--canary", "10%")
     assert result.exit_code == 0, result.output
+    assert "@0.1 is live in" in result.output
+    assert "for 10 % of the traffic." in result.output
     assert served(flags)["careful"] == pytest.approx(0.1 * 0.93 + 0.9 / 3, abs=0.01)
     assert statuses(store) == ["canary"]
     metadata = json.loads(flags.read_text())["flags"]["support-prompt"]["metadata"]

@@ -129,7 +129,8 @@ def policy(  # noqa: PLR0913 - one parameter per option
     passed = (
         f"Policy {learned.version} is live in {request.output}."
         if learned.promoted
-        else f"{candidate} Pass --promote to put it into the flag file."
+        else f"{candidate} Put it there with: lightning-learn promote --key {key} --flags "
+        f"{request.output}"
     )
     report_verdict(learned.verdict, passed=passed, refused=candidate)
 

@@ -142,8 +142,12 @@ def _promote_policy(  # noqa: PLR0913 - one parameter an option
             "flagd's rules cannot express this policy: serve it with our OpenFeature provider "
             "(otel_lightning.instrumentation.provider). Other providers serve what they served."
         )
+    name = f"Policy {change.served_version}"
+    part = "" if canary is None else f" for {100 * canary:.4g} % of the traffic"
     if change.written:
-        click.echo(f"Policy {change.served_version} is live in {flags}.")
+        click.echo(f"{name} is live in {flags}{part}.")
+    else:
+        click.echo(f"{name} would be live in {flags}{part}. Nothing was written (--dry-run).")
 
 
 @click.command()
@@ -190,11 +194,11 @@ def rollback(  # noqa: PLR0913 - one parameter an option
         with open_store(store, create=False) as opened:
             change = ship.roll_back(opened, key, flags, dry_run=dry_run)
     _show(change)
+    former = f"Policy {change.served_version}" if change.served_version else "The flag as it was"
     if change.written:
-        former = (
-            f"Policy {change.served_version}" if change.served_version else "The flag as it was"
-        )
         click.echo(f"{former} is live again.")
+    else:
+        click.echo(f"{former} would be live again. Nothing was written (--dry-run).")
 
 
 def _roll_back_model(store: str, live: Path | None, *, dry_run: bool) -> None:
@@ -294,6 +298,8 @@ def _show(change: "Change") -> None:
     for arm in change.before | change.after:
         before, after = change.before.get(arm, 0.0), change.after.get(arm, 0.0)
         click.echo(f"{arm}: {before:.2%} -> {after:.2%}")
+    if change.in_context:
+        click.echo("A policy sees the input here: these shares are means over the logged inputs.")
 
 
 def _signed(value: float | None) -> str:

@@ -35,6 +35,8 @@ class Change:
     written: bool
     needs_provider: bool = False
     """Whether only our OpenFeature provider can serve the policy."""
+    in_context: bool = False
+    """Whether the policy sees the input; then the shares are means over the logged inputs."""
 
 
 class RefusedError(Exception):
@@ -88,6 +90,7 @@ def promote(  # noqa: PLR0913 - what, where and how
         mixed,
         written=not dry_run,
         needs_provider=isinstance(weights, flag_file.OfProvider),
+        in_context="contextual" in policy["learned"],
     )
     if dry_run:
         return change
@@ -141,6 +144,7 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
         before=flag_file.live_shares(document, key),
         after=flag_file.live_shares(restored, key),
         written=not dry_run,
+        in_context=bool(features_of(now) or features_of(before)),
     )
     if dry_run:
         return change
