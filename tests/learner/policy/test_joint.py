@@ -184,6 +184,13 @@ def test_combinations_are_learned_for_each_kind_of_input(
     for refund, shares in served.items():
         assert shares[RIGHT_FOR[refund]] > 0.7
         assert set(shares) == set(even)
+    (row,) = traces.ask("SELECT version FROM policies")
+    words = ["evaluate", "--store", store, "--key", KEY]
+    for named in (["--version", row["version"]], ["--flags", str(flags)]):
+        told = CliRunner().invoke(cli, [*words, *named], catch_exceptions=False)
+        assert told.exit_code == 0, told.output + told.stderr
+        (value,) = (line for line in told.output.splitlines() if "doubly_robust" in line)
+        assert 0.7 < float(value.split("│")[2]) < 0.9
     # The next round takes the propensity of each combination from the rules that were served.
     log_in_context(traces, served, 400)
     again = run("policy", store, flags, *features)
