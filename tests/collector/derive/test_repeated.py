@@ -10,7 +10,7 @@ from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.stitch import meet_ids
 from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.histories import history
-from otel_lightning.collector.derive.text.messages import continued, conversation, keep
+from otel_lightning.collector.derive.text.messages import SHORT, continued, conversation, keep
 
 ASKED = {"role": "user", "content": "What is two and two?"}
 CALLED = {"role": "assistant", "tool_calls": [{"id": "fc_1", "function": {"name": "add"}}]}
@@ -20,34 +20,53 @@ def call(span_id: str, sent: list[Message]) -> LlmCall:
     return LlmCall("t", span_id, None, 0, 1, "semconv", input_messages=sent)
 
 
+LONG = [ASKED, CALLED, ASKED, CALLED]
+
+
 def test_what_two_calls_repeat_is_one_object() -> None:
-    first, second = conversation([ASKED, CALLED]), conversation([ASKED, CALLED, ASKED])
-    assert [one is other for one, other in zip(first, second, strict=False)] == [True, True]
-    assert second[2] is first[0]
+    first, second = conversation(LONG), conversation([*LONG, ASKED])
+    assert [one is other for one, other in zip(first, second, strict=False)] == [True] * 4
+    assert second[4] is first[0]
     assert first == [dict(message) for message in first]
+
+
+def test_equal_ids_and_texts_with_other_arguments_are_no_one_message() -> None:
+    custom = {"type": "custom_tool_call", "call_id": "c", "name": "add", "input": '{"a": 2}'}
+    plain = {"id": "c", "function": {"name": "add", "arguments": '{"a": 2}'}}
+    called = {"role": "assistant", "tool_calls": [plain]}
+    told = conversation([*LONG, ASKED, custom, ASKED, called])
+    assert told[5]["parts"][0]["arguments"] == {"input": '{"a": 2}'}
+    assert told[7]["parts"][0]["arguments"] == {"a": 2}
 
 
 def test_equal_texts_of_other_roles_or_with_more_beside_them_stay_apart() -> None:
     part = {"type": "text", "content": "What is two and two?"}
     longer = {"role": "user", "parts": [part, part]}
-    said, told, more = conversation([ASKED, {**ASKED, "role": "system"}, longer])
+    said, told, more, _ = conversation([ASKED, {**ASKED, "role": "system"}, longer, ASKED])
     assert [said["role"], told["role"]] == ["user", "system"]
     assert [len(message["parts"]) for message in (said, told, more)] == [1, 1, 2]
 
 
+def test_the_order_of_keys_does_not_depend_on_the_messages_before() -> None:
+    parts = [{"type": "text", "content": "Hi"}, {"content": "Hi", "type": "text"}]
+    turns = conversation([{"role": "user", "parts": [part]} for part in [*parts, *parts]])
+    found = [list(turn["parts"][0]) for turn in turns]
+    assert found == [["type", "content"], ["content", "type"]] * 2
+
+
 def test_ids_that_meet_in_one_rollout_stay_as_they_are_in_another() -> None:
-    other = conversation([ASKED, CALLED])
+    other = conversation([ASKED, CALLED, ASKED, ASKED])
     answered = {"role": "tool", "tool_call_id": "call_1", "content": "4"}
-    mine = call("a", conversation([ASKED, CALLED, answered]))
+    mine = call("a", conversation([ASKED, CALLED, answered, ASKED]))
     meet_ids([mine])
     assert (mine.input_messages or [])[1]["parts"][0]["id"] == "call_1"
     assert other[1]["parts"][0]["id"] == "fc_1"
 
 
 def test_what_is_forgotten_is_read_anew() -> None:
-    first = conversation([ASKED, CALLED])
+    first = conversation(LONG)
     repeated.forget()
-    second = conversation([ASKED, CALLED])
+    second = conversation(LONG)
     assert first == second
     assert first[0] is not second[0]
 
@@ -109,7 +128,8 @@ def test_a_text_that_continues_another_reads_as_one_that_came_whole(
         else:
             resumed += 1
             assert known == whole
-            assert all(one is other for one, other in zip(known, whole, strict=True))
+            same = [one is other for one, other in zip(known, whole, strict=True)]
+            assert all(same) or len(known) <= SHORT
     assert resumed >= len(turns) // 3
 
 

@@ -6,7 +6,7 @@ other; this module puts together what the spans of a closed set say.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from otel_lightning.collector.derive import (
@@ -86,15 +86,16 @@ def put_together(found: Reading) -> Derived:
             Its rows are completed in place and become those of the answer.
     """
     nodes = conversations.read_previous(found.calls, found.nodes)
-    merged = _merged_calls(found, nodes)
+    within = _agents_and_tools(found)
+    merged, ordered = _merged_calls(found, nodes, within)
     pasts = found.pasts
     asking = [call for call in merged.calls if pasts[place_of(call)].tools]
     shown = tools.apart(found.tools, asking, nodes, pasts)
     askers = tools.askers(shown, asking)
-    assigned = rollouts.assign(nodes, merged.calls, pasts, askers, _agents_and_tools(found))
+    assigned = rollouts.assign(nodes, ordered, pasts, askers, within)
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
-    derived.llm_calls = _numbered(merged.calls, assigned)
+    derived.llm_calls = _numbered(ordered, assigned)
     _inherit(derived, nodes)
     for call in derived.llm_calls:
         saw = pasts[place_of(call)].saw
@@ -113,10 +114,18 @@ def _in_time(row: AgentRun) -> tuple[int, str, str]:
     return row.start_ns or 0, row.trace_id, row.span_id
 
 
-def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
+def _merged_calls(
+    found: Reading, nodes: Nodes, within: Collection[Place]
+) -> tuple[duplicates.Merged, list[LlmCall]]:
+    """Return the calls without duplicates, with what other calls reveal of them.
+
+    Returns:
+        What was merged, and its calls in time order.
+    """
     ordered = sorted(found.calls, key=rollouts.order)
-    merged = duplicates.merge_calls(ordered, nodes, _agents_and_tools(found))
-    ordered = sorted(merged.calls, key=rollouts.order)
+    merged = duplicates.merge_calls(ordered, nodes, within)
+    if len(merged.calls) != len(ordered):
+        ordered = sorted(merged.calls, key=rollouts.order)
     stitch.infer_previous(ordered)
     for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
         found.pasts[place_of(call)] = history(call)
@@ -126,7 +135,7 @@ def _merged_calls(found: Reading, nodes: Nodes) -> duplicates.Merged:
         call.output_messages = call.output_messages or None
         if call.finish_reason == "stop" and reading.asks_for_tools(call):
             call.finish_reason = "tool_calls"
-    return merged
+    return merged, ordered
 
 
 def _agents_and_tools(found: Reading) -> set[Place]:
@@ -147,12 +156,12 @@ def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
 
 
 def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
-    """Give each call its rollout and its place in it.
+    """Give each call, in time order, its rollout and its place in it.
 
     An embedding decides nothing: it takes no place, and none alone make a rollout.
     """
     steps: dict[str, int] = defaultdict(int)
-    ordered = sorted(calls, key=rollouts.order)
+    ordered = list(calls)
     for call in ordered:
         call.rollout_id = assigned.of(call.trace_id, call.span_id)
         if call.operation != EMBEDS:
@@ -171,7 +180,7 @@ def _inherit(derived: Derived, nodes: Nodes) -> None:
     offered = {(run.trace_id, run.span_id): run.tool_definitions or [] for run in agents}
     above_calls = {(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls}
     names_around = inherited(nodes, named, above_calls)
-    offered = _undisclosed(derived.llm_calls, nodes, offered)
+    offered = _undisclosed(derived.llm_calls, nodes, offered, above_calls)
     tools_around = inherited(nodes, offered, above_calls)
     talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
     talks_around = inherited(nodes, talks, above_calls)
@@ -185,13 +194,18 @@ def _inherit(derived: Derived, nodes: Nodes) -> None:
 
 
 def _undisclosed(
-    calls: Iterable[LlmCall], nodes: Nodes, offered: Mapping[Place, list[Any]]
+    calls: Iterable[LlmCall],
+    nodes: Nodes,
+    offered: Mapping[Place, list[Any]],
+    above_calls: Collection[Place],
 ) -> dict[Place, list[Any]]:
     """Return the agents whose own calls say nothing of tools.
 
     Where some of an agent's calls do, those that do not were offered none.
     """
-    around = inherited(nodes, {place: place for place in offered})
+    if not any(offered.values()):
+        return {}
+    around = inherited(nodes, {place: place for place in offered}, above_calls)
     told = {
         around.get((call.trace_id, call.parent_span_id or ""))
         for call in calls

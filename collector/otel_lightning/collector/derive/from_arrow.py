@@ -4,7 +4,8 @@ Maps are converted column by column and not value by value, and one slice of the
 that the Python objects of a large trace never exist all at once.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice, pairwise, repeat
 from typing import Any
 
@@ -14,6 +15,8 @@ import pyarrow as pa
 from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
 from otel_lightning.collector.derive.shapes import Shape, Shaped, shape_of_keys
 
+_SPAN: Callable[[Any], Span] = partial(tuple.__new__, Span)
+"""Makes a span of a tuple of all its fields, without the checks of `Span._make`."""
 SLICE_BYTES = 4_000_000
 """Size of the columns, in bytes, that are converted to Python objects at once."""
 
@@ -30,7 +33,7 @@ def spans(batches: Iterable[pa.RecordBatch]) -> Iterator[Span]:
             repeat(()),
         ]
         plain: list[Iterable[Any]] = [column.to_pylist() for column in columns.values()]
-        yield from map(Span._make, zip(*plain, *said, strict=False))
+        yield from map(_SPAN, zip(*plain, *said, strict=False))
 
 
 def logs(rows: pa.Table) -> Iterator[Log]:

@@ -24,11 +24,11 @@ def ties(found: Reading) -> Ties:
         found: What was read; the requests that were spans are in their calls (`fold_requests`).
     """
     tied: dict[tuple[str, str], None] = {}
-    for node in found.nodes.values():
-        if node.rollout_id:
-            tied[node.trace_id, f"rollout:{node.rollout_id}"] = None
-        if node.conversation_id:
-            tied[node.trace_id, f"conversation:{node.conversation_id}"] = None
+    for trace_id, _, _, _, _, rollout_id, conversation_id, _ in found.nodes.values():
+        if rollout_id:
+            tied[trace_id, f"rollout:{rollout_id}"] = None
+        if conversation_id:
+            tied[trace_id, f"conversation:{conversation_id}"] = None
     for call in found.calls:
         trace_id = call.trace_id
         past = found.pasts[trace_id, call.span_id]
@@ -36,10 +36,12 @@ def ties(found: Reading) -> Ties:
             tied[trace_id, f"history:{end}"] = None
         for end in past.ends:
             tied[trace_id, f"history:{end}"] = None
-        previous = call.request_params.get("previous_response_id")
-        for name in (call.response_id, previous, call.conversation_id):
-            if name:
-                tied[trace_id, f"response:{name}"] = None
+        if name := call.response_id:
+            tied[trace_id, f"response:{name}"] = None
+        if name := call.request_params.get("previous_response_id"):
+            tied[trace_id, f"response:{name}"] = None
+        if name := call.conversation_id:
+            tied[trace_id, f"response:{name}"] = None
         if not call.parent_span_id:
             tied.update(((trace_id, key), None) for key in duplicates.keys(call, past.saw))
     traces, keys = [trace for trace, _ in tied], [key for _, key in tied]

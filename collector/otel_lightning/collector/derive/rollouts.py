@@ -136,7 +136,7 @@ def _moments(
 ) -> list[tuple[int, bool, LlmCall, History]]:
     """Return (time, is start, call, history) in time order; at equal times ends come first."""
     moments = []
-    for call in sorted(calls, key=order):
+    for call in calls:
         past = pasts[place_of(call)]
         if call.start_ns is not None:
             moments.append((call.latest_start_ns, True, call, past))
@@ -194,7 +194,7 @@ def assign(
 
     Args:
         nodes: All spans of a closed set of traces: none of them is tied to a trace outside.
-        calls: Their model calls, after merging duplicates.
+        calls: Their model calls, after merging duplicates, in time order.
         pasts: The message histories of those calls.
         askers: Evidence from `tools.apart` that a tool ran, each with the calls that may have
             requested it in another trace.
@@ -206,7 +206,7 @@ def assign(
     talks = conversations.of_rollouts(nodes, within)
     named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
     found = Rollouts(stated_ids(nodes, named), stated_ids(nodes, talks), {})
-    ordered = sorted(calls, key=order)
+    ordered = list(calls)
     groups = _Groups()
     for call in ordered:
         groups.add(call.trace_id)

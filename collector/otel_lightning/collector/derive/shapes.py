@@ -6,6 +6,7 @@ shape for each length, so the number of cached shapes is limited.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
 from otel_lightning.collector.derive.rows import Attributes, Span
@@ -82,7 +83,7 @@ class Decision:
         A function that reads one attribute's value is called once for each of its values.
     """
 
-    __slots__ = ("_decide", "_is_kept", "_known", "_looked")
+    __slots__ = ("_decide", "_is_kept", "_known", "_looked", "_seen")
 
     def __init__(self, decide: Callable[[Span], Any]) -> None:
         """Create an empty cache.
@@ -92,16 +93,16 @@ class Decision:
         """
         self._decide = decide
         self._looked: tuple[tuple[str, str | None], ...] = ()
-        self._known: dict[tuple[Any, ...], Any] = {}
+        self._seen: Callable[[Span], Any] = _nothing
+        self._known: dict[Any, Any] = {}
         self._is_kept = True
 
     def of(self, span: Span) -> Any:
         """Return the function's result for a span of this decision's shape."""
         if not self._is_kept:
             return self._decide(span)
-        seen = self._seen(span) if self._looked else ()
         try:
-            return self._known[seen]
+            return self._known[self._seen(span)]
         except (KeyError, TypeError):  # TypeError: a field that cannot be hashed, such as events
             return self._decide_once(span)
 
@@ -110,23 +111,40 @@ class Decision:
         found = self._decide(_Watched(span, looked))  # type: ignore[arg-type]
         if tuple(looked) != self._looked:
             self._looked = tuple(looked)
+            self._seen = _values(self._looked)
             self._known = {}
         seen = self._seen(span)
-        self._is_kept = len(self._known) < MOST_DECISIONS and all(map(_is_short, seen))
+        self._is_kept = len(self._known) < MOST_DECISIONS and _is_short(seen)
         if self._is_kept:
             self._known[seen] = found
         return found
 
-    def _seen(self, span: Span) -> tuple[Any, ...]:
-        attributes = span.attributes
-        return tuple([
-            getattr(span, name) if key is None else attributes.get(key)
-            for name, key in self._looked
-        ])  # fmt: skip
+
+def _nothing(_: Span) -> None:
+    """Return what a decision has seen that reads no value."""
 
 
-def _is_short(value: object) -> bool:
-    return value is None or (isinstance(value, str) and len(value) <= LONGEST_VALUE)
+def _values(looked: tuple[tuple[str, str | None], ...]) -> Callable[[Span], Any]:
+    """Return a function that returns the values of these fields and attributes of a span.
+
+    Each attribute was read, so every span of the shape has its key.
+    """
+    fields = [name for name, key in looked if key is None]
+    keys = [key for _, key in looked if key is not None]
+    get_fields = attrgetter(*fields) if fields else None
+    get_values = itemgetter(*keys) if keys else None
+    if get_fields is None:
+        return lambda span: get_values(span.attributes) if get_values else None
+    if get_values is None:
+        return get_fields
+    return lambda span: (get_fields(span), get_values(span.attributes))
+
+
+def _is_short(seen: object) -> bool:
+    """Tell whether values that were seen are short texts, or None."""
+    if isinstance(seen, tuple):
+        return all(map(_is_short, seen))
+    return seen is None or (isinstance(seen, str) and len(seen) <= LONGEST_VALUE)
 
 
 class _Watched:

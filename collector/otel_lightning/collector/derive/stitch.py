@@ -208,7 +208,10 @@ def _paired(calls: Sequence[str], responses: Sequence[str]) -> Mapping[str, str]
 
 
 def _ids(message: Message, kind: str) -> list[str]:
-    return [part["id"] for part in message["parts"] if part["type"] == kind]
+    parts = message["parts"]
+    if len(parts) == 1 and parts[0]["type"] != kind:
+        return []
+    return [part["id"] for part in parts if part["type"] == kind]
 
 
 def _parts(messages: Iterable[Message] | None, kind: str) -> Iterator[Part]:

@@ -1,6 +1,6 @@
 """Derived rows as Arrow tables, in the columns of the store's tables."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -32,6 +32,8 @@ JSON_COLUMNS = {
     "documents",
 }
 JSON = pa.json_()
+SHARED = {"tool_definitions"}
+"""Columns whose values several rows share, as the same object."""
 MESSAGES = ("input_messages", "output_messages")
 """The columns of `LlmCall.packed`, in its order."""
 RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
@@ -80,19 +82,19 @@ def _columns(schema: pa.Schema, has_json: bool) -> pa.Schema:  # noqa: FBT001
 def _parts(records: Sequence[Any], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield records as tables, each of about `TEXT_AT_ONCE` characters of JSON at most."""
     texts: Texts = {name: [] for name in schema.names if name in JSON_COLUMNS}
-    rows: list[Any] = []
-    size = 0
-    for record in records:
-        rows.append(record)
+    write = {name: _written_once() if name in SHARED else _json for name in texts}
+    first = size = 0
+    for end, record in enumerate(records, 1):
         for name, column in texts.items():
-            text = _json(record, name)
-            size += len(text or b"")
+            text = write[name](record, name)
+            if text:
+                size += len(text)
             column.append(text)
         if size > TEXT_AT_ONCE:
-            yield _arrow(rows, texts, schema)
-            texts, rows, size = {name: [] for name in texts}, [], 0
-    if rows:
-        yield _arrow(rows, texts, schema)
+            yield _arrow(records[first:end], texts, schema)
+            texts, first, size = {name: [] for name in texts}, end, 0
+    if first < len(records):
+        yield _arrow(records[first:], texts, schema)
 
 
 def _json(record: Any, name: str) -> bytes | None:
@@ -101,6 +103,21 @@ def _json(record: Any, name: str) -> bytes | None:
         return text
     value = getattr(record, name)
     return None if value is None else dumps(value)
+
+
+def _written_once() -> Callable[[Any, str], bytes | None]:
+    """Return a function like `_json` that writes a value once that several rows in a row share."""
+    last: Any = None
+    text: bytes | None = None
+
+    def write(record: Any, name: str) -> bytes | None:
+        nonlocal last, text
+        value = getattr(record, name)
+        if value is not last:
+            last, text = value, None if value is None else dumps(value)
+        return text
+
+    return write
 
 
 def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:

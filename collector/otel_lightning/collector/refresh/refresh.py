@@ -32,6 +32,8 @@ TEXT_PER_COMMIT = 200_000_000
 """Rows of more bytes than this are committed and written to the file in parts, to bound memory."""
 _PARSED: WeakKeyDictionary[Store, ParsedTraces] = WeakKeyDictionary()
 """The parsed traces of rollouts that grow, by open store."""
+_SCHEMAS: WeakKeyDictionary[Store, dict[str, pa.Schema]] = WeakKeyDictionary()
+"""The columns of the derived tables, by open store."""
 
 
 def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None = None) -> int:
@@ -179,10 +181,15 @@ def _insert_some(
 
 
 def schemas(store: Store) -> dict[str, pa.Schema]:
-    """Return the columns of each table that deriving fills, for `Batch.tables`."""
-    # The columns that `rollout_rows` fills in later are not derived.
-    derived = "SELECT COLUMNS(name -> NOT starts_with(name, 'placed_')) FROM {} LIMIT 0"
-    return {table: store.query(derived.format(table)).schema for table in TABLES}
+    """Return the columns of each table that deriving fills, for `Batch.tables`.
+
+    They stay the same while a store is open, so they are asked for once.
+    """
+    if store not in _SCHEMAS:
+        # The columns that `rollout_rows` fills in later are not derived.
+        derived = "SELECT COLUMNS(name -> NOT starts_with(name, 'placed_')) FROM {} LIMIT 0"
+        _SCHEMAS[store] = {table: store.query(derived.format(table)).schema for table in TABLES}
+    return _SCHEMAS[store]
 
 
 def _read_picked(

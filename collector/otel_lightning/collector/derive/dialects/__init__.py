@@ -17,7 +17,6 @@ import importlib
 import pkgutil
 from collections.abc import Callable
 from dataclasses import fields
-from functools import lru_cache
 from operator import attrgetter
 from types import ModuleType, NoneType
 from typing import Any, Protocol, cast
@@ -98,20 +97,16 @@ def _check(row: Row) -> None:
 
     Without this check the insert would fail, and with it all other rows of the batch.
     """
-    table = type(row).__name__
-    wrong = _first_wrong(table, tuple(map(type, _VALUES[table](row))))
+    kind = type(row)
+    types = kind, *map(type, _VALUES[kind](row))
+    if types in _FITTING:
+        return
+    found = zip(_FIELDS[kind], types[1:], strict=True)
+    wrong = next((name for (name, kinds), one in found if not issubclass(one, kinds)), None)
     if wrong:
         raise TypeError(f"{wrong} is {getattr(row, wrong)!r}, which its column cannot hold.")
-
-
-@lru_cache(maxsize=1024)
-def _first_wrong(row: str, types: tuple[type, ...]) -> str | None:
-    """Return the first field whose type its column cannot hold.
-
-    Cached, because most rows have one of a few combinations of types.
-    """
-    found = zip(_FIELDS[row], types, strict=True)
-    return next((name for (name, kinds), kind in found if not issubclass(kind, kinds)), None)
+    if len(_FITTING) < MOST_FITTING:
+        _FITTING.add(types)
 
 
 def _plain_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
@@ -124,7 +119,12 @@ def _plain_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
     return [(each.name, kinds[each.type]) for each in fields(row) if each.type in kinds]
 
 
-_FIELDS = {row.__name__: _plain_fields(row) for row in (LlmCall, ToolCall, AgentRun, Retrieval)}
-_VALUES: dict[str, Callable[[object], tuple[Any, ...]]] = {
+MOST_FITTING = 4_096
+"""Maximum number of combinations of types that are remembered."""
+_FITTING: set[tuple[type, ...]] = set()
+"""The class of a row and the types of its plain fields, for each combination that its table can
+hold. Most rows have one of a few."""
+_FIELDS = {row: _plain_fields(row) for row in (LlmCall, ToolCall, AgentRun, Retrieval)}
+_VALUES: dict[type, Callable[[object], tuple[Any, ...]]] = {
     row: attrgetter(*(name for name, _ in plain)) for row, plain in _FIELDS.items()
 }

@@ -151,9 +151,10 @@ def _is_blocks(value: Any) -> bool:
 
 
 def _choice(item: dict[str, Any]) -> Message:
-    turns = messages.read_message({**item, "role": "assistant"})
-    parts = [part for turn in turns for part in turn["parts"]]
-    return messages.choice(parts, item.get("finish_reason"))
+    said = {**item, "role": "assistant"}
+    reason = said.pop("finish_reason", None)
+    parts = [part for turn in messages.read_message(said) for part in turn["parts"]]
+    return messages.choice(parts, reason)
 
 
 def _read_tool(span: Span) -> ToolCall:

@@ -15,6 +15,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
+from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import joined_calls, json_text, messages, payloads
 
 NAME = "openinference"
@@ -229,20 +230,25 @@ def _settle_models(call: LlmCall, span: Span) -> None:
     call.request_model = call.request_model or (None if name == answered else name)
 
 
-def _fill_usage(call: LlmCall, span: Span) -> None:
-    def count(name: str) -> int | None:
-        return reading.integer(span.attributes, f"llm.token_count.{name}")
+COUNTS = {
+    "input_tokens": "llm.token_count.prompt",
+    "output_tokens": "llm.token_count.completion",
+    "cached_input_tokens": "llm.token_count.prompt_details.cache_read",
+    "reasoning_tokens": "llm.token_count.completion_details.reasoning",
+    "cache_creation_input_tokens": "llm.token_count.prompt_details.cache_write",
+}
 
-    payloads.fill_usage(
-        call,
-        payloads.Usage(
-            count("prompt"),
-            count("completion"),
-            count("prompt_details.cache_read"),
-            count("completion_details.reasoning"),
-            count("prompt_details.cache_write"),
-        ),
-    )
+
+def _counts(shape: Shape) -> list[tuple[str, str]]:
+    """Return the token counts that spans of this shape state: the field and its key."""
+    return [(name, key) for name, key in COUNTS.items() if key in shape.known]
+
+
+def _fill_usage(call: LlmCall, span: Span) -> None:
+    """Set the token counts that the response did not state."""
+    for name, key in shape_of(span.attributes).plan(_counts):
+        if getattr(call, name) is None:
+            setattr(call, name, reading.integer(span.attributes, key))
 
 
 def _tools(span: Span) -> list[Any] | None:

@@ -16,18 +16,24 @@ SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
+OLD_ROLE = "gen_ai.prompt.0.role"
+BESIDE = (SYSTEM, EVENTS, OLD_ROLE, *STREAMED)
+"""Keys that say more of the messages than `INPUT` and `OUTPUT` do."""
+ITEMS = "["
+"""How a text begins that may hold the items of a Responses request; see `_sent_items`."""
 
 
 class _Plan:
     """What the keys of a shape say about where a call's messages are."""
 
-    __slots__ = ("is_streamed", "listed", "sent")
+    __slots__ = ("is_plain", "is_streamed", "listed", "sent")
 
     def __init__(self, shape: Shape) -> None:
         known = shape.known
         self.sent = tuple(key for key in (INPUT, SENT) if key in known)
         self.listed = EVENTS in known
         self.is_streamed = not known.isdisjoint(STREAMED)
+        self.is_plain = self.sent == (INPUT,) and OUTPUT in known and known.isdisjoint(BESIDE)
 
 
 def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
@@ -43,10 +49,12 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
         Whether a text was truncated or a stream abandoned.
     """
     plan = shape_of(attributes).plan(_Plan)
+    if plan.is_plain and _fill_texts(call, attributes):
+        return False
     sent, answered = reading.text(attributes, *plan.sent), attributes.get(OUTPUT)
     system = attributes.get(SYSTEM)
     # Laminar writes the system prompt in the older, flattened layout only.
-    if attributes.get("gen_ai.prompt.0.role") == "system":
+    if attributes.get(OLD_ROLE) == "system":
         system = system or attributes.get("gen_ai.prompt.0.content")
     turns = None if plan.listed else messages.continued(sent)
     history, outputs = turns or listed(sent), listed(answered)
@@ -69,6 +77,19 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     call.output_messages = _choices(outputs or [], reasons) or None
     cut = cut_input or cut_output or json_text.is_cut(system)
     return cut or (plan.is_streamed and _is_abandoned(attributes, outputs or []))
+
+
+def _fill_texts(call: LlmCall, attributes: Attributes) -> bool:
+    """Set the messages of a call that sent one plain text and got one; return whether it did."""
+    sent = messages.one_text(json_text.parse(attributes[INPUT]))
+    if sent is None or sent["parts"][0]["content"].startswith(ITEMS):
+        return False
+    answered = messages.one_text(json_text.parse(attributes[OUTPUT]))
+    if answered is None:
+        return False
+    answered["role"] = "assistant"
+    call.input_messages, call.output_messages = [sent], [answered]
+    return True
 
 
 def _turns(text: str | None, history: list[Any], *, is_text: bool) -> list[Message]:
@@ -111,7 +132,7 @@ def _sent_items(history: list[Any]) -> list[Any]:
         return history
     try:
         (part,) = history[0]["parts"]
-        items = json_text.parse(part["content"]) if part["content"].startswith("[") else None
+        items = json_text.parse(part["content"]) if part["content"].startswith(ITEMS) else None
     except (ValueError, KeyError, TypeError, AttributeError):
         return history
     known = isinstance(items, list) and all(

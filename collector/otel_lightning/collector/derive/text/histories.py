@@ -9,6 +9,8 @@ that says the same, so a history that is looked for holds it. It says nothing to
 model saw has the number of the tool call in its place.
 """
 
+from collections.abc import Callable
+from functools import partial
 from hashlib import blake2b, sha256
 from operator import is_
 from typing import Any, NamedTuple
@@ -17,6 +19,7 @@ from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.hosted_tools import is_hosted
 from otel_lightning.collector.derive.text.json_text import dumps
+from otel_lightning.collector.derive.text.messages import SHORT
 from otel_lightning.collector.derive.text.repeated import Repeated
 
 LOOK_BACK = 16
@@ -62,7 +65,7 @@ def history(call: LlmCall) -> History:
     saw = bare.digest(sent.thoughts) if call.input_messages else None
     if saw is None or (call.content == REDACTED and not _names_tools(call)):
         return History([], [], saw, tools, [*numbers.unasked])
-    ends = [chain.after(choice) for choice in choices]
+    ends = [chain.after(choice.said) for choice in choices]
     if call.lost_ids or any(None in choice.asked for choice in choices):
         ends += [bare.after(numbers.copy().of(choice)) for choice in choices]
     # The least exact is looked for last, and the first of these is that.
@@ -71,18 +74,37 @@ def history(call: LlmCall) -> History:
 
 
 def _short_history(call: LlmCall) -> History | None:
-    """Return the history of one text and one answer of text, or None for any other call."""
+    """Return the history of a few texts and one answer of text, or None for any other call.
+
+    A fast path: it returns the same as the general path.
+    """
     sent, answered = call.input_messages, call.output_messages
-    if sent is None or answered is None or len(sent) != 1 or len(answered) != 1:
+    if not sent or not answered or len(sent) > SHORT or len(answered) != 1:
         return None
-    asked = _texts(sent[0])
-    said = _texts(answered[0]) if asked else None
-    if said is None or sent[0]["role"] == "assistant" or call.lost_ids or call.content == REDACTED:
+    if call.lost_ids or call.content == REDACTED or (said := _texts(answered[0])) is None:
         return None
-    running = blake2b(b"\0%s\0%s" % (sent[0]["role"].encode(), asked), digest_size=16)
+    running = blake2b(digest_size=16)
+    begins: list[str] = []
+    before = None
+    for message in sent:
+        role, asked = message["role"], _texts(message)
+        if asked is None:
+            return None
+        if before == "assistant":
+            begins += [running.hexdigest()] if role != "assistant" else []
+        running.update(_following(before, role, asked))
+        before = role
     saw = running.hexdigest()
-    running.update(b"\0assistant\0%s" % said)
-    return History([], [running.hexdigest()], saw, tools=False, unasked=[])
+    begins += [saw] if before == "assistant" else []
+    running.update(_following(before, "assistant", said))
+    return History(begins, [running.hexdigest()], saw, tools=False, unasked=[])
+
+
+def _following(before: str | None, role: str, said: bytes) -> bytes:
+    """Return what a message adds to the hash of a history; a turn may be several messages."""
+    if role == before == "assistant":
+        return said
+    return b"\0%s\0%s" % (role.encode(), said)
 
 
 def _texts(message: Message) -> bytes | None:
@@ -92,7 +114,7 @@ def _texts(message: Message) -> bytes | None:
         content = part.get("content")
         if part["type"] != "text" or len(part) != TEXT_KEYS or type(content) is not str:
             return None
-        hashes += b"t" + sha256(content.encode(errors="replace")).digest()
+        hashes += b"t" + sha256(content.encode("utf-8", "replace")).digest()
     return hashes or None
 
 
@@ -108,12 +130,16 @@ class _Turn(NamedTuple):
     thoughts: bytes
     """The reasoning, apart from what was said."""
     tools: bool
-    asked: tuple[str | None, ...] = ()
+    asked: tuple[str | None, ...]
     """The ids of its tool calls."""
-    answered: tuple[str | None, ...] = ()
+    answered: tuple[str | None, ...]
     """The ids of its responses."""
-    bare: bytes = b""
+    bare: bytes
     """What was said, without these ids."""
+
+
+_TURN: Callable[[Any], _Turn] = partial(tuple.__new__, _Turn)
+"""Makes a turn of a tuple of all its fields, faster than `_Turn(…)`."""
 
 
 class _Numbers:
@@ -133,13 +159,14 @@ class _Numbers:
         twin._count = self._count
         return twin
 
-    def of(self, turn: _Turn) -> _Turn:
-        """Return a turn that has numbers in place of the ids of its tool calls."""
+    def of(self, turn: _Turn) -> bytes:
+        """Return what a turn says, with numbers in place of the ids of its tool calls."""
         if not turn.tools:
-            return turn
-        numbers = [self._ask(one) for one in turn.asked]
-        numbers += [self._answer(one) for one in turn.answered]
-        return _Turn(turn.bare + ",".join(map(str, numbers)).encode(), turn.thoughts, tools=True)
+            return turn.said
+        numbers = [str(self._ask(one)) for one in turn.asked] if turn.asked else []
+        if turn.answered:
+            numbers += [str(self._answer(one)) for one in turn.answered]
+        return turn.bare + ",".join(numbers).encode()
 
     def _ask(self, call_id: str | None) -> int:
         self._count += 1
@@ -168,8 +195,8 @@ def _turn(message: Message) -> _Turn:
 
 
 def _hashed(message: Message) -> _Turn:
-    if (texts := _texts(message)) is not None:
-        return _Turn(texts, b"", tools=False)
+    if message["role"] != "tool" and (texts := _texts(message)) is not None:
+        return _TURN((texts, b"", False, (), (), b""))
     said = bare = thoughts = b""
     tools = False
     asked: list[str | None] = []
@@ -180,8 +207,11 @@ def _hashed(message: Message) -> _Turn:
             thoughts += _hash(part)
         elif kind in TOOL_PARTS or is_hosted(kind):
             tools = True
-            hashed = _hash({key: part[key] for key in part if key not in NOT_SAID})
             call_id = part.get("id") or None
+            alone = part.copy()
+            for key in NOT_SAID:
+                alone.pop(key, None)
+            hashed = b"p" + sha256(dumps(alone, sort_keys=True)).digest()
             bare += hashed
             said += b"%s#%s" % (hashed, str(call_id).encode(errors="replace"))
             if kind in TOOL_PARTS:
@@ -190,16 +220,14 @@ def _hashed(message: Message) -> _Turn:
             hashed = _hash(part)
             bare += hashed
             said += hashed
-    if not tools:
-        return _Turn(said, thoughts, tools)
-    return _Turn(said, thoughts, tools, tuple(asked), tuple(answered), bare)
+    return _TURN((said, thoughts, tools, tuple(asked), tuple(answered), bare))
 
 
 def _hash(part: dict[str, Any]) -> bytes:
     """Return the hash of what a part says, with a mark that keeps text apart from all else."""
     content = part.get("content")
     if part["type"] == "text" and len(part) == TEXT_KEYS and type(content) is str:
-        return b"t" + sha256(content.encode(errors="replace")).digest()
+        return b"t" + sha256(content.encode("utf-8", "replace")).digest()
     return b"p" + sha256(dumps(part, sort_keys=True)).digest()
 
 
@@ -227,15 +255,15 @@ class _Input:
 
     def add(self, message: Message) -> None:
         """Add the hashes of the next message."""
-        turn, role = _turn(message), message["role"]
-        if self.chain.role == "assistant" and role != "assistant":
-            self.begins = [*self.begins[1 - LOOK_BACK :], self.chain.digest()]
+        turn, role, chain = _turn(message), message["role"], self.chain
+        if chain.role == "assistant" and role != "assistant":
+            self.begins = [*self.begins[1 - LOOK_BACK :], chain.digest()]
             self.last = self.bare.digest() if self.lost_ids else None
-        if turn.tools and self.bare is self.chain:
-            self.bare = self.chain.copy()
-        if self.bare is not self.chain:
-            self.bare.add(role, self.numbers.of(turn))
-        self.chain.add(role, turn)
+        if turn.tools and self.bare is chain:
+            self.bare = chain.copy()
+        if self.bare is not chain:
+            self.bare.add(role, self.numbers.of(turn) if turn.tools else turn.said)
+        chain.add(role, turn.said)
         if turn.thoughts:
             self.thoughts += self.bare.digest().encode() + turn.thoughts
 
@@ -289,15 +317,11 @@ class _Chain:
         twin.update(more)
         return twin.hexdigest()
 
-    def add(self, role: str, turn: _Turn) -> None:
-        self._hash.update(self._next(role, turn))
+    def add(self, role: str, said: bytes) -> None:
+        """Add what the next message says."""
+        self._hash.update(_following(self.role, role, said))
         self.role = role
 
-    def after(self, turn: _Turn) -> str:
+    def after(self, said: bytes) -> str:
         """Return the hash of this history with the assistant's next turn."""
-        return self.digest(self._next("assistant", turn))
-
-    def _next(self, role: str, turn: _Turn) -> bytes:
-        if role == "assistant" and self.role == "assistant":
-            return turn.said
-        return b"\0%s\0%s" % (role.encode(), turn.said)
+        return self.digest(_following(self.role, "assistant", said))

@@ -15,6 +15,8 @@ from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
 
 Part = dict[str, Any]
 
+SHORT = 3
+"""Histories of at most this many messages do not share them with other histories."""
 ELIDED = "<elided>"
 """The placeholder in Google ADK's logs for content that must not be recorded."""
 ROLES = {
@@ -110,7 +112,22 @@ def conversation(values: Iterable[Any]) -> list[Message]:
                 turns[-1]["parts"] += message["parts"]
             else:
                 turns.append(message)
-    return [repeated.one_copy(turn) for turn in turns] if len(turns) > 1 else turns
+    return [repeated.one_copy(turn) for turn in turns] if len(turns) > SHORT else turns
+
+
+def one_text(values: Any) -> Message | None:
+    """Return the only message of a list if it is one plain text in canonical form.
+
+    A fast path, because most calls send and answer one text: `conversation` returns the same
+    message, in several times the time.
+    """
+    if type(values) is not list or len(values) != 1 or type(values[0]) is not dict:
+        return None
+    value = values[0]
+    parts = value.get("parts")
+    if type(parts) is not list or len(parts) != 1 or not _is_canonical(value):
+        return None
+    return _finished(value)
 
 
 def continued(text: str | None) -> list[Message] | None:
@@ -128,7 +145,10 @@ def continued(text: str | None) -> list[Message] | None:
     values = parse(rest)
     if not isinstance(values, list):
         return None
-    turns = before + [repeated.one_copy(turn) for turn in conversation(values)]
+    turns = before + conversation(values)
+    if len(turns) > SHORT:
+        known = 0 if len(before) <= SHORT else len(before)
+        turns[known:] = map(repeated.one_copy, turns[known:])
     keep(text, turns)
     return [*turns]
 
@@ -186,7 +206,10 @@ def read_message(value: Any) -> list[Message]:
         return [{"role": "user", "parts": _parts(value)}]
     if not isinstance(value, dict):
         return []
-    plain = _finished(value) if _is_canonical(value) else _read_plain(value) or _read_asking(value)
+    if "parts" in value:
+        plain = _finished(value) if _is_canonical(value) else None
+    else:
+        plain = _read_plain(value) or _read_asking(value)
     if plain is not None:
         return [plain]
     item = _ITEMS.get(str(value.get("type")))
@@ -210,7 +233,11 @@ def _read_plain(value: Mapping[str, Any]) -> Message | None:
         call_id = value.get("tool_call_id", value.get("id"))
         return {"role": role, "parts": [response_part(call_id, text)]}
     told = _SPEAKERS.get(role)
-    if told is None or value.get("tool_calls") or value.get("tool_call_id") or text in _NO_TEXT:
+    if told is None or text in _NO_TEXT:
+        return None
+    if len(value) > len(("role", "content")) and (
+        value.get("tool_calls") or value.get("tool_call_id")
+    ):
         return None
     if told == "assistant" and '"function_call"' in text:
         return None
@@ -232,17 +259,17 @@ def _read_asking(value: Mapping[str, Any]) -> Message | None:
 
 def _is_canonical(value: Mapping[str, Any]) -> bool:
     """Return whether a message already is plain text in canonical form, as most messages are."""
-    if len(value) - ("finish_reason" in value) != 2 or value.get("role") not in _PLAIN_ROLES:  # noqa: PLR2004 - role, parts
-        return False
     parts = value.get("parts")
-    if type(parts) is not list:
+    if type(parts) is not list or value.get("role") not in _PLAIN_ROLES:
+        return False
+    if len(value) - ("finish_reason" in value) != 2:  # noqa: PLR2004 - role, parts
         return False
     return _is_plain_text(parts[0]) if len(parts) == 1 else all(map(_is_plain_text, parts))
 
 
 def _finished(value: Mapping[str, Any]) -> Message:
     message = {"role": value["role"], "parts": value["parts"]}
-    if reason := finish_reason(value.get("finish_reason")):
+    if "finish_reason" in value and (reason := finish_reason(value["finish_reason"])):
         message["finish_reason"] = reason
     return message
 

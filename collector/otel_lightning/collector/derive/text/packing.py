@@ -9,13 +9,11 @@ import orjson
 
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text.json_text import dumps
-
-SHORT = 3
-"""Inputs of at most this many messages are packed."""
+from otel_lightning.collector.derive.text.messages import SHORT
 
 
 def pack(call: LlmCall) -> None:
-    """Write the messages of a call down if they are few."""
+    """Write the messages of a call down if there are `SHORT` of them at most."""
     sent, answered = call.input_messages, call.output_messages
     if sent is None or len(sent) <= SHORT:
         call.packed = _written(sent), _written(answered)

@@ -24,6 +24,8 @@ _CREATED = (*_WRITTEN, "cache_creation", "cache_creation_tokens", "cache_write_t
 _GEMINI_CACHED = ("cached_content_token_count", "cachedContentTokenCount", "cachedContentTokens")
 _PLAIN_CACHED = ("cached_tokens", "cache_read", "cache_read_tokens", "cachedPromptTokens")
 _CACHED = (*_PLAIN_CACHED, *_READ, *_GEMINI_CACHED)
+_PLAIN_COUNTS = {*_INPUT, *_OUTPUT, "total_tokens", "totalTokens", "total_token_count"}
+"""Keys of a usage object without cached tokens or reasoning."""
 HISTORIES = ("messages", "input", "contents", "prompt")
 """The keys of a request under which providers expect the messages."""
 CONFIGS = ("config", "toolConfig")
@@ -195,6 +197,8 @@ def usage(counts: Any) -> Usage:
     if not isinstance(counts, dict):
         return Usage()
     given, answered = _count(counts, *_INPUT), _count(counts, *_OUTPUT)
+    if counts.keys() <= _PLAIN_COUNTS:
+        return Usage(given, answered)
     inputs, outputs = (
         _details(counts, f"{old}_tokens_details", f"{new}_tokens_details", f"{new}_token_details")
         for old, new in (("prompt", "input"), ("completion", "output"))

@@ -58,6 +58,8 @@ def resume(text: str) -> tuple[list[Message], str] | None:
         the beginning of this one.
     """
     global _size  # noqa: PLW0603 - it belongs to the cache
+    if not _texts:
+        return None
     start = end = len(text) - 1
     for _ in range(LOOK_BACK + 1):
         kept = _texts.get(text[max(end - MARK, 0) : end])
@@ -99,9 +101,11 @@ def note(text: str, history: list[Message]) -> None:
 
 def known(value: Any) -> Message | None:
     """Return the copy of a message as it came, if that is one plain text like one of the kept."""
+    if type(value) is not dict or "parts" not in value:
+        return None
     try:
         (part,) = value["parts"]
-        kept = _kept.get((value["role"], part["content"]))
+        kept = _kept.get(_key_of_text(value["role"], part, part["content"]))
     except (KeyError, TypeError, ValueError):
         return None
     return kept if kept is not None and kept == value else None
@@ -114,6 +118,9 @@ def one_copy(message: Message) -> Message:
         return message
     key = _key(message)
     kept = _kept.get(key)
+    if kept is not None and type(key) is tuple and len(key) > MOST_EXACT and kept != message:
+        key = _digest(message)
+        kept = _kept.get(key)
     if kept is None:
         if len(_kept) >= AT_MOST or _kept_size > MOST_KEPT_TEXT:
             _kept.clear()
@@ -147,16 +154,45 @@ def length(message: Message) -> int:
 def _key(message: Message) -> Any:
     """Return what equal messages share: their texts, where they hold nothing else, or a hash."""
     parts = message["parts"]
-    if len(message) == len(("role", "parts")) and len(parts) == 1:
+    if len(message) != len(("role", "parts")):
+        return _digest(message)
+    if len(parts) == 1:
         part = parts[0]
-        said = [part.get(key) for key in _TEXTS.get(part["type"], ())]
-        if len(said) + 1 == len(part) and all(type(one) is str for one in said):
-            return message["role"], *said
+        kind = part["type"]
+        if kind == "text" and len(part) == len(("type", "content")):
+            if type(text := part.get("content")) is str:
+                return _key_of_text(message["role"], part, text)
+        elif kind == "tool_call_response" and len(part) == len(("type", "id", "response")):
+            call_id, text = part.get("id"), part.get("response")
+            if type(call_id) is str and type(text) is str:
+                return message["role"], call_id, text
+    return _key_of_calls(message["role"], parts) or _digest(message)
+
+
+def _key_of_text(role: str, part: dict[str, Any], text: str) -> tuple[str | None, ...]:
+    """Return the key of a plain text. Each order of a part's keys is written as it came."""
+    return (role, text) if next(iter(part)) == "type" else (role, text, None)
+
+
+def _key_of_calls(role: str, parts: list[dict[str, Any]]) -> tuple[Any, ...] | None:
+    """Return the ids, names and texts of the tool calls of a message that has nothing else.
+
+    The arguments were parsed from the texts, mostly: compare two messages with this key.
+    """
+    key: list[Any] = [role]
+    for part in parts:
+        if len(part) != CALL_KEYS or type(text := part.get("arguments_raw")) is not str:
+            return None
+        if part["type"] != "tool_call" or "arguments" not in part:
+            return None
+        key += [part.get("id"), part.get("name"), text]
+    return tuple(key) if len(key) > MOST_EXACT else None
+
+
+def _digest(message: Message) -> bytes:
     return blake2b(dumps(message), digest_size=16).digest()
 
 
-_TEXTS = {
-    "text": ("content",),
-    "tool_call_response": ("id", "response"),
-}
-"""What a part of a kind holds beside its type, in most messages."""
+CALL_KEYS = len(("type", "id", "name", "arguments", "arguments_raw"))
+MOST_EXACT = len(("role", "id", "response"))
+"""Keys of at most this many texts hold all that a message says."""

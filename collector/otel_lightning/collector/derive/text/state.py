@@ -28,4 +28,17 @@ def state_hash(
         return sha256(" ".join(map(str, prompt_token_ids)).encode()).hexdigest()
     if not tools:
         return saw
-    return sha256((saw or "").encode() + dumps(tools, sort_keys=True)).hexdigest()
+    return sha256((saw or "").encode() + _written(tools)).hexdigest()
+
+
+def _written(tools: list[Any]) -> bytes:
+    """Return tools as JSON. The calls of an agent share one list, so the last one is remembered."""
+    global _last  # noqa: PLW0603 - it belongs to the cache
+    known = _last
+    if tools is not known[0]:
+        known = _last = tools, dumps(tools, sort_keys=True)
+    return known[1]
+
+
+_last: tuple[list[Any] | None, bytes] = None, b""
+"""The tools that were written last, and their JSON. Tools are never changed in place."""

@@ -21,6 +21,10 @@ FAILURE = re.compile(
 "An error occurred …"."""
 
 
+WORDS = ("error", "exception", "fail", "traceback")
+"""Each text that `FAILURE` matches has one of these words."""
+
+
 def tells_failure(result: Any) -> bool | None:
     """Return whether a tool's result reports that the tool failed; None if there is no result.
 
@@ -41,12 +45,21 @@ def tells_failure(result: Any) -> bool | None:
         return None
     if isinstance(result, str):
         inside = parse(result) if result[:1] == "{" else None
-        if not isinstance(inside, Mapping):
-            return FAILURE.match(result[:LOOKED_AT]) is not None
+        if not isinstance(inside, dict):
+            return _begins_like_failure(result[:LOOKED_AT])
         result = inside
     if isinstance(result, list):
         return len(result) == 1 and bool(tells_failure(result[0]))
-    return isinstance(result, Mapping) and _is_failure(result)
+    return isinstance(result, dict) and _is_failure(result)
+
+
+def _begins_like_failure(text: str) -> bool:
+    """Match `FAILURE`. A search for its words first is cheaper, and most texts have none."""
+    if text.isascii():
+        lower = text.lower()
+        if not any(word in lower for word in WORDS):
+            return False
+    return FAILURE.match(text) is not None
 
 
 def _is_failure(result: Mapping[str, Any]) -> bool:
