@@ -10,7 +10,8 @@ from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.stitch import meet_ids
 from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.histories import history
-from otel_lightning.collector.derive.text.messages import SHORT, continued, conversation, keep
+from otel_lightning.collector.derive.text.messages import SHORT, conversation
+from otel_lightning.collector.derive.text.resumed import continued, keep
 
 ASKED = {"role": "user", "content": "What is two and two?"}
 CALLED = {"role": "assistant", "tool_calls": [{"id": "fc_1", "function": {"name": "add"}}]}

@@ -8,7 +8,7 @@ from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages
+from otel_lightning.collector.derive.text import json_text, messages, resumed
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"
@@ -56,7 +56,7 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     # Laminar writes the system prompt in the older, flattened layout only.
     if attributes.get(OLD_ROLE) == "system":
         system = system or attributes.get("gen_ai.prompt.0.content")
-    turns = None if plan.listed else messages.continued(sent)
+    turns = None if plan.listed else resumed.continued(sent)
     history, outputs = turns or listed(sent), listed(answered)
     from_text = history
     cut_input = history is None and json_text.is_cut(sent)
@@ -96,7 +96,7 @@ def _turns(text: str | None, history: list[Any], *, is_text: bool) -> list[Messa
     """Return the messages of a history, and keep those that a text holds as they are."""
     turns = messages.conversation(_sent_items(history))
     if is_text and text and len(history) > 1:
-        messages.keep(text, [*turns])
+        resumed.keep(text, [*turns])
     return turns
 
 

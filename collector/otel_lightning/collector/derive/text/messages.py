@@ -107,7 +107,7 @@ def conversation(values: Iterable[Any]) -> list[Message]:
             asking = False
             continue
         for message in read_message(value):
-            was_asking, asking = asking, _only_calls(message)
+            was_asking, asking = asking, only_calls(message)
             if asking and was_asking:
                 turns[-1]["parts"] += message["parts"]
             else:
@@ -128,39 +128,6 @@ def one_text(values: Any) -> Message | None:
     if type(parts) is not list or len(parts) != 1 or not _is_canonical(value):
         return None
     return _finished(value)
-
-
-def continued(text: str | None) -> list[Message] | None:
-    """Return the canonical messages of a text that continues a remembered text (see `keep`).
-
-    Args:
-        text: The JSON array of a history.
-
-    Returns:
-        The messages, in a new list; None if the text continues no remembered text.
-    """
-    if text is None or text[-1:] != "]" or (found := repeated.resume(text)) is None:
-        return None
-    before, rest = found
-    values = parse(rest)
-    if not isinstance(values, list):
-        return None
-    turns = before + conversation(values)
-    if len(turns) > SHORT:
-        known = 0 if len(before) <= SHORT else len(before)
-        turns[known:] = map(repeated.one_copy, turns[known:])
-    keep(text, turns)
-    return [*turns]
-
-
-def keep(text: str, turns: list[Message]) -> None:
-    """Remember the messages of a JSON array, for the texts that continue it.
-
-    Nothing is remembered if the last turn asks for tools, because the next text may add further
-    calls to that turn.
-    """
-    if len(turns) > 1 and text[-1] == "]" and not _only_calls(turns[-1]):
-        repeated.note(text, turns)
 
 
 def one_turn(values: Iterable[Any]) -> list[Message]:
@@ -365,7 +332,8 @@ def _split(message: Message) -> list[Message]:
     return messages
 
 
-def _only_calls(message: Message) -> bool:
+def only_calls(message: Message) -> bool:
+    """Tell whether a message is the assistant's and holds tool calls alone."""
     if message["role"] != "assistant":
         return False
     parts = message["parts"]
