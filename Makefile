@@ -6,7 +6,7 @@ EXAMPLES ?=
 # Tests run in a few processes; the tests of one file stay together, since they share servers.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-arms examples test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
+.PHONY: help demo demo-arms examples loop-curve test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -17,8 +17,11 @@ demo: .venv/ready  ## An unchanged agent learns from its own traces, before and 
 demo-arms: .venv/ready  ## Prompts that learn: regret falls in five rounds, a poisoned one is refused
 	$(BIN)/python examples/arms/demo_arms.py
 
-examples: .venv/ready  ## Three tasks of the field: before, after and a shuffled control, with intervals
+examples: .venv/ready  ## Four tasks of the field: before, after and a shuffled control, with intervals
 	$(BIN)/python examples/run.py $(EXAMPLES)
+
+loop-curve: .venv/ready  ## An example in lightning-learn loop for three rounds; EXAMPLES=room_booking
+	$(BIN)/python examples/loop.py $(or $(EXAMPLES),room_booking)
 
 test: .venv/ready  ## The tests
 	$(BIN)/pytest $(PARALLEL) -m "not slow and not frameworks"

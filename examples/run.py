@@ -15,9 +15,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from shared.environment import MissingPackagesError
 from shared.rollouts import StepFailedError
-from shared.study import QUICK, Size, gain, study, table, titled
+from shared.study import MODELS, PROMPTS, QUICK, Size, gain, study, table, titled
 
-EXAMPLES = ("text_to_sql", "calculator", "search")
+EXAMPLES = ("text_to_sql", "calculator", "search", "room_booking")
 
 
 def main() -> None:
@@ -46,7 +46,8 @@ def show(name: str, folder: Path, size: Size, seed: int) -> bool:
         except (MissingPackagesError, StepFailedError) as error:
             print(f"run.py: {error}", file=sys.stderr)
             return False
-    print("\n".join(table(found.rewards)))
+    names = PROMPTS if example.LEARNS == "prompts" else MODELS
+    print("\n".join(table(found.rewards, names)))
     before, after, control = (
         found.rewards[model, "t1"] for model in ("before", "after", "control")
     )

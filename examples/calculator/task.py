@@ -13,6 +13,7 @@ from shared.recipe import Conversation, Recipe
 NAME = "calculator (AutoGen)"
 RULE = "numeric"
 LEARNERS: tuple[str, ...] = ()
+LEARNS = "weights"
 HELD_OUT = "30 % of the problems, by a hash of their kind and numbers"
 PROMPT = "You solve word problems. Use the calculator, then say the number."
 TOOL = {
@@ -23,6 +24,11 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"expression": {"type": "string"}}},
     },
 }
+WRITTEN = (
+    '<tool_call>{"name": "calculator", "arguments": {"expression": "',
+    '"}}</tool_call>',
+)
+"""What all calls have in common: a token each."""
 DEMONSTRATIONS = 6000
 MOST = 12
 """Numbers in problems are from 2 to this one."""
@@ -167,7 +173,7 @@ def recipe(folder: Path) -> Recipe:
     """Return how the first model is trained."""
     del folder
     made = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
-    return Recipe(made, [TOOL], [PROMPT], vocabulary=1100, steps=420, batch=32)
+    return Recipe(made, [TOOL], [PROMPT, *WRITTEN], vocabulary=1100, steps=420, batch=32)
 
 
 def demonstrations(count: int, rng: random.Random) -> Iterator[Conversation]:

@@ -13,6 +13,7 @@ from shared.recipe import Conversation, Recipe
 NAME = "multi-hop search (OpenAI Agents SDK)"
 RULE = "answered"
 LEARNERS: tuple[str, ...] = ()
+LEARNS = "weights"
 HELD_OUT = "30 % of the pairs of a kind of question and a country"
 PROMPT = "You answer questions by searching. Search again if need be. Answer with one name."
 TOOL = {
@@ -23,6 +24,8 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"query": {"type": "string"}}},
     },
 }
+WRITTEN = ('<tool_call>{"name": "search", "arguments": {"query": "', '"}}</tool_call>')
+"""What all calls have in common: a token each."""
 DEMONSTRATIONS = 5000
 STOPS = 0.4
 """Share of the demonstrator's errors in which it stops after the first search."""
@@ -201,7 +204,7 @@ def recipe(folder: Path) -> Recipe:
     """Return how the first model is trained."""
     del folder
     made = list(demonstrations(DEMONSTRATIONS, random.Random(0)))
-    return Recipe(made, [TOOL], [PROMPT], vocabulary=1200, steps=420, batch=32)
+    return Recipe(made, [TOOL], [PROMPT, *WRITTEN], vocabulary=1200, steps=420, batch=32)
 
 
 def demonstrations(count: int, rng: random.Random) -> Iterator[Conversation]:

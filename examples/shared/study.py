@@ -4,7 +4,7 @@ import random
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -12,20 +12,28 @@ from typing import NamedTuple
 
 import numpy as np
 
+from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.store import open_store
+from otel_lightning.learner.rollout_runner import Grading, Job, Report, run_agent
 from otel_lightning.learner.rollout_runner.tasks import Task
-from otel_lightning.learner.score.rules import apply_rule
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 from shared.environment import python_for
-from shared.rollouts import Agent, Store, Work, as_tasks, ingesting, run, serving
+from shared.rollouts import Agent, Models, agent_server, as_tasks, ingesting
 
 GATE_SHARE = 0.2
 """Share of the tasks to learn from that the gate of `lightning-learn weights` judges by."""
 BATCH = 48
+JOBS = 8
+"""Rollouts at once: the model server samples the calls that wait in one batch."""
 MODELS = {
     "before": "before: base model",
     "after": "after:  learned from rewards",
     "control": "control: learned from shuffled rewards",
+}
+PROMPTS = {
+    "before": "before: first prompt",
+    "after": "after:  prompt that won",
+    "control": "control: prompt written from shuffled rewards",
 }
 TEMPERATURES = {"t1": 1.0, "greedy": 0.0}
 DRAWS = 4000
@@ -42,9 +50,11 @@ class Size:
     steps: int = 60
     learning_rate: float = 1e-3
     greedy: bool = True
+    rounds: int = 3
+    """Rounds of the loop, where prompts are learned."""
 
 
-QUICK = Size(tasks=150, samples=2, held_out=60, steps=40, greedy=False)
+QUICK = Size(tasks=120, samples=2, held_out=40, held_out_samples=1, steps=40, greedy=False)
 
 
 class Rewards(NamedTuple):
@@ -65,6 +75,39 @@ class Result(NamedTuple):
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Study:
+    """What all parts of a study share."""
+
+    example: ModuleType
+    folder: Path
+    size: Size
+    seed: int
+
+    @property
+    def store(self) -> Path:
+        """The store of the study."""
+        return self.folder / "traces.duckdb"
+
+    @property
+    def rule(self) -> str:
+        """The grader."""
+        return f"{Path(self.example.__file__ or '').parent / 'grade.py'}:{self.example.RULE}"
+
+    @property
+    def agent(self) -> Agent:
+        """The agent, in the environment of its framework."""
+        here = Path(self.example.__file__ or "").parent
+        return Agent(here / "agent.py", python_for(here / "requirements.txt"))
+
+    def stages(self) -> Iterator[tuple[str, str]]:
+        """Yield what is compared: each model at each temperature."""
+        for temperature in TEMPERATURES:
+            if temperature != "greedy" or self.size.greedy:
+                for model in MODELS:
+                    yield model, temperature
+
+
 def study(example: ModuleType, folder: Path, size: Size, seed: int = 0) -> Result:
     """Run a study, and print what it does.
 
@@ -75,100 +118,104 @@ def study(example: ModuleType, folder: Path, size: Size, seed: int = 0) -> Resul
         seed: Seed of the first model, of the choice of tasks, and of all sampling.
     """
     started = time.monotonic()
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    here = Path(example.__file__ or "").parent
-    agent = Agent(here / "agent.py", python_for(here / "requirements.txt"))
-    rule = f"{here / 'grade.py'}:{example.RULE}"
-    example.prepare(folder)
-    train, held_out = _tasks(example, folder, size, seed)
-    print(f"Held out: {example.HELD_OUT}. {len(train)} tasks to learn from, {len(held_out)} not.")
-    _train(example, folder, seed)
-    with ingesting(folder / "traces.duckdb") as store:
-        with serving(folder / "base", 1.0, seed) as url:
-            run(store, agent, url, Work("log", train, size.samples))
-        _learn(example, store, rule, size, seed)
-        for model, temperature in _stages(size):
-            samples = 1 if temperature == "greedy" else size.held_out_samples
-            with serving(folder / _folder(model), TEMPERATURES[temperature], seed) as url:
-                work = Work(f"{model}_{temperature}", held_out, samples)
-                run(store, agent, url, work)
-        apply_rule(store.path, rule)
-        rewards = {
-            (model, temperature): _rewards(store, example.RULE, f"{model}_{temperature}")
-            for model, temperature in _stages(size)
-        }
+    one = prepared(example, folder, size, seed)
+    train, held_out = tasks_of_study(one)
+    print(
+        f"Held out: {example.HELD_OUT}. {len(train)} tasks to learn from, {len(held_out)} not.",
+        flush=True,
+    )
+    if example.LEARNS == "prompts":
+        from shared.prompts import prompts_study
+
+        rewards = prompts_study(one, train, held_out)
+    else:
+        rewards = weights_study(one, train, held_out)
     return Result(rewards, time.monotonic() - started)
 
 
-def _stages(size: Size) -> Iterator[tuple[str, str]]:
-    for temperature in TEMPERATURES:
-        if temperature != "greedy" or size.greedy:
-            for model in MODELS:
-                yield model, temperature
+def prepared(example: ModuleType, folder: Path, size: Size, seed: int) -> Study:
+    """Empty the folder of a study, write what the tasks need, and train the first model."""
+    from shared.small_model import train
+
+    one = Study(example, folder.resolve(), size, seed)
+    _ = one.agent  # its environment is made, or found missing, before anything is trained
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    example.prepare(folder)
+    print(f"First model: {train(example.recipe(folder), seed, folder / 'base')}.", flush=True)
+    return one
 
 
-def _folder(model: str) -> str:
-    return "base" if model == "before" else model
-
-
-def _tasks(
-    example: ModuleType, folder: Path, size: Size, seed: int
-) -> tuple[Sequence[Task], Sequence[Task]]:
-    lines = example.tasks(folder)
-    random.Random(seed).shuffle(lines)
+def tasks_of_study(one: Study) -> tuple[Sequence[Task], Sequence[Task]]:
+    """Return the tasks to learn from, and those that are held out."""
+    lines = one.example.tasks(one.folder)
+    random.Random(one.seed).shuffle(lines)
     split = {
-        name: [one for one in lines if one["metadata"]["split"] == name]
+        name: [line for line in lines if line["metadata"]["split"] == name]
         for name in ("train", "heldout")
     }
-    train, held_out = split["train"][: size.tasks], split["heldout"][: size.held_out]
+    train, held_out = split["train"][: one.size.tasks], split["heldout"][: one.size.held_out]
     return as_tasks(train, "train"), as_tasks(held_out, "held-out")
 
 
-def _train(example: ModuleType, folder: Path, seed: int) -> None:
-    from shared.small_model import train
+def weights_study(
+    one: Study, tasks: Sequence[Task], held_out: Sequence[Task]
+) -> dict[tuple[str, str], Rewards]:
+    """Learn weights from the rewards of the training tasks, and compare the models."""
+    size, found = one.size, {}
+    with ingesting(one.store), closing(Models()) as models:
+        models.serve(one.folder / "base", 1.0, one.seed)
+        with agent_server(one.agent, one.store, models.url) as url:
+            ran(one, Job(tasks, url=url, name="log", samples=size.samples, jobs=JOBS))
+        _learn(one)
+        with agent_server(one.agent, one.store, models.url) as url:
+            for model, temperature in one.stages():
+                folder = one.folder / ("base" if model == "before" else model)
+                models.serve(folder, TEMPERATURES[temperature], one.seed)
+                samples = 1 if temperature == "greedy" else size.held_out_samples
+                name = f"{model}_{temperature}"
+                job = Job(held_out, url=url, name=name, samples=samples, jobs=JOBS)
+                found[model, temperature] = rewards_of(ran(one, job))
+    return found
 
-    done = train(example.recipe(folder), seed, folder / "base")
-    print(f"First model: {done}.", flush=True)
+
+def ran(one: Study, job: Job) -> Report:
+    """Run the agent on tasks as `lightning-learn run` does, and grade its rollouts."""
+    return run_agent(one.store, job, Grading(rule=one.rule))
 
 
-def _learn(example: ModuleType, store: Store, rule: str, size: Size, seed: int) -> None:
+def rewards_of(report: Report, arm: str | None = None) -> Rewards:
+    """Return the rewards of a run, or of one arm, by task; without a reward it counts as 0."""
+    by_task: dict[str, list[float]] = {}
+    for rollout, task in report.tasks.items():
+        if report.arms[rollout] == arm:
+            by_task.setdefault(task, []).append(report.rewards.get(rollout, 0.0))
+    return Rewards(by_task)
+
+
+def _learn(one: Study) -> None:
     """Learn from the rewards, and from shuffled ones."""
     from otel_lightning.learner.weights.learn import learn_weights
     from otel_lightning.learner.weights.settings import Training
 
-    settings = Settings(reward=rule, agents=example.LEARNERS, held_out=GATE_SHARE)
-    summary = make_transitions(store.path, settings)
+    with open_store(one.store) as opened:
+        derive_all(opened, one.store)
+    settings = Settings(reward=one.rule, agents=one.example.LEARNERS, held_out=GATE_SHARE)
+    summary = make_transitions(one.store, settings)
     print(f"{summary.transitions} transitions, mean reward {summary.mean_reward:.3f}.", flush=True)
-    folder = store.path.parent
     for model, shuffle in (("after", None), ("control", 1)):
         training = Training(
-            folder / "base",
-            learning_rate=size.learning_rate,
-            steps=size.steps,
+            one.folder / "base",
+            learning_rate=one.size.learning_rate,
+            steps=one.size.steps,
             batch_size=BATCH,
             shuffle_rewards=shuffle,
-            seed=seed,
+            seed=one.seed,
         )
-        learned = learn_weights(store.path, "rft", training, folder / model)
+        learned = learn_weights(one.store, "rft", training, one.folder / model)
         passed = "passed" if learned.verdict.passed else "refused"
         rows = learned.metrics["learned_from"]
         print(f"{MODELS[model]}: {rows:.0f} calls; the gate by logs {passed}.", flush=True)
-
-
-def _rewards(store: Store, rule: str, name: str) -> Rewards:
-    """Return the rewards of a run; a rollout without one counts as 0."""
-    sql = f"""
-        SELECT a.task_id, coalesce(r.value, 0) AS value
-        FROM attempts a
-        LEFT JOIN rewards r ON r.rollout_id = a.rollout_id AND r.name = '{rule}'
-        WHERE a.run_id = '{name}'
-    """
-    by_task: dict[str, list[float]] = {}
-    with open_store(store.path) as opened:
-        for row in opened.query(sql).to_pylist():
-            by_task.setdefault(row["task_id"], []).append(row["value"])
-    return Rewards(by_task)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -186,10 +233,10 @@ def gain(new: Rewards, old: Rewards) -> tuple[float, float, float]:
     return float(np.mean(pairs)), *interval(pairs)
 
 
-def table(rewards: Mapping[tuple[str, str], Rewards]) -> list[str]:
-    """Write the comparison as lines of a Markdown table."""
+def table(rewards: Mapping[tuple[str, str], Rewards], names: Mapping[str, str]) -> list[str]:
+    """Write the comparison as lines of a Markdown table; `names` has the text of each model."""
     lines = [
-        "| model | sampling | success | 95 % | gain | 95 % | rollouts |",
+        "| what is served | sampling | success | 95 % | gain | 95 % | rollouts |",
         "|---|---|---|---|---|---|---|",
     ]
     for (model, temperature), found in rewards.items():
@@ -200,7 +247,7 @@ def table(rewards: Mapping[tuple[str, str], Rewards]) -> list[str]:
             gained = [f"{mean:+.3f}", f"[{least:+.3f}, {most:+.3f}]"]
         sampling = "greedy" if temperature == "greedy" else "T = 1"
         count = sum(map(len, found.by_task.values()))
-        cells = [MODELS[model], sampling, f"{found.mean:.3f}", f"[{low:.3f}, {high:.3f}]"]
+        cells = [names[model], sampling, f"{found.mean:.3f}", f"[{low:.3f}, {high:.3f}]"]
         lines.append(f"| {' | '.join([*cells, *gained, str(count)])} |")
     return lines
 

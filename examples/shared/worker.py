@@ -1,27 +1,30 @@
 """Run an unchanged agent on many tasks in one process: its framework is imported only once.
 
-    python worker.py agent.py < attempts.jsonl > outcomes.jsonl
+    lightning-learn run --serve 'python worker.py agent.py' …
+    python worker.py agent.py --port-file FILE      and then: lightning-learn run --url …
 
-The agent is a Python file with a function `answer(task)`, plain or async. A line of input has
-`rollout_id`, `task_id` and `task`; each becomes one rollout. A line of output has the rollout's
-id, its start and end in nanoseconds, and the agent's output or error.
+The agent is a Python file with a function `answer(task)`, plain or async. As a worker it reads a
+task as a JSON line and writes a JSON line, one rollout at a time. As a server it answers POSTs,
+many at once; the header `baggage` names the rollout.
 """
 
+import argparse
 import asyncio
 import importlib.util
 import inspect
 import json
-import os
+import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from otel_lightning.instrumentation import rollout
 
 Answer = Callable[[Mapping[str, Any]], Any]
+FAILED = 422
 
 
 def load(path: Path) -> Answer:
@@ -38,24 +41,57 @@ def load(path: Path) -> Answer:
     return lambda task: asyncio.run(answer(task))
 
 
-def attempt(answer: Answer, line: str) -> dict[str, Any]:
+def attempt(answer: Answer, task: Mapping[str, Any], rollout_id: str) -> dict[str, str]:
     """Run one rollout; an exception of the agent is its outcome."""
-    asked = json.loads(line)
-    outcome: dict[str, Any] = {"rollout_id": asked["rollout_id"], "started": time.time_ns()}
-    with rollout(task_id=asked["task_id"], rollout_id=asked["rollout_id"]):
+    with rollout(task_id=task["id"], rollout_id=rollout_id):
         try:
-            outcome["output"] = str(answer(asked["task"]))
+            return {"output": str(answer(task))}
         except Exception as error:  # noqa: BLE001 - an agent may raise anything
-            outcome["error"] = f"{type(error).__name__}: {error}"
-    return outcome | {"ended": time.time_ns()}
+            return {"error": f"{type(error).__name__}: {error}"}
+
+
+def work(answer: Answer) -> None:
+    """Answer the lines of standard input."""
+    for line in sys.stdin:
+        task = json.loads(line)
+        print(json.dumps(attempt(answer, task, task["rollout_id"])), flush=True)
+
+
+def serve(answer: Answer, port_file: Path) -> None:
+    """Answer POSTs on a free port, which is written to a file."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            carried = dict(pair.split("=") for pair in self.headers["baggage"].split(","))
+            outcome = attempt(answer, task, unquote(carried["lightning.rollout.id"]))
+            self.send_response(FAILED if "error" in outcome else 200)
+            self.end_headers()
+            self.wfile.write(next(iter(outcome.values())).encode())
+
+        def log_message(self, *_: object) -> None:
+            """Write nothing for each request."""
+
+    # A signal alone would end the process without sending its last spans.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    partial = port_file.with_suffix(".partial")
+    partial.write_text(str(server.server_port))
+    partial.replace(port_file)
+    server.serve_forever()
 
 
 def main() -> None:
-    """Run the rollouts of standard input, several at once."""
-    answer = load(Path(sys.argv[1]))
-    with ThreadPoolExecutor(int(os.environ.get("WORKER_THREADS", "8"))) as threads:
-        for outcome in threads.map(lambda line: attempt(answer, line), sys.stdin):
-            print(json.dumps(outcome), flush=True)
+    """Work or serve."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("agent", type=Path)
+    parser.add_argument("--port-file", type=Path)
+    options = parser.parse_args()
+    answer = load(options.agent)
+    if options.port_file is None:
+        work(answer)
+    else:
+        serve(answer, options.port_file)
 
 
 if __name__ == "__main__":

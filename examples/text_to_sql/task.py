@@ -15,6 +15,7 @@ NAME = "text-to-SQL (LangGraph)"
 RULE = "execution"
 LEARNERS = ("write_query", "rewrite_query")
 """Agents whose calls learning may change; the check stays as it is."""
+LEARNS = "weights"
 HELD_OUT = "30 % of the pairs of a kind of question and a value, such as (count_genre, Rock)"
 CHECK_SKILL = 0.75
 """How often the demonstrator's check is right."""

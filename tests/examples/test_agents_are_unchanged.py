@@ -12,12 +12,13 @@ import polars as pl
 import pytest
 from support.scripted_model import Message, calls, says, scripted_model
 
+from otel_lightning.collector.store import open_store
 from otel_lightning.learner.score.rules import python
 from otel_lightning.learner.score.rules.spec import read_rule
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
-NAMES = ("calculator", "search", "text_to_sql")
+NAMES = ("calculator", "room_booking", "search", "text_to_sql")
 sys.path.insert(0, str(EXAMPLES))
 
 
@@ -54,7 +55,7 @@ def test_tasks_have_ids_of_their_own_and_two_splits(name: str, tmp_path: Path) -
     assert len({line["id"] for line in lines}) == len(lines)
     splits = [line["metadata"]["split"] for line in lines]
     assert 0.2 < splits.count("heldout") / len(splits) < 0.4
-    asked = {(line["metadata"]["split"], line["question"]) for line in lines}
+    asked = {(line["metadata"]["split"], line.get("question") or line["request"]) for line in lines}
     assert len({question for _, question in asked}) == len(asked), "a question is in both splits"
 
 
@@ -130,6 +131,89 @@ def test_a_name_counts_without_case_and_punctuation_and_passages_add_a_little() 
     assert shaped[:3] == pytest.approx([1.0, 0.05, 0.0])
 
 
+def test_a_room_counts_if_it_is_the_best_and_the_first_ignored_need_is_named() -> None:
+    expected = json.dumps({"room": "ramp-screen-8", "seats": 7, "needs": ["ramp", "screen"]})
+    outputs = ["ramp-screen-8", "screen-8", "plain-4", "ramp-screen-12", "none", None]
+    values, why = graded("room_booking/grade.py:booked", output=outputs, expected=[expected] * 6)
+    assert values == [1, 0, 0, 0, 0, 0]
+    assert why == [
+        None,
+        "ignored: ramp",
+        "ignored: 7 people do not fit",
+        "the room is larger or has more than needed; the best is ramp-screen-8",
+        "no room was booked",
+        "no room was booked",
+    ]
+
+
+def records(*said: tuple[str, str | None]) -> str:
+    """Records as the proposing model sees them, of requests and what was ignored."""
+    rows = [
+        {"outcome": "failed" if ignored else "succeeded", "input": f"A room for 4 people; {what}."}
+        | ({"explanations": f"booked 0: ignored: {ignored}"} if ignored else {})
+        for what, ignored in said
+    ]
+    return "\n".join(json.dumps(row) for row in rows)
+
+
+def test_the_writer_of_prompts_states_what_comes_with_a_failure_and_nothing_twice() -> None:
+    from room_booking import writer
+
+    seen = writer.records(
+        records(
+            *[("Ann shows slides; Bob uses a wheelchair", "ramp")] * 3,
+            *[("Eve uses a wheelchair; Finn joins by a call", "ramp")] * 3,
+            *[("Cem shows slides", "screen")] * 4,
+            *[("Dora joins by a call; Cem shows slides", None)] * 4,
+        )
+    )
+    ramp = "Ask for ramp if somebody uses a wheelchair."
+    first, reason = writer.better("Book.", seen)
+    assert (first, reason) == (f"Book.\n{ramp}", "The agent ignores ramp.")
+    second, _ = writer.better(first, seen)
+    assert second == f"{first}\nAsk for screen if somebody shows slides."
+    other, _ = writer.better("Book.", seen, tried=[first])
+    assert other == "Book.\nAsk for screen if somebody shows slides."
+    nothing, _ = writer.better("Book.", writer.records(records(("Ann shows slides", None))))
+    assert nothing == "Book.\nBe polite."
+
+
+WORKED = """
+async def answer(task):
+    if task["question"] == "?":
+        raise ValueError("I do not know")
+    return task["question"] * 2
+"""
+
+
+@pytest.mark.parametrize("way", ["serve", "url"])
+def test_an_agent_stays_in_one_process_and_its_errors_are_outcomes(
+    way: str, tmp_path: Path
+) -> None:
+    from otel_lightning.learner.rollout_runner import Grading, Job, run_agent
+    from shared.rollouts import Agent, agent_server, ingesting
+
+    (tmp_path / "agent.py").write_text(WORKED)
+    (tmp_path / "tasks.jsonl").write_text(
+        '{"id": "a", "question": "x"}\n{"id": "b", "question": "?"}'
+    )
+    agent, store = Agent(tmp_path / "agent.py", Path(sys.executable)), tmp_path / "traces.duckdb"
+    tasks, grading = tmp_path / "tasks.jsonl", Grading(by_exit_code=True)
+    with ingesting(store):
+        if way == "serve":
+            report = run_agent(store, Job(tasks, serve=agent.worker, name="w"), grading)
+        else:
+            with agent_server(agent, store, "http://127.0.0.1:9") as url:
+                report = run_agent(store, Job(tasks, url=url, name="w"), grading)
+        with open_store(store) as opened:
+            rows = opened.query("SELECT task_id, status, output, reason FROM attempts ORDER BY 1")
+    assert report.statuses == {"ok": 1, "failed": 1}
+    right, wrong = rows.to_pylist()
+    assert (right["status"], right["output"]) == ("ok", "xx")
+    assert wrong["status"] == "failed"
+    assert "I do not know" in wrong["reason"]
+
+
 def environment_of(name: str) -> Path:
     """The interpreter of an example's environment, which is made if need be."""
     from shared.environment import MissingPackagesError, python_for
@@ -140,13 +224,15 @@ def environment_of(name: str) -> Path:
         pytest.skip(f"the framework cannot be installed here: {missing}")
 
 
-def answer_of(name: str, task: dict[str, Any], *script: Message) -> tuple[str, list[Message]]:
+def answer_of(
+    name: str, task: dict[str, Any], *script: Message, **variables: str
+) -> tuple[str, list[Message]]:
     """Run an agent as its users do, in its own environment, against a model that is a script."""
     with scripted_model(*script) as (url, requests):
         done = subprocess.run(
             [environment_of(name), EXAMPLES / name / "agent.py"],
             input=json.dumps(task),
-            env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none"},
+            env={**os.environ, "OPENAI_BASE_URL": url, "OPENAI_API_KEY": "none", **variables},
             capture_output=True,
             text=True,
             timeout=200,
@@ -199,3 +285,23 @@ def test_a_search_finds_the_passage_that_fits_best(tmp_path: Path) -> None:
         f"{one.known} is the {one.kind.known} of {one.country}.",
         f"{one.answer} is the {one.kind.wanted} of {one.country}.",
     ]
+
+
+@pytest.mark.slow
+def test_a_room_is_booked_by_the_prompt_that_the_flag_file_serves(tmp_path: Path) -> None:
+    flag = {
+        "state": "ENABLED",
+        "defaultVariant": "b",
+        "variants": {"a": "Book.", "b": "Book well."},
+    }
+    flags = tmp_path / "flags.json"
+    flags.write_text(json.dumps({"flags": {"booking-prompt": flag}}))
+    given = {"request": "A room for 7 people; Ann uses a wheelchair."}
+    script = [calls("book", seats=7, needs="ramp")]
+    served = {"FLAGD_OFFLINE_FLAG_SOURCE_PATH": str(flags)}
+    output, requests = answer_of("room_booking", given, *script, **served)
+    assert output == "ramp-8"
+    assert requests[0]["messages"][0]["content"] == "Book well."
+    output, requests = answer_of("room_booking", given, calls("book", seats="many"))
+    assert output == "none"
+    assert requests[0]["messages"][0]["content"] == "You book meeting rooms."

@@ -24,6 +24,7 @@ from support.running import eventually
 from support.stores import ask
 
 from otel_lightning.learner.cli import cli
+from otel_lightning.learner.loop.config import read_config
 from otel_lightning.learner.policy import flag_file as files
 
 FIRST = "You answer the requests of customers."
@@ -68,7 +69,7 @@ span = {
 body = {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "test"}, "spans": [span]}]}]}
 body = json.dumps(body).encode()
 host, port = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://").split(":")
-with socket.create_connection((host, int(port)), timeout=30) as connection:
+with socket.create_connection((host, int(port)), timeout=250) as connection:
     head = f"POST /v1/traces HTTP/1.1\\r\\nHost: {host}:{port}\\r\\nConnection: close\\r\\n"
     head += f"Content-Type: application/json\\r\\nContent-Length: {len(body)}\\r\\n\\r\\n"
     connection.sendall(head.encode() + body)
@@ -284,3 +285,21 @@ def test_wrong_file_is_told_before_anything_runs(tmp_path: Path, told: str) -> N
     assert result.exit_code == 1
     assert told in result.stderr
     assert not (tmp_path / "t.duckdb").exists()
+
+
+def test_settings_of_a_loop_are_the_same_if_only_defaults_are_written_out(tmp_path: Path) -> None:
+    file = tmp_path / "loop.toml"
+    policy = "[policy]\nkey = 'k'\nflags = 'f'\n"
+
+    def identity(text: str) -> str:
+        file.write_text(text)
+        return read_config(file).identity
+
+    run = "[run]\ntasks = 't'\ncommand = ['x']\n"
+    before = identity(f"[learn]\nwhat = ['policy']\n{run}{policy}")
+    assert before == identity(
+        f"[learn]\nwhat = ['policy']\nrounds = 7\nagents = []\n{run}samples = 1\njobs = 9\n{policy}"
+        "[hooks]\nafter_round = 'x'\n[stop]\nhours = 1\n[gate]\nalpha = 0.05\n"
+    )
+    assert before != identity(f"[learn]\nwhat = ['policy']\n{run}samples = 2\n{policy}")
+    assert before != identity(f"[learn]\nwhat = ['policy']\nagents = ['a']\n{run}{policy}")

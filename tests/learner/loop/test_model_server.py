@@ -82,6 +82,21 @@ def test_server_of_a_loop_that_was_killed_is_ended_by_the_next(tmp_path: Path) -
     assert killed._process.wait(10) < 0
 
 
+def test_server_whose_loop_was_killed_before_it_noted_its_process_is_ended_by_the_next(
+    tmp_path: Path,
+) -> None:
+    port = free_port()
+    killed = served(tmp_path, port)
+    killed.serve(Path("first"))
+    (tmp_path / "server.json").unlink()
+    again = served(tmp_path, port)
+    again.serve(Path("second"))
+    assert said(port) == "second"
+    again.stop()
+    assert killed._process is not None
+    assert killed._process.wait(10) < 0
+
+
 def test_server_that_cannot_start_is_told_with_what_it_said(tmp_path: Path) -> None:
     broken = ModelServer("false {model}", "http://127.0.0.1:9/", 30, tmp_path)
     with pytest.raises(DataError, match="The model server ended with code 1"):

@@ -4,16 +4,19 @@ import json
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from support.running import eventually
 from support.stores import ask
 
+from otel_lightning.collector.store import read_server
 from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
 
@@ -83,6 +86,52 @@ def test_server_that_nobody_runs_gives_lost_rollouts_and_no_reward(
     assert (report.statuses, report.rewards, report.missing) == ({"lost": 1}, {}, 1)
     with pytest.raises(DataError, match="'ftp://x' is no URL"):
         run_agent(served, Job(tasks({"id": "a", "x": 1}), url="ftp://x", name="ftp"))
+
+
+def test_calls_that_a_server_sends_after_its_answer_are_waited_for(
+    served: Path, tasks: Tasks
+) -> None:
+    timers = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            task = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            carried = dict(pair.split("=") for pair in self.headers["baggage"].split(","))
+            late = task["id"] == "late"
+            timer = threading.Timer(2 if late else 0, send_call, [carried["lightning.rollout.id"]])
+            timer.start()
+            timers.append(timer)
+            if not late:
+                timer.join()
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    def send_call(rollout: str) -> None:
+        server = read_server(served)
+        assert server is not None
+        said = {"lightning.rollout.id": rollout, "gen_ai.operation.name": "chat"}
+        named = [{"key": key, "value": {"stringValue": value}} for key, value in said.items()]
+        now = str(time.time_ns())
+        span = {"traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex(), "name": "chat m"}
+        span |= {"startTimeUnixNano": now, "endTimeUnixNano": now, "attributes": named}
+        body = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+        head = {"Content-Type": "application/json"}
+        address = f"http://{server.http}/v1/traces"
+        with urlopen(Request(address, json.dumps(body).encode(), head), timeout=60) as answer:
+            assert answer.status == 200
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{found.server_address[1]}/"
+        job = Job(tasks({"id": "soon", "x": 1}, {"id": "late", "x": 1}), url=url, name="late")
+        report = run_agent(served, job, Grading(by_exit_code=True))
+        found.shutdown()
+    assert report.silent == 0
+    for timer in timers:
+        timer.join()
 
 
 WORKER = """

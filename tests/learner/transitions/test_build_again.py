@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections import defaultdict
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,3 +269,18 @@ def test_rollout_of_an_attempt_that_was_lost_has_no_transitions(traces: "Traces"
     rollouts = {row["rollout_id"] for row in everything(traces)}
     assert lost not in rollouts
     assert kept in rollouts
+
+
+def test_rollout_whose_attempt_has_ended_is_not_open_though_its_last_call_asks_for_a_tool(
+    traces: "Traces",
+) -> None:
+    now = datetime.now(UTC).replace(tzinfo=None)
+    for name in ("ok", "timeout", "running"):
+        traces.call(name, finish_reason="tool_calls", start_time=now, end_time=now)
+        traces.reward(name, 1.0, time=now - timedelta(minutes=1))  # a later one would end it
+    traces.attempt("ok", "ok")
+    traces.attempt("timeout", "timeout")
+    summary = build(traces, reward="task_success")
+    assert summary.left_out == {"rollouts still open": 1}
+    ends = {row["rollout_id"]: row["terminated"] for row in traces.ask("FROM transitions")}
+    assert ends == {"ok": True, "timeout": False}

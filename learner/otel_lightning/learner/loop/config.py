@@ -46,6 +46,8 @@ class LearnPart:
     rounds: int = 3
     what: tuple[str, ...] = (PROMPTS,)
     credit: str = "identical"
+    agents: tuple[str, ...] = ()
+    """Patterns for the names of the agents to learn from; by default all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +167,12 @@ class Config:
         """Hash of all settings that may not change while a loop goes on.
 
         The number of rounds, the stop rules and the hooks may change, and what only speeds up.
+        Defaults are left out, so that a loop goes on after an upgrade that adds a setting.
         """
-        kept = dataclasses.asdict(self)
+        kept = _differing(self)
         for part, names in FREE.items():
-            kept[part] = {k: v for k, v in kept[part].items() if k not in names} if names else None
+            values = kept.pop(part, {})
+            kept |= {part: {k: v for k, v in values.items() if k not in names}} if names else {}
         return sha256(to_json(_plain(kept)).encode()).hexdigest()[:16]
 
 
@@ -297,6 +301,20 @@ def _kind_name(option: Any) -> str:
         float: "a number",
         bool: "true or false",
     }[option]
+
+
+def _differing(part: Any) -> dict[str, Any]:
+    """Return the settings of a part that are not its defaults, its own parts included."""
+    found = {}
+    for one in dataclasses.fields(part):
+        value = getattr(part, one.name)
+        if dataclasses.is_dataclass(value):
+            found[one.name] = _differing(value)
+        elif value != one.default and not (
+            one.default_factory is not dataclasses.MISSING and value == one.default_factory()
+        ):
+            found[one.name] = value
+    return {name: value for name, value in found.items() if value != {}}
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.loop.config import KINDS, Config, read_config
+from otel_lightning.learner.loop.config import KINDS, Config, StopPart, read_config
 from otel_lightning.learner.loop.report import final_report
 from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import divide
@@ -103,13 +103,17 @@ def _first(loop: Loop) -> Details:
 def _rounds(loop: Loop, say: Say) -> Outcome:
     config, state, problems = loop.config, loop.state, []
     last = max((number for number, stage in state.ended if stage == "end"), default=0)
-    if (0, "final") in state.ended and config.learn.rounds > last and not _stopped(loop, last):
+    if (
+        (0, "final") in state.ended
+        and config.learn.rounds > last
+        and not stop_rule(config.stop, state, last)
+    ):
         raise DataError(
             f"Loop '{config.name}' has made its last report after round {last}, which read the "
             "final tasks. Further rounds need tasks that nobody has read: begin another loop."
         )
     done, stopped = 0, None
-    while done < config.learn.rounds and not (stopped := _stopped(loop, done)):
+    while done < config.learn.rounds and not (stopped := stop_rule(config.stop, state, done)):
         _round(loop, done + 1, say)
         problems += _hook(loop, done + 1, say)
         done += 1
@@ -152,9 +156,8 @@ def _signed(value: float | None) -> str:
     return "unknown" if value is None else f"{value:+.4f}"
 
 
-def _stopped(loop: Loop, number: int) -> str | None:
+def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
     """Return which stop rule holds after a round; None if the next one may begin."""
-    rules, state = loop.config.stop, loop.state
     if number == 0:
         return None
     done = [details for (of, _), (_, details) in state.ended.items() if 0 < of <= number]

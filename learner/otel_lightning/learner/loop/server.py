@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE, end_leftovers
 
 GRACE_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -34,9 +35,11 @@ class ModelServer:
         """
         self._command, self._ready, self._seconds = command, ready, seconds
         self._log, self._pid = folder / "server.log", folder / "server.json"
+        self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self._model: Path | None = None
         _end_leftover(self._pid)
+        end_leftovers(folder)  # also one that was started just before its loop was killed
 
     def serve(self, model: Path) -> None:
         """Serve a model; a server of another model is ended first.
@@ -83,7 +86,12 @@ class ModelServer:
     def _started(self, words: list[str], log: IO[bytes]) -> "subprocess.Popen[bytes]":
         try:
             return subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                words,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, FOLDER_VARIABLE: str(self._folder.resolve())},
+                start_new_session=True,
             )
         except OSError as error:
             raise DataError(f"The model server '{words[0]}' cannot be started: {error}.") from error

@@ -4,13 +4,14 @@ A stage that is killed runs again from its beginning, so each finds what it did 
 their journal, proposals, decisions and models by ids that follow from the loop and the round.
 """
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.store import opened
+from otel_lightning.collector.store import opened, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
@@ -18,6 +19,7 @@ from otel_lightning.learner.loop.config import Config, PromptsPart, given
 from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import Split
 from otel_lightning.learner.loop.state import Result, State
+from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.prompts.compare import (
     Comparison,
@@ -190,6 +192,7 @@ def make_transitions(loop: Loop, number: int) -> Result:
     settings = Settings(
         reward=loop.state.details(number, "run")["reward"],
         credit=loop.config.learn.credit,
+        agents=loop.config.learn.agents,
         held_out=loop.config.split.held_out,
     )
     summary = make_transitions(loop.store, settings)
@@ -289,11 +292,23 @@ def learn_model(loop: Loop, number: int) -> Result:
     if loop.server is not None:
         loop.server.stop()  # it would share the memory of the machine with training
     output = part.output / f"{loop.config.name}.{number}"
-    if not output.exists():  # a killed loop may have got this far
-        learn_weights(
-            loop.store, part.algorithm, Training(given(loop.model), **part.settings), output
-        )
+    run_id = f"{loop.config.name}.{number}.weights"
+    if not _is_trained(loop.store, run_id, output):
+        training = Training(given(loop.model), **part.settings)
+        learn_weights(loop.store, part.algorithm, training, output, run_id=run_id)
     return DONE, {"output": str(output)}
+
+
+def _is_trained(store: Path, run_id: str, output: Path) -> bool:
+    """Return whether a loop that was killed had trained a model; remove what it left half done."""
+    with opened(store) as found:
+        ended = read(found, __package__ or "", "trained", run_id=run_id)
+        if ended.height and output.exists():
+            return True
+        found.execute(str(statement(__package__ or "", "forget_training", run_id=run_id)))
+    for left in (output, *output.parent.glob(f".{output.name}-*")):
+        shutil.rmtree(left, ignore_errors=True)
+    return False
 
 
 def judge_model(loop: Loop, number: int) -> Result:

@@ -186,10 +186,11 @@ class Engine:
         if ended.status == "not_started":
             problem = f"The agent cannot be started: {ended.reason}. Check the words after '--'."
         elif self.give_up_after and sum(self.ends.values()) >= self.give_up_after:
-            words = last_words(self.journal.outputs / f"{ended.rollout_id}.err")
+            # A worker or a server tells the error in its answer, and a process on standard error.
+            words = ended.reason or last_words(self.journal.outputs / f"{ended.rollout_id}.err")
             problem = (
                 f"None of the first {sum(self.ends.values())} attempts ended well "
-                f"({told(self.ends)}). The last one wrote: {words or 'nothing'}. Mend the agent, "
+                f"({told(self.ends)}). The last one said: {words or 'nothing'}. Mend the agent, "
                 "and run the same command with --rerun failed --rerun timeout."
             )
         else:

@@ -32,6 +32,9 @@ from otel_lightning.learner.rollout_runner.servers import UrlExecutor, WorkerExe
 from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
 
 SENT_AT_ONCE = 500
+SERVER_SECONDS = 8.0
+"""A server outlives the run, and OpenTelemetry sends its last spans up to 5 seconds later."""
+LOOK_SECONDS = 0.3
 
 
 def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Report:
@@ -137,7 +140,8 @@ def _run(
     journal.forget_inputs()
     ends = {_last(one, engine.past): engine.past[one.key] for one in rollouts}
     statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
-    graded, silent = _graded(store, grading, statuses, place.receiver)
+    patience = SERVER_SECONDS if job.url else 0.0
+    graded, silent = _graded(store, grading, statuses, place.receiver, patience)
     return Report(
         run_id=journal.folder.name,
         planned=len(rollouts),
@@ -219,21 +223,42 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Store | None) 
 
 
 def _graded(
-    store: Path, grading: Grading, statuses: Mapping[str, str], receiver: Receiver
+    store: Path,
+    grading: Grading,
+    statuses: Mapping[str, str],
+    receiver: Receiver,
+    patience: float,
 ) -> tuple[Graded, int]:
     """Wait until everything is stored and derived, and grade."""
     if not store.exists():
         return Graded(None, problems=["The store is elsewhere: grade there."]), 0
     with open_store(store) as opened:
-        derive_all(opened, store)
+        silent = _silent(opened, store, list(statuses), patience)
 
         def send(events: list[Event]) -> None:
             for start in range(0, len(events), SENT_AT_ONCE):
                 receiver.send(events[start : start + SENT_AT_ONCE])
             derive_all(opened, store)
 
-        silent = read(opened, __package__, "silent", rollouts=list(statuses)).height
         try:
             return graders.grade(opened, grading, statuses, send), silent
         except (DataError, StoreError) as error:
             return Graded(None, problems=[str(error)]), silent
+
+
+def _silent(opened: Store, store: Path, rollouts: list[str], patience: float) -> int:
+    """Derive what was stored; return the number of rollouts without any model call.
+
+    Args:
+        opened: The open store.
+        store: Its path.
+        rollouts: The rollouts.
+        patience: Seconds to wait for the calls of some of them, if others have theirs.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        derive_all(opened, store)
+        silent = read(opened, __package__, "silent", rollouts=rollouts).height
+        if silent in (0, len(rollouts)) or time.monotonic() > deadline:
+            return silent
+        time.sleep(LOOK_SECONDS)

@@ -32,8 +32,14 @@ CHANGES_NOTHING = ("resume", "save_every", "report_to")
 """Settings by which an interrupted training may differ from the one that continues it."""
 
 
-def learn_weights(
-    store: StoreLike, algorithm: str, training: Training, output: Path, agent: str | None = None
+def learn_weights(  # noqa: PLR0913 - what, with what, where to, and as which run
+    store: StoreLike,
+    algorithm: str,
+    training: Training,
+    output: Path,
+    agent: str | None = None,
+    *,
+    run_id: str | None = None,
 ) -> "Learned":
     """Fine-tune a model on the transitions of a store, and let the gate judge it.
 
@@ -46,13 +52,14 @@ def learn_weights(
         training: Model and settings.
         output: Folder to make; it appears whole or not at all.
         agent: Learn from the calls of this agent only; None for all.
+        run_id: Id of the run, if it must be known before; None makes a new one.
 
     Raises:
         DataError: If there is nothing to learn from, or the output is there already.
         StoreError: If the store cannot be read or written.
     """
     config = training.as_config(algorithm) | ({"agent": agent} if agent else {})
-    run = Run("weights", config)
+    run = Run("weights", config, name=run_id)
     with recorded_in(store, run) if is_main() else nullcontext():
         return _learn_weights(store, algorithm, training, (output, agent), run)
 

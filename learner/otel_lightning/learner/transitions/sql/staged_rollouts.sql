@@ -6,11 +6,22 @@
 -- DuckDB's hash(a, b, c) combines its arguments by XOR and does not mix the last one. If the last
 -- column changes equally in two rows, both changes cancel; and equal rows cancel in any XOR.
 CREATE OR REPLACE TEMP TABLE ended AS
+WITH tried AS (
+    SELECT rollout_id, any_value(status) AS status FROM attempts GROUP BY rollout_id
+)
 SELECT
     rollout_id,
     task_id,
-    if(outcome = 'open' AND end_time < make_timestamp_ns($idle_before_ns), 'truncated', outcome) AS outcome
-FROM rollout_ends;
+    CASE
+        WHEN outcome <> 'open' THEN outcome
+        -- The last call may ask for a tool, but the process has ended: no further call comes.
+        WHEN status IN ('ok', 'failed') THEN 'terminated'
+        WHEN status = 'timeout' OR end_time < make_timestamp_ns($idle_before_ns) THEN 'truncated'
+        ELSE outcome
+    END AS outcome,
+    coalesce(status = 'lost', FALSE) AS lost
+FROM rollout_ends
+LEFT JOIN tried USING (rollout_id);
 
 CREATE OR REPLACE TEMP TABLE rollout_calls AS
 WITH seen AS (
@@ -67,10 +78,6 @@ first_arms AS (
     WHERE rollout_id IS NOT NULL
     GROUP BY rollout_id
 ),
--- An attempt that was cut off may have sent its reward before. Another attempt replaced it.
-lost AS (
-    SELECT DISTINCT rollout_id FROM attempts WHERE status = 'lost'
-),
 joined AS (
     SELECT
         r.rollout_id,
@@ -90,7 +97,7 @@ joined AS (
         a.chosen AS arm,
         j.rollout_id IS NOT NULL AS judged,
         x.rollout_id IS NOT NULL AS contradicted,
-        l.rollout_id IS NOT NULL AS lost,
+        r.lost,
         hash(c.fingerprint, t.fingerprint, j.fingerprint) AS fingerprint
     FROM ended r
     JOIN rollout_calls c USING (rollout_id)
@@ -99,7 +106,6 @@ joined AS (
     LEFT JOIN rollout_rewards j USING (rollout_id)
     LEFT JOIN contradicted x USING (rollout_id)
     LEFT JOIN first_arms a USING (rollout_id)
-    LEFT JOIN lost l USING (rollout_id)
 )
 SELECT
     row_number() OVER (ORDER BY task_hash, rollout_id) AS rollout,
@@ -108,6 +114,7 @@ SELECT
     CASE
         WHEN usable_calls + context_calls = 0 THEN 'without a completion'
         WHEN usable_calls = 0 THEN 'without a call of a selected agent'
+        -- It may have sent its reward before it was cut off. Another attempt replaced it.
         WHEN lost THEN 'of an attempt that was lost'
         WHEN contradicted THEN 'with contradictory rewards'
         WHEN outcome = 'open' THEN 'still open'
