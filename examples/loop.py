@@ -1,6 +1,6 @@
 """Run an example in `lightning-learn loop`: three rounds, and the curve of what was live.
 
-    python examples/loop.py room_booking [--quick] [--folder .examples] [--picture loop.svg]
+    python examples/loop.py room_booking [--quick] [--folder .examples]
 
 Room booking learns prompts; the others fine-tune their model, which is served anew for each round.
 """
@@ -28,7 +28,6 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer tasks, less certain")
     parser.add_argument("--folder", type=Path, default=Path(".examples"), help="for all files")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--picture", type=Path, help="draw the curve into this file")
     options = parser.parse_args()
     example = importlib.import_module(f"{options.example}.task")
     size = QUICK if options.quick else Size()
@@ -39,8 +38,8 @@ def main() -> None:
         except (MissingPackagesError, StepFailedError) as error:
             sys.exit(f"loop.py: {error}")
     print("\n".join(["", *curve(rounds), "", said]))
-    if options.picture:
-        draw(rounds, example.NAME, options.picture)
+    draw(rounds, example.NAME, one.folder / "curve.svg")
+    print(f"The curve is in {one.folder / 'curve.svg'}.")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from otel_lightning.learner.prompts.rollouts import Window
 from otel_lightning.learner.rollout_runner import Arms, Job
 from otel_lightning.learner.rollout_runner.tasks import Task
 from otel_lightning.learner.score.judges.endpoint import Endpoint
-from shared.loops import Round, curve, lines_of, run_rounds, write_settings, write_tasks
+from shared.loops import Round, curve, draw, lines_of, run_rounds, write_settings, write_tasks
 from shared.rollouts import Models, background, ingesting, model_variables, wait_for
 from shared.study import MODELS, TEMPERATURES, Rewards, Study, ran, rewards_of
 
@@ -38,6 +38,7 @@ def prompts_study(
     with started(one) as (models, url):
         rounds, _ = run_rounds(one, settings(one, url, lines, final=0.0))
         print("\n".join(["", *curve(rounds), ""]), flush=True)
+        draw(rounds, one.example.NAME, one.folder / "curve.svg")
         texts = {
             "before": one.example.PROMPT,
             "after": live_text(one),
