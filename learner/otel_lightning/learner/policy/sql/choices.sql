@@ -5,11 +5,6 @@ WITH still_open AS (
     SELECT rollout_id
     FROM rollout_ends
     WHERE $recent AND outcome = 'open' AND rollout_id IN (SELECT rollout_id FROM policy_recent)
-        -- The process of such an attempt has ended, so no further call comes.
-        AND rollout_id NOT IN (
-            SELECT rollout_id FROM attempts
-            WHERE status IN ('ok', 'failed', 'timeout') AND rollout_id IS NOT NULL
-        )
 ),
 stated AS (SELECT rollout_id, min(task_id) AS task_id FROM rollout_tasks GROUP BY rollout_id)
 SELECT

@@ -3,7 +3,12 @@
 CREATE OR REPLACE TEMP TABLE policy_recent AS
 SELECT DISTINCT rollout_id
 FROM llm_calls
-WHERE end_time >= make_timestamp_ns($idle_before_ns) AND rollout_id IS NOT NULL;
+WHERE end_time >= make_timestamp_ns($idle_before_ns) AND rollout_id IS NOT NULL
+    -- The process of such an attempt has ended, so no further call comes.
+    AND rollout_id NOT IN (
+        SELECT rollout_id FROM attempts
+        WHERE status IN ('ok', 'failed', 'timeout') AND rollout_id IS NOT NULL
+    );
 
 -- The task that a received judgement states for a rollout. There are few: most judgements name the
 -- rollout only.
