@@ -1,4 +1,4 @@
-"""Options of the commands that run an agent on tasks: `run` and `evaluate --model`."""
+"""Options of the commands that run an agent on tasks: `run`, `evaluate`, `gate`, `prompts`."""
 
 import shlex
 from collections.abc import Callable
@@ -81,18 +81,24 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
 }
 
 
-def agent_options(command: str, **changes: dict[str, Any]) -> Callable[[Command], Command]:
+def agent_options(
+    command: str, *names: str, condition: str = "", **changes: dict[str, Any]
+) -> Callable[[Command], Command]:
     """Declare the options of a command that runs an agent, and the argument AGENT.
 
     Args:
         command: Name of the command, which their variables have.
+        names: The options to declare, such as `--tasks`; all if none is named.
+        condition: Start of each help text, if the command runs an agent under a condition only.
         changes: Attributes that differ in this command, by the option's name with `_`.
     """
 
     def declare(function: Command) -> Command:
-        for name, attributes in reversed(ATTRIBUTES.items()):
+        for name in reversed(names or tuple(ATTRIBUTES)):
             differing = changes.get(name.removeprefix("--").replace("-", "_"), {})
-            function = option(name, command=command, **{**attributes, **differing})(function)
+            attributes = {**ATTRIBUTES[name], **differing}
+            attributes["help"] = condition + attributes["help"]
+            function = option(name, command=command, **attributes)(function)
         return click.argument("agent", nargs=-1, type=click.UNPROCESSED)(function)
 
     return declare
@@ -107,7 +113,7 @@ def grading_of(settings: dict[str, Any]) -> "Grading":
         rule=settings.pop("grade"),
         command=shlex.split(words) if words else [],
         by_exit_code=settings.pop("exit_code_is_reward"),
-        failed_reward=settings.pop("failed_reward"),
+        failed_reward=settings.pop("failed_reward", None),
         reward=settings.pop("reward"),
         jobs=settings["jobs"],
     )

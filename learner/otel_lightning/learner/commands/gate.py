@@ -1,6 +1,5 @@
 """`lightning-learn gate`."""
 
-import shlex
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -8,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
-    FILE,
     REFUSED,
     expected_errors,
     flags_option,
@@ -24,42 +23,28 @@ if TYPE_CHECKING:
     from otel_lightning.learner.prompts.compare import Comparison, Decision
 
 option = partial(shared_option, command="gate")
+RUNNING = (
+    "--tasks", "--samples", "--jobs", "--timeout",
+    "--grade", "--grade-command", "--exit-code-is-reward", "--failed-reward",
+)  # fmt: skip
+"""Options of running an agent; a gate has its own split, seed and name of the run."""
 
 
 @click.command()
-@click.argument("agent", nargs=-1, required=True, type=click.UNPROCESSED)
 @store_option
 @key_option
 @flags_option
-@option("--tasks", type=FILE, required=True, help="Tasks: .jsonl, .json, .csv or .parquet.")
 @option(
     "--candidate",
     multiple=True,
     help="Variant to judge; may be repeated. By default all proposed variants that are served.",
 )
 @option("--against", help="Variant to beat. By default the one with most traffic.")
-@option("--samples", type=click.IntRange(1), default=2, help="Rollouts of each variant and task.")
-@option("--jobs", type=click.IntRange(1), default=2, help="Number of rollouts that run at once.")
-@option("--timeout", type=click.FloatRange(0.1), default=300.0, help="Seconds for one rollout.")
-@option(
-    "--grade",
-    metavar="RULE",
-    help="Reward by a rule: FILE.py:FUNCTION, FILE.sql or FILE.toml. By default the rewards are "
-    "those that the agent sends.",
-)
-@option(
-    "--grade-command",
-    metavar="COMMAND",
-    help="Reward by a program: it reads JSON and prints a number, or an object with score and "
-    "explanation.",
-)
-@option(
-    "--exit-code-is-reward", is_flag=True, help="Reward 1 for exit code 0, and 0 for any other."
-)
-@option(
-    "--failed-reward",
-    type=float,
-    help="Reward of rollouts that failed or timed out. By default the grader sees them too.",
+@agent_options(
+    "gate",
+    *RUNNING,
+    tasks={"required": True},
+    samples={"default": 2, "help": "Rollouts of each variant and task."},
 )
 @option("--reward", metavar="NAME", help="Judge by the received rewards of this name only.")
 @option(
@@ -96,6 +81,8 @@ def gate(  # noqa: PLR0913 - one parameter an option
 
     Exit codes: 0 a candidate won, 1 failed, 3 none did.
     """
+    if not agent:
+        raise click.UsageError("Give the agent's command after --.")
     with expected_errors():
         from otel_lightning.learner.prompts.compare import (
             Comparison,
@@ -118,18 +105,10 @@ def gate(  # noqa: PLR0913 - one parameter an option
 
 
 def _job(agent: tuple[str, ...], arms: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
-    from otel_lightning.learner.rollout_runner import Grading, Job
+    from otel_lightning.learner.rollout_runner import Job
     from otel_lightning.learner.rollout_runner.tasks import HELD_OUT
 
-    command = settings.pop("grade_command")
-    grading = Grading(
-        rule=settings.pop("grade"),
-        command=shlex.split(command) if command else (),
-        by_exit_code=settings.pop("exit_code_is_reward"),
-        failed_reward=settings.pop("failed_reward"),
-        reward=settings.pop("reward"),
-        jobs=settings["jobs"],
-    )
+    grading = grading_of(settings)
     said = "\0".join([*agent, str(settings["tasks"].resolve()), arms.key, *arms.names])
     name = f"gate-{sha256(said.encode()).hexdigest()[:8]}"
     return Job(command=agent, arms=arms, name=name, split=HELD_OUT, **settings), grading

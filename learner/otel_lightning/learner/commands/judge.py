@@ -9,6 +9,7 @@ import click
 
 from otel_lightning.learner.commands.common import FILE, expected_errors, store_option
 from otel_lightning.learner.commands.common import option as shared_option
+from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options
 
 if TYPE_CHECKING:
     from otel_lightning.learner.score.judges.endpoint import Endpoint, Judge
@@ -24,18 +25,7 @@ option = partial(shared_option, command="judge")
 
 @click.command()
 @store_option
-@option(
-    "--endpoint",
-    metavar="URL",
-    required=True,
-    help="Base URL of an OpenAI-compatible API, such as http://127.0.0.1:8000/v1.",
-)
-@option(
-    "--model",
-    metavar="NAME",
-    required=True,
-    help="Name of the model that judges, as the endpoint knows it.",
-)
+@endpoint_options("judge")
 @option(
     "--measure",
     type=MEASURE,
@@ -73,26 +63,6 @@ option = partial(shared_option, command="judge")
     help="Number of answers per rollout and rubric; the score is their mean.",
 )
 @option(
-    "--temperature",
-    type=click.FloatRange(0),
-    help="Sampling temperature of the judge.  [default: the model's]",
-)
-@option(
-    "--concurrency", type=click.IntRange(1), default=8, help="Number of requests that run at once."
-)
-@option(
-    "--retries",
-    type=click.IntRange(0),
-    default=5,
-    help="Number of retries of a failed request; the wait grows with each.",
-)
-@option(
-    "--timeout",
-    type=click.FloatRange(1),
-    default=120.0,
-    help="Seconds to wait for an answer before the request counts as failed.",
-)
-@option(
     "--max-characters",
     type=click.IntRange(1000),
     default=60_000,
@@ -109,11 +79,6 @@ option = partial(shared_option, command="judge")
     help="Price per million output tokens. If a price is given, the cost is printed.",
 )
 @option(
-    "--cache",
-    type=FILE,
-    help="Cache of the answers, so that no question is paid for twice.  [default: STORE.judge]",
-)
-@option(
     "--retry-errors",
     is_flag=True,
     help="Ask again where the cached answer has no score. By default it is not asked again.",
@@ -124,23 +89,16 @@ def judge(  # noqa: PLR0913 - one parameter an option
     evaluator: str,
     measure: tuple[str, ...],
     rubric: tuple[Path, ...],
-    endpoint: str,
-    model: str,
-    temperature: float | None,
-    retries: int,
-    timeout: float,
     input_price: float | None,
     output_price: float | None,
     **settings: Any,
 ) -> None:
     """Score rollouts with a model as the judge. The API key is read from OPENAI_API_KEY."""
     with expected_errors():
-        from otel_lightning.learner.score.judges.endpoint import Endpoint
         from otel_lightning.learner.score.judges.judging import judge_rollouts
 
         plan = _plan(store, _rubrics(measure, rubric), settings)
-        asked = Endpoint(endpoint, model, temperature, retries, timeout)
-        with closing(_judge(evaluator, asked)) as judging:
+        with closing(_judge(evaluator, endpoint_of(settings))) as judging:
             report = judge_rollouts(store, plan, judging)
     _tell(report, input_price, output_price)
 

@@ -1,6 +1,5 @@
 """`lightning-learn prompts`."""
 
-import shlex
 from contextlib import closing
 from functools import partial
 from importlib.util import find_spec
@@ -9,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
-    FILE,
     REFUSED,
     expected_errors,
     flags_option,
@@ -23,25 +22,21 @@ from otel_lightning.learner.commands.common import (
     task_by_option,
 )
 from otel_lightning.learner.commands.common import option as shared_option
+from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options
 
 if TYPE_CHECKING:
     from otel_lightning.learner.prompts.plan import Proposed, Request
 
 option = partial(shared_option, command="prompts")
+SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-reward")
+"""Options of --search, which runs an agent."""
 
 
 @click.command()
-@click.argument("agent", nargs=-1, type=click.UNPROCESSED)
 @store_option
 @key_option
 @flags_option
-@option(
-    "--endpoint",
-    metavar="URL",
-    required=True,
-    help="Base URL of an OpenAI-compatible API, such as http://127.0.0.1:8000/v1.",
-)
-@option("--model", metavar="NAME", required=True, help="Name of the model that writes prompts.")
+@endpoint_options("prompts", temperature={"default": 1.0}, timeout={"default": 300.0})
 @option(
     "--candidates",
     type=click.IntRange(1, 20),
@@ -87,32 +82,6 @@ option = partial(shared_option, command="prompts")
     default=6,
     help="Serve at most this many variants, the new ones included.",
 )
-@option(
-    "--temperature",
-    type=click.FloatRange(0),
-    default=1.0,
-    help="Sampling temperature of the model.",
-)
-@option(
-    "--concurrency", type=click.IntRange(1), default=8, help="Number of requests that run at once."
-)
-@option(
-    "--retries",
-    type=click.IntRange(0),
-    default=5,
-    help="Number of retries of a failed request; the wait grows with each.",
-)
-@option(
-    "--timeout",
-    type=click.FloatRange(1),
-    default=300.0,
-    help="Seconds to wait for an answer before the request counts as failed.",
-)
-@option(
-    "--cache",
-    type=FILE,
-    help="Cache of the answers, so that none is paid for twice.  [default: STORE.judge]",
-)
 @option("--seed", type=int, default=0, help="Seed of the choice of rollouts to show.")
 @since_option
 @held_out_option
@@ -128,40 +97,14 @@ option = partial(shared_option, command="prompts")
     type=click.Choice(["gepa"]),
     help="Search with this package and real rollouts of AGENT. By default no rollout is run.",
 )
-@option("--tasks", type=FILE, help="With --search: tasks, .jsonl, .json, .csv or .parquet.")
+@agent_options("prompts", *SEARCHING, condition="With --search. ")
 @option(
     "--budget",
     type=click.IntRange(1),
     default=200,
-    help="With --search: number of rollouts, which is never exceeded.",
+    help="With --search. Number of rollouts, which is never exceeded.",
 )
-@option("--jobs", type=click.IntRange(1), default=2, help="With --search: rollouts at once.")
-@option(
-    "--grade",
-    metavar="RULE",
-    help="With --search: reward by a rule. By default the rewards are those that the agent sends.",
-)
-@option(
-    "--grade-command",
-    metavar="COMMAND",
-    help="With --search: reward by a program, as for lightning-learn run.",
-)
-@option(
-    "--exit-code-is-reward",
-    is_flag=True,
-    help="With --search: reward 1 for exit code 0, and 0 for any other.",
-)
-def prompts(  # noqa: PLR0913 - one parameter per option
-    agent: tuple[str, ...],
-    store: str,
-    *,
-    endpoint: str,
-    model: str,
-    temperature: float,
-    retries: int,
-    timeout: float,
-    **settings: Any,
-) -> None:
+def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
     """Let a model propose better prompts from logged rollouts, and give them a little traffic.
 
     The API key is read from OPENAI_API_KEY. AGENT, after --, is needed with --search only.
@@ -171,11 +114,10 @@ def prompts(  # noqa: PLR0913 - one parameter per option
     with expected_errors():
         from otel_lightning.learner.prompts.ask import Proposer
         from otel_lightning.learner.prompts.propose import propose_prompts
-        from otel_lightning.learner.score.judges.endpoint import Endpoint
 
+        asked = endpoint_of(settings)
         ask = _search(agent, store, settings)
         request = _request(store, settings)
-        asked = Endpoint(endpoint, model, temperature, retries, timeout)
         with closing(Proposer(asked)) as proposer:
             result = propose_prompts(store, request, proposer, ask)
     _tell(result, request)
@@ -200,24 +142,16 @@ def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any]) -> Any
 
     from otel_lightning.learner.prompts.search import Search, searching
     from otel_lightning.learner.prompts.search_runs import Runs
-    from otel_lightning.learner.rollout_runner import Grading, Job, read_tasks
+    from otel_lightning.learner.rollout_runner import Job, read_tasks
     from otel_lightning.learner.rollout_runner.tasks import TRAIN, chosen
 
-    command = given["grade_command"]
-    grading = Grading(
-        rule=given["grade"],
-        command=shlex.split(command) if command else (),
-        by_exit_code=given["exit_code_is_reward"],
-        reward=settings["reward"],
-        jobs=given["jobs"],
-    )
     name = f"search-{token_hex(4)}"
     runs = Runs(
         store=Path(store),
         flags=settings["flags"],
         key=settings["key"],
         job=Job(tasks=(), command=agent, name=name, jobs=given["jobs"]),
-        grading=grading,
+        grading=grading_of({**given, "reward": settings["reward"]}),
         folder=Path(f"{store}.searches"),
     )
     tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
