@@ -191,14 +191,12 @@ def load(
     FILES are files or folders. Loading a file again changes nothing.
     """
     from otel_lightning.collector.allocator import share_memory
-    from otel_lightning.collector.load.from_files import Client, derive_all, expand, load_file
+    from otel_lightning.collector.ingester_client import client_of
+    from otel_lightning.collector.load.from_files import derive_all, expand, load_file
     from otel_lightning.collector.progress import Progress
     from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.seen_ids import Known
 
-    if bool(client_cert) != bool(client_key):
-        raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")
-    client = Client(client_cert, client_key) if client_cert and client_key else None
     broken: list[str] = []
     records = new = 0
     paths = expand(files)
@@ -206,7 +204,7 @@ def load(
     keep_files_private()
     with expected_errors(), open_store(store) as opened:
         opened.limit(memory)
-        known = Known(opened)
+        known, client = Known(opened), client_of(client_cert, client_key)
         progress = Progress("Loading", len(paths))
         for done, path in enumerate(paths, start=1):
             try:

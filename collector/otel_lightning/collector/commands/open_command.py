@@ -29,12 +29,10 @@ def open_command(
     TARGET is the id of a rollout, or a path such as /ui/runs. The link is valid once, for a minute.
     """
     from otel_lightning.collector.commands.open_page import has_browser, page_link, start_browser
+    from otel_lightning.collector.ingester_client import client_of
 
-    if bool(client_cert) != bool(client_key):
-        raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")
-    client = (client_cert, client_key) if client_cert and client_key else None
     with expected_errors():
-        link = page_link(store, target, client)
+        link = page_link(store, target, client_of(client_cert, client_key))
     click.echo(link)
     if not no_browser and has_browser() and not start_browser(link):
         click.echo("No browser was found: open the link within a minute.", err=True)

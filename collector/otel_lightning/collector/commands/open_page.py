@@ -1,22 +1,18 @@
 """`lightning-ingest open`: a link to the page that is valid once."""
 
-import http.client
 import json
 import os
-import ssl
 import sys
 import webbrowser
 from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
+from otel_lightning.collector.ingester_client import Client, connected, reachable
 from otel_lightning.collector.store import Server, StoreError, read_server
 
-TIMEOUT_SECONDS = 10
-WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  compared, not listened on
 
-
-def page_link(store: Path, target: str | None, client: tuple[Path, Path] | None) -> str:
+def page_link(store: Path, target: str | None, client: Client | None) -> str:
     """Ask the running ingester for a code, and return the link with it.
 
     Args:
@@ -33,10 +29,8 @@ def page_link(store: Path, target: str | None, client: tuple[Path, Path] | None)
             f"No lightning-ingest serves '{store}'. Start `lightning-ingest --store {store}`, or "
             f"name another store with --store."
         )
-    address = _reachable(server.http)
-    code = _code(server, address, client)
-    asked = {"code": code} | ({"to": _path(target)} if target else {})
-    return f"{'https' if server.tls_cert else 'http'}://{address}/ui/enter?{urlencode(asked)}"
+    asked = {"code": _code(server, client)} | ({"to": _path(target)} if target else {})
+    return f"{'https' if server.tls_cert else 'http'}://{reachable(server)}/ui/enter?{urlencode(asked)}"
 
 
 def has_browser() -> bool:
@@ -61,26 +55,13 @@ def _path(target: str) -> str:
     return f"/ui/rollouts/{quote(quote(target, safe=''))}"
 
 
-def _reachable(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    return f"{WILDCARDS.get(host, host)}:{port}"
-
-
-def _code(server: Server, address: str, client: tuple[Path, Path] | None) -> str:
-    try:
-        connection = _connection(server, address, client)
+def _code(server: Server, client: Client | None) -> str:
+    address = reachable(server)
+    with connected(server, client) as connection:
         headers = {"Authorization": f"Bearer {server.token}", "Content-Length": "0"}
         connection.request("POST", "/ui/code", b"", headers)
         answer = connection.getresponse()
         body = answer.read()
-        connection.close()
-    except (OSError, http.client.HTTPException) as error:
-        hint = ""
-        if server.tls_cert and not client:
-            hint = " If it asks clients for a certificate, give --client-cert and --client-key."
-        raise StoreError(
-            f"lightning-ingest at {address} does not answer: {error}.{hint}"
-        ) from error
     if answer.status == HTTPStatus.NOT_FOUND:
         raise StoreError(
             f"lightning-ingest at {address} has no page: start it with --page, which needs a token "
@@ -89,18 +70,3 @@ def _code(server: Server, address: str, client: tuple[Path, Path] | None) -> str
     if answer.status != HTTPStatus.OK:
         raise StoreError(f"lightning-ingest at {address} refused: {body.decode(errors='replace')}")
     return str(json.loads(body)["code"])
-
-
-def _connection(
-    server: Server, address: str, client: tuple[Path, Path] | None
-) -> http.client.HTTPConnection:
-    if server.tls_cert is None:
-        return http.client.HTTPConnection(address, timeout=TIMEOUT_SECONDS)
-    # The server's own certificate is trusted directly, so its host name is not checked.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(server.tls_cert)
-    if client:
-        context.load_cert_chain(*client)
-    return http.client.HTTPSConnection(address, timeout=TIMEOUT_SECONDS, context=context)

@@ -4,7 +4,6 @@ DuckDB lets one process write to a file, so a running ingester has to store them
 """
 
 import http.client
-import ssl
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from google.rpc.status_pb2 import Status
 
+from otel_lightning.collector.ingester_client import TIMEOUT_SECONDS, Client, connected
 from otel_lightning.collector.load.batches import Request, load, waiting
 from otel_lightning.collector.otlp.files import Contents, read_file
 from otel_lightning.collector.receive.accept import PROTOBUF
@@ -21,8 +21,6 @@ from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.store import Server, Store, StoreError
 from otel_lightning.collector.store.seen_ids import Known
 
-TIMEOUT_SECONDS = 60
-
 
 class Loaded(NamedTuple):
     """The number of records in one file, and how many of them were new."""
@@ -30,13 +28,6 @@ class Loaded(NamedTuple):
     records: int
     new: int | None
     """None if the running ingester stores them: it does not report the number."""
-
-
-class Client(NamedTuple):
-    """Client certificate and key, for an ingester that requires them."""
-
-    cert: Path
-    key: Path
 
 
 def load_file(
@@ -94,32 +85,9 @@ def _stale(store: Store) -> int:
 
 
 def _send(server: Server, contents: Iterable[Contents], client: Client | None) -> None:
-    try:
-        connection = _connection(server, client)
+    with connected(server, client) as connection:
         for one in contents:
             _post(connection, server, one)
-        connection.close()
-    except (OSError, http.client.HTTPException) as error:
-        hint = ""
-        if server.tls_cert and not client:
-            hint = " If it asks clients for a certificate, give --client-cert and --client-key."
-        raise StoreError(
-            f"lightning-ingest at {server.http} does not answer: {error}.{hint}"
-        ) from error
-
-
-def _connection(server: Server, client: Client | None) -> http.client.HTTPConnection:
-    if server.tls_cert is None:
-        return http.client.HTTPConnection(server.http, timeout=TIMEOUT_SECONDS)
-    # The server's own certificate is trusted directly, so neither its authority nor its host name
-    # is checked.
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(server.tls_cert)
-    if client:
-        context.load_cert_chain(client.cert, client.key)
-    return http.client.HTTPSConnection(server.http, timeout=TIMEOUT_SECONDS, context=context)
 
 
 def _post(connection: http.client.HTTPConnection, server: Server, contents: Contents) -> None:

@@ -1,0 +1,70 @@
+"""HTTP to the running ingester that serves a store, for commands that need it to do something."""
+
+import http.client
+import ssl
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from otel_lightning.collector.store import Server, StoreError
+
+TIMEOUT_SECONDS = 60
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  compared, not listened on
+
+
+class Client(NamedTuple):
+    """Client certificate and key, for an ingester that requires them."""
+
+    cert: Path
+    key: Path
+
+
+def client_of(cert: Path | None, key: Path | None) -> Client | None:
+    """Return the client certificate that a command was given; None without one.
+
+    Raises:
+        StoreError: If one of both files is missing.
+    """
+    if bool(cert) != bool(key):
+        raise StoreError("A certificate needs its key: give --client-cert and --client-key.")
+    return Client(cert, key) if cert and key else None
+
+
+def reachable(server: Server) -> str:
+    """Return the host and port at which this machine reaches the ingester."""
+    host, _, port = server.http.rpartition(":")
+    return f"{WILDCARDS.get(host, host)}:{port}"
+
+
+@contextmanager
+def connected(server: Server, client: Client | None) -> Iterator[http.client.HTTPConnection]:
+    """Connect to the ingester for the block.
+
+    Raises:
+        StoreError: If it does not answer.
+    """
+    try:
+        with closing(_connection(server, client)) as connection:
+            yield connection
+    except (OSError, http.client.HTTPException) as error:
+        hint = ""
+        if server.tls_cert and not client:
+            hint = " If it asks clients for a certificate, give --client-cert and --client-key."
+        raise StoreError(
+            f"lightning-ingest at {reachable(server)} does not answer: {error}.{hint}"
+        ) from error
+
+
+def _connection(server: Server, client: Client | None) -> http.client.HTTPConnection:
+    if server.tls_cert is None:
+        return http.client.HTTPConnection(reachable(server), timeout=TIMEOUT_SECONDS)
+    # The server's own certificate is trusted directly, so neither its authority nor its host name
+    # is checked.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(server.tls_cert)
+    if client:
+        context.load_cert_chain(client.cert, client.key)
+    return http.client.HTTPSConnection(reachable(server), timeout=TIMEOUT_SECONDS, context=context)
