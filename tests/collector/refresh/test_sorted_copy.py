@@ -59,7 +59,7 @@ def test_scattered_conversations_are_read_from_a_sorted_copy_that_does_not_stay(
 def test_what_comes_while_a_copy_is_used_is_derived_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sorted_copy, "MANY", "SELECT 1")  # as if there were more of them
+    monkeypatch.setattr(sorted_copy, "SKIPPED_TO", 0)  # as if there were more of them
     spans = 14_000
     with filled(tmp_path / "t.duckdb", spans) as store:
         refresh(store, spans_at_once=1_000)

@@ -1,8 +1,9 @@
-"""When a rollout that grows is derived again: not with each of its turns, yet soon after the last.
+"""Delays after which a growing rollout is derived again.
 
-A rollout is derived as a whole, so one of n turns that were derived one by one would cost the
-square of n. It waits instead, as long as deriving all that grows took, times `PATIENCE`: what such
-rollouts cost is then a share of the time, and the longer they are, the more turns come at once.
+A rollout is always derived as a whole. A rollout of n turns that is derived after each turn would
+therefore cost the square of n. So a large rollout waits `PATIENCE` times as long as the last
+deriving of all growing rollouts took: they then take a bounded share of the time, and one deriving
+covers several turns.
 """
 
 import time
@@ -10,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 LARGE = 16
-"""Rollouts of fewer calls cost too little to wait."""
+"""A rollout with fewer calls never waits, because deriving it is cheap."""
 PATIENCE = 4.0
+"""Seconds of waiting for each second that deriving took."""
 MEMORY_SECONDS = 60.0
-"""For so long a rollout that was derived counts as one that grows when it is derived again."""
+"""A rollout that is derived again within this time after its delay counts as growing."""
 
 
 class _Derived(NamedTuple):
@@ -23,28 +25,28 @@ class _Derived(NamedTuple):
 
 
 class Pace:
-    """Which large rollouts were derived just now, and when they may be again."""
+    """Large rollouts that were derived recently, and when each may be derived again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        """Start with none.
+        """Start without any rollout.
 
         Args:
-            clock: The seconds since any one moment.
+            clock: Returns a time in seconds.
         """
         self.clock = clock
         self._derived: dict[str, _Derived] = {}
 
     def waiting(self) -> list[str]:
-        """Return the ids of the rollouts that are not due."""
+        """Return the ids of the rollouts whose delay has not passed yet."""
         now = self.clock()
         return [name for name, one in self._derived.items() if one.due > now]
 
     def note(self, calls: Mapping[str, int], began: float) -> None:
-        """Take down what was derived.
+        """Note that rollouts were derived together, and set the delays of the large ones.
 
         Args:
-            calls: How many calls each rollout has.
-            began: When deriving all of these began.
+            calls: Number of calls of each rollout.
+            began: Time at which deriving them began, in seconds of the clock.
         """
         ended = self.clock()
         each = (ended - began) / max(sum(calls.values()), 1)

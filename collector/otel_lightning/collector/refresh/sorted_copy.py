@@ -1,48 +1,35 @@
-"""Copies of spans that lie far apart, side by side, for as long as many wait to be derived.
+"""A sorted copy of the spans of many stale traces, so that each trace is read by itself.
 
-Conversations that go on through the whole store have a few spans in each part of it, so reading
-some conversations unpacks all of it. A copy that is sorted once lets each be read for itself.
+A conversation that lasts as long as the store has a few spans in each part of the table. DuckDB
+unpacks whole blocks of rows, so reading a few such conversations unpacks the whole table. Copying
+the spans once, sorted by trace, is cheaper than reading the table again for each refresh.
 """
 
-from otel_lightning.collector.store import SKIPPED_TO, Store
+from otel_lightning.collector.store import SKIPPED_TO, Store, statement
 
 AT_ONCE = 8
-"""So many refreshes are gathered for: the copy takes 2 KB of disk a span."""
-BLOCK = 2048  # rows that are unpacked together
+"""Number of refreshes that one copy serves. A copied span takes about 2 KB of disk."""
+BLOCK = 2048
+"""Number of rows that DuckDB unpacks together."""
 SCATTERED = 4
-"""How many times the rows that are wanted may be unpacked before a copy is cheaper."""
-
-MANY = f"SELECT 1 FROM stale WHERE id IN (FROM frontier) HAVING sum(spans) > {SKIPPED_TO}"
-UNPACKED = f"""
-    SELECT 1 FROM spans WHERE trace_id IN (FROM frontier)
-    HAVING {BLOCK} * count(DISTINCT rowid // {BLOCK}) > {SCATTERED} * (count(*) + {BLOCK})
-"""
-GATHER = """
-    CREATE OR REPLACE TEMP TABLE gathered AS
-    SELECT trace_id, span_id, parent_span_id, name, kind, start_time, end_time, status_code,
-        status_message, scope_name, scope_version, resource_json, attributes, events, links
-    FROM spans JOIN (
-        SELECT id, first_time, near FROM stale WHERE kind = 'trace'
-        QUALIFY sum(spans) OVER (ORDER BY first_time, near NULLS LAST, id) <= {limit}
-    ) chosen ON chosen.id = spans.trace_id
-    ORDER BY chosen.first_time, chosen.near, trace_id
-"""
-MISSING = """
-    SELECT 1 FROM frontier WHERE trace_id NOT IN (SELECT trace_id FROM gathered) LIMIT 1
-"""
+"""A copy is made if reading unpacks more than this many times the rows that are needed."""
 NEW = "SELECT 1 FROM stale WHERE kind = 'trace' AND spans IS NULL LIMIT 1"
+"""One row if spans have been received that a copy cannot have."""
 
 
 def source(store: Store, spans_at_once: int) -> str:
-    """Return the table from which to read the traces of `frontier`: `spans`, or a sorted copy."""
-    if not len(store.query(MANY)) or not len(store.query(UNPACKED)):
+    """Return the table to read the traces of `frontier` from: `spans`, or a sorted copy."""
+    many = statement(__package__, "copy_is_many", most=SKIPPED_TO)
+    scattered = statement(__package__, "copy_is_scattered", block=BLOCK, scattered=SCATTERED)
+    if not len(store.query(many)) or not len(store.query(scattered)):
         return "spans"
     store.execute("CREATE TEMP TABLE IF NOT EXISTS gathered AS FROM spans LIMIT 0")
-    if len(store.query(MISSING)):
-        store.execute(GATHER.format(limit=AT_ONCE * spans_at_once))
-    return "spans" if len(store.query(MISSING)) else "gathered"
+    lacks = statement(__package__, "copy_lacks")
+    if len(store.query(lacks)):
+        store.execute(statement(__package__, "copy_sorted", limit=AT_ONCE * spans_at_once))
+    return "spans" if len(store.query(lacks)) else "gathered"
 
 
 def forget(store: Store) -> None:
-    """Drop the copy: it is used up, or spans came that it lacks."""
+    """Drop the copy, because it is used up or because new spans are missing in it."""
     store.execute("DROP TABLE IF EXISTS temp.gathered")

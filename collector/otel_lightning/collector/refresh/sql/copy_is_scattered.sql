@@ -1,0 +1,3 @@
+-- One row if reading the traces of `frontier` unpacks many more rows than it needs.
+SELECT 1 FROM spans WHERE trace_id IN (FROM frontier)
+HAVING $block * count(DISTINCT rowid // $block) > $scattered * (count(*) + $block)
