@@ -42,6 +42,7 @@ RETRIEVERS = (
         "LangSmith",
         "retrieve_langsmith",
         "langsmith",
+        ("langsmith", "langchain-core"),
         variables={
             "LANGSMITH_TRACING": "true",
             "LANGSMITH_OTEL_ENABLED": "true",
@@ -52,6 +53,7 @@ RETRIEVERS = (
         "LangChain, traced by LangSmith",
         "retrieve_langchain",
         "langsmith",
+        ("langsmith", "langchain-core"),
         variables={
             "LANGSMITH_TRACING": "true",
             "LANGSMITH_OTEL_ENABLED": "true",
@@ -62,6 +64,7 @@ RETRIEVERS = (
         "MLflow",
         "retrieve_mlflow",
         "mlflow",
+        ("mlflow-skinny",),
         variables={
             "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "{endpoint}/v1/traces",
             "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/protobuf",
@@ -72,6 +75,7 @@ RETRIEVERS = (
         "Langfuse",
         "retrieve_langfuse",
         "langfuse",
+        ("langfuse",),
         variables={
             "LANGFUSE_PUBLIC_KEY": "pk-lf-none",
             "LANGFUSE_SECRET_KEY": "sk-lf-none",
@@ -82,6 +86,7 @@ RETRIEVERS = (
         "LangWatch",
         "retrieve_langwatch",
         "langwatch",
+        ("langwatch",),
         variables={"LANGWATCH_API_KEY": "none", "LANGWATCH_ENDPOINT": "{endpoint}"},
     ),
 )

@@ -82,6 +82,16 @@ def test_a_call_that_started_before_the_other_ended_does_not_continue_it() -> No
     assert rollouts(turn(0, 0, ends=15), turn(1, 10)) == {"s0": ("t0", 0), "s1": ("t1", 0)}
 
 
+def test_a_history_without_its_tool_calls_still_continues_the_call_that_told_the_result() -> None:
+    first = span(chat([QUESTION], asked("c1", "add", {})), trace="t0", id="s0", at=0)
+    used = [QUESTION, asked("c1", "add", {}), answered("c1", "1")]
+    told = span(chat(used, ANSWER), trace="t1", id="s1", at=2)
+    kept = span(chat([QUESTION, ANSWER, said("user", "And?")], ANSWER), trace="t2", id="s2", at=4)
+    other = span(chat([QUESTION, said("assistant", "No")], ANSWER), trace="t3", id="s3", at=6)
+    expected = {"s0": ("t0", 0), "s1": ("t0", 1), "s2": ("t0", 2), "s3": ("t3", 0)}
+    assert rollouts(first, told, kept, other) == expected
+
+
 def test_a_start_in_whole_milliseconds_may_be_later_than_the_end_within_that_millisecond() -> None:
     javascript = rollouts(turn(0, 0, ends=10.0004), turn(1, 10.0))
     assert javascript == {"s0": ("t0", 0), "s1": ("t0", 1)}

@@ -38,7 +38,8 @@ class History(NamedTuple):
     begins: list[str]
     """Hashes of the longest beginnings of the input that end with the assistant's turn."""
     ends: list[str]
-    """Hashes of the input with each choice of the output."""
+    """Hashes of the input with each choice of the output. After tools, the hash of the text alone
+    is among them: many agents keep only what the user and the assistant said."""
     saw: str | None
     """A hash of the whole input, reasoning included and ids of tool calls left out, if there is
     one."""
@@ -68,6 +69,8 @@ def history(call: LlmCall) -> History:
     ends = [chain.after(choice.said) for choice in choices]
     if call.lost_ids or any(None in choice.asked for choice in choices):
         ends += [bare.after(numbers.copy().of(choice)) for choice in choices]
+    if sent.plain is not chain:
+        ends += [sent.plain.after(choice.said) for choice in choices if not choice.tools]
     # The least exact is looked for last, and the first of these is that.
     found = [sent.last, *begins] if sent.last else [*begins]
     return History(found, list(dict.fromkeys(ends)), saw, tools, [*numbers.unasked])
@@ -240,7 +243,9 @@ class _Input:
         Args:
             lost_ids: Whether the history is looked for without the ids of tool calls, too.
         """
-        self.chain = self.bare = _Chain()
+        # `bare` has no ids of tool calls, `plain` no messages that call tools or answer them. All
+        # three are one object until a message differs.
+        self.chain = self.bare = self.plain = _Chain()
         self.numbers = _Numbers()
         self.begins: list[str] = []
         self.last: str | None = None
@@ -261,6 +266,10 @@ class _Input:
             self.last = self.bare.digest() if self.lost_ids else None
         if turn.tools and self.bare is chain:
             self.bare = chain.copy()
+        if turn.tools and self.plain is chain:
+            self.plain = chain.copy()
+        if self.plain is not chain and not turn.tools:
+            self.plain.add(role, turn.said)
         if self.bare is not chain:
             self.bare.add(role, self.numbers.of(turn) if turn.tools else turn.said)
         chain.add(role, turn.said)
