@@ -31,7 +31,14 @@ FLAGS = {
     }
 }
 PACKAGES = {
-    "openinference": ("openinference", ["openai", "openinference-instrumentation-openai"]),
+    "openinference": (
+        "openinference",
+        [
+            "openai",
+            "openinference-instrumentation-openai",
+            "opentelemetry-exporter-otlp-proto-http",
+        ],
+    ),
     "agentlightning": ("agentlightning", ["openai", "agentlightning==0.3.0"]),
 }
 """Tracers with an environment of their own: its folder and packages."""

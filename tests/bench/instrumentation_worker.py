@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-TOOLS = [{"type": "function", "function": {"name": "sun", "parameters": {}}}]
+# agentlightning's tracer fails on a tool without a description.
+SUN = {"name": "sun", "description": "Hours of sun today.", "parameters": {}}
+TOOLS = [{"type": "function", "function": SUN}]
 WARM_UP = 20
 
 

@@ -90,8 +90,10 @@ class ChatAnswer(Answer):
             self.choice(choice.index).ids.extend(ids)
         content = choice.logprobs.content if choice.logprobs is not None else None
         if content:
-            self.choice(choice.index).logprobs.extend(token.logprob for token in content)
-        message = getattr(choice, "delta", None) or getattr(choice, "message", None)
+            self.choice(choice.index).logprobs.extend([token.logprob for token in content])
+        # pydantic's attribute access is slow where a class lacks the attribute.
+        held = choice.__dict__
+        message = held.get("delta") or held.get("message")
         if message is None:
             return
         if message.tool_calls:

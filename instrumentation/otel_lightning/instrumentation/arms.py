@@ -42,6 +42,11 @@ def stamp(span: Span) -> None:
         span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
 
 
+def any_in_force() -> bool:
+    """Return whether any choice is in force in this context."""
+    return bool(_in_force.get())
+
+
 def in_force() -> dict[str, dict[str, AttributeValue]]:
     """Return the choices in force in this context by flag key, to pass them to another context."""
     return {key: dict(choice) for key, choice in _in_force.get().items()}

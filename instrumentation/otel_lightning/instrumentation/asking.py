@@ -185,7 +185,7 @@ def _drop_key(owner: dict[str, Any], name: str, *, empty: bool) -> None:
 
 
 def _drop_ids(owner: Any, *, empty: bool) -> None:
-    more = getattr(owner, "__pydantic_extra__", None)
+    more = owner.__pydantic_extra__
     for name in _IDS:
         if more and name in more:
             if empty:
@@ -195,7 +195,7 @@ def _drop_ids(owner: Any, *, empty: bool) -> None:
 
 
 def _drop_logprobs(owner: Any, *, empty: bool) -> None:
-    if getattr(owner, "logprobs", None) is None:
+    if owner.__dict__.get("logprobs") is None:
         return
     fields = owner.__pydantic_fields_set__
     if "annotations" in fields or str(getattr(owner, "type", "")).startswith("response."):
@@ -218,19 +218,26 @@ def _writes_empty_values(part: Any) -> bool:
     OpenAI and vLLM do; small servers omit such fields. Fields in `_OFTEN_EMPTY`, such as
     `finish_reason` in a stream, are `null` with any server, so they are ignored.
     """
-    for choice in getattr(part, "choices", None) or ():
-        message = getattr(choice, "message", None) or getattr(choice, "delta", None)
-        if any(_nulls(one) for one in (part, choice, message)):
+    for choice in part.__dict__.get("choices") or ():
+        held = choice.__dict__
+        message = held.get("message") or held.get("delta")
+        if _nulls(part) or _nulls(choice) or (message is not None and _nulls(message)):
             return True
     return False
 
 
 def _nulls(owner: Any) -> bool:
-    fields: frozenset[str] = getattr(owner, "__pydantic_fields_set__", frozenset()) - _OFTEN_EMPTY
-    more = getattr(owner, "__pydantic_extra__", None) or {}
-    return any(owner.__dict__.get(name, 0) is None for name in fields) or any(
-        value is None for name, value in more.items() if name not in _OFTEN_EMPTY
-    )
+    # Loops instead of generators: this runs for each chunk of a stream.
+    values = owner.__dict__
+    for name in owner.__pydantic_fields_set__:
+        if values.get(name, 0) is None and name not in _OFTEN_EMPTY:
+            return True
+    more = owner.__pydantic_extra__
+    if more:
+        for name, value in more.items():
+            if value is None and name not in _OFTEN_EMPTY:
+                return True
+    return False
 
 
 def _has_empty_values(whole: dict[str, Any]) -> bool:

@@ -143,7 +143,8 @@ def _with_arms(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
 
 @never_raise
 def _added(endpoint: str, instance: Any, kwargs: dict[str, Any]) -> Additions | None:
-    return None if _base_url(instance) in _refusing else asking.additions(endpoint, kwargs)
+    added = asking.additions(endpoint, kwargs)
+    return None if added is not None and _refusing and _base_url(instance) in _refusing else added
 
 
 def _is_refusal(error: Exception) -> bool:

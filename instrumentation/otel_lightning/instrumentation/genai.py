@@ -3,16 +3,23 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from opentelemetry.trace import Span
 from opentelemetry.util.types import Attributes
 
 _GENAI_PREFIXES: Final = ("gen_ai.", "openinference.", "traceloop.", "llm.")
 _MODEL_CALLS: Final = frozenset({"chat", "text_completion", "generate_content"})
 
 
-def attributes_of(span: Span) -> Attributes:
-    """Return the attributes that a span has so far. The API has no such method, only the SDK."""
-    return getattr(span, "attributes", None)
+def attributes_of(span: Any) -> Mapping[str, Any]:
+    """Return the attributes that a span has so far. The API has no such method, only the SDK.
+
+    This is the dictionary inside the SDK's object, which takes a lock for each access; several
+    reads per model call would add up. Do not change it: use `write_late`.
+    """
+    held = getattr(span, "_attributes", None)
+    inner: Mapping[str, Any] | None = getattr(held, "_dict", None)
+    if inner is not None:
+        return inner
+    return getattr(span, "attributes", None) or {}
 
 
 def is_genai(present: Attributes) -> bool:
@@ -21,7 +28,7 @@ def is_genai(present: Attributes) -> bool:
     Args:
         present: Attributes that the span has so far.
     """
-    return any(name.startswith(_GENAI_PREFIXES) for name in present or ())
+    return any(name.startswith(_GENAI_PREFIXES) for name in tuple(present or ()))
 
 
 def is_llm(present: Attributes) -> bool:
@@ -44,13 +51,13 @@ def is_llm(present: Attributes) -> bool:
 
 
 def write_late(span: Any, values: Mapping[str, Any]) -> None:
-    """Set attributes on a span of the SDK that has ended and was not exported yet.
+    """Set attributes on a span of the SDK that was not exported yet.
 
     Values are stored without validation: checking each of a thousand token ids would take more
     time than the rest of our work in a call.
 
     Args:
-        span: A span, in a span processor's `_on_ending`.
+        span: A span, in a span processor's `on_start` or `_on_ending`.
         values: Values by attribute name, of the types that OpenTelemetry allows.
     """
     held = span._attributes  # noqa: SLF001 - the SDK has no public way to it

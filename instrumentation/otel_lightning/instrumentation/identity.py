@@ -33,11 +33,12 @@ def current_ids(context: Context | None = None) -> dict[str, str]:
     Returns:
         The known ids by attribute name.
     """
-    found = {
-        name: baggage.get_baggage(name, context) or os.environ.get(variable)
-        for name, variable in ENVIRONMENT_VARIABLES.items()
-    }
-    return {name: str(value) for name, value in found.items() if value}
+    carried = baggage.get_all(context)
+    found = {}
+    for name, variable in ENVIRONMENT_VARIABLES.items():
+        if value := carried.get(name) or os.environ.get(variable):
+            found[name] = str(value)
+    return found
 
 
 @contextmanager

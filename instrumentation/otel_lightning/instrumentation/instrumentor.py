@@ -14,6 +14,7 @@ from otel_lightning.instrumentation import (
     bundled,
     client,
     delivery,
+    encoding,
     ids,
     missing,
     privacy,
@@ -54,7 +55,14 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     def _instrument(self, **kwargs: Any) -> None:
         self._undo = ExitStack()
         provider = kwargs.get("tracer_provider") or trace.get_tracer_provider()
-        for start in (_make_ids, _bound_exit, _stamp_spans, _record_arms, _carry_along):
+        for start in (
+            _make_ids,
+            _encode_quickly,
+            _bound_exit,
+            _stamp_spans,
+            _record_arms,
+            _carry_along,
+        ):
             start(self._undo, provider)
 
     def _uninstrument(self, **kwargs: Any) -> None:
@@ -67,6 +75,11 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
 def _make_ids(undo: ExitStack, _provider: TracerProvider) -> None:
     undo.callback(ids.use_system_random())
     undo.callback(quiet.drop_marker_warnings())
+
+
+@never_raise
+def _encode_quickly(undo: ExitStack, _provider: TracerProvider) -> None:
+    encoding.encode_quickly(undo)
 
 
 @never_raise

@@ -19,7 +19,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
 
-from otel_lightning.instrumentation import arms, attributes, privacy, sent
+from otel_lightning.instrumentation import arms, privacy, sent
 from otel_lightning.instrumentation.answers import ANSWERS, Answer
 from otel_lightning.instrumentation.genai import attributes_of, is_llm, write_late
 
@@ -55,6 +55,8 @@ class ModelCall:
     span: Span | None = None
     facts: dict[str, AttributeValue] = field(default_factory=dict)
     choices: list[dict[str, AttributeValue]] = field(default_factory=list)
+    changed: tuple[str, ...] = ()
+    """Names of the arguments that an arm changed."""
 
     def adopt(self, span: Span) -> None:
         """Match a span with this call: the call's data is written to the span when it ends."""
@@ -65,7 +67,7 @@ class ModelCall:
 
     def write(self, span: Span) -> None:
         """Write the call's data to its span, at the end of the span."""
-        present = attributes_of(span) or {}
+        present = attributes_of(span)
         late: dict[str, Any] = dict(self.facts)
         found = [*self._sampling(), *self.answer.usage_attributes()]
         if self.endpoint == "responses":
@@ -73,8 +75,8 @@ class ModelCall:
         if self.answer.response_id:
             found.append(("gen_ai.response.id", self.answer.response_id))
         late |= {name: value for name, value in found if not present.get(name)}
-        if attributes.POLICY_CHANGED in self.facts:
-            late |= dict(self._sampling()) | sent.as_sent(self.request, present)
+        if self.changed:
+            late |= dict(self._sampling()) | sent.as_sent(self.request, self.changed, present)
         if privacy.content_allowed():
             late |= dict(self.answer.token_attributes())
             if self.endpoint == "responses":
@@ -192,7 +194,7 @@ def note_start(span: Any) -> None:
         span: A span of the SDK.
     """
     call = _current.get()
-    llm = is_llm(span.attributes)
+    llm = is_llm(attributes_of(span))
     if call is not None and call.span is None:
         # After the call ended, only a span with a start time before the call belongs to it.
         if llm if not call.ended_ns else span.start_time <= call.started_ns:

@@ -87,13 +87,14 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
     if changed is not kwargs:
         every = {*changed, *kwargs}
         names = [n for n in every if changed.get(n) is not kwargs.get(n)]
-        call.facts[attributes.POLICY_CHANGED] = tuple(sorted(names))
+        call.changed = tuple(sorted(names))
+        call.facts[attributes.POLICY_CHANGED] = call.changed
     return changed
 
 
 def _version_of(path: str) -> int:
     try:
-        return Path(path).stat().st_mtime_ns
+        return os.stat(path).st_mtime_ns  # noqa: PTH116 - each model call does this: no Path
     except OSError:
         return 0
 

@@ -7,7 +7,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from otel_lightning.instrumentation import arms, model_call, privacy
-from otel_lightning.instrumentation.genai import is_genai, is_tool, write_late
+from otel_lightning.instrumentation.genai import attributes_of, is_genai, is_tool, write_late
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.identity import current_ids
 from otel_lightning.instrumentation.tools import Inference
@@ -47,11 +47,11 @@ class LightningSpanProcessor(SpanProcessor):
 
 @never_raise
 def _stamp(span: Span, parent_context: Context | None) -> None:
-    present = span.attributes or {}
-    for name, value in current_ids(parent_context).items():
-        if name not in present:
-            span.set_attribute(name, value)
-    if _needs_arms(span):
+    present = attributes_of(span)
+    ids = current_ids(parent_context)
+    if new := {name: ids[name] for name in ids if name not in present}:
+        write_late(span, new)
+    if arms.any_in_force() and _needs_arms(span):
         arms.stamp(span)
     model_call.note_start(span)
 
@@ -60,13 +60,13 @@ def _needs_arms(span: Span) -> bool:
     # Some instrumentations set their attributes after the start, so their spans are not recognised
     # here. Then this process's first span of the trace has the arms for the spans below it.
     begins_here = span.parent is None or span.parent.is_remote
-    return begins_here or is_genai(span.attributes)
+    return begins_here or is_genai(attributes_of(span))
 
 
 @never_raise
 def _complete(span: Span, inference: Inference, redact: Callable[[Any], Any] | None) -> None:
     model_call.note_ending(span)
-    if is_tool(span.attributes) and not inference.made(span):
+    if is_tool(attributes_of(span)) and not inference.made(span):
         inference.note_span(span)
     if redact is not None:
         _redact(span, redact)

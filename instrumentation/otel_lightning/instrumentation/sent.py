@@ -4,15 +4,21 @@ The instrumentation that made the span wraps our wrapper, so it recorded the age
 """
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+_WITH_SYSTEM: Final = frozenset({"messages", "instructions"})
+"""Arguments that have the system prompt."""
 
 
-def as_sent(request: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
+def as_sent(
+    request: Mapping[str, Any], changed: Collection[str], present: Mapping[str, Any]
+) -> dict[str, Any]:
     """Compute the corrected attributes of a request that was changed after they were recorded.
 
     Args:
         request: The arguments that were sent.
+        changed: Names of the arguments that differ from the agent's.
         present: The span's attributes. Absent attributes are not added, because recording of
             content may be switched off.
 
@@ -20,15 +26,15 @@ def as_sent(request: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str,
         The attributes to write.
     """
     late: dict[str, Any] = {}
-    if isinstance(model := request.get("model"), str):
+    if "model" in changed and isinstance(model := request.get("model"), str):
         late["gen_ai.request.model"] = model
-    system = _system(request)
+    system = _system(request) if _WITH_SYSTEM.intersection(changed) else None
     told = present.get("gen_ai.input.messages")
     if system is not None and isinstance(told, str):
         rest = [m for m in json.loads(told) if m.get("role") not in ("system", "developer")]
         first = {"role": "system", "parts": [{"type": "text", "content": system}]}
         late["gen_ai.input.messages"] = json.dumps([first, *rest])
-    defined = present.get("gen_ai.tool.definitions")
+    defined = present.get("gen_ai.tool.definitions") if "tools" in changed else None
     if isinstance(defined, str):
         offered = {_name(tool) for tool in request.get("tools") or ()}
         kept = [tool for tool in json.loads(defined) if _name(tool) in offered]

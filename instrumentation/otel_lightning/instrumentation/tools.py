@@ -8,7 +8,7 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -16,7 +16,11 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, Status, StatusCod
 
 from otel_lightning.instrumentation import attributes, privacy
 from otel_lightning.instrumentation.answers import ToolRequest
+from otel_lightning.instrumentation.genai import attributes_of
 from otel_lightning.instrumentation.model_call import ModelCall
+
+if TYPE_CHECKING:
+    from opentelemetry.util.types import AttributeValue
 
 _LARGEST: Final = 10_000  # remembered tool requests; beyond it, the oldest is forgotten
 _SCANNED: Final = 2_000  # items of a request that are searched for results, from its end
@@ -71,11 +75,11 @@ class Inference:
 
     def made(self, span: Any) -> bool:
         """Return whether a tool span is one of ours."""
-        return attributes.INFERRED in (span.attributes or {})
+        return attributes.INFERRED in attributes_of(span)
 
     def note_span(self, span: Any) -> None:
         """Record a tool span that a framework made, so that we create no second one."""
-        present = span.attributes or {}
+        present = attributes_of(span)
         if call_id := present.get("gen_ai.tool.call.id"):
             self._seen.ids[str(call_id)] = None
             while len(self._seen.ids) > _LARGEST:
@@ -111,23 +115,25 @@ class Inference:
         if self._has_span(asked):
             return
         request = asked.request
+        known: dict[str, AttributeValue] = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": request.name,
+            "gen_ai.tool.call.id": request.call_id,
+            "gen_ai.tool.type": "function",
+            attributes.INFERRED: True,
+        }
+        if privacy.content_allowed():
+            known["gen_ai.tool.call.arguments"] = request.arguments
+            known["gen_ai.tool.call.result"] = result.text
+        if result.failed:
+            known["error.type"] = "tool_error"
         span = self._tracer.start_span(
             f"execute_tool {request.name}",
             context=_beside(asker, call.context),
             start_time=asked.call.ended_ns or asked.call.started_ns,
-            attributes={
-                "gen_ai.operation.name": "execute_tool",
-                "gen_ai.tool.name": request.name,
-                "gen_ai.tool.call.id": request.call_id,
-                "gen_ai.tool.type": "function",
-                attributes.INFERRED: True,
-            },
+            attributes=known,
         )
-        if privacy.content_allowed():
-            span.set_attribute("gen_ai.tool.call.arguments", request.arguments)
-            span.set_attribute("gen_ai.tool.call.result", result.text)
         if result.failed:
-            span.set_attribute("error.type", "tool_error")
             span.set_status(Status(StatusCode.ERROR))
         span.end(call.started_ns)
 
