@@ -48,6 +48,40 @@ def test_opentelemetry_finds_us_by_our_entry_points(group: str, module: str) -> 
 
 
 @pytest.mark.slow
+def test_uninstalling_the_wheel_leaves_nothing_behind(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    python = str(venv / "bin" / "python")
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+
+    def files() -> set[str]:
+        found = {str(path.relative_to(venv)) for path in venv.rglob("*")}
+        # pip compiles its own modules when it first uses them.
+        return {name for name in found if "/pip/" not in name}
+
+    before = files()
+    # The dependencies stay when a user uninstalls us, so they are not installed here.
+    subprocess.run([*pip, "install", "--no-deps", str(ROOT)], check=True)
+    added = files() - before
+    assert any(name.endswith("site-packages/zz_otel_lightning.pth") for name in added)
+    assert any(name.endswith("bin/lightning-ingest") for name in added)
+    # A start of Python that runs our start-up file compiles more of our modules.
+    said = subprocess.run(
+        [python, "-c", "import sys; print('otel_lightning.instrumentation.start' in sys.modules)"],
+        env={"LIGHTNING_STORE": "traces.duckdb"},
+        capture_output=True,
+        check=True,
+    )
+    assert said.stdout == b"True\n"
+    subprocess.run([*pip, "uninstall", "--yes", "otel-lightning"], check=True)
+    assert files() - before == set()
+    quiet = subprocess.run(
+        [python, "-c", "pass"], env={"OTEL_SERVICE_NAME": "desk"}, capture_output=True, check=True
+    )
+    assert quiet.stderr == b""
+
+
+@pytest.mark.slow
 def test_the_wheel_holds_the_three_parts_and_both_entry_points(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
     subprocess.run([*pip, str(tmp_path), str(ROOT)], check=True)

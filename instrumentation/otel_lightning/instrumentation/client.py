@@ -94,6 +94,10 @@ def _create(
         response = wrapped(*args, **kwargs)
         _stop_asking(instance)
         return _received(call, response)
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            model_call.give_up(call, error)
+        raise
     finally:
         model_call.end(call)
 
@@ -121,6 +125,10 @@ async def _acreate(
         response = await wrapped(*args, **kwargs)
         _stop_asking(instance)
         return _received(call, response)
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            model_call.give_up(call, error)
+        raise
     finally:
         model_call.end(call)
 

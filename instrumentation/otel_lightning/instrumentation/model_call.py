@@ -16,14 +16,16 @@ from typing import Any, Final
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span
+from opentelemetry.trace import Span, Status, StatusCode
 from opentelemetry.util.types import AttributeValue
 
 from otel_lightning.instrumentation import arms, privacy, sent
 from otel_lightning.instrumentation.answers import ANSWERS, Answer
 from otel_lightning.instrumentation.genai import attributes_of, is_llm, write_late
+from otel_lightning.instrumentation.guard import never_raise
 
 _KEY: Final = "_lightning_call"
+_BUNDLED: Final = "opentelemetry.instrumentation.openai."
 _SAMPLING: Final = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -185,6 +187,28 @@ def end(call: ModelCall) -> None:
     call.ended_ns = time.time_ns()
     if call.span is not None:
         _current.set(None)
+
+
+@never_raise
+def give_up(call: ModelCall, error: BaseException) -> None:
+    """Record a call that was cancelled or interrupted.
+
+    The bundled instrumentation ends its span only for an `Exception`. Without this, a call that a
+    timeout of asyncio cancels would leave no span. Other instrumentations end theirs.
+
+    Args:
+        call: The call that ends without an answer.
+        error: `asyncio.CancelledError`, `KeyboardInterrupt` or `SystemExit`.
+    """
+    span: Any = call.span
+    if span is None or not span.is_recording():
+        return
+    scope = getattr(span, "instrumentation_scope", None)
+    if scope is not None and scope.name.startswith(_BUNDLED):
+        kind = type(error).__name__
+        span.set_attribute("error.type", kind)
+        span.set_status(Status(StatusCode.ERROR, f"{kind}: the call ended without an answer"))
+        span.end()
 
 
 def note_start(span: Any) -> None:

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
+from types import ModuleType
 from typing import Any, Final
 
 import wrapt
 from opentelemetry import baggage
 
 from otel_lightning.instrumentation import arms, attributes, delivery
+from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.identity import run_with_ids
 
 _CARRIED: Final = "_lightning_carried"
@@ -39,6 +41,13 @@ def carry_along(undo: ExitStack) -> None:
         _wrap(undo, multiprocessing.pool.Pool, method, _submit)
     _wrap(undo, multiprocessing.process.BaseProcess, "start", _note)
     _wrap(undo, multiprocessing.process.BaseProcess, "_bootstrap", _bootstrap)
+    # Celery's pool is not the standard library's, and its workers end with `os._exit`.
+    wrapt.register_post_import_hook(partial(_deliver_from_celery, undo), "billiard.pool")
+
+
+@never_raise
+def _deliver_from_celery(undo: ExitStack, pool: ModuleType) -> None:
+    _wrap(undo, pool.Worker, "_do_exit", _deliver_first)
 
 
 def _wrap(undo: ExitStack, owner: Any, name: str, wrapper: _Wrapper) -> None:
@@ -83,6 +92,14 @@ def _bootstrap(
         return run_with_arms(choices, run_with_ids, ids, wrapped, *args, **kwargs)
     finally:
         delivery.flush()
+
+
+def _deliver_first(
+    wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    del instance
+    delivery.flush()
+    return wrapped(*args, **kwargs)
 
 
 def _submit(
