@@ -83,10 +83,10 @@ import os, signal, socket, threading
 import openai
 
 def interrupt():
-    server.accept()
+    connections.append(server.accept())  # kept: a closed connection would be an error
     os.kill(os.getpid(), signal.SIGINT)
 
-server = socket.create_server(("127.0.0.1", 0))
+connections, server = [], socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=interrupt, daemon=True).start()
 client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.getsockname()[1]}", max_retries=0)
 client.chat.completions.create(model="small", messages=[{"role": "user", "content": "Hi"}])
