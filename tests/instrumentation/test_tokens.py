@@ -207,9 +207,25 @@ def test_what_the_agent_asked_for_too_stays_in_its_view(
     assert "token_ids" not in answer.choices[0].to_dict()
 
 
-def test_the_tokens_of_each_choice_are_recorded(traced: Any, client: Any) -> None:
-    client("vllm").chat.completions.create(**ASKING, n=2)
-    assert ours(traced.spans()["openai.chat"]) == {
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("endpoint", ["chat", "completion"])
+def test_the_tokens_of_each_choice_are_recorded_and_removed(
+    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch, endpoint: str, *, stream: bool
+) -> None:
+    def see() -> list[str]:
+        opened = client("same")
+        if endpoint == "chat":
+            answer = opened.chat.completions.create(**REQUEST, n=2, stream=stream)
+        else:
+            answer = opened.completions.create(model="small", prompt="Hi", n=2, stream=stream)
+        return [part.to_json() for part in answer] if stream else [answer.to_json()]
+
+    without = see()
+    assert len(without) == (6 if stream else 1)
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    traced.exporter.clear()
+    assert see() == without
+    assert ours(traced.spans()[f"openai.{endpoint}"]) == {
         **RECORDED,
         "lightning.completion_token_ids.1": (9708, 386, 151646),
         "lightning.completion_logprobs.1": (-1.25, -2.5, -1.0625),
@@ -247,20 +263,37 @@ def test_responses_are_recorded_and_look_to_the_agent_as_without_us(
     assert ours(traced.spans()["openai.response"]) == RECORDED
 
 
+@pytest.mark.parametrize("endpoint", ["chat", "completion"])
 def test_token_counts_of_a_stream_are_asked_for_only_where_the_user_says_so(
-    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch
+    traced: Any, client: Any, monkeypatch: pytest.MonkeyPatch, endpoint: str
 ) -> None:
     def see() -> list[str]:
-        answer = client("same").chat.completions.create(**REQUEST, stream=True)
+        opened = client("same")
+        if endpoint == "chat":
+            answer = opened.chat.completions.create(**REQUEST, stream=True)
+        else:
+            answer = opened.completions.create(model="small", prompt="Hi", stream=True)
         return [part.to_json() for part in answer]
 
     without = see()
-    assert "gen_ai.usage.output_tokens" not in traced.spans()["openai.chat"]
+    name = f"openai.{endpoint}"
+    assert "gen_ai.usage.output_tokens" not in traced.spans()[name]
     monkeypatch.setenv("LIGHTNING_REQUEST_USAGE", "true")
     traced.exporter.clear()
     assert see() == without
-    assert traced.spans()["openai.chat"]["gen_ai.usage.input_tokens"] == 3
-    assert traced.spans()["openai.chat"]["gen_ai.usage.output_tokens"] == 3
+    assert traced.spans()[name]["gen_ai.usage.input_tokens"] == 3
+    assert traced.spans()[name]["gen_ai.usage.output_tokens"] == 3
+
+
+def test_sampling_parameters_of_the_other_endpoints_are_recorded(traced: Any, client: Any) -> None:
+    connected = client("vllm")
+    connected.completions.create(model="small", prompt="Hi", temperature=0.5, seed=7, stop=["END"])
+    connected.responses.create(model="small", input="Hi", temperature=0.5, max_output_tokens=9)
+    completion, response = (traced.spans()[f"openai.{n}"] for n in ("completion", "response"))
+    assert completion["gen_ai.request.temperature"] == response["gen_ai.request.temperature"] == 0.5
+    assert completion["gen_ai.request.seed"] == 7
+    assert list(completion["gen_ai.request.stop_sequences"]) == ["END"]
+    assert response["gen_ai.request.max_tokens"] == 9
 
 
 def test_sampling_parameters_are_recorded(traced: Any, client: Any) -> None:

@@ -79,10 +79,12 @@ def _chat_chunks(request: Request, kind: str) -> list[Request]:
     for number, delta in enumerate(deltas):
         chunk = _chat_head(request, "chat.completion.chunk", kind, first=number == 0)
         words = WORDS[number : number + 1]
-        choice = {"index": 0, "finish_reason": None, "delta": {"role": "assistant", **delta}}
-        chunk["choices"] = [choice | _tokens(request, kind, words)]
-        chunks.append(chunk | {"id": "chatcmpl-1" if kind == "same" else name})
-    chunks[-1]["choices"][0]["finish_reason"] = reason
+        end = reason if number == len(deltas) - 1 else None
+        # The choices of a stream are sent by turns, each in chunks of its own, as vLLM does.
+        for index in range(request.get("n") or 1):
+            choice = {"index": index, "finish_reason": end, "delta": {"role": "assistant", **delta}}
+            chunk["choices"] = [choice | _tokens(request, kind, words, index)]
+            chunks.append(chunk | {"id": "chatcmpl-1" if kind == "same" else name})
     if (request.get("stream_options") or {}).get("include_usage"):
         usage = {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
         chunks.append(chunks[-1] | {"choices": [], "usage": usage})
@@ -123,22 +125,37 @@ def _completions(request: Request, kind: str) -> bytes:
     del kind
     words = [[word] for word in WORDS] if request.get("stream") else [WORDS]
     parts = []
+    head = {"id": "cmpl-1", "object": "text_completion", "created": 1, "model": request["model"]}
+    choices = range(request.get("n") or 1)
     for number, some in enumerate(words):
-        choice: Request = {"index": 0, "text": "".join(w for w, _, _ in some), "logprobs": None}
-        choice["finish_reason"] = "stop" if number == len(words) - 1 else None
-        if request.get("return_token_ids"):
-            choice["token_ids"] = [token_id for _, token_id, _ in some]
-            choice |= {"prompt_token_ids": PROMPT_TOKEN_IDS} if number == 0 else {}
-        if request.get("logprobs"):
-            choice["logprobs"] = {
-                "tokens": [word for word, _, _ in some],
-                "token_logprobs": [logprob for _, _, logprob in some],
-                "top_logprobs": None,
-                "text_offset": [0 for _ in some],
-            }
-        head = {"id": "cmpl-1", "object": "text_completion", "created": 1}
-        parts.append({**head, "model": request["model"], "choices": [choice]})
+        end = "stop" if number == len(words) - 1 else None
+        made = [_text_choice(request, some, index) for index in choices]
+        for choice in made:
+            choice["finish_reason"] = end
+            if request.get("return_token_ids") and number == 0:
+                choice["prompt_token_ids"] = PROMPT_TOKEN_IDS
+        if request.get("stream"):
+            parts += [{**head, "choices": [choice]} for choice in made]
+        else:
+            parts.append({**head, "choices": made})
+    if (request.get("stream_options") or {}).get("include_usage"):
+        usage = {"prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6}
+        parts.append({**head, "choices": [], "usage": usage})
     return _sent(request, parts)
+
+
+def _text_choice(request: Request, words: Any, index: int) -> Request:
+    choice: Request = {"index": index, "text": "".join(w for w, _, _ in words), "logprobs": None}
+    if request.get("return_token_ids"):
+        choice["token_ids"] = [token_id + index for _, token_id, _ in words]
+    if request.get("logprobs"):
+        choice["logprobs"] = {
+            "tokens": [word for word, _, _ in words],
+            "token_logprobs": [logprob - index for _, _, logprob in words],
+            "top_logprobs": None,
+            "text_offset": [0 for _ in words],
+        }
+    return choice
 
 
 def _responses(request: Request, kind: str) -> bytes:
