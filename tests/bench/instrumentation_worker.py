@@ -1,8 +1,13 @@
-"""One agent under one tracer: prints what it cost as JSON. Run by `instrumentation.py`."""
+"""One agent under one tracer, told on its input what to do; see `instrumentation.py`.
+
+Each line of input is the work (`task` or `stream`) and how often to do it. Each line of output is
+the CPU time of one piece of work in microseconds. The first line of output is the CPU time of the
+start in seconds; the last, at the end of the input, is the memory in MiB.
+"""
 
 import asyncio
 import contextlib
-import json
+import os
 import resource
 import sys
 import time
@@ -11,6 +16,10 @@ from typing import Any
 
 # agentlightning's tracer fails on a tool without a description.
 SUN = {"name": "sun", "description": "Hours of sun today.", "parameters": {}}
+# An agent that asks for token ids itself: what the same answers cost without us.
+ASKING: dict[str, Any] = (
+    {"logprobs": True, "extra_body": {"return_token_ids": True}} if os.environ.get("ASK") else {}
+)
 TOOLS = [{"type": "function", "function": SUN}]
 WARM_UP = 20
 
@@ -52,26 +61,25 @@ def _agentlightning() -> Iterator[None]:
 def task(client: Any) -> None:
     """Work on one task: two model calls, one tool."""
     messages: list[Any] = [{"role": "user", "content": "Oslo"}]
-    answer = client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+    create = client.chat.completions.create
+    answer = create(model="m", messages=messages, tools=TOOLS, **ASKING)
     call = answer.choices[0].message.tool_calls[0]
     asked = {"id": call.id, "type": "function", "function": call.function.model_dump()}
     messages.append({"role": "assistant", "tool_calls": [asked]})
     messages.append({"role": "tool", "tool_call_id": call.id, "content": "sun in Oslo"})
-    client.chat.completions.create(model="m", messages=messages, tools=TOOLS)
+    create(model="m", messages=messages, tools=TOOLS, **ASKING)
 
 
 def stream(client: Any) -> None:
     """Read one streamed answer to its end."""
     messages = [{"role": "user", "content": "Tell."}]
-    for _ in client.chat.completions.create(model="m", messages=messages, stream=True):
+    create = client.chat.completions.create
+    for _ in create(model="m", messages=messages, stream=True, **ASKING):
         pass
 
 
 def cpu_of(work: Callable[[Any], None], client: Any, times: int) -> float:
     """Return CPU microseconds of this process, all threads, for one piece of work."""
-    for _ in range(WARM_UP):
-        work(client)
-    _flush()
     begin = time.process_time()
     for _ in range(times):
         work(client)
@@ -89,19 +97,25 @@ def _flush() -> None:
 
 
 def main() -> None:
-    """Measure one tracer."""
-    tracer, times = sys.argv[1], int(sys.argv[2])
-    with start(tracer):
+    """Run one tracer until the input ends."""
+    with start(sys.argv[1]):
         import openai
 
         client = openai.OpenAI(api_key="none", max_retries=0)
         task(client)
-        ready = time.process_time()
-        call = cpu_of(task, client, times) / 2
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        streamed = cpu_of(stream, client, max(times // 8, 1))
-        cost = {"start_s": ready, "call_us": call, "stream_us": streamed, "memory_mib": memory}
-        sys.stdout.write(json.dumps(cost) + "\n")
+        say(time.process_time())
+        for work in (task, stream):
+            cpu_of(work, client, WARM_UP)
+        for line in sys.stdin:
+            name, times = line.split()
+            say(cpu_of({"task": task, "stream": stream}[name], client, int(times)))
+        say(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def say(number: float) -> None:
+    """Answer with one number, marked: some tracers print lines of their own."""
+    sys.stdout.write(f"\n= {number}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -79,12 +79,12 @@ def test_a_stream_whose_task_is_cancelled_keeps_what_was_read(
 
 def test_a_call_that_control_c_interrupts_is_delivered(agent: Any) -> None:
     script = """
-import os, signal, socket, threading
+import signal, socket, threading
 import openai
 
 def interrupt():
     connections.append(server.accept())  # kept: a closed connection would be an error
-    os.kill(os.getpid(), signal.SIGINT)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 connections, server = [], socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=interrupt, daemon=True).start()

@@ -9,6 +9,7 @@ import pytest
 
 from otel_lightning.instrumentation import start
 
+START_UP_FILE = Path(__file__).parents[2] / "instrumentation" / "zz_otel_lightning.pth"
 AGENT = """
 import openai
 answer = openai.OpenAI().chat.completions.create(
@@ -64,6 +65,28 @@ def test_nothing_of_opentelemetry_is_loaded_where_no_variable_asks(
     assert done.stderr == ""
     assert done.stdout in ("[]\n", f"{[*ours, 'otel_lightning.instrumentation.start']}\n")
     assert variables or done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("variables", [{}, {"LIGHTNING_STORE": "traces.duckdb"}])
+def test_the_start_up_file_imports_almost_nothing_where_no_variable_asks(
+    variables: dict[str, str],
+) -> None:
+    line = START_UP_FILE.read_text().strip()
+    script = (
+        "import os, sys; before = set(sys.modules)\n"
+        f"{line}\n"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script],  # -S: no modules that other .pth files import
+        env={"PYTHONPATH": str(START_UP_FILE.parent), **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    ours = ["otel_lightning", "otel_lightning.instrumentation"]
+    expected = ["__future__", *ours, "otel_lightning.instrumentation.start"] if variables else []
+    assert done.stdout.split() == expected
 
 
 def test_our_own_commands_are_not_traced(plain_bin: Path, tmp_path: Path) -> None:

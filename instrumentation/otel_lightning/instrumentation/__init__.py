@@ -6,9 +6,12 @@ names below are imported on first use. `LightningInstrumentor`, which needs the 
 `otel_lightning.instrumentation.instrumentor`.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
+TYPE_CHECKING = False  # as in `typing`, which takes longer to import than this package
 if TYPE_CHECKING:
+    from typing import Any
+
     from otel_lightning.instrumentation.identity import rollout
     from otel_lightning.instrumentation.rewards import evaluation_result
 

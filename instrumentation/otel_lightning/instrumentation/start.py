@@ -1,15 +1,19 @@
 """Start tracing without a launcher: the `.pth` file of our wheel calls this when Python starts.
 
 The `.pth` file calls it if the name of any variable begins with `OTEL_` or `LIGHTNING_`. This
-module imports only the standard library until one of these variables requests tracing.
+module imports only `os` and `sys`, which Python has loaded already, until one of these variables
+requests tracing: `typing` alone takes longer than the rest.
 """
 
-import functools
+from __future__ import annotations
+
 import os
 import sys
-from collections.abc import MutableMapping, Sequence
-from pathlib import PurePath
-from typing import Final
+
+TYPE_CHECKING = False  # as in `typing`, which is not imported here
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping, Sequence
+    from typing import Final
 
 SWITCH: Final = "LIGHTNING_INSTRUMENT"
 """`true` starts tracing without any other variable; `false` prevents it."""
@@ -45,11 +49,14 @@ _NOT_AGENTS: Final = frozenset(
 
 _TAKE_A_VALUE: Final = ("-X", "-W", "--check-hash-based-pycs")
 _LAUNCHER_FOLDER: Final = "auto_instrumentation"
+_started: list[bool] = []
 
 
-@functools.cache  # Python reads the .pth files of a virtual environment twice
 def start() -> None:
-    """Instrument this process if a variable requests it."""
+    """Instrument this process, once, if a variable requests it."""
+    if _started:  # Python reads the .pth files of a virtual environment twice
+        return
+    _started.append(True)
     environment = os.environ
     if not is_asked(environment) or program(sys.orig_argv) in _NOT_AGENTS:
         return
@@ -127,5 +134,5 @@ def program(command: Sequence[str]) -> str:
         if word in _TAKE_A_VALUE:
             next(words, None)
         elif not word.startswith("-"):
-            return PurePath(word).name
+            return os.path.basename(word)  # noqa: PTH119 - no pathlib here
     return ""
