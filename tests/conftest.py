@@ -1,9 +1,15 @@
 """Settings of all tests."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell starts background processes with SIGINT ignored, and every process of the tests would
+# inherit that: then no test could interrupt one.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # One thread adds numbers in one order, so that training gives the same model on every machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -86,8 +86,6 @@ def interrupt():
     connections.append(server.accept())  # kept: a closed connection would be an error
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
-# A process that a shell starts in the background ignores SIGINT.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 connections, server = [], socket.create_server(("127.0.0.1", 0))
 threading.Thread(target=interrupt, daemon=True).start()
 client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.getsockname()[1]}", max_retries=0)
