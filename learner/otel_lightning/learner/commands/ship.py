@@ -14,6 +14,8 @@ from otel_lightning.learner.commands.common import (
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from otel_lightning.learner.policy.ship import Change
     from otel_lightning.learner.weights.pointer import Moved
 
@@ -31,6 +33,8 @@ live_option = option(
 dry_run_option = option(
     "--dry-run", is_flag=True, help="Print what would change, but write nothing."
 )
+UNFOLDED = 300
+"""Width of a table in a file or a pipe, in characters: wide enough that no cell is folded."""
 
 
 class Percent(click.ParamType[float]):
@@ -226,7 +230,6 @@ def _roll_back_model(store: str, live: Path | None, *, dry_run: bool) -> None:
 )
 def policies(store: str, *, key: str | None, flags: Path | None) -> None:
     """List the stored policies, and which of them the flag file serves."""
-    from rich.console import Console
     from rich.table import Table
 
     with expected_errors():
@@ -241,17 +244,18 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
     if not rows:
         click.echo("No policies. Learn one with: lightning-learn policy.")
         return
-    table = Table()
+    table = Table(box=None, pad_edge=False)
     for column in ("key", "version", "status", "gain", "at least", "arms", "parent"):
-        table.add_column(column, overflow="fold")
+        # What `promote` takes is never broken over two lines, so that it can be copied.
+        table.add_column(column, overflow="fold", no_wrap=column not in ("arms", "parent"))
     for row in rows:
         gate, arms = row["gate"], row["arms"]
-        shares = ", ".join(f"{arm} {share:.2%}" for arm, share in arms.items())
+        shares = "\n".join(f"{arm} {share:.1%}" for arm, share in arms.items())
         table.add_row(
             row["key"], row["version"], row["status"], _signed(gate.get("gain")),
             _signed(gate.get("lower")), shares, row["parent"] or "",
         )  # fmt: skip
-    Console().print(table)
+    _print(table)
     for sentence in compared:
         click.echo(sentence)
 
@@ -260,7 +264,6 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
 @store_option
 def models(store: str) -> None:
     """List the fine-tuned models, the verdicts of their gates, and which of them are live."""
-    from rich.console import Console
     from rich.table import Table
 
     with expected_errors():
@@ -272,16 +275,26 @@ def models(store: str) -> None:
     if not rows:
         click.echo("No models. Fine-tune one with: lightning-learn weights.")
         return
-    table = Table()
+    table = Table(box=None, pad_edge=False)
     for column in ("run", "algorithm", "gate by logs", "gain", "at least", "live at", "folder"):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column != "folder")
     for row in rows:
         folder = row["folder"] if row["exists"] else f"{row['folder']} (gone)"
         table.add_row(
             row["run_id"], row["algorithm"], row["outcome"], _signed(row["gain"]),
-            _signed(row["lower"]), ", ".join(row["live"]), folder,
+            _signed(row["lower"]), "\n".join(row["live"]), folder,
         )  # fmt: skip
-    Console().print(table)
+    _print(table)
+
+
+def _print(table: "Table") -> None:
+    """Print a table, which is folded to the width of a terminal, but not in a file or a pipe."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = UNFOLDED
+    console.print(table)
 
 
 def _show_moved(moved: "Moved") -> None:
