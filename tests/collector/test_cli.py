@@ -146,3 +146,17 @@ def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     assert pq.read_table(file)["name"].to_pylist() == ["json"]
+
+
+@pytest.mark.parametrize("command", ["load", "open"])
+def test_a_client_certificate_without_its_key_is_refused_before_anything_else(
+    command: str, tmp_path: Path
+) -> None:
+    cert = tmp_path / "cert.pem"
+    cert.write_text("any")
+    store = tmp_path / "traces.duckdb"
+    given = [str(cert)] if command == "load" else []
+    told = cli(command, *given, "--client-cert", str(cert), "--store", str(store))
+    assert told.returncode == 2
+    assert "A certificate needs its key" in told.stderr
+    assert not store.exists()

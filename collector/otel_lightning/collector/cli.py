@@ -6,7 +6,13 @@ from typing import Any, Literal
 
 import click
 
-from otel_lightning.collector.command_line import PEM, STORE, CommandGroup, expected_errors
+from otel_lightning.collector.command_line import (
+    PEM,
+    STORE,
+    CommandGroup,
+    client_of,
+    expected_errors,
+)
 from otel_lightning.collector.commands.open_command import open_command
 from otel_lightning.collector.commands.show_command import show_command
 from otel_lightning.collector.commands.sql_command import sql_command
@@ -191,12 +197,12 @@ def load(
     FILES are files or folders. Loading a file again changes nothing.
     """
     from otel_lightning.collector.allocator import share_memory
-    from otel_lightning.collector.ingester_client import client_of
     from otel_lightning.collector.load.from_files import derive_all, expand, load_file
     from otel_lightning.collector.progress import Progress
     from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.seen_ids import Known
 
+    client = client_of(client_cert, client_key)
     broken: list[str] = []
     records = new = 0
     paths = expand(files)
@@ -204,7 +210,7 @@ def load(
     keep_files_private()
     with expected_errors(), open_store(store) as opened:
         opened.limit(memory)
-        known, client = Known(opened), client_of(client_cert, client_key)
+        known = Known(opened)
         progress = Progress("Loading", len(paths))
         for done, path in enumerate(paths, start=1):
             try:

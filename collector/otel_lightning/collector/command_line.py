@@ -8,9 +8,12 @@ depends on its command, such as `--output`, gets the command's name into its var
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.ingester_client import Client
 
 PREFIX = "LIGHTNING_"
 SUMMARY_CHARACTERS = 200  # click's default of 45 truncates summaries; the formatter wraps them
@@ -40,6 +43,19 @@ def expected_errors() -> Iterator[None]:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         # DuckDB's errors quote stored values, whose control characters must not reach a terminal.
         raise click.ClickException("\n".join(map(printable, text.split("\n")))) from error
+
+
+def client_of(cert: Path | None, key: Path | None) -> "Client | None":
+    """Return the client certificate that a command was given; None without one.
+
+    Raises:
+        UsageError: If one of both files is missing.
+    """
+    from otel_lightning.collector.ingester_client import Client
+
+    if bool(cert) != bool(key):
+        raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")
+    return Client(cert, key) if cert and key else None
 
 
 class CommandGroup(click.Group):

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from otel_lightning.collector.store import Server, StoreError
 
-TIMEOUT_SECONDS = 60
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  compared, not listened on
 
 
@@ -20,17 +19,6 @@ class Client(NamedTuple):
     key: Path
 
 
-def client_of(cert: Path | None, key: Path | None) -> Client | None:
-    """Return the client certificate that a command was given; None without one.
-
-    Raises:
-        StoreError: If one of both files is missing.
-    """
-    if bool(cert) != bool(key):
-        raise StoreError("A certificate needs its key: give --client-cert and --client-key.")
-    return Client(cert, key) if cert and key else None
-
-
 def reachable(server: Server) -> str:
     """Return the host and port at which this machine reaches the ingester."""
     host, _, port = server.http.rpartition(":")
@@ -38,14 +26,21 @@ def reachable(server: Server) -> str:
 
 
 @contextmanager
-def connected(server: Server, client: Client | None) -> Iterator[http.client.HTTPConnection]:
+def connected(
+    server: Server, client: Client | None, seconds: float
+) -> Iterator[http.client.HTTPConnection]:
     """Connect to the ingester for the block.
+
+    Args:
+        server: The ingester.
+        client: Client certificate, if the ingester requires one.
+        seconds: Seconds to wait for each answer.
 
     Raises:
         StoreError: If it does not answer.
     """
     try:
-        with closing(_connection(server, client)) as connection:
+        with closing(_connection(server, client, seconds)) as connection:
             yield connection
     except (OSError, http.client.HTTPException) as error:
         hint = ""
@@ -56,9 +51,11 @@ def connected(server: Server, client: Client | None) -> Iterator[http.client.HTT
         ) from error
 
 
-def _connection(server: Server, client: Client | None) -> http.client.HTTPConnection:
+def _connection(
+    server: Server, client: Client | None, seconds: float
+) -> http.client.HTTPConnection:
     if server.tls_cert is None:
-        return http.client.HTTPConnection(reachable(server), timeout=TIMEOUT_SECONDS)
+        return http.client.HTTPConnection(reachable(server), timeout=seconds)
     # The server's own certificate is trusted directly, so neither its authority nor its host name
     # is checked.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -67,4 +64,4 @@ def _connection(server: Server, client: Client | None) -> http.client.HTTPConnec
     context.load_verify_locations(server.tls_cert)
     if client:
         context.load_cert_chain(client.cert, client.key)
-    return http.client.HTTPSConnection(reachable(server), timeout=TIMEOUT_SECONDS, context=context)
+    return http.client.HTTPSConnection(reachable(server), timeout=seconds, context=context)

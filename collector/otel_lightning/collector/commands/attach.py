@@ -6,6 +6,7 @@ from pathlib import Path
 
 from otel_lightning.collector.store import Server, Store, quote_literal, server_file
 from otel_lightning.collector.store.read_only import attach_line
+from otel_lightning.collector.store.reader_limits import ANSWERS
 
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests with httpfs
 
@@ -60,7 +61,7 @@ def _views(store: Store, server: Server, path: Path) -> list[str]:
     """
     tables = store.query(
         "SELECT table_name FROM information_schema.tables"
-        " WHERE table_schema = 'main' AND table_catalog != 'lightning_answers' ORDER BY ALL"
+        f" WHERE table_schema = 'main' AND table_catalog != '{ANSWERS}' ORDER BY ALL"
     )["table_name"].to_pylist()
     shown = [name for name in tables if name not in INTERNAL]
     uri = quote_literal(server.sql)

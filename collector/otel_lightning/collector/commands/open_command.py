@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from otel_lightning.collector.command_line import PEM, STORE, expected_errors
+from otel_lightning.collector.command_line import PEM, STORE, client_of, expected_errors
 
 
 @click.command("open")
@@ -29,10 +29,10 @@ def open_command(
     TARGET is the id of a rollout, or a path such as /ui/runs. The link is valid once, for a minute.
     """
     from otel_lightning.collector.commands.open_page import has_browser, page_link, start_browser
-    from otel_lightning.collector.ingester_client import client_of
 
+    client = client_of(client_cert, client_key)
     with expected_errors():
-        link = page_link(store, target, client_of(client_cert, client_key))
+        link = page_link(store, target, client)
     click.echo(link)
     if not no_browser and has_browser() and not start_browser(link):
         click.echo("No browser was found: open the link within a minute.", err=True)

@@ -11,6 +11,8 @@ from urllib.parse import quote, urlencode
 from otel_lightning.collector.ingester_client import Client, connected, reachable
 from otel_lightning.collector.store import Server, StoreError, read_server
 
+TIMEOUT_SECONDS = 10
+
 
 def page_link(store: Path, target: str | None, client: Client | None) -> str:
     """Ask the running ingester for a code, and return the link with it.
@@ -57,7 +59,7 @@ def _path(target: str) -> str:
 
 def _code(server: Server, client: Client | None) -> str:
     address = reachable(server)
-    with connected(server, client) as connection:
+    with connected(server, client, TIMEOUT_SECONDS) as connection:
         headers = {"Authorization": f"Bearer {server.token}", "Content-Length": "0"}
         connection.request("POST", "/ui/code", b"", headers)
         answer = connection.getresponse()

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from google.rpc.status_pb2 import Status
 
-from otel_lightning.collector.ingester_client import TIMEOUT_SECONDS, Client, connected
+from otel_lightning.collector.ingester_client import Client, connected
 from otel_lightning.collector.load.batches import Request, load, waiting
 from otel_lightning.collector.otlp.files import Contents, read_file
 from otel_lightning.collector.receive.accept import PROTOBUF
@@ -20,6 +20,8 @@ from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.store import Server, Store, StoreError
 from otel_lightning.collector.store.seen_ids import Known
+
+TIMEOUT_SECONDS = 60
 
 
 class Loaded(NamedTuple):
@@ -85,7 +87,7 @@ def _stale(store: Store) -> int:
 
 
 def _send(server: Server, contents: Iterable[Contents], client: Client | None) -> None:
-    with connected(server, client) as connection:
+    with connected(server, client, TIMEOUT_SECONDS) as connection:
         for one in contents:
             _post(connection, server, one)
 

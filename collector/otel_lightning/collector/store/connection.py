@@ -24,9 +24,9 @@ from otel_lightning.collector.store.sql_text import quote_literal
 SKIPPED_TO = 5_000
 """DuckDB skips to matching rows only if a join needs at most this many; above it, it scans every
 block in between."""
-# While a store is served, its configuration is locked except for these two settings.
 SERVING = "SET GLOBAL threads = 1; SET GLOBAL allowed_configs = ['memory_limit']"
-"""Settings of a served store. Each statement runs on the thread that received it.
+"""Settings of a served store: its configuration is locked, except for the memory limit. Each
+statement runs on the thread that received it.
 
 The number of threads is never changed afterwards: DuckDB would wait for its worker threads, one of
 which may be authorizing a statement, and that waits for the change: a deadlock. A second thread

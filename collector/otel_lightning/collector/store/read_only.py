@@ -42,7 +42,7 @@ SENT_ROWS = re.compile(r"\s*INSERT\b", re.IGNORECASE)
 the rows; a replacement statement would not."""
 
 LOCKED = "SELECT error('Settings cannot be changed: the configuration has been locked.')"
-"""Replaces every SET of a client. The serving process itself still changes its thread count, so
+"""Replaces every SET of a client. The serving process itself still changes its memory limit, so
 DuckDB's own lock cannot cover all settings."""
 
 ACTIVE = """
