@@ -15,6 +15,7 @@ import numpy as np
 from learner.conftest import Traces
 from learner.conftest import tokenizer as tokenizer_fixture
 from support.desk_bandit import ACTIONS, REQUESTS, RIGHT, question, right_share, said
+from support.untrained import untrained
 
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 from otel_lightning.learner.weights.learn import learn_weights
@@ -33,7 +34,7 @@ def credit_table(folder: Path, seeds: int) -> Iterator[str]:
     tokenizer = tokenizer_fixture.__wrapped__()
     found: dict[str, list[float]] = {}
     for seed in range(seeds):
-        model = _untrained(folder / f"credit-{seed}", tokenizer, seed)
+        model = untrained(folder / f"credit-{seed}", tokenizer, seed)
         store = folder / f"credit-{seed}.duckdb"
         _log(store, tokenizer, seed)
         for credit in CREDITS:
@@ -55,29 +56,6 @@ def credit_table(folder: Path, seeds: int) -> Iterator[str]:
             low, high = more.mean() - spread, more.mean() + spread
             cells[2:] = [f"{more.mean():+.3f}", f"{low:+.3f} to {high:+.3f}"]
         yield f"| {' | '.join(cells)} |"
-
-
-def _untrained(folder: Path, tokenizer: Any, seed: int) -> Path:
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(seed)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=64,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    Qwen3ForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def _log(path: Path, tokenizer: Any, seed: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from support.running import eventually
 from support.stores import ask
+from support.untrained import untrained
 
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.loop.config import read_config
@@ -105,27 +106,7 @@ ROLLOUTS = 100
 @pytest.fixture(scope="module")
 def model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of a few thousand parameters that has learned nothing."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=1,
-        num_key_value_heads=1,
-        head_dim=16,
-        max_position_embeddings=64,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    path = tmp_path_factory.mktemp("model")
-    Qwen3ForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return untrained(tmp_path_factory.mktemp("model"), tokenizer, width=16, layers=1)
 
 
 def quiet_port() -> int:

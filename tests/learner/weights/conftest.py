@@ -4,32 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.untrained import untrained
 
 
 @pytest.fixture(scope="session")
 def model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of 80 thousand parameters that has learned nothing."""
-    import torch
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=64,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    path = tmp_path_factory.mktemp("model")
-    Qwen3ForCausalLM(config).save_pretrained(path)
-    tokenizer.save_pretrained(path)
-    return path
+    return untrained(tmp_path_factory.mktemp("model"), tokenizer)
 
 
 @pytest.fixture(scope="session")
