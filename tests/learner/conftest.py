@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from otel_lightning.collector.derive.text.state import state_hash
+from otel_lightning.collector.derive.text.state import ToolTexts, state_hash
 from otel_lightning.collector.refresh.rollout_rows import READ, NewRows
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.instrumentation.attributes import ATTEMPT
@@ -56,7 +56,7 @@ class Traces:
         saw = (
             row.get("prompt_token_ids"),
             sha256(json.dumps(messages).encode()).hexdigest() if messages else None,
-            json.loads(row.get("tool_definitions") or "null"),
+            ToolTexts().of(json.loads(row.get("tool_definitions") or "null")),
         )
         said = bool(row["output_messages"] or row.get("completion_token_ids"))
         derived = {"state_hash": state_hash(*saw), "has_completion": said}

@@ -34,8 +34,9 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited, place_of
 from otel_lightning.collector.derive.text.histories import history
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.packing import unpack
-from otel_lightning.collector.derive.text.state import state_hash
+from otel_lightning.collector.derive.text.state import ToolTexts, state_hash
 
 EMBEDS = "embeddings"
 CONVERSES = {"chat", "generate_content"}
@@ -53,7 +54,8 @@ def derive(spans: Iterable[Span], logs: Iterable[Log]) -> Derived:
     Returns:
         The rows, in an order that depends on their times and ids alone.
     """
-    found = read(spans, logs)
+    memory = MessageMemory()
+    found = read((span._replace(memory=memory) for span in spans), logs, memory)
     fold_requests(found)
     derived = put_together(found)
     for call in derived.llm_calls:
@@ -97,9 +99,11 @@ def put_together(found: Reading) -> Derived:
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
     _inherit(derived, nodes)
+    tool_texts = ToolTexts()
     for call in derived.llm_calls:
         saw = pasts[place_of(call)].saw
-        call.state_hash = state_hash(call.prompt_token_ids, saw, call.tool_definitions)
+        offered = tool_texts.of(call.tool_definitions)
+        call.state_hash = state_hash(call.prompt_token_ids, saw, offered)
     talks = [call for call in derived.llm_calls if pasts[place_of(call)].tools]
     talks_of_tools = {call.rollout_id for call in talks}
     calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
@@ -128,7 +132,7 @@ def _merged_calls(
         ordered = sorted(merged.calls, key=rollouts.order)
     stitch.infer_previous(ordered)
     for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
-        found.pasts[place_of(call)] = history(call)
+        found.pasts[place_of(call)] = history(call, found.memory)
     conversations.mark_held(ordered)
     stitch.settle_stops(ordered, found.tools, nodes)
     for call in ordered:

@@ -1,7 +1,7 @@
 """Derive one batch of traces: Arrow in, Arrow out.
 
-It uses no store and no global state but caches, so it runs in any process: the one that holds the
-store, a worker, a job on a cluster.
+It uses no store, and no state of the process that changes its rows, so it runs in any process: the
+one that holds the store, a worker, a job on a cluster.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.parsed import ParsedTraces, Rows, copied
 from otel_lightning.collector.derive.rows import Derived
 from otel_lightning.collector.derive.rows_by_trace import by_trace, only, without
-from otel_lightning.collector.derive.text import repeated
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
 
@@ -35,7 +35,8 @@ class Batch:
         Args:
             parsed: Keeps the parsed traces of rollouts that grow, from one batch to the next.
         """
-        self._found, self._recalled = Reading(), Reading()
+        self._memory = MessageMemory() if parsed is None else parsed.memory
+        self._found, self._recalled = Reading(memory=self._memory), Reading()
         self._tied = Ties([], [], [])
         self._parsed = parsed
         self._picked: set[str] | None = None
@@ -58,7 +59,7 @@ class Batch:
             The keys that tie these traces to others: the columns `trace_id`, `key` and `seeks`, the
             key of the traces that it belongs with.
         """
-        some = read(from_arrow.spans(spans), from_arrow.logs(logs))
+        some = read(from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory)
         fold_requests(some)
         tied = ties(some)
         self._found.add(some)
@@ -130,11 +131,6 @@ class Batch:
         own = {trace_id for trace_id, _ in kept.nodes}
         traces = {call.trace_id for call in derived.llm_calls if call.rollout_id in grown}
         return traces & own
-
-    @staticmethod
-    def forget() -> None:
-        """Free the memory of the messages that several traces share."""
-        repeated.forget()
 
 
 def _append(tied: Ties, more: Ties) -> None:

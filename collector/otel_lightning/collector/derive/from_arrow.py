@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
 from otel_lightning.collector.derive.shapes import Shape, Shaped, shape_of_keys
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 _SPAN: Callable[[Any], Span] = partial(tuple.__new__, Span)
 """Makes a span of a tuple of all its fields, without the checks of `Span._make`."""
@@ -21,8 +22,13 @@ SLICE_BYTES = 4_000_000
 """Size of the columns, in bytes, that are converted to Python objects at once."""
 
 
-def spans(batches: Iterable[pa.RecordBatch]) -> Iterator[Span]:
-    """Yield the spans of rows in the form of `refresh/sql/spans.sql`."""
+def spans(batches: Iterable[pa.RecordBatch], memory: MessageMemory | None) -> Iterator[Span]:
+    """Yield the spans of rows in the form of `refresh/sql/spans.sql`.
+
+    Args:
+        batches: The rows.
+        memory: The memory that all these spans get.
+    """
     for batch in _filled(batches):
         columns = {name: batch.column(name) for name in batch.schema.names}
         said: list[Iterable[Any]] = [
@@ -31,6 +37,7 @@ def spans(batches: Iterable[pa.RecordBatch]) -> Iterator[Span]:
             _events(columns.pop("events")),
             _links(columns.pop("links")),
             repeat(()),
+            repeat(memory),
         ]
         plain: list[Iterable[Any]] = [column.to_pylist() for column in columns.values()]
         yield from map(_SPAN, zip(*plain, *said, strict=False))

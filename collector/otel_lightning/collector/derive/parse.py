@@ -29,6 +29,7 @@ from otel_lightning.collector.derive.rows import (
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.span_tree import Node, Place, place_of
 from otel_lightning.collector.derive.text.histories import History, history
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.packing import pack
 from otel_lightning.instrumentation import attributes as names
 
@@ -53,6 +54,8 @@ class Reading:
     unread: dict[Place, str] = field(default_factory=dict)
     pasts: dict[Place, History] = field(default_factory=dict)
     """The history of each call, by its span."""
+    memory: MessageMemory | None = None
+    """The messages that these calls share with those read before."""
 
     def add(self, other: "Reading") -> None:
         """Take in what was read of other traces."""
@@ -62,9 +65,17 @@ class Reading:
             getattr(self, name).update(getattr(other, name))
 
 
-def read(spans: Iterable[Span], logs: Iterable[Log]) -> Reading:
-    """Read whole traces: each span, with the log records that name it, by itself."""
-    found = Reading()
+def read(
+    spans: Iterable[Span], logs: Iterable[Log], memory: MessageMemory | None = None
+) -> Reading:
+    """Read whole traces: each span, with the log records that name it, by itself.
+
+    Args:
+        spans: The spans. Each has the same memory, or none.
+        logs: The log records that name these traces, and any without a trace.
+        memory: The memory of the spans.
+    """
+    found = Reading(memory=memory)
     by_span: dict[Place, list[Log]] = defaultdict(list)
     for log in logs:
         by_span[log.trace_id or "", log.span_id or ""].append(log)
@@ -105,7 +116,7 @@ def fold_requests(found: Reading) -> None:
     )
     requests = sorted([*found.requests, *below], key=tools.in_time)
     for call in duplicates.add_requests(found.calls, requests):
-        found.pasts[place_of(call)] = history(call)
+        found.pasts[place_of(call)] = history(call, found.memory)
     found.requests = []
 
 
@@ -160,7 +171,7 @@ def _add_signals(found: Reading, trace_id: str, carried: Iterable[Reward | Arm])
 
 def _file(found: Reading, place: Place, row: Row) -> None:
     if isinstance(row, LlmCall):
-        past = found.pasts[place] = history(row)
+        past = found.pasts[place] = history(row, found.memory)
         found.calls.append(row)
         if not past.tools:
             pack(row)

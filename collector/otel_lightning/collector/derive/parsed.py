@@ -19,7 +19,7 @@ from otel_lightning.collector.derive.rows import (
     Reward,
     ToolCall,
 )
-from otel_lightning.collector.derive.text.repeated import length
+from otel_lightning.collector.derive.text.message_memory import MessageMemory, length
 
 MOST_TEXT = 64_000_000
 """Maximum number of characters of the kept messages. Above it everything is dropped."""
@@ -49,6 +49,8 @@ class ParsedTraces:
         self._written: dict[str, Rows] = {}
         self._counted: set[int] = set()
         self._size = 0
+        self.memory = MessageMemory()
+        """The messages that the kept traces share with those read later."""
 
     def __len__(self) -> int:
         """Return the number of traces."""

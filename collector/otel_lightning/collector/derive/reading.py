@@ -19,7 +19,7 @@ from otel_lightning.collector.derive.rows import (
 from otel_lightning.collector.derive.text import json_text
 from otel_lightning.collector.derive.text.documents import documents, number
 from otel_lightning.collector.derive.text.json_text import is_cut
-from otel_lightning.collector.derive.text.repeated import Repeated
+from otel_lightning.collector.derive.text.message_memory import SharedMessage
 from otel_lightning.instrumentation import attributes as names
 
 LARGEST, LARGEST_TOKEN = 2**63, 2**31
@@ -310,7 +310,7 @@ def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
 def _any_left_out(messages: list[Message] | None) -> bool:
     """Tell whether one of these messages is only an outline; a shared one is looked at once."""
     for message in messages or ():
-        if type(message) is not Repeated:
+        if type(message) is not SharedMessage:
             if _left_out(message):
                 return True
         elif not message.is_whole:

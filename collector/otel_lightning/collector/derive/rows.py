@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.tool_failures import tells_failure
 
 Attributes = Mapping[str, str]
@@ -69,6 +70,8 @@ class Span(NamedTuple):
     links: tuple[str, ...] = ()
     """The trace ids that the span links to."""
     logs: tuple[Log, ...] = ()
+    memory: MessageMemory | None = None
+    """The messages of spans that were read before. Equal messages share one copy."""
 
 
 @dataclass(slots=True)

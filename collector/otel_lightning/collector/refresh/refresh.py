@@ -228,7 +228,7 @@ def _uncollected(parsed: ParsedTraces) -> Iterator[None]:
         raise
     finally:
         if not len(parsed):
-            Batch.forget()
+            parsed.memory.clear()
         if was_enabled:
             gc.enable()
 

@@ -81,7 +81,6 @@ class Work:
 
     def _begin(self) -> None:
         self._batch, self._seconds = Batch(), 0.0
-        Batch.forget()
 
     def _answer_keys(self, logs: pa.Table) -> None:
         spans, began = self._inbox.spans(), time.monotonic()

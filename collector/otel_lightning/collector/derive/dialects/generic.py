@@ -106,7 +106,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     call.request_model = call.request_model or (named if "/" in named else None)
     if call.provider is None and "/" in (call.request_model or ""):
         call.provider, _, call.request_model = (call.request_model or "").partition("/")
-    _fill_request(call, _content(span, keys.input), _content(span, keys.params))
+    _fill_request(call, span, keys)
     answer = _content(span, keys.output)
     whole = answer if isinstance(answer, Mapping) else {}
     if not payloads.fill_from_response(call, whole.get("raw") or whole.get("custom") or answer):
@@ -119,10 +119,11 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     return reading.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
 
 
-def _fill_request(call: LlmCall, sent: Any, params: Any) -> None:
+def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:
+    sent, params = _content(span, keys.input), _content(span, keys.params)
     given = params if isinstance(params, Mapping) else {}
     request = sent if isinstance(sent, Mapping) else {"messages": sent}
-    call.input_messages = payloads.request_messages(request)
+    call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request) or payloads.request_tools(given)
     config = request.get("config")
     given = {**given, **(config if isinstance(config, Mapping) else {})}

@@ -10,6 +10,7 @@ from typing import Any
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span
 from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "haystack"
 RANK = 100
@@ -38,7 +39,7 @@ def _read_call(span: Span) -> LlmCall:
     call.operation = "chat"
     texts = [span.attributes.get(f"{COMPONENT}{side}") for side in ("input", "output")]
     sent, answered = (_mapping(json_text.parse(text)) for text in texts)
-    _fill_request(call, sent)
+    _fill_request(call, sent, span.memory)
     replies = answered.get("replies") or []
     call.output_messages = [_choice(reply) for reply in replies] or None
     metas = [_mapping(reply.get("meta")) for reply in replies if isinstance(reply, Mapping)]
@@ -53,10 +54,10 @@ def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _fill_request(call: LlmCall, sent: Mapping[str, Any]) -> None:
+def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory | None) -> None:
     history = sent.get("messages") or sent.get("prompt") or []
     turns = [history] if isinstance(history, str) else history
-    call.input_messages = messages.conversation(map(_plain_message, turns)) or None
+    call.input_messages = messages.conversation(map(_plain_message, turns), memory) or None
     call.request_params = dict(_mapping(sent.get("generation_kwargs")))
     tools = [_mapping(tool).get("data") for tool in sent.get("tools") or []]
     call.tool_definitions = reading.flat_tools(tools)

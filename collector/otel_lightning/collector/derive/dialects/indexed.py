@@ -103,7 +103,8 @@ def _read_call(span: Span) -> LlmCall:
     FIELDS.fill(call, attributes)
     call.request_params = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
     call.tool_definitions = _tools(attributes, plan)
-    call.input_messages = messages.conversation(_flattened(attributes, "gen_ai.prompt.")) or None
+    sent = _flattened(attributes, "gen_ai.prompt.")
+    call.input_messages = messages.conversation(sent, span.memory) or None
     call.output_messages = [
         _choice(item) for item in _flattened(attributes, "gen_ai.completion.")
     ] or None

@@ -46,7 +46,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call = reading.llm_call(span, NAME)
     call.operation = operation
     request = _request(span)
-    call.input_messages = payloads.request_messages(request)
+    call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request)
     text = _text(span, "output")
     answer = json_text.parse(text)

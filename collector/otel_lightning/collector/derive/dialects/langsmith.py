@@ -60,9 +60,9 @@ def _read_call(span: Span) -> LlmCall:
     call = semconv.read_call(span, NAME, "chat")
     prompt = json_text.parse(attributes.get("gen_ai.prompt"))
     result = json_text.parse(attributes.get("gen_ai.completion"))
-    if not payloads.fill_from_request(call, prompt):
+    if not payloads.fill_from_request(call, prompt, span.memory):
         sent = prompt if isinstance(prompt, dict) else {}
-        call.input_messages = payloads.request_messages(sent)
+        call.input_messages = payloads.request_messages(sent, span.memory)
         call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
     if not payloads.fill_from_response(call, _with_metadata(result, span)):
         _fill_result(call, result)

@@ -78,7 +78,7 @@ def _read_raw(span: Span) -> LlmCall | None:
             fields[name] = text if value is None else value
     call = reading.llm_call(span, NAME)
     call.operation = "chat"
-    call.input_messages = payloads.request_messages(fields)
+    call.input_messages = payloads.request_messages(fields, span.memory)
     call.tool_definitions = reading.flat_tools(fields.get("tools") or [])
     if not payloads.fill_from_response(call, fields):
         return None

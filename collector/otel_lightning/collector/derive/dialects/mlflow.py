@@ -52,10 +52,10 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     whole = _spread(span)
     call.request_model = None if whole else _value(span, "model")
     sent, answer = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
-    known = payloads.fill_from_request(call, sent)
+    known = payloads.fill_from_request(call, sent, span.memory)
     if not known:  # a framework's request, which does not name the model
         request = sent if isinstance(sent, dict) else {**whole, "input": sent}
-        call.input_messages = payloads.request_messages(request)
+        call.input_messages = payloads.request_messages(request, span.memory)
         call.tool_definitions = payloads.request_tools(request)
     if isinstance(answer, list):
         answer = {**whole, "output": answer}

@@ -17,6 +17,7 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import joined_calls, json_text, messages, payloads
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "openinference"
 RANK = 10
@@ -111,7 +112,7 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
     attributes = span.attributes
     # LiteLLM's callback for Langfuse writes the request into the second attribute.
     request = json_text.parse(reading.text(attributes, "input.value", "langfuse.observation.input"))
-    is_request = payloads.fill_from_request(call, request)
+    is_request = payloads.fill_from_request(call, request, span.memory)
     if is_request and call.tool_definitions:
         call.request_model = (
             reading.text(attributes, "llm.request.model_name") or call.request_model
@@ -124,8 +125,8 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
     if not is_request:
         history = _indexed_messages(span, "llm.input_messages.")
         listed = request if isinstance(request, dict) else {"messages": request}
-        others = _embedded(span) or payloads.request_messages(listed)
-        call.input_messages = _with_ids(history, request) or others
+        others = _embedded(span) or payloads.request_messages(listed, span.memory)
+        call.input_messages = _with_ids(history, request, span.memory) or others
         call.request_params = {
             key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS
         }
@@ -139,7 +140,7 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
     return is_request
 
 
-def _with_ids(history: list[Message], request: Any) -> list[Message]:
+def _with_ids(history: list[Message], request: Any, memory: MessageMemory | None) -> list[Message]:
     """Return the history with tool call ids, taken from the request's own copy of the messages.
 
     The flattened messages of LiteLLM and of early versions lack the ids of tool calls, and those of
@@ -151,7 +152,7 @@ def _with_ids(history: list[Message], request: Any) -> list[Message]:
     sent = request.get("messages") if isinstance(request, dict) else None
     if not isinstance(sent, list) or any(isinstance(one, str) for one in sent):
         return history
-    own = payloads.request_messages(request) or []
+    own = payloads.request_messages(request, memory) or []
     return own if len(own) >= len(history) else history
 
 
@@ -270,14 +271,14 @@ def _definition(tool: dict[str, Any]) -> Any:
 
 def _indexed_messages(span: Span, prefix: str) -> list[Message]:
     items = flattened.nested(span.attributes, prefix)
-    return messages.conversation(_plain_message(item, span) for item in items)
+    return messages.conversation([_plain_message(item, span) for item in items], span.memory)
 
 
 def _embedded(span: Span) -> list[Message] | None:
     """Return the texts of an embedding, each as a user's message."""
     items = flattened.nested(span.attributes, "embedding.embeddings.")
     texts = [item.get("embedding", {}).get("text") for item in items]
-    return messages.conversation(text for text in texts if text) or None
+    return messages.conversation([text for text in texts if text], span.memory) or None
 
 
 def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:

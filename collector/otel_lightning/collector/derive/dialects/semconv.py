@@ -24,8 +24,9 @@ from otel_lightning.collector.derive.rows import (
     Span,
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages, payloads, repeated
+from otel_lightning.collector.derive.text import json_text, messages, payloads
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "semconv"
 RANK = 90
@@ -209,7 +210,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if plan.is_named:
         _name_requests(call, attributes)
     if reading.is_gemini(call):
-        _drop_positions(call)
+        _drop_positions(call, span.memory)
     if span.events:
         call.completion_logprobs = call.completion_logprobs or _logprobs(span)
     reading.completed(call, cut=cut)
@@ -264,14 +265,14 @@ def _name_requests(call: LlmCall, attributes: Attributes) -> None:
                 part["id"] = told.get(part["name"], part["id"])
 
 
-def _drop_positions(call: LlmCall) -> None:
+def _drop_positions(call: LlmCall, memory: MessageMemory | None) -> None:
     """Drop tool call ids of the form NAME_POSITION, which packages make up for Gemini.
 
     They do not identify a call: the id of a tool call and that of its response may differ.
     """
     sent, answered = call.input_messages or [], call.output_messages or []
     names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
-    for side, keep in ((sent, repeated.one_copy), (answered, dict)):
+    for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
         for at, said in enumerate(side):
             made_up = [_is_place(part, names) for part in said["parts"]]
             if any(made_up):

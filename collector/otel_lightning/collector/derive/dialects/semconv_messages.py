@@ -9,6 +9,7 @@ from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVEN
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, resumed
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
 SYSTEM = "gen_ai.system_instructions"
@@ -56,7 +57,8 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     # Laminar writes the system prompt in the older, flattened layout only.
     if attributes.get(OLD_ROLE) == "system":
         system = system or attributes.get("gen_ai.prompt.0.content")
-    turns = None if plan.listed else resumed.continued(sent)
+    memory = span.memory
+    turns = resumed.continued(sent, memory) if memory and not plan.listed else None
     history, outputs = turns or listed(sent), listed(answered)
     from_text = history
     cut_input = history is None and json_text.is_cut(sent)
@@ -70,9 +72,9 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     if not outputs and plan.listed:
         history, outputs = _without_answer(history or [])
     if turns is None:
-        turns = _turns(sent, history or [], is_text=history is from_text)
+        turns = _turns(sent if history is from_text else None, history or [], memory)
     if system is not None:
-        turns = messages.with_system(messages.system_parts(system), turns)
+        turns = messages.with_system(messages.system_parts(system), turns, memory)
     call.input_messages = turns or None
     call.output_messages = _choices(outputs or [], reasons) or None
     cut = cut_input or cut_output or json_text.is_cut(system)
@@ -92,11 +94,11 @@ def _fill_texts(call: LlmCall, attributes: Attributes) -> bool:
     return True
 
 
-def _turns(text: str | None, history: list[Any], *, is_text: bool) -> list[Message]:
-    """Return the messages of a history, and keep those that a text holds as they are."""
-    turns = messages.conversation(_sent_items(history))
-    if is_text and text and len(history) > 1:
-        resumed.keep(text, [*turns])
+def _turns(text: str | None, history: list[Any], memory: MessageMemory | None) -> list[Message]:
+    """Return the messages of a history; remember those of a text, for texts that continue it."""
+    turns = messages.conversation(_sent_items(history), memory)
+    if text and memory and len(history) > 1:
+        resumed.keep(text, [*turns], memory)
     return turns
 
 

@@ -49,7 +49,8 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.tool_definitions = reading.flat_tools(json_text.parse(tool) for tool in tools)
     call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
     system = messages.system_parts(attributes.get("gen_ai.system_instructions"))  # Sentry's
-    call.input_messages = messages.with_system(system, messages.conversation(_sent(span))) or None
+    sent = messages.conversation(_sent(span), span.memory)
+    call.input_messages = messages.with_system(system, sent, span.memory) or None
     call.output_messages = _answer(span, call.finish_reason)
     payloads.fill_usage(call, _usage(span))
     _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))

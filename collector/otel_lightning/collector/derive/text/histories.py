@@ -16,11 +16,10 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.hosted_tools import is_hosted
 from otel_lightning.collector.derive.text.json_text import dumps
+from otel_lightning.collector.derive.text.message_memory import MessageMemory, SharedMessage
 from otel_lightning.collector.derive.text.messages import SHORT
-from otel_lightning.collector.derive.text.repeated import Repeated
 
 LOOK_BACK = 16
 """Number of turns at the end of a history by which it is looked up; up to this many calls may be
@@ -49,16 +48,20 @@ class History(NamedTuple):
     """The ids of the responses in the input whose requests are not in it."""
 
 
-def history(call: LlmCall) -> History:
+def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     """Hash a call's messages so that equal histories have equal hashes, in one pass.
 
     An outline without text says who spoke and not what: it identifies a history only from the first
     tool call id on. Where a layer loses the ids of tool calls (`lost_ids`), a history is looked for
     without them too.
+
+    Args:
+        call: The call.
+        memory: Messages read before. The hashes of an input that it continues are used again.
     """
     if (short := _short_history(call)) is not None:
         return short
-    sent = _hashed_input(call)
+    sent = _hashed_input(call, memory)
     chain, bare, numbers = sent.chain, sent.bare, sent.numbers
     begins = [*sent.begins, chain.digest()][-LOOK_BACK:] if sent.is_answered else sent.begins
     choices = [_turn(choice) for choice in call.output_messages or ()]
@@ -189,7 +192,7 @@ class _Numbers:
 
 
 def _turn(message: Message) -> _Turn:
-    if type(message) is not Repeated:
+    if type(message) is not SharedMessage:
         return _hashed(message)
     if message.turn is None:
         message.turn = _hashed(message)
@@ -277,30 +280,31 @@ class _Input:
             self.thoughts += self.bare.digest().encode() + turn.thoughts
 
 
-def _hashed_input(call: LlmCall) -> _Input:
+def _hashed_input(call: LlmCall, memory: MessageMemory | None) -> _Input:
     """Hash a call's input; where it continues one that was hashed before, only what is new."""
     sent = call.input_messages or []
-    if len(sent) < 2 or type(sent[-1]) is not Repeated:  # noqa: PLR2004 - one cannot continue another
+    # One message continues no other input.
+    if memory is None or len(sent) < 2 or type(sent[-1]) is not SharedMessage:  # noqa: PLR2004
         found = _Input(lost_ids=call.lost_ids)
         for message in sent:
             found.add(message)
         return found
-    found, count = _continued(sent, lost_ids=call.lost_ids)
+    found, count = _continued(sent, memory, lost_ids=call.lost_ids)
     for message in sent[count:]:
         found.add(message)
-    repeated.remember(sent[:], found)
+    memory.keep_hashes(sent[:], found)
     return found
 
 
-def _continued(sent: list[Message], *, lost_ids: bool) -> tuple[_Input, int]:
+def _continued(sent: list[Message], memory: MessageMemory, *, lost_ids: bool) -> tuple[_Input, int]:
     """Return the hashes of the longest known beginning of an input, and its number of messages."""
     for count in range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
-        if (known := repeated.hashed.get(id(sent[count - 1]))) is None:
+        if (known := memory.hashed.get(id(sent[count - 1]))) is None:
             continue
         before, found = known
         if found.lost_ids == lost_ids and len(before) == count and all(map(is_, before, sent)):
             # The next call continues this one, so what is added to the hashes is lost to none.
-            del repeated.hashed[id(sent[count - 1])]
+            del memory.hashed[id(sent[count - 1])]
             return found, count
     return _Input(lost_ids=lost_ids), 0
 

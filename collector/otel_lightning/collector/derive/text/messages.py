@@ -9,8 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import hosted_tools, repeated
+from otel_lightning.collector.derive.text import hosted_tools
 from otel_lightning.collector.derive.text.json_text import is_cut, parse, parse_literal
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
 
 Part = dict[str, Any]
@@ -91,18 +92,22 @@ def _name(value: object) -> str | None:
     return None if value is None or value == "" else str(value)
 
 
-def conversation(values: Iterable[Any]) -> list[Message]:
+def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> list[Message]:
     """Return the canonical messages of a history, in order.
 
     Each tool response becomes a separate message. Adjacent assistant messages that hold only tool
     calls become one turn, because some packages write each parallel tool call as a message.
+
+    Args:
+        values: The messages, each in any form.
+        memory: Messages read before. Long histories share theirs with those.
     """
     listed = values if isinstance(values, list) else list(values)
-    repeats = len(listed) > 1
+    known_before = memory.known if memory and len(listed) > 1 else None
     turns: list[Message] = []
     asking = False
     for value in listed:
-        if repeats and (known := repeated.known(value)) is not None:
+        if known_before and (known := known_before(value)) is not None:
             turns.append(known)
             asking = False
             continue
@@ -112,7 +117,7 @@ def conversation(values: Iterable[Any]) -> list[Message]:
                 turns[-1]["parts"] += message["parts"]
             else:
                 turns.append(message)
-    return [repeated.one_copy(turn) for turn in turns] if len(turns) > SHORT else turns
+    return list(map(memory.one_copy, turns)) if memory and len(turns) > SHORT else turns
 
 
 def one_text(values: Any) -> Message | None:
@@ -151,12 +156,14 @@ def choice(parts: list[Part], reason: object = None) -> Message:
     return message
 
 
-def with_system(instructions: list[Part], messages: list[Message]) -> list[Message]:
+def with_system(
+    instructions: list[Part], messages: list[Message], memory: MessageMemory | None = None
+) -> list[Message]:
     """Prepend the system instructions, unless the messages already start with them."""
     head: Message = {"role": "system", "parts": instructions}
     if not instructions or (messages and messages[0] == head):
         return messages
-    return [repeated.one_copy(head) if messages else head, *messages]
+    return [memory.one_copy(head) if memory and messages else head, *messages]
 
 
 def system_parts(text: str | None) -> list[Part]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text import messages
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Payload = Mapping[str, Any]
 
@@ -52,14 +53,19 @@ class Usage(NamedTuple):
     cache_creation_input_tokens: int | None = None
 
 
-def fill_from_request(call: LlmCall, request: Any) -> bool:
+def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None = None) -> bool:
     """Set the fields of a call from a provider's request.
+
+    Args:
+        call: The call; changed in place.
+        request: The parsed request, or any other value.
+        memory: Messages read before.
 
     Returns:
         False, and the call is unchanged, if `request` is not a request with model and messages.
     """
     model = _first(request, "model", "modelId") if isinstance(request, dict) else None
-    history = request_messages(request) if model else None
+    history = request_messages(request, memory) if model else None
     if history is None:
         return False
     call.input_messages = history
@@ -75,7 +81,7 @@ def fill_from_request(call: LlmCall, request: Any) -> bool:
     return True
 
 
-def request_messages(request: Payload) -> list[Message] | None:
+def request_messages(request: Payload, memory: MessageMemory | None = None) -> list[Message] | None:
     """Return the messages of a request, the system prompt first; None if it has no messages."""
     values = next(filter(None, map(request.get, HISTORIES)), None)
     if isinstance(values, str) or (isinstance(values, dict) and "parts" in values):
@@ -89,7 +95,7 @@ def request_messages(request: Payload) -> list[Message] | None:
     instructions = next(filter(None, given), None)
     said = instructions if isinstance(instructions, dict) else {"content": instructions}
     head = [{**said, "role": "system"}] if instructions else []
-    return messages.conversation([*head, *values])
+    return messages.conversation([*head, *values], memory)
 
 
 def request_tools(request: Payload) -> list[Any] | None:

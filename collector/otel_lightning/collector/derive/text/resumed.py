@@ -1,39 +1,40 @@
 """Histories that continue one that was read before: only what is new is parsed."""
 
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.json_text import parse
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.messages import SHORT, conversation, only_calls
 
 
-def continued(text: str | None) -> list[Message] | None:
+def continued(text: str | None, memory: MessageMemory) -> list[Message] | None:
     """Return the canonical messages of a text that continues a remembered text (see `keep`).
 
     Args:
         text: The JSON array of a history.
+        memory: The texts read before.
 
     Returns:
         The messages, in a new list; None if the text continues no remembered text.
     """
-    if text is None or text[-1:] != "]" or (found := repeated.resume(text)) is None:
+    if text is None or text[-1:] != "]" or (found := memory.resume(text)) is None:
         return None
     before, rest = found
     values = parse(rest)
     if not isinstance(values, list):
         return None
-    turns = before + conversation(values)
+    turns = before + conversation(values, memory)
     if len(turns) > SHORT:
         known = 0 if len(before) <= SHORT else len(before)
-        turns[known:] = map(repeated.one_copy, turns[known:])
-    keep(text, turns)
+        turns[known:] = map(memory.one_copy, turns[known:])
+    keep(text, turns, memory)
     return [*turns]
 
 
-def keep(text: str, turns: list[Message]) -> None:
+def keep(text: str, turns: list[Message], memory: MessageMemory) -> None:
     """Remember the messages of a JSON array, for the texts that continue it.
 
     Nothing is remembered if the last turn asks for tools, because the next text may add further
     calls to that turn.
     """
     if len(turns) > 1 and text[-1] == "]" and not only_calls(turns[-1]):
-        repeated.note(text, turns)
+        memory.keep_text(text, turns)

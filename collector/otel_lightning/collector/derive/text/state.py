@@ -1,4 +1,4 @@
-"""What a model saw when it was called, as one hash: calls in the same state have the same one."""
+"""One hash of what a model saw when it was called: calls in the same state have the same hash."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -8,14 +8,14 @@ from otel_lightning.collector.derive.text.json_text import dumps
 
 
 def state_hash(
-    prompt_token_ids: Sequence[int] | None, saw: str | None, tools: list[Any] | None
+    prompt_token_ids: Sequence[int] | None, saw: str | None, tools: bytes | None
 ) -> str | None:
     """Hash what a call's model saw: its prompt's tokens, else its messages and tools.
 
     Args:
         prompt_token_ids: The tokens of the prompt, where the server gave them.
         saw: The hash of the input messages, if there are any.
-        tools: Tool definitions in canonical form.
+        tools: Tool definitions as canonical JSON (`ToolTexts`).
 
     Returns:
         Hex text; None where nothing is known of what it saw.
@@ -28,17 +28,21 @@ def state_hash(
         return sha256(" ".join(map(str, prompt_token_ids)).encode()).hexdigest()
     if not tools:
         return saw
-    return sha256((saw or "").encode() + _written(tools)).hexdigest()
+    return sha256((saw or "").encode() + tools).hexdigest()
 
 
-def _written(tools: list[Any]) -> bytes:
-    """Return tools as JSON. The calls of an agent share one list, so the last one is remembered."""
-    global _last  # noqa: PLW0603 - it belongs to the cache
-    known = _last
-    if tools is not known[0]:
-        known = _last = tools, dumps(tools, sort_keys=True)
-    return known[1]
+class ToolTexts:
+    """Tool definitions as canonical JSON.
 
+    The calls of an agent share one list, so the last list and its text are kept.
+    """
 
-_last: tuple[list[Any] | None, bytes] = None, b""
-"""The tools that were written last, and their JSON. Tools are never changed in place."""
+    def __init__(self) -> None:
+        """Begin without a list."""
+        self._last: tuple[list[Any] | None, bytes | None] = None, None
+
+    def of(self, tools: list[Any] | None) -> bytes | None:
+        """Return the text of a list of tools, which nobody changes in place; None for no tools."""
+        if tools is not self._last[0]:
+            self._last = tools, dumps(tools, sort_keys=True) if tools else None
+        return self._last[1]

@@ -1,20 +1,28 @@
-"""Messages that histories repeat are one object, and nobody's change reaches another's."""
+"""Calls share one object for each message that they repeat, and never see each other's changes."""
 
 import json
 from typing import Any
 
 import pytest
-from support.spans import answered, asked, said
+from support.spans import answered, asked, said, span
 
+from otel_lightning.collector.derive.assemble import derive, put_together
+from otel_lightning.collector.derive.parse import fold_requests, read
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.stitch import meet_ids
-from otel_lightning.collector.derive.text import repeated
 from otel_lightning.collector.derive.text.histories import history
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.messages import SHORT, conversation
+from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.text.resumed import continued, keep
 
 ASKED = {"role": "user", "content": "What is two and two?"}
 CALLED = {"role": "assistant", "tool_calls": [{"id": "fc_1", "function": {"name": "add"}}]}
+
+
+@pytest.fixture
+def memory() -> MessageMemory:
+    return MessageMemory()
 
 
 def call(span_id: str, sent: list[Message]) -> LlmCall:
@@ -24,50 +32,52 @@ def call(span_id: str, sent: list[Message]) -> LlmCall:
 LONG = [ASKED, CALLED, ASKED, CALLED]
 
 
-def test_what_two_calls_repeat_is_one_object() -> None:
-    first, second = conversation(LONG), conversation([*LONG, ASKED])
+def test_what_two_calls_repeat_is_one_object(memory: MessageMemory) -> None:
+    first, second = conversation(LONG, memory), conversation([*LONG, ASKED], memory)
     assert [one is other for one, other in zip(first, second, strict=False)] == [True] * 4
     assert second[4] is first[0]
     assert first == [dict(message) for message in first]
 
 
-def test_equal_ids_and_texts_with_other_arguments_are_no_one_message() -> None:
+def test_equal_ids_and_texts_with_other_arguments_are_no_one_message(memory: MessageMemory) -> None:
     custom = {"type": "custom_tool_call", "call_id": "c", "name": "add", "input": '{"a": 2}'}
     plain = {"id": "c", "function": {"name": "add", "arguments": '{"a": 2}'}}
     called = {"role": "assistant", "tool_calls": [plain]}
-    told = conversation([*LONG, ASKED, custom, ASKED, called])
+    told = conversation([*LONG, ASKED, custom, ASKED, called], memory)
     assert told[5]["parts"][0]["arguments"] == {"input": '{"a": 2}'}
     assert told[7]["parts"][0]["arguments"] == {"a": 2}
 
 
-def test_equal_texts_of_other_roles_or_with_more_beside_them_stay_apart() -> None:
+def test_equal_texts_with_another_role_or_more_parts_stay_apart(
+    memory: MessageMemory,
+) -> None:
     part = {"type": "text", "content": "What is two and two?"}
     longer = {"role": "user", "parts": [part, part]}
-    said, told, more, _ = conversation([ASKED, {**ASKED, "role": "system"}, longer, ASKED])
+    said, told, more, _ = conversation([ASKED, {**ASKED, "role": "system"}, longer, ASKED], memory)
     assert [said["role"], told["role"]] == ["user", "system"]
     assert [len(message["parts"]) for message in (said, told, more)] == [1, 1, 2]
 
 
-def test_the_order_of_keys_does_not_depend_on_the_messages_before() -> None:
+def test_the_order_of_keys_does_not_depend_on_the_messages_before(memory: MessageMemory) -> None:
     parts = [{"type": "text", "content": "Hi"}, {"content": "Hi", "type": "text"}]
-    turns = conversation([{"role": "user", "parts": [part]} for part in [*parts, *parts]])
+    turns = conversation([{"role": "user", "parts": [part]} for part in [*parts, *parts]], memory)
     found = [list(turn["parts"][0]) for turn in turns]
     assert found == [["type", "content"], ["content", "type"]] * 2
 
 
-def test_ids_that_meet_in_one_rollout_stay_as_they_are_in_another() -> None:
-    other = conversation([ASKED, CALLED, ASKED, ASKED])
+def test_ids_that_meet_in_one_rollout_stay_as_they_are_in_another(memory: MessageMemory) -> None:
+    other = conversation([ASKED, CALLED, ASKED, ASKED], memory)
     answered = {"role": "tool", "tool_call_id": "call_1", "content": "4"}
-    mine = call("a", conversation([ASKED, CALLED, answered, ASKED]))
+    mine = call("a", conversation([ASKED, CALLED, answered, ASKED], memory))
     meet_ids([mine])
     assert (mine.input_messages or [])[1]["parts"][0]["id"] == "call_1"
     assert other[1]["parts"][0]["id"] == "fc_1"
 
 
-def test_what_is_forgotten_is_read_anew() -> None:
-    first = conversation(LONG)
-    repeated.forget()
-    second = conversation(LONG)
+def test_a_cleared_memory_shares_nothing(memory: MessageMemory) -> None:
+    first = conversation(LONG, memory)
+    memory.clear()
+    second = conversation(LONG, memory)
     assert first == second
     assert first[0] is not second[0]
 
@@ -97,35 +107,37 @@ HISTORIES = {
 @pytest.mark.parametrize("lost_ids", [False, True])
 @pytest.mark.parametrize("turns", HISTORIES.values(), ids=HISTORIES)
 def test_a_history_that_grows_has_the_hashes_of_one_that_came_whole(
-    turns: list[dict[str, Any]], *, lost_ids: bool
+    turns: list[dict[str, Any]], memory: MessageMemory, *, lost_ids: bool
 ) -> None:
     def hashed(count: int) -> Any:
-        grown = call("a", conversation(turns[:count]))
-        grown.lost_ids, grown.output_messages = lost_ids, conversation([said("assistant", "Yes")])
-        return history(grown)
+        grown = call("a", conversation(turns[:count], memory))
+        grown.lost_ids, grown.output_messages = (
+            lost_ids,
+            conversation([said("assistant", "Yes")], memory),
+        )
+        return history(grown, memory)
 
     counts = [*range(1, len(turns) + 1), 3, len(turns)]
     whole = []
     for count in counts:
-        repeated.forget()
+        memory.clear()
         whole.append(hashed(count))
-    repeated.forget()
+    memory.clear()
     assert [hashed(count) for count in counts] == whole
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 @pytest.mark.parametrize("turns", HISTORIES.values(), ids=HISTORIES)
 def test_a_text_that_continues_another_reads_as_one_that_came_whole(
-    turns: list[dict[str, Any]], separators: tuple[str, str]
+    turns: list[dict[str, Any]], separators: tuple[str, str], memory: MessageMemory
 ) -> None:
-    repeated.forget()
     resumed = 0
     for count in range(2, len(turns) + 1):
         text = json.dumps(turns[:count], separators=separators)
-        known = continued(text)
-        whole = conversation(json.loads(text))
+        known = continued(text, memory)
+        whole = conversation(json.loads(text), memory)
         if known is None:
-            keep(text, whole)
+            keep(text, whole, memory)
         else:
             resumed += 1
             assert known == whole
@@ -134,21 +146,35 @@ def test_a_text_that_continues_another_reads_as_one_that_came_whole(
     assert resumed >= len(turns) // 3
 
 
-def test_a_text_that_was_cut_continues_nothing() -> None:
-    repeated.forget()
+def test_a_text_that_was_cut_continues_nothing(memory: MessageMemory) -> None:
     turns = HISTORIES["text"]
     text = json.dumps(turns[:3])
-    keep(text, conversation(turns[:3]))
-    assert continued(text[:-1] + ', {"role": "user", "parts": [{"type"]') is None
-    keep(text, conversation(turns[:3]))
-    assert continued(text[:-1] + ',, {"role": "user", "parts": []}]') is None
+    keep(text, conversation(turns[:3], memory), memory)
+    assert continued(text[:-1] + ', {"role": "user", "parts": [{"type"]', memory) is None
+    keep(text, conversation(turns[:3], memory), memory)
+    assert continued(text[:-1] + ',, {"role": "user", "parts": []}]', memory) is None
 
 
-def test_a_call_that_changes_its_messages_changes_no_text_that_continues() -> None:
-    repeated.forget()
+def test_a_call_that_changes_its_messages_changes_no_kept_text(
+    memory: MessageMemory,
+) -> None:
     turns = HISTORIES["text"]
     text = json.dumps(turns[:3])
-    keep(text, conversation(turns[:3]))
-    first = continued(text) or []
+    keep(text, conversation(turns[:3], memory), memory)
+    first = continued(text, memory) or []
     first[0] = {"role": "user", "parts": []}
-    assert continued(text) == conversation(turns[:3])
+    assert continued(text, memory) == conversation(turns[:3], memory)
+
+
+def test_a_memory_changes_no_row() -> None:
+    turns = HISTORIES["tools"]
+    said_ = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": [said("assistant", "Yes")]}
+    spans = [
+        span({**said_, "gen_ai.input.messages": turns[:count]}, id=f"s{count}", at=count)
+        for count in range(1, len(turns) + 1)
+    ]
+    alone = read(spans, [])
+    fold_requests(alone)
+    calls = put_together(alone).llm_calls
+    assert [unpack(one) for one in calls] == derive(spans, []).llm_calls
+    assert len(calls) == len(turns)
