@@ -12,10 +12,10 @@ from typing import Any
 from otel_lightning.collector.derive import (
     conversations,
     duplicates,
-    reading,
     retrievals,
     rewards_and_arms,
     rollouts,
+    span_rows,
     stitch,
     tools,
 )
@@ -137,7 +137,7 @@ def _merged_calls(
     stitch.settle_stops(ordered, found.tools, nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
-        if call.finish_reason == "stop" and reading.asks_for_tools(call):
+        if call.finish_reason == "stop" and span_rows.asks_for_tools(call):
             call.finish_reason = "tool_calls"
     return merged, ordered
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rollouts import order
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import (
@@ -355,7 +355,7 @@ def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list
         call = known.get((request.trace_id or "", request.llm_span_id or ""))
         if call is None:
             continue
-        is_lost = call.finish_reason == "tool_calls" and not reading.asks_for_tools(unpack(call))
+        is_lost = call.finish_reason == "tool_calls" and not span_rows.asks_for_tools(unpack(call))
         if not lacks.setdefault(place_of(call), is_lost) and request.source != "request":
             continue
         completed.append(unpack(call))

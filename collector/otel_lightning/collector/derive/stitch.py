@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
@@ -252,5 +252,5 @@ def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nod
 
 
 def _is_unsettled(call: LlmCall) -> bool:
-    stopped = call.finish_reason == "stop" and reading.is_gemini(call)
+    stopped = call.finish_reason == "stop" and span_rows.is_gemini(call)
     return stopped and not unpack(call).output_messages

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.text import tool_values
 from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.text.hosted_tools import CALL, RESPONSE
 from otel_lightning.collector.derive.text.json_text import dumps
@@ -357,7 +358,7 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
     """Complete a tool span's row from the messages. A dispatcher gets the name of the real tool."""
     request.joined = True
     part = request.part
-    named = isinstance(execution.arguments, dict) and not reading.is_a_call(execution.arguments)
+    named = isinstance(execution.arguments, dict) and not tool_values.is_a_call(execution.arguments)
     if not named or execution.name != part.get("name"):
         execution.name = part.get("name") or execution.name
         execution.arguments = part.get("arguments", execution.arguments)
@@ -373,7 +374,11 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
 def _returned(request: Request) -> Any:
     """Return a tool's result without the `{"result"}` object that frameworks send to Gemini."""
     value = request.response.get("response") if request.response else None
-    if isinstance(value, dict) and value.keys() == {"result"} and reading.is_gemini(request.shown):
+    if (
+        isinstance(value, dict)
+        and value.keys() == {"result"}
+        and span_rows.is_gemini(request.shown)
+    ):
         return value["result"]
     return value
 

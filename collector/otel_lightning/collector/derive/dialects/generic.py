@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
@@ -74,8 +74,8 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         return _read_tool(span, keys)
     if keys and kind in RETRIEVALS:
         sent, found = (_content(span, key) for key in (keys.input, keys.output))
-        return reading.retrieval(span, RETRIEVALS[kind], sent, found)
-    return reading.agent_run(span, AGENT_KINDS[kind], span.name) if kind in AGENT_KINDS else None
+        return span_rows.retrieval(span, RETRIEVALS[kind], sent, found)
+    return span_rows.agent_run(span, AGENT_KINDS[kind], span.name) if kind in AGENT_KINDS else None
 
 
 def _content(span: Span, key: str | None) -> Any:
@@ -88,7 +88,7 @@ def _content(span: Span, key: str | None) -> Any:
 
 
 def _read_tool(span: Span, keys: Keys) -> ToolCall:
-    return reading.tool_call(
+    return span_rows.tool_call(
         span,
         reading.text(span.attributes, "tool.name", "name") or span.name,
         tool_call_id=reading.text(span.attributes, "tool.call.id"),
@@ -98,7 +98,7 @@ def _read_tool(span: Span, keys: Keys) -> ToolCall:
 
 
 def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     call.operation = operation
     call.provider = reading.provider(span.attributes, "gen_ai.provider.name", "gen_ai.system")
     call.request_model, call.response_model = map(span.attributes.get, MODELS)
@@ -116,7 +116,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
         payloads.fill_usage(call, counts)
     reason = messages.finish_reason(semconv.finish_reasons(span.attributes)[0])
     call.finish_reason = call.finish_reason or reason
-    return reading.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
+    return span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
 
 
 def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:

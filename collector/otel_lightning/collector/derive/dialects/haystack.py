@@ -7,9 +7,9 @@ several tools in one span, so tool executions are read from the messages instead
 from collections.abc import Mapping
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "haystack"
@@ -27,7 +27,7 @@ def matches(span: Span) -> bool:
 def read(span: Span) -> LlmCall | AgentRun | None:
     """Read a generator's span as a model call."""
     if span.name == AGENT:
-        return reading.agent_run(
+        return span_rows.agent_run(
             span, "agent", reading.text(span.attributes, "haystack.agent.name")
         )
     is_call = span.attributes[KIND].endswith("Generator")
@@ -35,7 +35,7 @@ def read(span: Span) -> LlmCall | AgentRun | None:
 
 
 def _read_call(span: Span) -> LlmCall:
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
     texts = [span.attributes.get(f"{COMPONENT}{side}") for side in ("input", "output")]
     sent, answered = (_mapping(json_text.parse(text)) for text in texts)
@@ -47,7 +47,7 @@ def _read_call(span: Span) -> LlmCall:
     call.response_model = meta.get("model")
     call.finish_reason = messages.finish_reason(meta.get("finish_reason"))
     payloads.fill_usage(call, payloads.usage(meta.get("usage")))
-    return reading.completed(call, *texts)
+    return span_rows.completed(call, *texts)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory 
     call.input_messages = messages.conversation(map(_plain_message, turns), memory) or None
     call.request_params = dict(_mapping(sent.get("generation_kwargs")))
     tools = [_mapping(tool).get("data") for tool in sent.get("tools") or []]
-    call.tool_definitions = reading.flat_tools(tools)
+    call.tool_definitions = tool_values.flat_tools(tools)
 
 
 def _choice(reply: Any) -> Message:

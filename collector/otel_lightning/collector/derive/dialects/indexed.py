@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import flattened, reading
+from otel_lightning.collector.derive import flattened, reading, span_rows
 from otel_lightning.collector.derive.plans import Field, Fields, lower, text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -13,7 +13,7 @@ from otel_lightning.collector.derive.rows import (
     ToolCall,
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages
+from otel_lightning.collector.derive.text import json_text, messages, tool_values
 
 NAME = "indexed"
 RANK = 80
@@ -71,7 +71,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     kind = span.attributes.get("agentops.span.kind")
     if kind in AGENT_KINDS:
         name = reading.text(span.attributes, "operation.name") or span.name
-        return reading.agent_run(span, AGENT_KINDS[kind], name)
+        return span_rows.agent_run(span, AGENT_KINDS[kind], name)
     if kind == "tool":
         return _read_tool(span)
     if "tool.call.id" in span.attributes:
@@ -97,7 +97,7 @@ class _Plan:
 def _read_call(span: Span) -> LlmCall:
     attributes = span.attributes
     plan = shape_of(attributes).plan(_Plan)
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     kind = reading.text(attributes, "llm.request.type", "gen_ai.request.type")
     call.operation = OPERATIONS.get(kind or "chat")
     FIELDS.fill(call, attributes)
@@ -112,7 +112,7 @@ def _read_call(span: Span) -> LlmCall:
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
         call.prompt_token_ids = call.prompt_token_ids or prompt
         call.completion_token_ids = call.completion_token_ids or sampled
-    return reading.completed(call, *[attributes[key] for key in plan.contents])
+    return span_rows.completed(call, *[attributes[key] for key in plan.contents])
 
 
 def _tools(attributes: Attributes, plan: _Plan) -> list[Any] | None:
@@ -124,7 +124,7 @@ def _tools(attributes: Attributes, plan: _Plan) -> list[Any] | None:
         if len(plan.known_tools) >= MOST_TOOLS:
             plan.known_tools.clear()
         found = (flattened.nested(attributes, prefix) for prefix in plan.tools)
-        plan.known_tools[told] = reading.flat_tools(next(filter(None, found), ()))
+        plan.known_tools[told] = tool_values.flat_tools(next(filter(None, found), ()))
     return plan.known_tools[told]
 
 
@@ -163,7 +163,7 @@ def _read_tool(span: Span) -> ToolCall:
     attributes = span.attributes
     result = attributes.get("agentops.tool.output", attributes.get("agentops.entity.output"))
     parsed = json_text.parse(result)
-    return reading.tool_call(
+    return span_rows.tool_call(
         span,
         name=reading.text(attributes, "operation.name", "tool.name") or span.name,
         arguments=json_text.parse(
@@ -176,7 +176,7 @@ def _read_tool(span: Span) -> ToolCall:
 def _read_request(span: Span) -> ToolCall:
     """Read a tool call that AgentOps writes as a child span of the model call that requested it."""
     attributes = span.attributes
-    return reading.tool_call(
+    return span_rows.tool_call(
         span,
         name=reading.text(attributes, "tool.name"),
         llm_span_id=span.parent_span_id,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, payloads
+from otel_lightning.collector.derive.text import json_text, payloads, tool_values
 
 NAME = "langfuse"
 RANK = 30
@@ -29,13 +29,13 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         return _read_tool(span)
     if kind == "retriever":
         return _read_retrieval(span)
-    return reading.agent_run(span, "agent", span.name) if kind == "agent" else None
+    return span_rows.agent_run(span, "agent", span.name) if kind == "agent" else None
 
 
 def _read_retrieval(span: Span) -> Retrieval:
     sent, found = (json_text.parse(_text(span, side)) for side in ("input", "output"))
-    query = reading.named_arguments(sent, "query") or _text(span, "input")
-    return reading.retrieval(span, "retriever", query, found)
+    query = tool_values.named_arguments(sent, "query") or _text(span, "input")
+    return span_rows.retrieval(span, "retriever", query, found)
 
 
 def _text(span: Span, name: str) -> str | None:
@@ -43,7 +43,7 @@ def _text(span: Span, name: str) -> str | None:
 
 
 def _read_call(span: Span, operation: str) -> LlmCall:
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     call.operation = operation
     request = _request(span)
     call.input_messages = payloads.request_messages(request, span.memory)
@@ -62,13 +62,13 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.error_message = call.error_message or _text(span, "status_message")
         call.request_model = call.request_model or call.response_model
         call.response_model = None  # the call failed: no model answered
-    return reading.completed(call, _text(span, "input"), text)
+    return span_rows.completed(call, _text(span, "input"), text)
 
 
 def _request(span: Span) -> payloads.Payload:
     """Return the provider's request, or build one from the messages and the metadata."""
     text = _text(span, "input")
-    sent = reading.named_arguments(json_text.parse(text), "messages")
+    sent = tool_values.named_arguments(json_text.parse(text), "messages")
     if isinstance(sent, list):
         offered = [one["content"] for one in sent if _is_definition(one)]
         sent = {"messages": [one for one in sent if not _is_definition(one)], "tools": offered}
@@ -108,11 +108,11 @@ def _read_tool(span: Span) -> ToolCall:
     text = _text(span, "output")
     parsed = json_text.parse(text)
     result = text if parsed is None else parsed
-    message = reading.tool_message(result)
-    return reading.tool_call(
+    message = tool_values.tool_message(result)
+    return span_rows.tool_call(
         span,
         name=json_text.parse(_text(span, "metadata.haystack.tool.name")) or span.name,
         tool_call_id=message.get("tool_call_id"),
-        arguments=reading.named_arguments(json_text.parse(_text(span, "input"))),
+        arguments=tool_values.named_arguments(json_text.parse(_text(span, "input"))),
         result=message.get("content", result),
     )

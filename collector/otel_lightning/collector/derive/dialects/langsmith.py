@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 
 NAME = "langsmith"
 RANK = 40
@@ -29,11 +29,11 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         return _read_tool(span)
     if kind == "retriever":
         sides = ("gen_ai.prompt", "gen_ai.completion")
-        return reading.retrieval(
+        return span_rows.retrieval(
             span, kind, *(json_text.parse(span.attributes.get(k)) for k in sides)
         )
     is_agent = "lc_agent_name" in span.attributes and not span.parent_span_id
-    return reading.agent_run(span, "agent", span.name) if is_agent else None
+    return span_rows.agent_run(span, "agent", span.name) if is_agent else None
 
 
 def _has_failed(span: Span) -> bool:
@@ -71,11 +71,11 @@ def _read_call(span: Span) -> LlmCall:
     history = call.input_messages or []
     answer = call.output_messages[0]["parts"] if call.output_messages else None
     places = [at for at, said in enumerate(history) if answer and said["parts"] == answer]
-    if places and (reading.asks_for_tools(call) or places[-1] == len(history) - 1):
+    if places and (span_rows.asks_for_tools(call) or places[-1] == len(history) - 1):
         # The exporter wrote the input late, when the answer was already in the history.
         call.input_messages = history[: places[-1]]
     sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
-    return reading.completed(call, *sources)
+    return span_rows.completed(call, *sources)
 
 
 def _with_metadata(result: Any, span: Span) -> Any:
@@ -109,11 +109,11 @@ def _read_tool(span: Span) -> ToolCall:
         arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
     told = result if isinstance(result, dict) else {}
     output = told.get("output", told.get("outputs", result))
-    message = reading.tool_message(output)
+    message = tool_values.tool_message(output)
     match arguments:
         case {"args": [given, {"toolCallId": str(call_id)}]}:  # the AI SDK's call of a tool
             arguments, message = given, {"tool_call_id": call_id, **message}
-    return reading.tool_call(
+    return span_rows.tool_call(
         span,
         name=reading.text(attributes, "gen_ai.tool.name") or span.name,
         tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),

@@ -8,10 +8,10 @@ import base64
 import re
 from typing import Any
 
-from otel_lightning.collector.derive import flattened, reading
+from otel_lightning.collector.derive import flattened, span_rows
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 
 NAME = "litellm"
 RANK = 60
@@ -42,13 +42,13 @@ def _read_request(span: Span) -> LlmCall:
     call.response_id = _providers_own(call.response_id)
     call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
     functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
-    call.tool_definitions = call.tool_definitions or reading.flat_tools(functions)
+    call.tool_definitions = call.tool_definitions or tool_values.flat_tools(functions)
     requests = [
         messages.tool_call_part(None, item["function_call"].get("name"), arguments)
         for item in flattened.nested(attributes, "gen_ai.completion.")
         if "function_call" in item and (arguments := item["function_call"].get("arguments"))
     ]
-    if requests and call.output_messages and not reading.asks_for_tools(call):
+    if requests and call.output_messages and not span_rows.asks_for_tools(call):
         call.output_messages[0]["parts"] += requests
     counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
     payloads.fill_usage(call, payloads.usage(counted))
@@ -76,10 +76,10 @@ def _read_raw(span: Span) -> LlmCall | None:
         value = json_text.parse_literal(text)
         if key.startswith(PREFIX) and name:
             fields[name] = text if value is None else value
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
     call.input_messages = payloads.request_messages(fields, span.memory)
-    call.tool_definitions = reading.flat_tools(fields.get("tools") or [])
+    call.tool_definitions = tool_values.flat_tools(fields.get("tools") or [])
     if not payloads.fill_from_response(call, fields):
         return None
-    return reading.completed(call)
+    return span_rows.completed(call)

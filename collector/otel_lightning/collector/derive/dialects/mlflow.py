@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, payloads
+from otel_lightning.collector.derive.text import json_text, payloads, tool_values
 
 NAME = "mlflow"
 RANK = 20
@@ -37,8 +37,8 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         return _read_tool(span)
     if kind in RETRIEVALS:
         sent, found = (_value(span, f"mlflow.span{side}") for side in ("Inputs", "Outputs"))
-        return reading.retrieval(span, RETRIEVALS[kind], sent, found)
-    return reading.agent_run(span, "agent", span.name) if kind == "AGENT" else None
+        return span_rows.retrieval(span, RETRIEVALS[kind], sent, found)
+    return span_rows.agent_run(span, "agent", span.name) if kind == "AGENT" else None
 
 
 def _value(span: Span, key: str) -> Any:
@@ -46,7 +46,7 @@ def _value(span: Span, key: str) -> Any:
 
 
 def _read_call(span: Span, operation: str) -> LlmCall:
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     call.operation = operation
     call.provider = _value(span, "mlflow.message.format")
     whole = _spread(span)
@@ -64,14 +64,14 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     told = _value(span, "mlflow.llm.model")
     call.request_model = call.request_model or told
     tools = _value(span, "mlflow.chat.tools")
-    offered = reading.flat_tools(tools or [])
+    offered = tool_values.flat_tools(tools or [])
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     payloads.fill_usage(call, _usage(span))
     if isinstance(answer, dict):
         call.response_model = call.response_model or (told if known else None)
         payloads.fill_usage(call, payloads.usage(answer.get("usage")))
     sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
-    return reading.completed(call, *sources)
+    return span_rows.completed(call, *sources)
 
 
 def _spread(span: Span) -> dict[str, Any]:
@@ -88,8 +88,8 @@ def _usage(span: Span) -> payloads.Usage:
 
 def _read_tool(span: Span) -> ToolCall:
     result = _value(span, "mlflow.spanOutputs")
-    message = reading.tool_message(result)
-    return reading.tool_call(
+    message = tool_values.tool_message(result)
+    return span_rows.tool_call(
         span,
         name=_value(span, "mlflow.spanFunctionName") or span.name,
         tool_call_id=message.get("tool_call_id"),

@@ -6,7 +6,7 @@ provider's own request and response in `input.value` and `output.value`, which t
 
 from typing import Any
 
-from otel_lightning.collector.derive import flattened, reading
+from otel_lightning.collector.derive import flattened, reading, span_rows
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -16,7 +16,13 @@ from otel_lightning.collector.derive.rows import (
     ToolCall,
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import joined_calls, json_text, messages, payloads
+from otel_lightning.collector.derive.text import (
+    joined_calls,
+    json_text,
+    messages,
+    payloads,
+    tool_values,
+)
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "openinference"
@@ -49,7 +55,7 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
         return _read_retrieval(span, RETRIEVALS[kind])
     if kind == "AGENT":
         name = reading.text(span.attributes, "agent.name", "graph.node.id")
-        return reading.agent_run(span, "agent", name or span.name)
+        return span_rows.agent_run(span, "agent", name or span.name)
     return None
 
 
@@ -59,7 +65,7 @@ def _read_retrieval(span: Span, kind: str) -> Retrieval:
     query = reading.text(attributes, "reranker.query") or _value(attributes.get("input.value"))
     prefixes = ("reranker.output_documents.", "retrieval.documents.", "reranker.input_documents.")
     listed = next(filter(None, (flattened.nested(attributes, one) for one in prefixes)), None)
-    return reading.retrieval(span, kind, query, listed or _value(attributes.get("output.value")))
+    return span_rows.retrieval(span, kind, query, listed or _value(attributes.get("output.value")))
 
 
 def _is_no_call(span: Span) -> bool:
@@ -70,7 +76,7 @@ def _is_no_call(span: Span) -> bool:
     """
     attributes = span.attributes
     named = "llm.model_name" in attributes or "embedding.model_name" in attributes
-    if not named and not attributes.keys() >= WHOLE and not reading.failed(span):
+    if not named and not attributes.keys() >= WHOLE and not span_rows.failed(span):
         is_whole = '"model"' in attributes.get("output.value", "")  # a provider's whole response
         return not is_whole and not any(key.startswith(OWN) for key in attributes)
     if "llm.token_count.total" in attributes or "llm.output_messages.0.message.role" in attributes:
@@ -82,7 +88,7 @@ def _is_no_call(span: Span) -> bool:
 
 def _read_call(span: Span, operation: str) -> LlmCall:
     attributes = span.attributes
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     call.operation = operation
     call.provider = reading.provider(attributes, "llm.provider", "llm.system")
     call.agent_name = call.agent_name or _graph_node(attributes.get("metadata", ""))
@@ -92,7 +98,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     sent, answered = attributes.get("input.value"), attributes.get("output.value")
     # What is a request or a response was parsed, so it was not cut.
     told = (None if is_request else sent, None if is_response else answered)
-    reading.completed(call, *told)
+    span_rows.completed(call, *told)
     if REDACTED in (sent, answered) and call.content == "absent":
         call.content = "redacted"
     return call
@@ -135,7 +141,7 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
         or call.request_model
         or _model_asked_for(given)
     )
-    told = _tools(span) or reading.flat_tools(given.get("tools") or [])
+    told = _tools(span) or tool_values.flat_tools(given.get("tools") or [])
     call.tool_definitions = call.tool_definitions or told or call.tool_definitions
     return is_request
 
@@ -254,7 +260,7 @@ def _fill_usage(call: LlmCall, span: Span) -> None:
 
 def _tools(span: Span) -> list[Any] | None:
     items = flattened.nested(span.attributes, "llm.tools.")
-    return reading.flat_tools(_definition(item.get("tool", {})) for item in items)
+    return tool_values.flat_tools(_definition(item.get("tool", {})) for item in items)
 
 
 def _definition(tool: dict[str, Any]) -> Any:
@@ -338,7 +344,7 @@ def _read_handoff(span: Span) -> AgentRun | None:
     """Read a handoff, which the OpenAI agents package writes as a tool named `handoff to NAME`."""
     said, _, name = span.name.partition("handoff to ")
     is_handoff = not said and name and span.attributes.get("tool.name") != span.name
-    return reading.agent_run(span, "handoff", name) if is_handoff else None
+    return span_rows.agent_run(span, "handoff", name) if is_handoff else None
 
 
 def _read_tool(span: Span) -> ToolCall | None:
@@ -346,13 +352,13 @@ def _read_tool(span: Span) -> ToolCall | None:
     if span.name == DSPY_FINISH:
         return None
     result = _value(attributes.get("output.value"))
-    message = reading.tool_message(result)
-    return reading.tool_call(
+    message = tool_values.tool_message(result)
+    return span_rows.tool_call(
         span,
         name=reading.text(attributes, "tool.name") or span.name.removesuffix(".__call__"),
         tool_call_id=reading.text(attributes, "tool_call.id") or message.get("tool_call_id"),
         arguments=_arguments(_value(attributes.get("input.value"))),
-        result=message["content"] if "content" in message else reading.plain_result(result),
+        result=message["content"] if "content" in message else tool_values.plain_result(result),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
 from otel_lightning.collector.derive.dialects.semconv_messages import OFFERED, OUTPUT, SENT
 from otel_lightning.collector.derive.plans import Field, Fields, lower, text
@@ -24,7 +24,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
@@ -93,7 +93,7 @@ def _tools(text: str) -> list[Any] | None:
     definitions = json_text.parse(text)
     if isinstance(definitions, Mapping):
         definitions = definitions.get("function_tools")
-    return (reading.flat_tools(definitions) or []) if isinstance(definitions, list) else None
+    return (tool_values.flat_tools(definitions) or []) if isinstance(definitions, list) else None
 
 
 def _offered(*texts: str) -> list[Any] | None:
@@ -142,14 +142,14 @@ def _no_row(_: Span) -> None:
 
 def _read_agent(span: Span, kind: str) -> AgentRun:
     to_agent = reading.text(span.attributes, "gen_ai.handoff.to_agent")
-    run = reading.agent_run(span, kind, to_agent or _agent_name(span))
+    run = span_rows.agent_run(span, kind, to_agent or _agent_name(span))
     run.tool_definitions = _tool_definitions(_all_attributes(span))
     return run
 
 
 def _read_retrieval(span: Span, kind: str) -> Retrieval:
     found = reading.array(span.attributes, DOCUMENTS)
-    return reading.retrieval(span, kind, span.attributes.get(QUERY), found)
+    return span_rows.retrieval(span, kind, span.attributes.get(QUERY), found)
 
 
 def _is_tool(span: Span, operation: str) -> bool:
@@ -190,7 +190,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     """Read a model call that follows the conventions; other dialects then add their own keys."""
     attributes = _all_attributes(span)
     plan = shape_of(attributes).plan(_Plan)
-    call = reading.llm_call(span, dialect)
+    call = span_rows.llm_call(span, dialect)
     call.operation = operation
     FIELDS.fill(call, attributes)
     if plan.asked:
@@ -209,11 +209,11 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         COUNTS.fill(call, attributes)
     if plan.is_named:
         _name_requests(call, attributes)
-    if reading.is_gemini(call):
+    if span_rows.is_gemini(call):
         _drop_positions(call, span.memory)
     if span.events:
         call.completion_logprobs = call.completion_logprobs or _logprobs(span)
-    reading.completed(call, cut=cut)
+    span_rows.completed(call, cut=cut)
     # An empty answer that "stopped" may have lost its tool calls: the true reason is unknown.
     if (
         call.finish_reason == "stop"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.rows import Attributes, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, text_blocks
+from otel_lightning.collector.derive.text import json_text, messages, text_blocks, tool_values
 
 ARGUMENTS = (
     "gen_ai.tool.call.arguments",
@@ -35,10 +35,10 @@ def read(span: Span) -> ToolCall | None:
     result = _result(reading.text(attributes, *RESULTS) or _said(attributes, "output"))
     if given == "{}" and attributes.get("gcp.vertex.agent.tool_response") == "{}":
         given = result = None  # Google ADK writes `{}` for both if content is not recorded
-    message = reading.tool_message(result)
+    message = tool_values.tool_message(result)
     if "gen_ai.tool.name" not in attributes:
         name = message.get("name") or name  # the span's name is that of a class, not of the tool
-    return reading.tool_call(
+    return span_rows.tool_call(
         span,
         name=name or span.name,
         tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
@@ -67,7 +67,7 @@ def _arguments(text: str | None) -> Any:
     match value:
         case {"args": [str(one)]} if len(value) == 1:  # LangChain for JavaScript: one JSON text
             return json_text.parse(one) or value
-    return reading.named_arguments(value)
+    return tool_values.named_arguments(value)
 
 
 def _result(text: str | None) -> Any:
@@ -75,4 +75,4 @@ def _result(text: str | None) -> Any:
     value = json_text.parse(text)
     if not isinstance(value, dict):
         return text if value is None else value
-    return value["result"] if set(value) == {"result"} else reading.plain_result(value)
+    return value["result"] if set(value) == {"result"} else tool_values.plain_result(value)

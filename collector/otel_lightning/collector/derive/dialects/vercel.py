@@ -5,9 +5,9 @@ The outer spans, such as `ai.generateText`, sum up the inner ones. They are not 
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads
+from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 
 NAME = "vercel"
 RANK = 50
@@ -30,12 +30,12 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
     if last == "toolCall":
         return _read_tool(span)
     name = reading.text(span.attributes, "ai.telemetry.functionId")
-    return reading.agent_run(span, "agent", name) if name else None
+    return span_rows.agent_run(span, "agent", name) if name else None
 
 
 def _read_call(span: Span, operation: str) -> LlmCall:
     attributes = span.attributes
-    call = reading.llm_call(span, NAME)
+    call = span_rows.llm_call(span, NAME)
     call.operation = operation
     call.agent_name = reading.text(attributes, "ai.telemetry.functionId")
     api = reading.provider(attributes, "ai.model.provider", "gen_ai.system")
@@ -46,7 +46,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.response_id = None if (answered or "").startswith(MADE_UP) else answered
     call.request_params = _settings(span)
     tools = reading.array(attributes, "ai.prompt.tools") or []
-    call.tool_definitions = reading.flat_tools(json_text.parse(tool) for tool in tools)
+    call.tool_definitions = tool_values.flat_tools(json_text.parse(tool) for tool in tools)
     call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
     system = messages.system_parts(attributes.get("gen_ai.system_instructions"))  # Sentry's
     sent = messages.conversation(_sent(span), span.memory)
@@ -55,7 +55,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     payloads.fill_usage(call, _usage(span))
     _fill_from_provider(call, attributes.get("ai.response.providerMetadata"))
     keys = ("ai.prompt.messages", "ai.response.toolCalls")
-    return reading.completed(call, *(attributes.get(key) for key in keys))
+    return span_rows.completed(call, *(attributes.get(key) for key in keys))
 
 
 def _settings(span: Span) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _fill_from_provider(call: LlmCall, text: str | None) -> None:
 
 
 def _read_tool(span: Span) -> ToolCall:
-    return reading.tool_call(
+    return span_rows.tool_call(
         span,
         name=reading.text(span.attributes, "ai.toolCall.name", "gen_ai.tool.name"),
         tool_call_id=reading.text(span.attributes, "ai.toolCall.id", "gen_ai.tool.call.id"),

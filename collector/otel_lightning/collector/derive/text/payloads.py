@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text import messages
+from otel_lightning.collector.derive.text import messages, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Payload = Mapping[str, Any]
@@ -101,7 +101,7 @@ def request_messages(request: Payload, memory: MessageMemory | None = None) -> l
 def request_tools(request: Payload) -> list[Any] | None:
     """Return the tools that a request offers, or None if it has no tools."""
     offered = request.get("tools") or _details(request, *CONFIGS).get("tools")
-    return reading.flat_tools(offered or [])
+    return tool_values.flat_tools(offered or [])
 
 
 def answer(value: Any) -> list[Message] | None:

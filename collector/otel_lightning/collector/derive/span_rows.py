@@ -1,0 +1,251 @@
+"""Rows of spans: the fields that all dialects share, and those that follow from other fields."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.plans import Field, Fields
+from otel_lightning.collector.derive.plans import text as one_text
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Attributes,
+    LlmCall,
+    Message,
+    Retrieval,
+    Span,
+    ToolCall,
+)
+from otel_lightning.collector.derive.text import json_text
+from otel_lightning.collector.derive.text.documents import documents, number
+from otel_lightning.collector.derive.text.json_text import is_cut
+from otel_lightning.collector.derive.text.message_memory import SharedMessage
+from otel_lightning.instrumentation import attributes as names
+
+GRAPH_NODES = (
+    "traceloop.association.properties.lc_agent_name",
+    "traceloop.association.properties.langgraph_node",
+    "langsmith.metadata.lc_agent_name",
+    "langsmith.metadata.langgraph_node",
+)
+"""The spellings of the agent of a call in LangGraph: its name, else the node that calls."""
+TOKEN_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cached_input_tokens",
+    "reasoning_tokens",
+    "cache_creation_input_tokens",
+)
+COSTS = ("operation.cost", "gen_ai.usage.cost", "llm.cost.total", "gen_ai.usage.total_cost")
+"""The spellings of the cost of a call, as instrumentations report it."""
+
+
+def failed(span: Span) -> bool:
+    """Tell whether the span ended in an error. An exception event alone does not count as one."""
+    return span.status_code.endswith("ERROR")
+
+
+def error(span: Span) -> tuple[str | None, str | None]:
+    """Return the type and message of the error that ended a span; (None, None) without an error."""
+    if not failed(span):
+        return None, None
+    last: Attributes = next(
+        (event.attributes for event in reversed(span.events) if event.name == "exception"), {}
+    )
+    kind = (
+        reading.text(span.attributes, "error.type")
+        or reading.text(last, "exception.type")
+        or "_OTHER"
+    )
+    # Keep the class name alone: some packages add the module, which differs between versions.
+    name = kind.rpartition(".")[2]
+    kind = name if name[:1].isupper() else kind
+    return kind, span.status_message or reading.text(last, "exception.message")
+
+
+def _cost(*texts: str) -> float | None:
+    return number(next(filter(None, texts), None))
+
+
+COMMON = Fields(
+    agent_name=one_text("gen_ai.agent.name", "agent.name", *GRAPH_NODES),
+    conversation_id=one_text(*reading.CONVERSATION_KEYS),
+    content=Field((names.TRUNCATED,), lambda _: "truncated"),
+    cost=Field(COSTS, _cost),
+    prompt_token_ids=Field(
+        (names.PROMPT_TOKEN_IDS,), lambda said: reading.token_ids(reading.parsed_array(said))
+    ),
+    completion_token_ids=Field(
+        (names.COMPLETION_TOKEN_IDS,), lambda said: reading.token_ids(reading.parsed_array(said))
+    ),
+    completion_logprobs=Field(
+        (names.COMPLETION_LOGPROBS,), lambda said: reading.logprobs(reading.parsed_array(said))
+    ),
+)
+"""Fields of a model call whose keys are the same in all dialects."""
+
+
+def llm_call(span: Span, dialect: str) -> LlmCall:
+    """Return a model call with the fields that all dialects share.
+
+    These are ids, times, names, error, cost, and the token ids and log probabilities under our own
+    attribute names.
+    """
+    call = LlmCall(
+        span.trace_id,
+        span.span_id,
+        span.parent_span_id,
+        span.start_ns,
+        span.end_ns,
+        dialect,
+        span.resource.get("service.name") or None,
+    )
+    COMMON.fill(call, span.attributes)
+    if failed(span):
+        call.error_type, call.error_message = error(span)
+    return call
+
+
+def agent_run(span: Span, kind: str, name: str | None) -> AgentRun:
+    """Return the run of an agent, workflow or handoff that a span records."""
+    return AgentRun(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        name=name,
+        kind=kind,
+        parent_span_id=span.parent_span_id,
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        conversation_id=reading.conversation_id(span.attributes),
+    )
+
+
+def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
+    """Return the search or reranking of documents that a span records.
+
+    Args:
+        span: The span of a retriever or reranker.
+        kind: `retriever` or `reranker`.
+        query: The search query: text, or an object that holds the text.
+        found: The documents, in any framework's form.
+    """
+    if isinstance(query, Mapping):
+        texts = (query.get(key) for key in ("query", "input", "question", "text"))
+        query = next((one for one in texts if isinstance(one, str)), None) or dict(query)
+    told = query if query is None or isinstance(query, str) else json_text.dumps(query).decode()
+    return Retrieval(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_span_id=span.parent_span_id,
+        kind=kind,
+        name=span.name,
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        query=told,
+        documents=documents(found),
+        error_type=error(span)[0],
+    )
+
+
+def tool_call(span: Span, name: str | None, **said: Any) -> ToolCall:
+    """Return the execution of a tool that a span records.
+
+    Args:
+        span: The span of the execution.
+        name: The tool's name, if known.
+        said: Further fields of `ToolCall` that the dialect knows.
+    """
+    return ToolCall(
+        name=name,
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        error_type=error(span)[0],
+        start_ns=span.start_ns,
+        end_ns=span.end_ns,
+        **said,
+    )
+
+
+def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall:
+    """Set the fields that follow from others: the finish reason and the state of the content.
+
+    Args:
+        call: A call whose messages are set; changed in place.
+        sources: The texts that its messages were read from.
+        cut: Whether one of these texts is known to have been truncated.
+
+    Returns:
+        The same call.
+    """
+    outputs = call.output_messages or []
+    if call.input_tokens == 0:  # a model always reads input, so 0 means that nobody counted
+        for name in TOKEN_COUNTS:
+            setattr(call, name, getattr(call, name) or None)
+    if call.finish_reason is None:
+        for message in outputs:
+            if "finish_reason" in message:
+                call.finish_reason = message["finish_reason"]
+                break
+    if call.finish_reason == "stop" and asks_for_tools(call):
+        call.finish_reason = "tool_calls"
+    if call.finish_reason == "error" and not call.error_type:
+        # Some packages write `error` where the provider gave no reason. A call with an answer did
+        # not fail.
+        answered = any(message["parts"] for message in outputs)
+        call.finish_reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
+    if call.error_type and not outputs:
+        call.finish_reason = "error"
+    cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
+    call.content = _content(call, cut)
+    return call
+
+
+def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
+    if not call.input_messages and not call.output_messages:
+        return "truncated" if cut else "absent"
+    if _any_left_out(call.input_messages) or _any_left_out(call.output_messages):
+        return "redacted"
+    answered = call.output_messages or call.error_type or call.operation == "embeddings"
+    return "truncated" if cut or not call.input_messages or not answered else "full"
+
+
+def _any_left_out(messages: list[Message] | None) -> bool:
+    """Tell whether one of these messages is only an outline; a shared one is looked at once."""
+    for message in messages or ():
+        if type(message) is not SharedMessage:
+            if _left_out(message):
+                return True
+        elif not message.is_whole:
+            if _left_out(message):
+                return True
+            message.is_whole = True
+    return False
+
+
+def _left_out(message: Message) -> bool:
+    """Tell whether a message has roles and types only: its text or arguments were not recorded."""
+    parts = message["parts"]
+    if not parts:
+        return bool(message["role"] != "assistant")
+    return False in [_CARRIED.get(part["type"], "type") in part for part in parts]
+
+
+def is_gemini(call: LlmCall) -> bool:
+    """Tell whether a call is to Gemini.
+
+    Gemini reports `stop` also for a turn that requests tools, and its tool calls have no ids.
+    """
+    named = (call.provider or "").startswith(("gemini", "google", "vertex_ai", "gcp."))
+    return named or call.operation == "generate_content"
+
+
+def asks_for_tools(call: LlmCall) -> bool:
+    """Tell whether the call's output holds a tool call."""
+    for output in call.output_messages or ():
+        for part in output["parts"]:
+            if part["type"] == "tool_call":
+                return True
+    return False
+
+
+_CARRIED = {"tool_call": "arguments", "tool_call_response": "response"}
+"""The key that holds the content of a part of each type. A part without it was redacted."""

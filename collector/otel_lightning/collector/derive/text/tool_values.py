@@ -1,0 +1,94 @@
+"""Tools as spans record them: definitions, arguments and results, without frameworks' wrappers."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from otel_lightning.collector.derive.text import json_text
+
+SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
+"""The spellings of the schema of a tool's parameters."""
+SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
+"""The `repr()` of LangChain's tool messages."""
+
+
+def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
+    """Return tool definitions in the conventions' form: type, name, description, parameters."""
+    tools = [
+        _flat_tool(tool)
+        for definition in definitions
+        if isinstance(definition, dict)
+        for tool in _declared(definition)
+    ]
+    return tools or None
+
+
+def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tools of one definition. A definition in Gemini's form holds several."""
+    declared = definition.get("function_declarations", definition.get("functionDeclarations"))
+    if not isinstance(declared, list):
+        return [definition]
+    return [tool for tool in declared if isinstance(tool, dict)]
+
+
+def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    inside = (tool.get(key) for key in ("function", "toolSpec"))
+    body = next((value for value in inside if isinstance(value, dict)), tool)
+    kind = str(tool.get("type") or "function")
+    # A tool that the provider runs has no name and no schema; it is kept unchanged.
+    if body is tool and "name" not in tool and kind != "function":
+        return {"type": kind, "name": tool.get("server_label") or kind, **tool}
+    flat = {"type": "function", "name": body.get("name"), "description": body.get("description")}
+    for key in SCHEMAS:
+        if body.get(key):
+            flat["parameters"] = _schema(body[key])
+            break
+    return {key: value for key, value in flat.items() if value is not None}
+
+
+def _schema(value: Any) -> Any:
+    """Return a JSON schema that came as JSON text, in Bedrock's wrapper `{"json": …}`, or plain."""
+    value = json_text.parse(value) if isinstance(value, str) else value
+    value = value.get("json", value) if isinstance(value, dict) else value
+    if not isinstance(value, dict) or "properties" not in value:
+        return value
+    return {"type": "object", **{key: said for key, said in value.items() if said is not None}}
+
+
+def is_a_call(value: object) -> bool:
+    """Tell whether a value is a function's arguments as a decorator records them: args, kwargs."""
+    if not isinstance(value, dict) or value.keys() != {"args", "kwargs"}:
+        return False
+    return isinstance(value["args"] or [], list) and isinstance(value["kwargs"], dict)
+
+
+def named_arguments(value: Any, first: str | None = None) -> Any:
+    """Return a decorated function's arguments by name; unchanged if some have no name.
+
+    Args:
+        value: The recorded arguments, `{"args", "kwargs"}`. Any other value is returned unchanged.
+        first: The name for the first positional argument. The other positional ones are dropped.
+    """
+    if not is_a_call(value) or (value["args"] and not first):
+        return value
+    return {**({first: value["args"][0]} if value["args"] else {}), **value["kwargs"]}
+
+
+def plain_result(result: Any) -> Any:
+    """Return a tool's own result without the record that LlamaIndex wraps around it."""
+    inner = result.get("tool_output", result) if isinstance(result, dict) else result
+    return inner.get("raw_output", inner) if isinstance(inner, dict) else inner
+
+
+def tool_message(result: Any) -> Mapping[str, Any]:
+    """Return the LangChain tool message that a result holds, in each known serialisation.
+
+    Returns:
+        The message, with `content` and `tool_call_id`; {} if the result holds none.
+    """
+    for key in ("output", "data", "kwargs"):
+        inner = result.get(key) if isinstance(result, dict) else None
+        result = inner if isinstance(inner, dict | str) else result
+    if isinstance(result, str) and (found := SPELLED.fullmatch(result)):
+        return {"content": json_text.parse_literal(found["quoted"]), "tool_call_id": found["id"]}
+    return result if isinstance(result, dict) and "tool_call_id" in result else {}
