@@ -29,7 +29,7 @@ from otel_lightning.learner.evaluate.estimates import estimated
 from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.contextual import learn_shares
-from otel_lightning.learner.policy.evaluate import cross_fitted
+from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.judge import learn_and_judge, learn_and_judge_in_context
 from otel_lightning.learner.policy.missing import check_missing
 from otel_lightning.learner.policy.softmax import Choices, Settings

@@ -35,7 +35,7 @@ def evaluate(traces: "Traces", *options: str) -> Result:
 
 def values(result: Result) -> dict[str, float]:
     rows = [line.split("│") for line in result.output.splitlines() if line.startswith("│")]
-    return {row[1].strip(): float(row[2]) for row in rows if "%" not in row[2]}
+    return {row[1].strip(" *"): float(row[2]) for row in rows if "%" not in row[2]}
 
 
 def test_value_of_an_arm_is_near_its_success_whoever_chose_it(traces: "Traces") -> None:
@@ -65,6 +65,20 @@ def test_value_of_the_logged_policy_is_the_logged_mean(traces: "Traces", tmp_pat
     assert (run["command"], run["outcome"]) == ("evaluate", "done")
     first = json.loads(run["metrics"])["estimates"][0]
     assert first["betting"][0] < first["value"] < first["betting"][1]
+
+
+def test_biased_estimators_have_intervals_and_are_told_from_the_others(traces: "Traces") -> None:
+    log(traces)
+    result = evaluate(traces, "--arm", "careful")
+    marked = {line.split("│")[1].strip() for line in result.output.splitlines() if " * " in line}
+    assert marked == {"clipped_ips *", "direct_method *", "switch_dr *", "dr_os *"}
+    assert "* biased: these intervals hold the mean of the estimator" in result.output
+    (run,) = traces.ask("SELECT metrics FROM runs")
+    for one in json.loads(run["metrics"])["estimates"]:
+        assert one["standard_error"] > 0.001
+        for name in ("bernstein", "betting"):
+            assert one[name][0] < one["value"] < one[name][1]
+        assert one["biased"] == (f"{one['method']} *" in marked)
 
 
 def test_segments_are_evaluated_apart(traces: "Traces") -> None:

@@ -34,6 +34,10 @@ WIDE = 120
 """Width of a terminal, in characters, from which on intervals are drawn beside the numbers."""
 PLOTS = (".svg", ".png", ".pdf")
 """Endings of the files that plots can be drawn into."""
+BIAS = (
+    "* biased: these intervals hold the mean of the estimator, which can differ from the value of "
+    "the policy. No gate uses them."
+)
 Interval = tuple[float, float] | None
 
 
@@ -170,9 +174,10 @@ def _print(answer: "Answer") -> None:
         f"{answer.effective_sample_size:.1f} of its own (effective sample size)."
     )
     console = Console()
-    named = [(one.method, one) for one in answer.estimates]
+    named = [(f"{one.method} *" if one.biased else one.method, one) for one in answer.estimates]
     limits = answer.rewards.range if console.width >= WIDE else None
     console.print(_table("estimator", named, limits))
+    click.echo(BIAS)
     if answer.segments:
         console.print(_table("segment", list(answer.segments.items()), limits))
     console.print(_overlap(answer))
@@ -184,7 +189,7 @@ def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -
     """Print estimates, with a plot of each interval between the limits if they are given."""
     from rich.table import Table
 
-    table = Table(caption="95 % intervals; empty: biased, or too few rollouts to trust it")
+    table = Table(caption="95 % intervals; empty: too few rollouts to trust it")
     table.add_column(first, no_wrap=True)
     for column in ("value", "s.e.", "normal", "bootstrap", "Bernstein", "betting"):
         table.add_column(column, justify="right")
@@ -192,7 +197,8 @@ def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -
         table.add_column(f"{limits[0]:g} … betting … {limits[1]:g}")
     for name, one in named:
         shown = (_interval(i) for i in (one.normal, one.bootstrap, one.bernstein, one.betting))
-        plot = [_plot(one.value, one.betting, limits)] if limits else []
+        line = "╌" if one.biased else "─"
+        plot = [_plot(one.value, one.betting, limits, line)] if limits else []
         table.add_row(name, f"{one.value:.4f}", f"{one.standard_error:.4f}", *shown, *plot)
     return table
 
@@ -219,7 +225,7 @@ def _interval(interval: Interval) -> str:
     return "" if interval is None else f"{interval[0]:.4f} {interval[1]:.4f}"
 
 
-def _plot(value: float, interval: Interval, limits: tuple[float, float]) -> str:
+def _plot(value: float, interval: Interval, limits: tuple[float, float], stroke: str) -> str:
     """Draw an interval as a line, with its value as a dot, on a scale between the limits."""
 
     def place(x: float) -> int:
@@ -229,7 +235,7 @@ def _plot(value: float, interval: Interval, limits: tuple[float, float]) -> str:
     line = [" "] * WIDTH
     if interval is not None:
         start, end = place(interval[0]), place(interval[1])
-        line[start : end + 1] = "─" * (end + 1 - start)
+        line[start : end + 1] = stroke * (end + 1 - start)
     if value == value:  # noqa: PLR0124 - NaN is not itself
         line[place(value)] = "●"
     return "".join(line)

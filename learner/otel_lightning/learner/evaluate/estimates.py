@@ -18,7 +18,7 @@ from otel_lightning.learner.evaluate.off_policy.switch_dr import THRESHOLD
 Floats = NDArray[np.float64]
 
 BIASED = frozenset({"clipped_ips", "direct_method", "switch_dr", "dr_os"})
-"""Biased estimators: an interval around their expectation may not contain the true value."""
+"""Biased estimators: their intervals hold the estimator's own expectation, not the true value."""
 STEADY = 0.01
 """Largest share of the expected sum of squares that one possible value may have. Above it, one
 value that was not drawn could change the mean, so the normal approximation and the bootstrap are
@@ -40,12 +40,16 @@ class Estimated:
     bootstrap: Interval | None
     bernstein: Interval | None
     betting: Interval | None
+    biased: bool = False
+    """Whether the intervals hold only the estimator's expectation, which may not be the value."""
 
 
 def estimated(
     method: str, logged: Logged, tasks: NDArray[np.int64], reward_range: Interval, seed: int = 0
 ) -> Estimated:
     """Estimate a value by one method, with every interval that is reliable.
+
+    The intervals of a method in `BIASED` say how precise it is, not where the value is.
 
     Args:
         method: A name in `off_policy.METHODS`.
@@ -56,9 +60,10 @@ def estimated(
     """
     estimate = off_policy.METHODS[method](logged)
     sums = intervals.by_task(estimate, tasks)
-    error = intervals.standard_error(sums)
-    if method in BIASED or not np.isfinite(sums.value):
-        return Estimated(method, sums.value, error, None, None, None, None)
+    biased = method in BIASED
+    if not np.isfinite(sums.value):
+        nothing = (None, None, None, None)
+        return Estimated(method, sums.value, intervals.standard_error(sums), *nothing, biased)
     if method == "snips":
         limits = snips_limits(logged, reward_range, sums.value)
         values = per_task(estimate.numerators - sums.value * estimate.denominators, tasks)
@@ -68,38 +73,70 @@ def estimated(
         )
     else:
         limits = score_limits(method, logged, reward_range)
-        values = per_task(estimate.numerators, tasks)
+        sums = sums._replace(numerators=sums.numerators + _by_model(method, logged, tasks))
+        values = sums.numerators
         bernstein = intervals.empirical_bernstein(values, limits)
         betting = intervals.betting(values, limits)
     steady = logged.unseen == 0 and _steady(method, logged, (values, tasks), limits)
+    possible = limits if biased else reward_range
     return Estimated(
         method=method,
         value=sums.value,
-        standard_error=error,
+        standard_error=intervals.standard_error(sums),
         normal=intervals.normal(sums) if steady else None,
         bootstrap=intervals.bootstrap(sums, seed) if steady else None,
-        bernstein=_within(bernstein, logged.unseen, reward_range),
-        betting=_within(betting, logged.unseen, reward_range),
+        bernstein=_within(bernstein, logged.unseen, possible),
+        betting=_within(betting, logged.unseen, possible),
+        biased=biased,
     )
+
+
+def _by_model(method: str, logged: Logged, tasks: NDArray[np.int64]) -> Floats:
+    """Compute how much each task moved the value by its part in the model's fit, shape [T].
+
+    One model makes all predictions, so the spread of the scores alone is not the standard error.
+    """
+    if logged.fit is None or method not in logged.fit.weights:
+        return np.zeros(len(per_task_counts(tasks)))
+    residuals = logged.rewards - logged.fit.fitted
+    moved = per_task(logged.fit.weights[method] * residuals, tasks)
+    return np.asarray(moved - moved.mean(), dtype=np.float64)
 
 
 def score_limits(method: str, logged: Logged, reward_range: Interval) -> Interval:
     """Compute the smallest and largest possible score of a rollout from the logged weights."""
     low, high = reward_range
-    weights = {
-        "clipped_ips": np.minimum(logged.weights, CLIP),
-        "switch_dr": np.where(logged.weights <= THRESHOLD, logged.weights, 0.0),
-        "dr_os": SHRINKAGE * logged.weights / (logged.weights**2 + SHRINKAGE),
-        "direct_method": np.zeros_like(logged.weights),
-    }.get(method, logged.weights)
+    weights = used_weights(method, logged.weights)
     if method in {"ips", "clipped_ips"}:
         most = float(weights.max(initial=0.0))
         return min(0.0, most * low), max(0.0, most * high)
-    model, taken = logged.modelled_policy, logged.modelled_taken
+    by_fit, fitted = _fit_of(method, logged)
+    ends = [
+        logged.modelled_policy + weights * (end - logged.modelled_taken) + by_fit * (end - fitted)
+        for end in reward_range
+    ]
     return (
-        float((model + weights * (low - taken)).min(initial=low)),
-        float((model + weights * (high - taken)).max(initial=high)),
+        float(np.minimum(*ends).min(initial=low)),
+        float(np.maximum(*ends).max(initial=high)),
     )
+
+
+def _fit_of(method: str, logged: Logged) -> tuple[Floats, Floats]:
+    """Return each rollout's weight in the model's fit, and the fitted reward."""
+    if logged.fit is None or method not in logged.fit.weights:
+        return np.zeros_like(logged.rewards), logged.rewards
+    return logged.fit.weights[method], logged.fit.fitted
+
+
+def used_weights(method: str, weights: Floats) -> Floats:
+    """Return the weights as a method uses them: clipped, shrunk or left out."""
+    if method == "clipped_ips":
+        return np.minimum(weights, CLIP)
+    if method == "switch_dr":
+        return np.where(weights <= THRESHOLD, weights, 0.0)
+    if method == "dr_os":
+        return np.asarray(SHRINKAGE * weights / (weights**2 + SHRINKAGE), dtype=np.float64)
+    return np.zeros_like(weights) if method == "direct_method" else weights
 
 
 def snips_limits(logged: Logged, reward_range: Interval, value: float) -> Interval:
@@ -129,11 +166,11 @@ def _steady(
 
 def _variance(method: str, logged: Logged) -> float:
     """Compute the expected variance of a rollout's score."""
-    square = logged.expected_square
-    if square is None:
-        square = float((logged.weights**2).mean())
+    expected = 1.0 if logged.expected is None else logged.expected
+    weights = used_weights(method, logged.weights) + _fit_of(method, logged)[0]
+    square = float((expected * weights**2).mean())
     mean = float(logged.rewards.mean())
-    if method == "ips":
+    if method in {"ips", "clipped_ips"}:
         return square * float((logged.rewards**2).mean()) - mean**2
     centre = mean if method == "snips" else logged.modelled_taken
     return square * float(((logged.rewards - centre) ** 2).mean())

@@ -89,8 +89,7 @@ def reward_model(choices: Choices, inputs: Floats) -> Floats:
 
     An arm that was never tried gets the mean reward of the worst arm.
     """
-    count = inputs.shape[1]
-    fitted, means = np.zeros((len(choices.arms), count)), []
+    fitted, means = np.zeros((len(choices.arms), inputs.shape[1])), []
     for arm in range(len(choices.arms)):
         of_arm = choices.taken == arm
         if not of_arm.any():
@@ -98,12 +97,16 @@ def reward_model(choices: Choices, inputs: Floats) -> Floats:
             continue
         rows, rewards = inputs[of_arm], choices.rewards[of_arm]
         means.append(float(rewards.mean()))
-        penalty = RIDGE * np.eye(count)
-        penalty[0, 0] = 1e-9  # the intercept is not penalised, only kept solvable
-        centred = np.linalg.solve(rows.T @ rows + penalty, rows.T @ rewards)
-        fitted[arm] = centred
+        fitted[arm] = np.linalg.solve(gram(rows), rows.T @ rewards)
     fitted[np.isnan(fitted[:, 0]), 0] = min(means)
     return fitted
+
+
+def gram(rows: Floats) -> Floats:
+    """Compute X'X with the ridge penalty for inputs of shape [N, D + 1]: shape [D + 1, D + 1]."""
+    penalty = RIDGE * np.eye(rows.shape[1])
+    penalty[0, 0] = 1e-9  # the intercept is not penalised, only kept solvable
+    return np.asarray(rows.T @ rows + penalty, dtype=np.float64)
 
 
 def learn(

@@ -15,13 +15,12 @@ from otel_lightning.learner.evaluate.estimates import Estimated, estimated
 from otel_lightning.learner.evaluate.gate import effective_sample_size
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.named_sql import append, read
-from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.candidate import Candidate, candidate
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
+from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.drift import drift, mismatched
-from otel_lightning.learner.policy.features import Features
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
-from otel_lightning.learner.policy.softmax import Choices, reward_model
+from otel_lightning.learner.policy.softmax import Choices
 from otel_lightning.learner.policy.versions import known_versions
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in
 from otel_lightning.learner.score import rules
@@ -157,52 +156,6 @@ def _answer(
         weights=tuple(np.quantile(seen.weights, np.linspace(0, 1, 101)).tolist()),
         history=_history(rows),
     )
-
-
-def cross_fitted(choices: Choices, probabilities: Floats, features: Features) -> Logged:
-    """Weigh choices by a policy; a reward model of each half of the tasks predicts the other half.
-
-    Args:
-        choices: The logged choices, shape [N].
-        probabilities: Probability of each arm for each rollout, shape [N, K].
-        features: Features for the reward model, shape [N, D]; with D = 0 it is each arm's mean.
-
-    Source:
-        Chernozhukov et al., Double/debiased machine learning (2018), definition 3.1, with K = 2.
-    """
-    half = choices.tasks % 2 == 0
-    halves = [half, ~half] if half.any() and not half.all() else [np.ones(len(half), bool)]
-    values = features.values if features.names else np.zeros((len(half), 0))
-    inputs = contextual.Standard.of(values).apply(values)
-    modelled = np.zeros(probabilities.shape)
-    for kept in halves:
-        fitted_on = choices.where(~kept if len(halves) > 1 else kept)
-        if features.names:
-            model = contextual.reward_model(fitted_on, inputs[~kept if len(halves) > 1 else kept])
-            modelled[kept] = inputs[kept] @ model.T
-        else:
-            modelled[kept] = reward_model(fitted_on)
-    seen = contextual.seen_by(choices, probabilities, modelled)
-    tried = choices.tried
-    return replace(
-        seen,
-        expected_square=_expected_square(choices, seen.weights),
-        unseen=float(probabilities[:, tried == 0].sum(axis=1).mean()),
-    )
-
-
-def _expected_square(choices: Choices, weights: Floats) -> float:
-    """Compute the expected square of a weight: sum over arms of mu * (mean square of its weights).
-
-    The propensities tell mu, an arm's share of the log. The number of its rollouts would tell it
-    less well, and a decision that follows this number biases what is decided upon.
-    """
-    tried = choices.tried
-    drawn = tried > 0
-    inverse = choices.per_arm(1 / choices.propensities)
-    squares = choices.per_arm(weights**2)
-    mu = tried[drawn] / inverse[drawn]
-    return float((mu * squares[drawn] / tried[drawn]).sum())
 
 
 def _choices(rows: pl.DataFrame, arms: tuple[str, ...]) -> Choices:

@@ -68,14 +68,18 @@ def _values(title: str, named: Sequence[tuple[str, Estimated]], logged: float) -
         for place, (_, one) in enumerate(named):
             thin = "betting" if not place else None
             thick = "bootstrap" if not place else None
+            color = GREY if one.biased else BLUE
             if one.betting is not None:
-                axes.plot(one.betting, [place, place], color=BLUE, linewidth=1.2, label=thin)
+                axes.plot(one.betting, [place, place], color=color, linewidth=1.2, label=thin)
             if one.bootstrap is not None:
-                axes.plot(one.bootstrap, [place, place], color=BLUE, linewidth=4, label=thick)
+                axes.plot(one.bootstrap, [place, place], color=color, linewidth=4, label=thick)
             axes.plot([one.value], [place], "o", color=ORANGE, markersize=6)
-        axes.set_yticks(range(len(named)), [name for name, _ in named])
+        names = [f"{name} *" if one.biased else name for name, one in named]
+        axes.set_yticks(range(len(named)), names)
         axes.set_ylim(len(named) - 0.4, -0.6)
-        axes.set_xlabel("reward; 95 % intervals, where they are reliable")
+        bias = "; * biased: grey intervals hold the estimator's mean, not the policy's value"
+        told = bias if any(one.biased for _, one in named) else ""
+        axes.set_xlabel(f"reward; 95 % intervals, where they are reliable{told}", fontsize=8)
         axes.set_title(title, loc="left", fontsize=10)
         _legend(axes)
 

@@ -7,7 +7,7 @@ from otel_lightning.learner.evaluate.off_policy.direct_method import direct_meth
 from otel_lightning.learner.evaluate.off_policy.doubly_robust import doubly_robust
 from otel_lightning.learner.evaluate.off_policy.dr_os import dr_os
 from otel_lightning.learner.evaluate.off_policy.ips import ips
-from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged
+from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Fit, Logged
 from otel_lightning.learner.evaluate.off_policy.snips import snips
 from otel_lightning.learner.evaluate.off_policy.switch_dr import switch_dr
 
@@ -23,4 +23,4 @@ METHODS: dict[str, Method] = {
     "dr_os": dr_os,
 }
 
-__all__ = ["METHODS", "Estimate", "Logged", "Method"]
+__all__ = ["METHODS", "Estimate", "Fit", "Logged", "Method"]

@@ -12,7 +12,8 @@ def direct_method(logged: Logged) -> Estimate:
         logged: The model's predictions. Fit the model on rows other than these.
 
     Returns:
-        The value, with the standard error of the mean, which ignores the model's own error.
+        The value, with the standard error of the mean, which ignores the model's own error:
+        `evaluate.estimates` adds it.
 
     Source:
         Beygelzimer & Langford, The offset tree for learning with partial labels (2009).

@@ -1,7 +1,8 @@
 """The input and the result of every estimator."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +12,20 @@ NORMAL_97_5 = 1.959963984540054
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64] | NDArray[np.bool_]
+
+
+class Fit(NamedTuple):
+    """How a model of the reward depends on the rollouts that it was fitted on; arrays [N]."""
+
+    weights: Mapping[str, Floats]
+    """Weight of a rollout's residual in the value by each method that depends on the model."""
+    fitted: Floats
+    """Prediction for the logged action, by the model that was fitted on this rollout."""
+
+    def take(self, rows: "Rows") -> "Fit":
+        """Select rows by a mask or by number."""
+        weights = {method: values[rows] for method, values in self.weights.items()}
+        return Fit(weights, self.fitted[rows])
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +41,11 @@ class Logged:
     """Importance weights: the policy's probability of the logged action over its propensity."""
     modelled_taken: Floats
     modelled_policy: Floats
-    expected_square: float | None = None
-    """Expected square of a weight, from the propensities. None: only the logged weights tell it."""
+    expected: Floats | None = None
+    """Number of rollouts that the propensities expect of each one's action, over the number that
+    was logged. None: not known, so the logged numbers are taken as expected."""
+    fit: "Fit | None" = None
+    """How the model of the reward was fitted; None if it was not fitted on these rollouts."""
     unseen: float = 0.0
     """Share of the evaluated policy on actions that were never logged."""
 
@@ -44,6 +62,8 @@ class Logged:
             weights=self.weights[rows],
             modelled_taken=self.modelled_taken[rows],
             modelled_policy=self.modelled_policy[rows],
+            expected=None if self.expected is None else self.expected[rows],
+            fit=None if self.fit is None else self.fit.take(rows),
         )
 
 
