@@ -3,9 +3,10 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
+
+from support.running import finish
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "how-to" / "add-an-algorithm.md").read_text()
@@ -37,9 +38,7 @@ def test_an_algorithm_is_its_own_file_and_one_line(tmp_path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": path}
 
     def python(*words: str) -> str:
-        return subprocess.run(
-            [sys.executable, *words], env=environment, check=True, capture_output=True, text=True
-        ).stdout
+        return finish(sys.executable, *words, env=environment, check=True).stdout
 
     rows = "[{'input_ids': [4, 8, 1], 'labels': [-100, 8, 1]}]"
     assert python("-c", USE).strip() == rows

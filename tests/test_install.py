@@ -10,15 +10,15 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
-import time
 import tomllib
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.running import INSTALL_S, background, finish, written_by
 
 ROOT = Path(__file__).parent.parent
 DATA = ROOT / "tests" / "data"
@@ -35,7 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel that a user would get."""
     folder = tmp_path_factory.mktemp("wheel")
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
-    subprocess.run([*pip, str(folder), str(ROOT)], check=True)
+    finish(*pip, folder, ROOT, check=True, seconds=INSTALL_S)
     return next(folder.glob("otel_lightning-*.whl"))
 
 
@@ -69,7 +69,7 @@ def interpreters(python: str) -> Iterator[str]:
 def runs(interpreter: str) -> bool:
     """Tell whether it is there: pyenv has launchers for Pythons that it does not have."""
     try:
-        return subprocess.run([interpreter, "-V"], capture_output=True, check=False).returncode == 0
+        return finish(interpreter, "-V").returncode == 0
     except OSError:
         return False
 
@@ -79,10 +79,11 @@ def install(wheel: Path, extra: str, versions: str, python: str, folder: Path) -
     interpreter = next(filter(runs, interpreters(python)), None)
     if not interpreter:
         pytest.skip(f"{python} is not on this machine")
-    subprocess.run([interpreter, "-m", "venv", str(folder / "venv")], check=True)
+    finish(interpreter, "-m", "venv", folder / "venv", check=True)
     target = folder / "venv" / "bin"
-    pip = [str(target / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
-    subprocess.run([*pip, *constraints(extra, versions, folder), f"{wheel}[{extra}]"], check=True)
+    pip = [target / "python", "-m", "pip", "install", "--quiet", "--no-compile"]
+    asked = [*constraints(extra, versions, folder), f"{wheel}[{extra}]"]
+    finish(*pip, *asked, check=True, seconds=INSTALL_S)
     return target
 
 
@@ -101,32 +102,16 @@ class Installed:
 
     def run(self, *command: str) -> str:
         """Run a command to its end; its standard output."""
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, f"{shlex.join(command)}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
+        return finish(*command, cwd=self.folder, env=self.environment, check=True).stdout
 
-    def serve(self) -> subprocess.Popen[bytes]:
-        """Start `lightning-ingest` and wait until it is ready."""
-        process = subprocess.Popen(["lightning-ingest"], cwd=self.folder, env=self.environment)
-        deadline = time.monotonic() + 120
-        while not self.server.exists():
-            assert process.poll() is None, "lightning-ingest ended before it was ready"
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        return process
-
-    @property
-    def server(self) -> Path:
-        """Where the running ingester says how to reach it."""
-        return self.folder / "traces.duckdb.server"
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        """Run `lightning-ingest` for the block; yields its address for HTTP."""
+        told = self.folder / "traces.duckdb.server"
+        with background("lightning-ingest", cwd=self.folder, env=self.environment) as process:
+            yield json.loads(written_by(process, told))["http"]
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(120) == 0
 
 
 def readme_commands(program: str) -> list[list[str]]:
@@ -139,9 +124,7 @@ def receive_and_ask(installed: Installed) -> None:
     """Load, serve, ask and check, with what the collector's extra alone brings."""
     installed.run("lightning-ingest", "--version")
     installed.run("lightning-ingest", "load", *map(str, RECORDINGS))
-    process = installed.serve()
-    try:
-        http = json.loads(installed.server.read_text())["http"]
+    with installed.serving() as http:
         reward = {"name": "solved", "value": 1, "trace_id": "a" * 32}
         request = urllib.request.Request(
             f"http://{http}/v1/feedback",
@@ -152,9 +135,6 @@ def receive_and_ask(installed: Installed) -> None:
             assert answer.status == 200
         for command in readme_commands("lightning-ingest"):
             installed.run(*command)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(120) == 0
     for table in TABLES:
         for form in ("table", "json", "csv"):
             installed.run("lightning-ingest", "sql", f"FROM {table} LIMIT 3", "--format", form)

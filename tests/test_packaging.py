@@ -1,12 +1,12 @@
 """One distribution from three source roots: what would break an install without a message."""
 
-import subprocess
 import sys
 import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+from support.running import finish
 
 ROOT = Path(__file__).parent.parent
 PARTS = ("instrumentation", "collector", "learner")
@@ -36,8 +36,7 @@ def test_the_instrumentation_loads_nothing_heavy_into_the_agent() -> None:
         f"for name in {names}: importlib.import_module(name)\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
-    assert found.stdout == b"[]\n"
+    assert finish(sys.executable, "-c", script, check=True).stdout == "[]\n"
 
 
 @pytest.mark.parametrize(("group", "module"), ENTRY_POINTS.items())
@@ -50,7 +49,7 @@ def test_opentelemetry_finds_us_by_our_entry_points(group: str, module: str) -> 
 @pytest.mark.slow
 def test_uninstalling_the_wheel_leaves_nothing_behind(tmp_path: Path) -> None:
     venv = tmp_path / "venv"
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    finish(sys.executable, "-m", "venv", venv, check=True)
     python = str(venv / "bin" / "python")
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 
@@ -61,30 +60,24 @@ def test_uninstalling_the_wheel_leaves_nothing_behind(tmp_path: Path) -> None:
 
     before = files()
     # The dependencies stay when a user uninstalls us, so they are not installed here.
-    subprocess.run([*pip, "install", "--no-deps", str(ROOT)], check=True)
+    finish(*pip, "install", "--no-deps", ROOT, check=True)
     added = files() - before
     assert any(name.endswith("site-packages/zz_otel_lightning.pth") for name in added)
     assert any(name.endswith("bin/lightning-ingest") for name in added)
     # A start of Python that runs our start-up file compiles more of our modules.
-    said = subprocess.run(
-        [python, "-c", "import sys; print('otel_lightning.instrumentation.start' in sys.modules)"],
-        env={"LIGHTNING_STORE": "traces.duckdb"},
-        capture_output=True,
-        check=True,
-    )
-    assert said.stdout == b"True\n"
-    subprocess.run([*pip, "uninstall", "--yes", "otel-lightning"], check=True)
+    loaded = "import sys; print('otel_lightning.instrumentation.start' in sys.modules)"
+    said = finish(python, "-c", loaded, env={"LIGHTNING_STORE": "traces.duckdb"}, check=True)
+    assert said.stdout == "True\n"
+    finish(*pip, "uninstall", "--yes", "otel-lightning", check=True)
     assert files() - before == set()
-    quiet = subprocess.run(
-        [python, "-c", "pass"], env={"OTEL_SERVICE_NAME": "desk"}, capture_output=True, check=True
-    )
-    assert quiet.stderr == b""
+    quiet = finish(python, "-c", "pass", env={"OTEL_SERVICE_NAME": "desk"}, check=True)
+    assert quiet.stderr == ""
 
 
 @pytest.mark.slow
 def test_the_wheel_holds_the_three_parts_and_both_entry_points(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
-    subprocess.run([*pip, str(tmp_path), str(ROOT)], check=True)
+    finish(*pip, tmp_path, ROOT, check=True)
     (wheel,) = tmp_path.glob("otel_lightning-*.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()

@@ -22,7 +22,7 @@ import psutil
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.otlp_client import metric
-from support.running import Ingester, eventually
+from support.running import Ingester, background, eventually, join
 from support.sending import post
 
 from otel_lightning.collector.maintain.backup import back_up_anyhow
@@ -64,7 +64,8 @@ class Clients:
             "grpc": lambda body: export(ingester.grpc, body),
         }
         threads = [
-            threading.Thread(target=self._send, args=(senders[kind], queue)) for kind in WORKERS
+            threading.Thread(target=self._send, args=(senders[kind], queue), daemon=True)
+            for kind in WORKERS
         ]
         for thread in threads:
             thread.start()
@@ -122,28 +123,25 @@ def crash(
         time.sleep(0.3)
         writer = open_store(running.store, create=False)
         assert writer.server, "the ingester holds the file"
-        threads.append(threading.Thread(target=checkpoint, args=(writer,)))
+        threads.append(threading.Thread(target=checkpoint, args=(writer,), daemon=True))
         threads[-1].start()
     if moment == "backup":
-        threads.append(threading.Thread(target=back_up, args=(running, whole)))
+        threads.append(threading.Thread(target=back_up, args=(running, whole), daemon=True))
         threads[-1].start()
     if moment == "workers":
         with suppress(AssertionError):  # a slow machine stores too little for workers in this time
             eventually(lambda: has_workers(running), seconds=3)
     time.sleep(chance.uniform(0.05, 0.7))
     running.kill()
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
+    join(*threads, seconds=60)
 
 
 def crash_while_recovering(store: Path, chance: random.Random) -> None:
     """Kill an ingester somewhere between its first step and its first requests."""
     addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
     command = [sys.executable, "-m", "otel_lightning.collector", "--store", str(store), *addresses]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as starting:
+    with background(*command, stdout=subprocess.DEVNULL):
         time.sleep(chance.uniform(0.3, 2.0))
-        starting.kill()
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(100, marks=pytest.mark.slow)])

@@ -4,13 +4,13 @@ import contextlib
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import openai
 import pytest
+from support.running import LIMIT_S, background, written_by
 
 DESK = Path(__file__).parents[2] / "examples" / "support_desk"
 sys.path.insert(0, str(DESK))
@@ -66,23 +66,12 @@ class Desk:
         port_file.unlink(missing_ok=True)  # another server of this model may have written it
         serve = (sys.executable, "-m", "otel_lightning.learner", "serve")
         options = ("--model", str(model), "--port", "0", "--port-file", str(port_file))
-        process = subprocess.Popen([*serve, *options, *more])
-        try:
-            url = f"http://127.0.0.1:{_wait_for(port_file, process)}/v1"
-            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+        with background(*serve, *options, *more) as process:
+            url = f"http://127.0.0.1:{written_by(process, port_file)}/v1"
+            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=LIMIT_S)
             yield Server(client, url, model.name)
-        finally:
             process.terminate()
-            process.wait(timeout=20)
-
-
-def _wait_for(port_file: Path, process: subprocess.Popen[bytes]) -> int:
-    deadline = time.monotonic() + 60
-    while not port_file.exists():
-        assert process.poll() is None, "the server ended"
-        assert time.monotonic() < deadline, "the server did not start"
-        time.sleep(0.1)
-    return int(port_file.read_text())
+            process.wait(60)
 
 
 @pytest.fixture(scope="session")

@@ -5,12 +5,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running import cli, start
+from support.running import background, cli, running, written_by
 
 from otel_lightning.collector.store import open_store
 
@@ -50,18 +49,11 @@ def test_propensity_in_the_store_is_the_one_that_the_flag_file_served(tmp_path: 
     (tmp_path / "flags.json").write_text(json.dumps(document))
     asked = [{"id": f"q{i}", "text": f"What does item {i} cost?"} for i in range(QUESTIONS)]
     (tmp_path / "asked.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
-    ingester = start(tmp_path / "traces.duckdb")
-    model = subprocess.Popen(
-        [sys.executable, ARMS / "shop_model.py", "--port-file", tmp_path / "port"]
-    )
-    try:
-        answer_all(tmp_path, ingester.http, _port(tmp_path / "port", model))
+    serve = (sys.executable, ARMS / "shop_model.py", "--port-file", tmp_path / "port")
+    with running(tmp_path / "traces.duckdb") as ingester, background(*serve) as model:
+        answer_all(tmp_path, ingester.http, written_by(model, tmp_path / "port"))
         assert cli("derive", "--store", str(ingester.store)).returncode == 0
         rows = served(ingester.store)
-    finally:
-        model.terminate()
-        model.wait(20)
-        ingester.stop()
     assert len(rows) == QUESTIONS
     assert {row["arm"] for row in rows} == set(SHARES)
     for row in rows:
@@ -99,12 +91,3 @@ def served(store: Path) -> list[dict[str, Any]]:
                 c.input_messages::VARCHAR AS messages
             FROM arms a JOIN llm_calls c USING (rollout_id)""").to_pylist()
     return rows
-
-
-def _port(file: Path, model: subprocess.Popen[bytes]) -> str:
-    deadline = time.monotonic() + 60
-    while not file.exists():
-        assert model.poll() is None, "the model server ended"
-        assert time.monotonic() < deadline, "the model server did not start"
-        time.sleep(0.05)
-    return file.read_text()

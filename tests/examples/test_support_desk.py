@@ -3,7 +3,6 @@
 import http.server
 import json
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from lines import read_lines, write_lines
 from openfeature import api
 from openfeature.evaluation_context import EvaluationContext
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from support.running import serving
 from tasks import RIGHT_ACTIONS, all_tasks, choose_tasks, key_line, task_line
 from tools import ACTIONS, run_tool
 
@@ -256,12 +256,9 @@ class Collector(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def collector() -> Iterator[http.server.ThreadingHTTPServer]:
     Collector.received = []
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as listener:
-        thread = threading.Thread(target=listener.serve_forever)
-        thread.start()
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    with serving(listener):
         yield listener
-        listener.shutdown()
-        thread.join()
 
 
 def graded_files(folder: Path) -> tuple[object, ...]:

@@ -23,6 +23,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from support import fake_model
+from support.running import finish, serving
 
 from otel_lightning.instrumentation.instrumentor import LightningInstrumentor
 
@@ -87,12 +88,9 @@ class _ModelHandler(_Quiet):
 
 
 def _serve(handler: type[BaseHTTPRequestHandler]) -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    with serving(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -235,7 +233,7 @@ START_UP_FILE = Path(__file__).parent.parent.parent / "instrumentation/zz_otel_l
 def plain_bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The bin folder of an environment with our start-up file, however this one was installed."""
     venv = tmp_path_factory.mktemp("plain") / "venv"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    finish(sys.executable, "-m", "venv", "--without-pip", venv, check=True)
     packages = Path(sysconfig.get_path("purelib", vars={"base": str(venv)}))
     ours = [str(START_UP_FILE.parent)]
     folders = [path for path in sys.path if "-packages" in path]

@@ -17,6 +17,7 @@ from openfeature.evaluation_context import EvaluationContext
 from openfeature.exception import ErrorCode
 from openfeature.flag_evaluation import FlagResolutionDetails, Reason
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
+from support.running import join
 
 LLM = {"gen_ai.operation.name": "chat"}
 PROPENSITIES = {"brief": 0.34, "careful": 0.66}
@@ -226,13 +227,14 @@ def test_nothing_is_recorded_without_a_provider_or_before_it_is_ready(traced: An
     setting = threading.Thread(
         target=api.set_provider_and_wait,
         args=(Slow({"prompt": InMemoryFlag("brief", {"brief": "Be brief."})}),),
+        daemon=True,
     )
     setting.start()
     client.get_string_details("prompt", "none")
     tracer.start_span("chat", attributes=LLM).end()
     assert traced.events("chat") == []
     ready.set()
-    setting.join()
+    join(setting)
     client.get_string_details("prompt", "none")
     tracer.start_span("chat", attributes=LLM).end()
     assert [event["feature_flag.result.variant"] for event in traced.events("chat")] == ["brief"]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.running import background
 
 CALL = """
 import openai
@@ -120,19 +121,14 @@ os._exit(0)
 """
     path = agent.folder / "agent.py"
     path.write_text(CALL + wait)
-    process = subprocess.Popen(
-        [str(Path(sys.executable).parent / "opentelemetry-instrument"), sys.executable, str(path)],
-        env=agent.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
+    launcher = Path(sys.executable).parent / "opentelemetry-instrument"
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with background(launcher, sys.executable, path, env=agent.environment(), **pipes) as process:
         assert process.stdout
         assert process.stdin
         assert process.stdout.readline() == "called\n"
         assert agent.sink.arrived.wait(60), "a span is sent within the schedule delay"
-        process.stdin.write("\n")
+        process.communicate("\n", timeout=60)
     assert process.returncode == 0
     assert len(agent.sink.llm_spans()) == 1
 

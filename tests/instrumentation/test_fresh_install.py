@@ -1,11 +1,11 @@
 """The light install alone, as an agent's owner gets it: `pip install otel-lightning`, no extras."""
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.running import INSTALL_S, finish
 
 ROOT = Path(__file__).parent.parent.parent
 AGENT = """
@@ -26,12 +26,10 @@ print([name for name in heavy if importlib.util.find_spec(name)])
 def test_a_fresh_light_install_traces_an_unchanged_agent(agent: Any, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     python = str(venv / "bin" / "python")
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    finish(sys.executable, "-m", "venv", venv, check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
-    subprocess.run([*pip, str(ROOT)], check=True)
-    absent = subprocess.run([python, "-c", ABSENT], capture_output=True, check=True)
-    assert absent.stdout == b"[]\n"
-    subprocess.run([*pip, "openai"], check=True)
+    finish(*pip, ROOT, "openai", check=True, seconds=INSTALL_S)
+    assert finish(python, "-c", ABSENT, check=True).stdout == "[]\n"
     output = agent.run(
         AGENT,
         bin_folder=venv / "bin",

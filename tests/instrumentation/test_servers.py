@@ -4,7 +4,6 @@ import http.client
 import importlib.util
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running import eventually
+from support.running import INSTALL_S, background, eventually, finish
 
 APP = """
 import os
@@ -37,24 +36,17 @@ def gunicorn(agent: Any, *options: str, worker: str = "sync") -> Iterator[tuple[
     launcher = str(Path(sys.executable).parent / "opentelemetry-instrument")
     command = [launcher, sys.executable, "-m", "gunicorn", "--workers", "2"]
     command += ["--bind", "127.0.0.1:0", "--worker-class", worker, *options, "desk:app"]
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            command,
-            env=agent.environment() | {"OTEL_BSP_SCHEDULE_DELAY": "600000"},
-            cwd=agent.folder,
-            stderr=output,
-        )
-    try:
+    environment = agent.environment() | {"OTEL_BSP_SCHEDULE_DELAY": "600000"}
+    with (
+        log.open("w") as output,
+        background(*command, env=environment, cwd=agent.folder, stderr=output) as process,
+    ):
         eventually(lambda: bool(LISTENING.search(log.read_text())))
         yield process, int(LISTENING.findall(log.read_text())[0])
         assert process.wait(60) == 0
-        said = log.read_text()
-        assert "Traceback" not in said, said
-        assert "Lost" not in said, said
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+    said = log.read_text()
+    assert "Traceback" not in said, said
+    assert "Lost" not in said, said
 
 
 def ask(port: int, path: str) -> bytes:
@@ -107,9 +99,9 @@ def environment_of_celery() -> Path:
     """Give the bin folder of an environment with Celery, whose dependencies exclude ours."""
     venv = ROOT / ".cache" / "frameworks" / "celery"
     if not (venv / "ok").exists():
-        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-        pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-        if subprocess.run([*pip, "celery", "openai", "-e", str(ROOT)], check=False).returncode:
+        finish(sys.executable, "-m", "venv", venv, check=True)
+        pip = [venv / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        if finish(*pip, "celery", "openai", "-e", ROOT, seconds=INSTALL_S).returncode:
             pytest.skip("Celery cannot be installed here")
         (venv / "ok").touch()
     return venv / "bin"
@@ -129,21 +121,18 @@ def test_each_worker_of_celery_delivers_its_calls_once_when_it_ends(agent: Any) 
     command = [str(folder / "celery"), "-A", "desk", "worker", "-c", "2", "-l", "INFO"]
     with (
         log.open("w") as output,
-        subprocess.Popen(
-            command, env=variables, cwd=agent.folder, stdout=output, stderr=output
+        background(
+            *command, env=variables, cwd=agent.folder, stdout=output, stderr=output
         ) as process,
     ):
-        try:
-            eventually(lambda: " ready." in log.read_text())
-            sender = [str(folder / "python"), "-c", SEND, *TASKS]
-            untraced = variables | {"LIGHTNING_INSTRUMENT": "false"}
-            subprocess.run(sender, env=untraced, cwd=agent.folder, check=True)
-            eventually(lambda: log.read_text().count("succeeded in") == len(TASKS))
-            assert not agent.sink.spans, "nothing is exported before the end"
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
-        finally:
-            process.kill()
+        eventually(lambda: " ready." in log.read_text())
+        sender = [folder / "python", "-c", SEND, *TASKS]
+        untraced = variables | {"LIGHTNING_INSTRUMENT": "false"}
+        finish(*sender, env=untraced, cwd=agent.folder, check=True)
+        eventually(lambda: log.read_text().count("succeeded in") == len(TASKS))
+        assert not agent.sink.spans, "nothing is exported before the end"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
     spans = agent.sink.llm_spans()
     asked = sorted(re.findall(r"/task/\d+", repr([s.attributes for s in spans])))
     assert asked == sorted(TASKS)

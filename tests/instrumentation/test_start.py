@@ -1,11 +1,11 @@
 """Tracing that variables alone start, with plain `python agent.py`."""
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.running import finish
 
 from otel_lightning.instrumentation import start
 
@@ -54,13 +54,7 @@ def test_under_the_launcher_the_start_up_file_starts_nothing_of_its_own(
 def test_nothing_of_opentelemetry_is_loaded_where_no_variable_asks(
     plain_bin: Path, variables: dict[str, str]
 ) -> None:
-    done = subprocess.run(
-        [str(plain_bin / "python"), "-c", LOADED],
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = finish(plain_bin / "python", "-c", LOADED, env=variables, check=True)
     ours = ["otel_lightning", "otel_lightning.instrumentation"]
     assert done.stderr == ""
     assert done.stdout in ("[]\n", f"{[*ours, 'otel_lightning.instrumentation.start']}\n")
@@ -77,13 +71,9 @@ def test_the_start_up_file_imports_almost_nothing_where_no_variable_asks(
         f"{line}\n"
         "print(*sorted(set(sys.modules) - before))"
     )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", script],  # -S: no modules that other .pth files import
-        env={"PYTHONPATH": str(START_UP_FILE.parent), **variables},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    environment = {"PYTHONPATH": str(START_UP_FILE.parent), **variables}
+    # -S: no modules that other .pth files import
+    done = finish(sys.executable, "-S", "-c", script, env=environment, check=True)
     ours = ["otel_lightning", "otel_lightning.instrumentation"]
     expected = ["__future__", *ours, "otel_lightning.instrumentation.start"] if variables else []
     assert done.stdout.split() == expected
@@ -92,13 +82,7 @@ def test_the_start_up_file_imports_almost_nothing_where_no_variable_asks(
 def test_our_own_commands_are_not_traced(plain_bin: Path, tmp_path: Path) -> None:
     command = tmp_path / "lightning-ingest"
     command.write_text(LOADED)
-    done = subprocess.run(
-        [str(plain_bin / "python"), str(command)],
-        env={"OTEL_SERVICE_NAME": "desk"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = finish(plain_bin / "python", command, env={"OTEL_SERVICE_NAME": "desk"}, check=True)
     assert "opentelemetry" not in done.stdout
 
 

@@ -1,5 +1,4 @@
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -7,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 from click.testing import CliRunner
+from support.running import finish
 
 from otel_lightning.learner.cli import cli
 
@@ -25,8 +25,7 @@ def test_help_loads_nothing_heavy() -> None:
         f"finally:\n    print(json.dumps([m for m in {HEAVY!r} if m in sys.modules]))\n"
     )
     for arguments in (["--help"], ["weights", "--help"]):
-        command = [sys.executable, "-c", program, *arguments]
-        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        answer = finish(sys.executable, "-c", program, *arguments, check=True).stdout
         assert "Usage: lightning-learn" in answer
         assert json.loads(answer.splitlines()[-1]) == []
 
@@ -38,9 +37,7 @@ def test_missing_package_is_one_sentence() -> None:
         "sys.argv = ['lightning-learn', 'transitions']\n"
         "main()"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    done = finish(sys.executable, "-c", program)
     assert done.returncode == 1
     assert done.stderr == (
         "lightning-learn needs the package 'polars'. Install it with: "

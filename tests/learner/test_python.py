@@ -5,7 +5,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 import pytest
 from support.judge_server import judge_server
+from support.running import finish
 
 import otel_lightning.collector
 import otel_lightning.learner
@@ -173,5 +173,5 @@ def test_store_that_is_not_there_is_an_error_and_is_not_made(tmp_path: Path) -> 
 def test_importing_the_package_loads_nothing_heavy(package: str) -> None:
     heavy = "{'duckdb', 'polars', 'pyarrow', 'numpy', 'torch', 'openai'}"
     code = f"import sys, otel_lightning.{package}; print(sorted({heavy} & set(sys.modules)))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = finish(sys.executable, "-c", code, check=True)
     assert said.stdout.strip() == "[]"

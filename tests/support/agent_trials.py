@@ -13,6 +13,7 @@ import pytest
 
 from support.frameworks import PLACE, Framework
 from support.provider.server import Provider
+from support.running import INSTALL_S, finish
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT = 300
@@ -87,7 +88,7 @@ def _digest(pins: Path) -> str:
 
 
 def _do(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = finish(*command, seconds=INSTALL_S)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr[-3000:]}"
 
 

@@ -1,10 +1,11 @@
 """A certificate authority of a test: certificates of two servers and a client."""
 
 import ssl
-import subprocess
 from pathlib import Path
 
 import grpc
+
+from support.running import finish
 
 
 class Authority:
@@ -16,17 +17,16 @@ class Authority:
         (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         for name in ("first", "second", "client"):
             self._openssl(f"req -subj /CN={name} -keyout {name}.key -out {name}.csr")
-            subprocess.run(
-                ["openssl", "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey",
-                 "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names", "-out",
-                 f"{name}.pem"],
-                cwd=folder, check=True, capture_output=True,
+            finish(
+                "openssl", "x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey",
+                "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names", "-out",
+                f"{name}.pem", cwd=folder, check=True,
             )  # fmt: skip
 
     def _openssl(self, options: str) -> None:
         key = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
         command = ["openssl", *options.split(), *key.split()]
-        subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+        finish(*command, cwd=self.folder, check=True)
 
     def options(self, name: str) -> list[str]:
         """Serve with a certificate, from files that can be replaced."""

@@ -5,25 +5,25 @@ change the versions in `npm/NAME/package.json` and run `npm install --package-lo
 Then run `make test-frameworks`, and write the page again.
 """
 
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 from support.agent_trials import ROOT, pins_of
 from support.frameworks import FRAMEWORKS, RETRIEVERS, Framework
+from support.running import INSTALL_S, finish
 
 
 def newest(framework: Framework) -> str:
     """Return the pins of a new environment with the newest packages and otel-lightning's own."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        finish(sys.executable, "-m", "venv", folder, check=True)
         pip = [str(Path(folder) / "bin" / "python"), "-m", "pip"]
         # Two steps: AutoGen's and OpenTelemetry's ranges of protobuf exclude each other.
         for wanted in (["-e", str(ROOT), *framework.instrumentation], framework.packages):
-            subprocess.run([*pip, "install", "--quiet", *wanted], check=True)
+            finish(*pip, "install", "--quiet", *wanted, check=True, seconds=INSTALL_S)
         freeze = [*pip, "freeze", "--exclude-editable", "--exclude", "otel-lightning"]
-        return subprocess.run(freeze, check=True, capture_output=True, text=True).stdout
+        return finish(*freeze, check=True).stdout
 
 
 def main(names: list[str]) -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from support.running import serving
+
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
 
@@ -95,12 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def judge_server() -> Iterator[JudgeServer]:
     """Serve on a free port of loopback."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        server.daemon_threads = True
-        judge = JudgeServer(f"http://127.0.0.1:{server.server_port}/v1")
-        server.judge = judge  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    judge = JudgeServer(f"http://127.0.0.1:{server.server_port}/v1")
+    server.judge = judge  # type: ignore[attr-defined]
+    with serving(server):
         yield judge
-        server.shutdown()
-        thread.join()

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from support.running import serving
+
 KINDS = ["refund", "delivery", "invoice", "password", "upgrade"]
 WORDS = ["amber", "basil", "cedar", "delta", "ember"]
 RULES = dict(zip(KINDS, WORDS, strict=True))
@@ -77,15 +79,11 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def prompt_server(script: Script) -> Iterator[PromptServer]:
     """Serve on a free port of loopback."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        server.daemon_threads = True
-        prompts = PromptServer(script, f"http://127.0.0.1:{server.server_port}/v1")
-        server.prompts = prompts  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    prompts = PromptServer(script, f"http://127.0.0.1:{server.server_port}/v1")
+    server.prompts = prompts  # type: ignore[attr-defined]
+    with serving(server):
         yield prompts
-        server.shutdown()
-        thread.join()
 
 
 def proposal(prompt: str, reason: str = "It should help.") -> Reply:

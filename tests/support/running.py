@@ -1,16 +1,70 @@
-"""A real `lightning-ingest` in a process of its own."""
+"""Processes, threads and servers that tests start: none is waited for without a limit of time."""
 
 import json
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import HTTPServer
 from pathlib import Path
+from typing import Any
 
 READY_SECONDS = 120
+LIMIT_S = 300
+"""Seconds until a wait is a failure: ten times the longest one on a loaded machine."""
+INSTALL_S = 900
+"""Likewise for an installation, which may have to fetch some hundreds of megabytes."""
+
+
+def finish(
+    *command: str | Path, seconds: float = LIMIT_S, check: bool = False, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end and keep what it writes; `check` makes a failure an error."""
+    options = {"capture_output": True, "text": True} | options
+    done = subprocess.run(command, timeout=seconds, check=False, **options)
+    assert not check or done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+@contextmanager
+def background(*command: str | Path, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """Run a program for the block, and kill it if it still runs at the end.
+
+    `with subprocess.Popen(...)` waits without a limit when the block ends, also when an assertion
+    in it fails: the program would never be told to stop, and the test would hang.
+    """
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def join(*waited: threading.Thread, seconds: float = LIMIT_S) -> None:
+    """Wait until threads have ended; fail if one does not."""
+    for thread in waited:
+        thread.join(seconds)
+        assert not thread.is_alive(), f"{thread.name} did not end"
+
+
+@contextmanager
+def serving(server: HTTPServer) -> Iterator[str]:
+    """Answer requests in a thread for the block; yields the server's URL on loopback."""
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+    )
+    with server:
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            join(thread)
 
 
 @dataclass
@@ -23,8 +77,12 @@ class Ingester:
     grpc: str
 
     def stop(self) -> int:
+        """Ask it to end, and return its exit status; what does not end is killed, and an error."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        try:
+            return self.process.wait(60)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
         self.process.kill()
@@ -35,9 +93,8 @@ def cli(
     *arguments: str, cwd: Path | None = None, stdin: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run `lightning-ingest` as a user does, with a text in its pipe."""
-    command = [sys.executable, "-m", "otel_lightning.collector", *arguments]
-    return subprocess.run(
-        command, input=stdin, capture_output=True, text=True, timeout=300, cwd=cwd, check=False
+    return finish(
+        sys.executable, "-m", "otel_lightning.collector", *arguments, input=stdin, cwd=cwd
     )
 
 
@@ -54,12 +111,33 @@ def start(store: Path, *more: str, files: int | None = None) -> Ingester:
     if files:
         command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    text = written_by(process, told)
+    return Ingester(process, store, json.loads(text)["http"], grpc)
+
+
+def written_by(process: subprocess.Popen[Any], file: Path) -> str:
+    """Wait until a server has written a file, and return its text; kill what takes too long."""
     deadline = time.monotonic() + READY_SECONDS
-    while not told.exists():
-        assert process.poll() is None, "lightning-ingest ended before it was ready"
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return Ingester(process, store, json.loads(told.read_text())["http"], grpc)
+    try:
+        while not (file.exists() and (text := file.read_text())):
+            assert process.poll() is None, f"{process.args!r} ended before it was ready"
+            assert time.monotonic() < deadline, f"{process.args!r} did not start"
+            time.sleep(0.02)
+    except AssertionError:
+        process.kill()
+        raise
+    return text
+
+
+@contextmanager
+def running(store: Path, *more: str) -> Iterator[Ingester]:
+    """Run an ingester for the block."""
+    ingester = start(store, *more)
+    try:
+        yield ingester
+        ingester.stop()
+    finally:
+        ingester.kill()
 
 
 def _free_port() -> int:

@@ -1,12 +1,13 @@
 """A real OpenAI-compatible server whose answers are a script: the messages of a model, in order."""
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from support.running import serving
 
 Message = dict[str, Any]
 
@@ -56,12 +57,8 @@ class _Handler(BaseHTTPRequestHandler):
 def scripted_model(*script: Message) -> Iterator[tuple[str, list[Message]]]:
     """Serve on a free port of loopback; give the base URL and the list of what was asked."""
     requests: list[Message] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        server.daemon_threads = True
-        server.requests = requests  # type: ignore[attr-defined]
-        server.script = script  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/v1", requests
-        server.shutdown()
-        thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.requests = requests  # type: ignore[attr-defined]
+    server.script = script  # type: ignore[attr-defined]
+    with serving(server) as url:
+        yield f"{url}/v1", requests

@@ -3,11 +3,11 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.running import finish
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "how-to" / "add-a-dialect.md").read_text()
@@ -35,16 +35,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(checkout: Path, *arguments: str) -> str:
     environment = os.environ | {"PYTHONPATH": f"{checkout / 'collector'}:{checkout / 'tests'}"}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=checkout,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return finish(sys.executable, *arguments, cwd=checkout, env=environment, check=True).stdout
 
 
 def test_a_dialect_is_one_file_and_one_test(checkout: Path) -> None:

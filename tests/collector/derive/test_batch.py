@@ -5,6 +5,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+from support.running import LIMIT_S
 
 from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.to_arrow import TABLES
@@ -39,7 +40,7 @@ def test_another_process_derives_the_rows_that_a_refresh_writes(tmp_path: Path) 
             spans = pa.Table.from_batches(list(closed.spans()))
         spawned = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=spawned) as pool:
-            ties, tables = pool.submit(derived, spans, logs, schemas(store)).result()
+            ties, tables = pool.submit(derived, spans, logs, schemas(store)).result(LIMIT_S)
         while refresh(store):
             pass
         written = {table: store.query(f"FROM {table}") for table in TABLES}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import Ingester, cli, eventually, join
 from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
@@ -51,7 +51,7 @@ def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
             assert send(running.http, one_span()).status == 200
             acknowledged += 1
 
-    sender = threading.Thread(target=keep_sending)
+    sender = threading.Thread(target=keep_sending, daemon=True)
     sender.start()
     try:
         eventually(lambda: acknowledged > 20)
@@ -60,7 +60,7 @@ def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
         assert (told.returncode, told.stderr) == (0, "")
     finally:
         stop.set()
-        sender.join()
+        join(sender)
     running.kill()
     for suffix in ("", ".spool"):
         restored = running.store.with_name(running.store.name + suffix)

@@ -3,7 +3,6 @@
 import http.client
 import json
 import ssl
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -11,7 +10,7 @@ from urllib.parse import quote
 import pytest
 from support.browser import ask, link, session
 from support.otlp_client import JSON, PROTOBUF, column, send
-from support.running import Ingester, cli, eventually, start
+from support.running import Ingester, cli, eventually, finish, start
 
 from otel_lightning.collector.page.answer import HEADERS, POLICY
 from otel_lightning.collector.page.live import MOST_STREAMS
@@ -255,11 +254,10 @@ def test_elsewhere_the_page_is_locked_and_has_no_console_unless_asked_for(
 def test_over_tls_the_token_opens_the_page_by_a_form(
     starter: Callable[..., Ingester], tmp_path: Path
 ) -> None:
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
-         "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
-         "-keyout", "k.pem", "-out", "c.pem"],
-        cwd=tmp_path, check=True, capture_output=True,
+    finish(
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256",
+        "-nodes", "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2",
+        "-keyout", "k.pem", "-out", "c.pem", cwd=tmp_path, check=True,
     )  # fmt: skip
     tls = ("--tls-cert", str(tmp_path / "c.pem"), "--tls-key", str(tmp_path / "k.pem"))
     ingester = starter(*tls, "--token", "t")

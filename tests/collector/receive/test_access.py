@@ -14,7 +14,7 @@ import pytest
 from support.certificates import Authority
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import Ingester, cli, eventually, join
 
 from otel_lightning.collector.receive.access import Guard
 from otel_lightning.collector.receive.refusals import RefusedError
@@ -243,16 +243,18 @@ def test_new_certificates_are_served_after_sighup_while_requests_go_on(
             except (OSError, http.client.HTTPException) as error:
                 hung_up.append(error)
 
-    sender = threading.Thread(target=keep_sending)
+    sender = threading.Thread(target=keep_sending, daemon=True)
     sender.start()
-    authority.install("second")
-    ingester.process.send_signal(signal.SIGHUP)
-    second = (authority.folder / "second.pem").read_bytes()
-    for address in (ingester.http, ingester.grpc):
-        eventually(lambda address=address: served_name(address) == second)  # type: ignore[misc]
-    assert served_name(ingester.http) == second
-    done.set()
-    sender.join()
+    try:
+        authority.install("second")
+        ingester.process.send_signal(signal.SIGHUP)
+        second = (authority.folder / "second.pem").read_bytes()
+        for address in (ingester.http, ingester.grpc):
+            eventually(lambda address=address: served_name(address) == second)  # type: ignore[misc]
+        assert served_name(ingester.http) == second
+    finally:
+        done.set()
+        join(sender)
     assert set(statuses) == {200}
     assert hung_up == []
 
@@ -261,10 +263,10 @@ def test_new_certificates_hang_up_on_no_connection_that_is_open(
     authority: Authority, starter: Starter
 ) -> None:
     ingester = starter(*authority.options("first"))
-    idle = http.client.HTTPSConnection(ingester.http, context=authority.context())
+    idle = http.client.HTTPSConnection(ingester.http, context=authority.context(), timeout=60)
     assert export_over(idle) == (200, None)
     host, _, port = ingester.http.rpartition(":")
-    with socket.create_connection((host, int(port))) as opening:
+    with socket.create_connection((host, int(port)), timeout=60) as opening:
         for name in ("second", "first"):
             authority.install(name)
             ingester.process.send_signal(signal.SIGHUP)
@@ -273,7 +275,7 @@ def test_new_certificates_hang_up_on_no_connection_that_is_open(
         # A hang-up would make the connection readable.
         assert select.select([idle.sock, opening], [], [], 3) == ([], [], [])
         assert export_over(idle) == (200, "close")
-        late = http.client.HTTPSConnection(ingester.http, context=authority.context())
+        late = http.client.HTTPSConnection(ingester.http, context=authority.context(), timeout=60)
         late.sock = authority.context().wrap_socket(opening, server_hostname="localhost")
         assert export_over(late) == (200, "close")
     assert ingester.stop() == 0

@@ -12,7 +12,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, eventually
+from support.running import LIMIT_S, Ingester, eventually, join
 
 from otel_lightning.collector.receive.bodies import Budget
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
@@ -124,7 +124,7 @@ def test_connections_that_stand_still_or_crawl_are_ended(ingester: Ingester) -> 
     cases = {"nothing": (b"", b""), "headers": (HEADERS, b"X: 1\r\n"), "body": (body, b"x")}
     with ThreadPoolExecutor() as threads:
         ends = {name: threads.submit(ended, ingester, *case) for name, case in cases.items()}
-        assert {name: end.result() for name, end in ends.items()} == {
+        assert {name: end.result(LIMIT_S) for name, end in ends.items()} == {
             "nothing": b"",
             "headers": b"",
             "body": b"HTTP/1.1 408",
@@ -140,10 +140,11 @@ def ended(ingester: Ingester, sent: bytes, drip: bytes) -> bytes:
         while drip and not done.wait(1):
             connection.sendall(drip)
 
-    crawling = threading.Thread(target=crawl)
+    crawling = threading.Thread(target=crawl, daemon=True)
     crawling.start()
-    answer = connection.recv(12)
-    done.set()
-    crawling.join()
-    connection.close()
-    return answer
+    try:
+        return connection.recv(12)
+    finally:
+        done.set()
+        join(crawling)
+        connection.close()

@@ -1,7 +1,6 @@
 """Clients and a collector that others wrote: what they send is stored, all of it, once."""
 
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support.running import Ingester, eventually
+from support.running import Ingester, background, eventually
 from support.sending import column
 
 ROOT = Path(__file__).parents[3]
@@ -117,12 +116,9 @@ def rotel(onward: str, ingester: Ingester) -> Iterator[str]:
         "--batch-timeout": "100ms",
     }
     flags = [part for option in options.items() for part in option]
-    with subprocess.Popen([agent, "start", *flags], stdout=subprocess.DEVNULL) as process:
-        try:
-            eventually(lambda: answers(listens))
-            yield listens
-        finally:
-            process.send_signal(signal.SIGTERM)
+    with background(agent, "start", *flags, stdout=subprocess.DEVNULL):
+        eventually(lambda: answers(listens))
+        yield listens
 
 
 def free_address() -> str:

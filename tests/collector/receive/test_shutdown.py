@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ import grpc
 import pytest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, eventually
+from support.running import Ingester, eventually, join
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 SPANS = 50
@@ -28,14 +29,15 @@ class Load:
         self.acknowledged: set[str] = set()
         self._ingester, self._done = ingester, threading.Event()
         over = [self._over_http] * 3 + [self._over_grpc] * 3
-        self._threads = [threading.Thread(target=self._send, args=(one,)) for one in over]
+        self._threads = [
+            threading.Thread(target=self._send, args=(one,), daemon=True) for one in over
+        ]
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
         self._done.set()
-        for thread in self._threads:
-            thread.join()
+        join(*self._threads)
 
     def _send(self, over: Callable[[bytes], bool]) -> None:
         while not self._done.is_set():
@@ -133,10 +135,8 @@ def test_when_one_of_its_servers_breaks_down_the_process_ends_and_says_so(
 
 
 def test_a_connection_that_stands_still_does_not_delay_the_end(ingester: Ingester) -> None:
-    import socket
-
     host, _, port = ingester.http.rpartition(":")
     half = b"POST /v1/traces HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\nab"
-    with socket.create_connection((host, int(port))) as connection:
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
         connection.sendall(half)
         assert ingester.stop() == 0

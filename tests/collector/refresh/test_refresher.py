@@ -3,13 +3,14 @@
 import os
 import random
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from support.deliveries import SENT, WITH_REWARD, expected, tables
-from support.running import eventually
+from support.running import LIMIT_S, eventually
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import frames
@@ -36,8 +37,9 @@ def opened(folder: Path) -> Iterator[tuple[Store, Refresher]]:
 
 
 def derive_all(refresher: Refresher) -> None:
+    deadline = time.monotonic() + LIMIT_S
     while refresher.step(FEW, paced=False).is_busy or refresher.wait():
-        pass
+        assert time.monotonic() < deadline
 
 
 def test_tables_are_the_same_with_and_without_workers(tmp_path: Path) -> None:

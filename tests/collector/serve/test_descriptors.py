@@ -107,13 +107,13 @@ def test_a_connection_that_never_sends_is_closed_also_when_few_are_open(
     with socket.create_server(("127.0.0.1", 0)) as listening, ExitStack() as stack:
         port = listening.getsockname()[1]
         silent, talking = (
-            stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(2)
+            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            for _ in range(2)
         )
         accepted = [stack.enter_context(listening.accept()[0]) for _ in range(2)]
         talking.sendall(b"PRI")
         watching = IdleConnections({port}, 1000)
         watching.start()
-        silent.settimeout(20)
         assert silent.recv(1) == b"", "closed by the other side"
         watching.stop()
         accepted[1].sendall(b"still there")

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.running import cli
+from support.running import background, cli
 
 from otel_lightning.collector.serve.logs import JsonLines, TextLines
 
@@ -42,8 +42,8 @@ def test_a_json_line_is_one_line_also_of_an_exception() -> None:
 def test_in_json_format_everything_that_is_said_is_json(tmp_path: Path) -> None:
     addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
     command = [sys.executable, "-m", "otel_lightning.collector", "--store", str(tmp_path / "t")]
-    with subprocess.Popen(
-        [*command, *addresses, "--log-format", "json"],
+    with background(
+        *(*command, *addresses, "--log-format", "json"),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

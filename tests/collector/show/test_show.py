@@ -4,10 +4,12 @@ import json
 import os
 import pty
 import re
+import select
 import signal
-import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.made_rollouts import NOW, deliver, judged, make, trace_of
 from support.page_source import DirectSource, Page
-from support.running import Ingester, cli, eventually
+from support.running import Ingester, background, cli, eventually
 from support.sending import post
 from support.stores import unpacked
 
@@ -245,14 +247,7 @@ def test_colors_are_for_a_terminal_and_no_color_turns_them_off(
     environment |= {"LIGHTNING_STORE": str(tmp_path / "t.duckdb"), "TERM": "xterm"}
     if no_color:
         environment["NO_COLOR"] = "1"
-    main, terminal = pty.openpty()
-    process = subprocess.Popen(command, stdout=terminal, stdin=terminal, env=environment)
-    os.close(terminal)
-    read = b""
-    while chunk := _chunk(main):
-        read += chunk
-    assert process.wait(30) == 0
-    os.close(main)
+    read = in_a_terminal(command, environment)
     assert b"It is due Friday." in read
     assert (b"\x1b[" in read) is not no_color
 
@@ -273,14 +268,7 @@ def test_what_is_longer_than_the_terminal_goes_through_the_pager(
         "LINES": str(lines), "COLUMNS": "100",
     }  # fmt: skip
     command = [sys.executable, "-m", "otel_lightning.collector", "show", "ticket-77", *arguments]
-    main, terminal = pty.openpty()
-    process = subprocess.Popen(command, stdout=terminal, stdin=terminal, env=environment)
-    os.close(terminal)
-    read = b""
-    while chunk := _chunk(main):
-        read += chunk
-    assert process.wait(60) == 0
-    os.close(main)
+    read = in_a_terminal(command, environment)
     assert (b"It is due Friday." in read) is not paged
     assert got.exists() is paged
     if paged:
@@ -288,11 +276,18 @@ def test_what_is_longer_than_the_terminal_goes_through_the_pager(
         assert "It is due Friday." in got.read_text()
 
 
-def _chunk(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:  # the process closed its side
-        return b""
+def in_a_terminal(command: list[str], environment: dict[str, str]) -> bytes:
+    """Run a program in a terminal to its end, and return what it shows."""
+    main, terminal = pty.openpty()
+    read, deadline = b"", time.monotonic() + 120
+    with background(*command, stdout=terminal, stdin=terminal, env=environment) as process:
+        os.close(terminal)
+        with suppress(OSError):  # the program closed its side
+            while select.select([main], [], [], max(deadline - time.monotonic(), 0))[0]:
+                read += os.read(main, 65536)
+        os.close(main)
+        assert process.wait(60) == 0, read
+    return read
 
 
 def test_follow_prints_new_steps_of_a_served_store(
@@ -309,7 +304,7 @@ def test_follow_prints_new_steps_of_a_served_store(
     output = tmp_path / "followed.txt"
     with (
         output.open("w") as file,
-        subprocess.Popen([*command, "--store", path], stdout=file, stderr=file) as process,
+        background(*command, "--store", path, stdout=file, stderr=file) as process,
     ):
         eventually(lambda: "One." in output.read_text())
         post(ingester.http, more.SerializeToString())

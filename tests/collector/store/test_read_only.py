@@ -11,7 +11,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from support.running import Ingester, cli
+from support.running import Ingester, background, cli
 
 from otel_lightning.collector.store import (
     Server,
@@ -285,7 +285,7 @@ def test_the_printed_line_attaches_a_plain_duckdb(tmp_path: Path) -> None:
     options = ["--store", str(tmp_path / "it's.duckdb"), "--grpc", "127.0.0.1:0"]
     command = [sys.executable, "-m", "otel_lightning.collector", *options, "--http", "127.0.0.1:0"]
     environment = plain_duckdb(tmp_path / "home")
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ingester:
+    with background(*command, stdout=subprocess.PIPE, text=True) as ingester:
         try:
             lines = iter(ingester.stdout or ())
             line = next(line for line in lines if "ATTACH" in line).partition("read-only: ")[2]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.running import eventually
+from support.running import background, eventually, finish, join
 
 from otel_lightning.collector.store import (
     Store,
@@ -78,7 +78,7 @@ def test_no_client_fails_while_the_server_lets_go_of_its_cache(tmp_path: Path) -
             while not over.is_set():
                 evicting.let_go()
 
-        thread = threading.Thread(target=evict)
+        thread = threading.Thread(target=evict, daemon=True)
         thread.start()
         try:
             with open_store(path) as client:
@@ -89,7 +89,7 @@ def test_no_client_fails_while_the_server_lets_go_of_its_cache(tmp_path: Path) -
                     client.replace("runs", RUNS, select=SLOWLY)
         finally:
             over.set()
-            thread.join()
+            join(thread)
 
 
 def test_a_client_is_not_alone_until_it_has_read_its_answer_to_the_end(tmp_path: Path) -> None:
@@ -140,12 +140,11 @@ held = duckdb.connect({str(path)!r})
 print("up", flush=True)
 time.sleep(60)
 """
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as holder:
+    with background(sys.executable, "-c", code, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
         with pytest.raises(StoreError, match="held by another process"):
             open_store(path)
-        holder.kill()
 
 
 def test_a_failed_replace_leaves_everything_as_it_was(tmp_path: Path) -> None:
@@ -174,9 +173,7 @@ with open_store({str(path)!r}) as store:
         pass
     print(store.query("SELECT run_id FROM runs ORDER BY 1")["run_id"].to_pylist())
 """
-        told = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=True
-        )
+        told = finish(sys.executable, "-c", code, check=True)
         assert told.stdout == "['c', \"it's\"]\n"
         tables = holder.query("SELECT table_name AS n FROM duckdb_tables()")["n"].to_pylist()
         assert not [name for name in tables if name.startswith("staging")]
@@ -222,7 +219,7 @@ store.insert("runs", __import__("pyarrow").table({{"run_id": ["a"]}}))
 import os, pathlib
 print([oct(os.stat(f).st_mode & 0o777) for f in sorted(pathlib.Path({str(tmp_path)!r}).iterdir())])
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = finish(sys.executable, "-c", code, check=True)
     assert told.stdout == "['0o600', '0o600']\n"
 
 

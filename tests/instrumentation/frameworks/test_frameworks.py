@@ -5,7 +5,6 @@ With `RECORD=1` each run is kept in `tests/data`, where the fast tests read it a
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from support.captures import load
 from support.facts import facts
 from support.frameworks import FRAMEWORKS, Framework
 from support.provider.server import running_provider
+from support.running import finish
 
 DATA = ROOT / "tests" / "data"
 
@@ -36,7 +36,7 @@ def test_the_tables_equal_what_the_model_server_and_the_tools_logged(
     parts = sorted(map(str, truth.parent.glob("*.pb")))
     store = tmp_path / "traces.duckdb"
     loading = [sys.executable, "-m", "otel_lightning.collector", "load", *parts]
-    subprocess.run([*loading, "--store", str(store)], check=True, capture_output=True)
+    finish(*loading, "--store", store, check=True)
     assert trial_rows.of_store(store) == trial_rows.of_truth(ran.truth, framework)
 
 

@@ -3,12 +3,12 @@
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.running import finish
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -43,16 +43,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def run(checkout: Path, *arguments: str) -> str:
     environment = os.environ | {"PYTHONPATH": f"{checkout / 'learner'}:{checkout / 'tests'}"}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=checkout,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return finish(sys.executable, *arguments, cwd=checkout, env=environment, check=True).stdout
 
 
 def test_method_is_one_file_one_line_and_one_test(checkout: Path) -> None:

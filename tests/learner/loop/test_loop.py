@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from support.prompt_server import (
     proposal,
     true_success,
 )
-from support.running import eventually
+from support.running import LIMIT_S, background, eventually, finish
 from support.stores import ask
 
 from otel_lightning.learner.cli import cli
@@ -180,26 +181,20 @@ def start_and_kill(file: Path, store: Path, kills: int, seed: int) -> int:
     """
     rng, killed = random.Random(seed), 0  # noqa: S311 - moments, not cryptography
     command = [sys.executable, "-m", "otel_lightning.learner", "loop", str(file)]
-    while True:
-        process = subprocess.Popen([*command, "--store", str(store)], stdout=subprocess.DEVNULL)
-        if killed == kills:
-            assert process.wait(300) == 0
-            return killed
+    while killed < kills:
         moment = attempts_begun(store, file.stem) + rng.randint(1, 20)
+        with background(*command, "--store", store, stdout=subprocess.DEVNULL) as process:
 
-        def is_there(process: "subprocess.Popen[bytes]" = process, moment: int = moment) -> bool:
-            return process.poll() is not None or attempts_begun(store, file.stem) >= moment
+            def is_there(process: "subprocess.Popen[bytes]" = process, at: int = moment) -> bool:
+                return process.poll() is not None or attempts_begun(store, file.stem) >= at
 
-        eventually(is_there, 300)
-        try:
-            process.wait(rng.uniform(0, 1))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            killed += 1
-        else:
-            assert process.returncode == 0
-            return killed
+            eventually(is_there, LIMIT_S)
+            with suppress(subprocess.TimeoutExpired):
+                assert process.wait(rng.uniform(0, 1)) == 0
+                return killed
+        killed += 1
+    finish(*command, "--store", store, check=True)
+    return killed
 
 
 SMALL = """[learn]

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support.running import eventually
+from support.running import LIMIT_S, background, eventually
 from support.stores import ask
 from support.untrained import untrained
 
@@ -221,13 +221,10 @@ def test_loop_that_is_killed_while_it_trains_ends_with_the_same_runs_and_models(
     command = [sys.executable, "-m", "otel_lightning.learner", "loop", str(file)]
     rng = random.Random(5)  # noqa: S311 - moments, not cryptography
     for _ in range(2):
-        process = subprocess.Popen([*command, "--store", str(served)], stdout=subprocess.DEVNULL)
-        eventually(lambda: (1, "transitions", "done") in stages(served, "cut"), 300)
-        try:
-            process.wait(rng.uniform(1, 8))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with background(*command, "--store", served, stdout=subprocess.DEVNULL) as process:
+            eventually(lambda: (1, "transitions", "done") in stages(served, "cut"), LIMIT_S)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(rng.uniform(1, 8))
     ended = run(file, served)
     assert ended.exit_code == 0, ended.output
     runs = ask(served, "SELECT run_id, outcome FROM runs WHERE run_id LIKE 'cut.%'")

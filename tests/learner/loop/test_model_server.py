@@ -1,7 +1,7 @@
 """The model server of a loop: ready before it is used, and gone afterwards."""
 
 import os
-import subprocess
+import signal
 import sys
 import urllib.request
 from contextlib import closing
@@ -9,7 +9,7 @@ from pathlib import Path
 from socket import socket
 
 import pytest
-from support.running import eventually
+from support.running import background, eventually
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.loop.server import ModelServer
@@ -41,7 +41,7 @@ def served(folder: Path, port: int, seconds: float = 60) -> ModelServer:
 
 
 def said(port: int) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/") as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
         return str(answer.read().decode())
 
 
@@ -113,14 +113,13 @@ def test_port_of_another_server_is_not_mistaken_for_ours(tmp_path: Path) -> None
     port = free_port()
     (tmp_path / "server.py").write_text(SERVER)
     words = [sys.executable, "-I", "-S", str(tmp_path / "server.py"), "other", str(port)]
-    other = subprocess.Popen([*words, str(tmp_path / "child")], start_new_session=True)
-    try:
-        eventually(lambda: _up(port))
-        with pytest.raises(DataError, match="answers already"):
-            served(tmp_path, port).serve(Path("first"))
-    finally:
-        os.killpg(other.pid, 9)
-        other.wait()
+    with background(*words, tmp_path / "child", start_new_session=True) as other:
+        try:
+            eventually(lambda: _up(port))
+            with pytest.raises(DataError, match="answers already"):
+                served(tmp_path, port).serve(Path("first"))
+        finally:
+            os.killpg(other.pid, signal.SIGKILL)
 
 
 def _up(port: int) -> bool:

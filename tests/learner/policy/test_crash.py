@@ -2,12 +2,12 @@
 
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.running import finish
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy import flag_file, ship
@@ -86,8 +86,7 @@ def test_command_that_is_killed_before_any_write_and_run_again_ends_as_if_it_was
     flags.write_text(TEXT)
     killed = 0
     for number in range(20):
-        command = [sys.executable, "-c", KILLED, store, str(flags), str(number)]
-        ended = subprocess.run(command, check=False, capture_output=True, text=True)
+        ended = finish(sys.executable, "-c", KILLED, store, flags, str(number))
         if ended.returncode == 0:
             break
         assert ended.returncode == -signal.SIGKILL, ended.stderr

@@ -2,12 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.running import finish
 
 from otel_lightning.learner.policy import flag_file, flag_rules
 
@@ -33,7 +33,7 @@ def javascript() -> Path:
     shutil.copy(CLIENT / "package.json", folder)
     if not (folder / "node_modules").exists():
         install = [npm, "install", "--no-audit", "--no-fund"]
-        told = subprocess.run(install, cwd=folder, capture_output=True, text=True, check=False)
+        told = finish(*install, cwd=folder)
         if told.returncode:
             pytest.skip(f"npm could not install flagd's provider: {told.stderr[-300:]}")
     shutil.copy(CLIENT / "serve.cjs", folder)
@@ -44,15 +44,7 @@ def serve(javascript: Path, path: Path, **context: Any) -> dict[str, Any]:
     """Evaluate the flag for 3,000 targeting keys; the file must be valid by flagd's schemas."""
     contexts = [{"targetingKey": f"ticket-{i}", **context} for i in range(3000)]
     asked = json.dumps({"file": str(path), "key": "prompt", "contexts": contexts})
-    told = subprocess.run(
-        ["node", "serve.cjs"],
-        cwd=javascript,
-        input=asked,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert told.returncode == 0, told.stderr[-600:]
+    told = finish("node", "serve.cjs", cwd=javascript, input=asked, check=True)
     answer: dict[str, Any] = json.loads(told.stdout)
     return answer
 

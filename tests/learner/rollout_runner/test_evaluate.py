@@ -1,9 +1,7 @@
 """Models compared by running an agent with each."""
 
 import json
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +10,7 @@ from typing import Any
 
 import pytest
 from support import traced_agent
+from support.running import finish, serving
 from support.stores import ask
 
 from otel_lightning.learner import DataError
@@ -39,10 +38,8 @@ def model(answer: Callable[[str, float], tuple[str, str, int]]) -> Iterator[str]
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-        server.shutdown()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield f"{url}/v1"
 
 
 def sometimes(question: str, _temperature: float) -> tuple[str, str, int]:
@@ -113,9 +110,7 @@ def test_model_that_is_worse_when_greedy_is_refused_and_exits_with_3(
         words = [sys.executable, "-m", "otel_lightning.learner", "evaluate"]
         words += ["--model", base, "--model", other, "--tasks", str(chosen.tasks), "--split", "all"]
         words += ["--grade", str(right(tmp_path, "greedy").rule), "--store", str(served)]
-        done = subprocess.run(
-            [*words, "--", *chosen.command], capture_output=True, text=True, check=False
-        )
+        done = finish(*words, "--", *chosen.command)
     assert done.returncode == 3, done.stderr
     assert "By running, serving:" in done.stdout
     assert "greedy: it loses 0.5000 beyond chance" in done.stderr

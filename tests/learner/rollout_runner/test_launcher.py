@@ -1,6 +1,5 @@
 """The launcher with agents that behave badly."""
 
-import os
 import signal
 import sys
 import time
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.running import eventually
+from support.running import background, eventually
 
 from otel_lightning.learner.rollout_runner.processes import (
     Ended,
@@ -106,16 +105,21 @@ def test_agent_and_grandchild_that_ignore_sigterm_are_killed(
     eventually(lambda: not any(map(is_alive, pids(tmp_path))))
 
 
+RUNNER = """
+import signal, sys
+from pathlib import Path
+from otel_lightning.learner.rollout_runner.processes import Processes, Spec
+folder, script = Path(sys.argv[1]), sys.argv[2]
+Processes(folder / "journal.jsonl").start(Spec("one", ["sh", "-c", script], folder, grace=0.2))
+signal.pause()
+"""
+
+
 @linux
 def test_nothing_is_left_when_the_runner_is_killed(tmp_path: Path) -> None:
     script = f"trap '' TERM; echo $$ >> {tmp_path}/pids; while :; do sleep 0.1; done"
-    child = os.fork()
-    if not child:  # the runner, which gets no chance to clean up
-        Processes(tmp_path / "journal.jsonl").start(shell(tmp_path, script, grace=0.2))
-        signal.pause()
-    eventually((tmp_path / "pids").exists)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    with background(sys.executable, "-c", RUNNER, tmp_path, script):  # and then it is killed
+        eventually((tmp_path / "pids").exists)
     eventually(lambda: not any(map(is_alive, pids(tmp_path))))
     eventually(lambda: '"interrupted"' in (tmp_path / "journal.jsonl").read_text())
 

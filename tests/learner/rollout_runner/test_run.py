@@ -1,8 +1,6 @@
 """Whole runs: agents on tasks, their statuses and their rewards."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.running import eventually
+from support.running import background, eventually, finish
 from support.stores import ask
 
 from otel_lightning.learner import DataError
@@ -164,11 +162,9 @@ def test_killed_run_goes_on_and_no_rollout_that_ended_is_run_twice_or_lost(
     words += ["--tasks", str(file), "--samples", "2", "--name", "killed", "--", *command]
     log.touch()
     for least in (5, 20, 40):  # three kills, each in the middle
-        runner = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-        eventually(lambda least=least: len(log.read_text().splitlines()) >= 2 * least, 60)  # type: ignore[misc]
-        os.kill(runner.pid, signal.SIGKILL)
-        runner.wait()
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=120)
+        with background(*words, stdout=subprocess.DEVNULL):
+            eventually(lambda least=least: len(log.read_text().splitlines()) >= 2 * least, 60)  # type: ignore[misc]
+    done = finish(*words)
     assert done.returncode == 0, done.stderr
     ends = Counter(
         tuple(line[1:])
@@ -191,9 +187,7 @@ def test_store_that_nobody_serves_is_served_during_the_run_only(
     store = tmp_path / "new.duckdb"
     words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
     words += ["--tasks", str(tasks({"id": "a", "question": "1"})), "--exit-code-is-reward"]
-    done = subprocess.run(
-        [*words, "--", *agent("print(1)")], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = finish(*words, "--", *agent("print(1)"))
     assert done.returncode == 0, done.stderr
     assert "ok 1, failed 0, timed out 0, lost 0" in done.stdout
     assert "Mean reward 1.0000" in done.stdout

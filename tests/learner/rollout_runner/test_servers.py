@@ -13,7 +13,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from support.running import eventually
+from support.running import LIMIT_S, eventually, join, serving
 from support.stores import ask
 
 from otel_lightning.collector.store import read_server
@@ -43,11 +43,9 @@ def server() -> Iterator[tuple[str, list[dict[str, str]]]]:
         def log_message(self, *_: Any) -> None:
             pass
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{found.server_address[1]}/run?x=1", seen
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        yield f"{url}/run?x=1", seen
         released.set()
-        found.shutdown()
 
 
 def test_server_is_told_the_rollout_in_headers_and_its_answers_have_four_statuses(
@@ -102,7 +100,7 @@ def test_calls_that_a_server_sends_after_its_answer_are_waited_for(
             timer.start()
             timers.append(timer)
             if not late:
-                timer.join()
+                timer.join(LIMIT_S)
             self.send_response(200)
             self.end_headers()
 
@@ -123,15 +121,11 @@ def test_calls_that_a_server_sends_after_its_answer_are_waited_for(
         with urlopen(Request(address, json.dumps(body).encode(), head), timeout=60) as answer:
             assert answer.status == 200
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as found:
-        threading.Thread(target=found.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{found.server_address[1]}/"
-        job = Job(tasks({"id": "soon", "x": 1}, {"id": "late", "x": 1}), url=url, name="late")
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
+        job = Job(tasks({"id": "soon", "x": 1}, {"id": "late", "x": 1}), url=f"{url}/", name="late")
         report = run_agent(served, job, Grading(by_exit_code=True))
-        found.shutdown()
     assert report.silent == 0
-    for timer in timers:
-        timer.join()
+    join(*timers)
 
 
 WORKER = """

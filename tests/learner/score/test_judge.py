@@ -1,10 +1,6 @@
 """`lightning-learn judge` against a real server."""
 
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner, Result
 from support.judge_server import JudgeServer, judge_server
-from support.running import start
+from support.running import background, eventually, start
 
 from otel_lightning.learner.cli import cli
 
@@ -209,12 +205,9 @@ def test_a_killed_run_loses_only_what_was_in_flight(traces: "Traces", server: Ju
     rollouts(traces, **{f"r{i:02}": f"rollout {i} quality=3" for i in range(total)})
     server.delay_s = 0.1
     options = arguments(traces, server, *ONE, "--concurrency", str(at_once))
-    process = subprocess.Popen([sys.executable, "-m", "otel_lightning.learner", *options])
-    while len(server.requests) < total // 2:
+    with background(sys.executable, "-m", "otel_lightning.learner", *options) as process:
+        eventually(lambda: len(server.requests) >= total // 2 or process.poll() is not None)
         assert process.poll() is None
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
     server.delay_s = 0.0
     result = CliRunner().invoke(cli, options, catch_exceptions=False)
     assert result.exit_code == 0

@@ -1,7 +1,6 @@
 """The package azure-ai-evaluation as a judge: it needs pandas below 3, so a place of its own."""
 
 import os
-import subprocess
 import sys
 import sysconfig
 import tomllib
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.judge_server import judge_server
+from support.running import INSTALL_S, finish
 
 from otel_lightning.learner.score.judges.azure import azure_messages, read_result, split_turns
 from otel_lightning.learner.score.judges.conversation import Turn
@@ -81,17 +81,12 @@ def test_azure_ai_evaluation_judges_by_a_server_of_ones_own(
         traces.call(rollout, input_messages=message)
     traces.store()
     with judge_server() as server:
-        done = subprocess.run(
-            [
-                *(str(python), "-m", "otel_lightning.learner", "judge", "--evaluator", "azure"),
-                *("--store", str(traces.path), "--endpoint", server.url, "--model", "any"),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = finish(
+            *(python, "-m", "otel_lightning.learner", "judge", "--evaluator", "azure"),
+            *("--store", traces.path, "--endpoint", server.url, "--model", "any"),
             env=os.environ | {"OPENAI_API_KEY": "sesame"},
+            check=True,
         )
-        assert done.returncode == 0, done.stderr
         assert any("Intent-Resolution-Judge" in str(r["messages"]) for r in server.requests)
         assert set(server.keys) == {"Bearer sesame"}
     rows = traces.ask("SELECT name, rollout_id, value, label FROM rewards ORDER BY name, value")
@@ -112,9 +107,9 @@ def install_extra(venv: Path) -> Path:
     """Install what the extra adds over the environment of the tests, which it sees behind it."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     added = [r for r in extras["optional-dependencies"]["azure"] if "otel-lightning" not in r]
-    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+    finish(sys.executable, "-m", "venv", venv, check=True)
     python = venv / "bin" / "python"
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *added], check=True)
+    finish(python, "-m", "pip", "install", "--quiet", *added, check=True, seconds=INSTALL_S)
     (site,) = venv.glob("lib/python*/site-packages")
     behind = f"import site; site.addsitedir({sysconfig.get_path('purelib')!r})"
     (site / "behind.pth").write_text(behind + "\n")

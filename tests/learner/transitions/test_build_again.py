@@ -2,7 +2,6 @@
 
 import random
 import signal
-import subprocess
 import sys
 from collections import defaultdict
 from datetime import UTC, datetime, timedelta
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from support.running import finish
 
 from otel_lightning.collector.store import StoreError, open_store, server_file, write_server
 from otel_lightning.learner.errors import DataError
@@ -179,7 +179,7 @@ def test_run_that_was_killed_leaves_whole_tasks_and_the_next_one_repairs_it(
     log(traces, range(20))
     build(traces)
     old = by_task(traces)
-    killed = subprocess.run([sys.executable, "-c", KILLED, traces.store()], check=False)
+    killed = finish(sys.executable, "-c", KILLED, traces.store())
     assert killed.returncode == -signal.SIGKILL
     halfway = by_task(traces)
     build(traces, credit="group")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 from support.desk_bandit import fine_tune, log, run
+from support.running import background, finish
 from transformers import AutoModelForCausalLM
 
 from otel_lightning.learner.errors import DataError
@@ -126,7 +127,7 @@ def test_torch_that_is_not_installed(logged: "Traces", model: Path, tmp_path: Pa
     )
     where = ["--store", str(logged.path), "--model", str(model), "--output", str(tmp_path / "new")]
     words = [sys.executable, "-c", program, "weights", "--algorithm", "rft", *where]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = finish(*words)
     assert done.returncode == 1
     assert done.stderr == (
         "lightning-learn needs the package 'torch'. Install it with: "
@@ -215,7 +216,7 @@ def test_disk_that_fills_during_a_checkpoint_leaves_the_last_good_one(
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     checkpoints = tmp_path / ".new.checkpoints"
     deadline = time.monotonic() + 300
-    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE, text=True) as process:
+    with background(*words, env=environment, stderr=subprocess.PIPE, text=True) as process:
         while not list(checkpoints.glob("checkpoint-*/trainer_state.json")):
             assert process.poll() is None
             assert time.monotonic() < deadline

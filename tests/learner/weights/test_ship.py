@@ -2,13 +2,13 @@
 
 import json
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from support.running import finish
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
@@ -230,7 +230,7 @@ def test_command_killed_before_any_write_leaves_a_live_model_and_an_honest_recor
     store = traces.store()
     run("promote", store, "--model", models / "first", "--without-gate")
     words = [sys.executable, "-c", KILLED, str(left), store, str(models / "second")]
-    killed = subprocess.run(words, capture_output=True, text=True, check=False)
+    killed = finish(*words)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert live(models) == "first"
     assert run("promote", store, "--model", models / "second").exit_code == 0

@@ -7,13 +7,15 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from safetensors.numpy import load_file
 from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
+from support.running import LIMIT_S, background
 
 from otel_lightning.learner.weights.algorithms import ALGORITHMS
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from conftest import Traces
 
 FAST = ["--learning-rate", "5e-3"]
-DEADLINE_S = 300
 
 
 @pytest.fixture
@@ -42,23 +43,24 @@ def command(traces: "Traces", model: Path, output: Path, *options: str) -> list[
     return ["-m", "otel_lightning.learner", "weights", "--algorithm", "rft", *where, *options]
 
 
-def finish(*words: str) -> str:
-    """Run Python to its end and give its output; what does not end is killed with its children."""
-    process = started(*words)
-    try:
-        output, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+def output_of(*words: str) -> str:
+    """Run Python to its end and return its output."""
+    with started(*words, stdout=subprocess.PIPE) as process:
+        output, _ = process.communicate(timeout=LIMIT_S)
     return str(output)
 
 
-def started(*words: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    return subprocess.Popen(
-        [sys.executable, *words], env=environment, text=True, start_new_session=True, **pipes
-    )
+@contextmanager
+def started(*words: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
+    """Run Python for the block; what still runs at the end is killed with its children."""
+    options: dict[str, Any] = {"env": os.environ | {"OMP_NUM_THREADS": "1"}, "text": True}
+    options |= {"stderr": subprocess.STDOUT, "start_new_session": True} | pipes
+    with background(sys.executable, *words, **options) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def last_curve(traces: "Traces") -> dict[int, float]:
@@ -124,7 +126,7 @@ def test_two_processes_give_the_losses_of_one(
     one = losses_of_last_runs(traces)
     words = [str(script), str(traces.path), str(behavior_model), str(tmp_path / "2")]
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    output = finish(*torchrun, *words)
+    output = output_of(*torchrun, *words)
     assert all(f"{name} ran in 2 processes" in output for name in ALGORITHMS), output
     two = losses_of_last_runs(traces)
     assert two == {name: pytest.approx(losses, rel=1e-4) for name, losses in one.items()}
@@ -135,19 +137,20 @@ def test_training_killed_at_any_moment_resumes_with_the_same_losses(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
     how = [*FAST, "--steps", "40", "--batch-size", "8", "--save-every", "4"]
-    output = finish(*command(logged, behavior_model, tmp_path / "whole", *how))
+    output = output_of(*command(logged, behavior_model, tmp_path / "whole", *how))
     assert (tmp_path / "whole").exists(), output
     whole = last_curve(logged)
-    checkpoints = tmp_path / ".killed.checkpoints"
-    with started(*command(logged, behavior_model, tmp_path / "killed", *how)) as process:
-        deadline = time.monotonic() + DEADLINE_S
+    checkpoints, quiet = tmp_path / ".killed.checkpoints", subprocess.DEVNULL
+    with started(
+        *command(logged, behavior_model, tmp_path / "killed", *how), stdout=quiet
+    ) as process:
+        deadline = time.monotonic() + LIMIT_S
         while not list(checkpoints.glob("checkpoint-*/trainer_state.json")):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.002)
-        os.killpg(process.pid, signal.SIGKILL)
     assert not (tmp_path / "killed").exists()
-    output = finish(*command(logged, behavior_model, tmp_path / "killed", *how, "--resume"))
+    output = output_of(*command(logged, behavior_model, tmp_path / "killed", *how, "--resume"))
     assert (tmp_path / "killed").exists(), output
     resumed = last_curve(logged)
     assert min(resumed) > 1

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from support.provider import anthropic, chat, responses
 from support.provider.script import REFUSED, Answer, Message, answer, task_of
+from support.running import serving
 
 Json = dict[str, Any]
 SERVED = "-2026-01-01"
@@ -154,13 +155,7 @@ class _Handler(BaseHTTPRequestHandler):
 @contextmanager
 def running_provider() -> Iterator[Provider]:
     """Serve on a free port of loopback."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
-        provider = Provider(f"http://127.0.0.1:{server.server_port}")
-        server.provider = provider  # type: ignore[attr-defined]
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield provider
-        finally:
-            server.shutdown()
-            thread.join()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    with serving(server) as url:
+        server.provider = Provider(url)  # type: ignore[attr-defined]
+        yield server.provider  # type: ignore[attr-defined]
