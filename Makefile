@@ -40,7 +40,7 @@ check: .venv/ready  ## Style, types, imports, dependencies, size
 	$(BIN)/python tests/code_size.py
 
 test-frameworks: .venv/ready  ## Unchanged agents in real frameworks, each in an environment of its own
-	$(BIN)/pytest -m frameworks tests/instrumentation/frameworks
+	$(BIN)/pytest -m frameworks tests/instrumentation
 
 bench-instrumentation: .venv/ready  ## What tracing costs an agent, beside other tracers
 	$(BIN)/python tests/bench/instrumentation.py

@@ -71,14 +71,15 @@ class _ModelHandler(_Quiet):
     def do_POST(self) -> None:
         request = json.loads(self.body())
         self.server.requests.append(request)  # type: ignore[attr-defined]
-        _, kind, _, *rest = self.path.split("/")
+        _, kind, _, *rest = self.path.partition("?")[0].split("/")
         unknown = sorted(set(request) - fake_model.KNOWN_FIELDS)
         if kind == "broken":
             self.refuse(400, "context too long")
         elif kind == "strict" and unknown:
             self.refuse(422, f"unknown fields {unknown}")
         else:
-            answer = fake_model.ENDPOINTS["/".join(rest)](request, kind)
+            endpoint = "/".join(rest).removeprefix("deployments/small/")  # Azure's
+            answer = fake_model.ENDPOINTS[endpoint](request, kind)
             content_type = "text/event-stream" if request.get("stream") else "application/json"
             self.answer(200, content_type, answer)
 

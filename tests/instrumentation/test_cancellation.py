@@ -20,9 +20,15 @@ def silent() -> Iterator[socket.socket]:
         yield server
 
 
+@pytest.mark.parametrize("endpoint", ["chat", "responses"])
 def test_a_cancelled_call_is_recorded_with_its_error_and_the_next_one_is_apart(
-    traced: Any, model_server: Any, silent: socket.socket
+    traced: Any, model_server: Any, silent: socket.socket, endpoint: str
 ) -> None:
+    def ask(client: openai.AsyncOpenAI) -> Any:
+        if endpoint == "chat":
+            return client.chat.completions.create(**REQUEST)
+        return client.responses.create(model="small", input="Hi")
+
     async def cancel_one() -> str:
         port = silent.getsockname()[1]
         nowhere = f"http://127.0.0.1:{port}"
@@ -30,20 +36,22 @@ def test_a_cancelled_call_is_recorded_with_its_error_and_the_next_one_is_apart(
             openai.AsyncOpenAI(api_key="none", base_url=nowhere, max_retries=0) as slow,
             openai.AsyncOpenAI(api_key="none", base_url=model_server.base_url("vllm")) as quick,
         ):
-            call = asyncio.create_task(slow.chat.completions.create(**REQUEST))
+            call = asyncio.create_task(ask(slow))
             connection, _ = await asyncio.to_thread(silent.accept)
             call.cancel()
             with suppress(asyncio.CancelledError):
                 await call
             connection.close()
-            answer = await quick.chat.completions.create(**REQUEST)
+            answer = await ask(quick)
             return str(answer.id)
 
     answered = asyncio.run(cancel_one())
     cancelled, other = traced.exporter.get_finished_spans()
     assert cancelled.attributes["error.type"] == "CancelledError"
     assert not cancelled.status.is_ok
-    assert "gen_ai.response.id" not in cancelled.attributes
+    assert not cancelled.attributes.get("gen_ai.response.id")
+    assert cancelled.attributes["gen_ai.request.model"] == "small"
+    assert "Hi" in cancelled.attributes["gen_ai.input.messages"]
     assert other.attributes["gen_ai.response.id"] == answered
     assert "error.type" not in other.attributes
 

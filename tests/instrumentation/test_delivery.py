@@ -174,6 +174,29 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert asked == [False, True]
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_of_a_pool_that_is_terminated_deliver_their_spans_once(
+    agent: Any, method: str
+) -> None:
+    script = f"""
+import multiprocessing
+import openai
+
+def call(task):
+    messages = [{{"role": "user", "content": task}}]
+    openai.OpenAI().chat.completions.create(model="small", messages=messages)
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("{method}").Pool(1) as pool:  # the end of the block terminates
+        pool.map(call, ["Oslo", "Rome"])
+"""
+    agent.run(script, OTEL_BSP_SCHEDULE_DELAY="600000")
+    asked = sorted(span.attributes["gen_ai.input.messages"] for span in agent.sink.llm_spans())
+    assert len(asked) == 2
+    assert "Oslo" in asked[0]
+    assert "Rome" in asked[1]
+
+
 def test_a_provider_that_the_agent_sets_up_in_code_gets_the_spans_too(agent: Any) -> None:
     script = """
 from opentelemetry import trace

@@ -24,3 +24,14 @@ def test_what_stops_the_agent_stops_us_too() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         bookkeeping()
+
+
+def test_an_error_that_repeats_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    @never_raise
+    def bookkeeping(error: type[Exception]) -> None:
+        raise error("again")
+
+    for _ in range(3):
+        bookkeeping(ValueError)
+    bookkeeping(KeyError)
+    assert len([record for record in caplog.records if record.levelname == "ERROR"]) == 2

@@ -9,7 +9,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from otel_lightning.instrumentation import privacy
+from otel_lightning.instrumentation import model_call, privacy
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
 from otel_lightning.instrumentation.providers import put_first
 from otel_lightning.instrumentation.tools import Inference
@@ -112,6 +112,30 @@ def test_every_field_of_a_span_is_redacted_before_any_exporter_sees_it(
     (finished,) = exporter.get_finished_spans()
     assert secret not in finished.to_json()
     assert finished.attributes["list"] == ("[redacted:emails]", "kept")
+
+
+def test_a_secret_in_json_that_is_nested_too_deeply_is_found(redact: Any) -> None:
+    text = "[" * 100_000 + json.dumps(SECRETS["emails"])
+    assert SECRETS["emails"] not in redact(text)
+
+
+def test_a_value_that_cannot_be_redacted_is_withheld_and_the_others_are_redacted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail_at(value: Any) -> Any:
+        if value == "poison":
+            raise RuntimeError(value)
+        return value.replace("secret", "[redacted:own]")
+
+    monkeypatch.setattr(privacy, "redactor", lambda: fail_at)
+    monkeypatch.setattr(model_call, "note_ending", fail_at)
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    put_first(provider, LightningSpanProcessor(Inference(provider.get_tracer("test"))))
+    attributes = {"first": "poison", "second": "a secret"}
+    provider.get_tracer("agent").start_span("step", attributes=attributes).end()
+    (finished,) = exporter.get_finished_spans()
+    assert finished.attributes == {"first": "[redacted:error]", "second": "a [redacted:own]"}
 
 
 def test_a_conversation_with_tools_leaves_without_its_secrets(agent: Any) -> None:

@@ -184,6 +184,8 @@ def _responses(request: Request, kind: str) -> bytes:
             "output_tokens_details": {"reasoning_tokens": 0},
         },
     }
+    if request.get("max_output_tokens") == 1:
+        response |= {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
     if request.get("return_token_ids"):
         response["prompt_token_ids"] = PROMPT_TOKEN_IDS
         response["token_ids"] = [token_id for _, token_id, _ in WORDS]
@@ -230,7 +232,7 @@ def _response_events(response: Request) -> bytes:
             delta = {"type": "response.function_call_arguments.delta", "delta": item["arguments"]}
             events.append({**place, **delta})
         events.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    events.append({"type": "response.completed", "response": response})
+    events.append({"type": f"response.{response['status']}", "response": response})
     for number, event in enumerate(events):
         event["sequence_number"] = number
     return "".join(

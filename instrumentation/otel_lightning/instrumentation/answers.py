@@ -33,6 +33,11 @@ class Answer:
     """The part of an answer that was received so far. Each subclass reads one endpoint."""
 
     response_id: str = ""
+    model: str = ""
+    finish_reason: str = ""
+    """Why the first choice ended, in OpenAI's words."""
+    whole: Any = None
+    """The last `Response` object that was received, on Responses."""
     prompt_token_ids: list[int] = field(default_factory=list)
     choices: dict[int, ChoiceTokens] = field(default_factory=dict)
     requests: dict[object, ToolRequest] = field(default_factory=dict)
@@ -65,6 +70,11 @@ class Answer:
             if tokens.logprobs:
                 yield attributes.COMPLETION_LOGPROBS + suffix, tuple(map(float, tokens.logprobs))
 
+    def release(self) -> None:
+        """Drop the received data, except the tool requests, whose results arrive later."""
+        self.whole = None
+        self.prompt_token_ids, self.choices, self.text = [], {}, []
+
     def usage_attributes(self) -> Iterator[tuple[str, AttributeValue]]:
         """Yield the span attributes for the token counts that the server sent."""
         if self.usage:
@@ -77,7 +87,8 @@ class ChatAnswer(Answer):
 
     def add(self, part: Any) -> None:
         """Add a whole response or a chunk; both have the same field names."""
-        self.response_id = self.response_id or part.id or ""
+        if not self.response_id:
+            self.response_id, self.model = part.id or "", part.model or ""
         if ids := extra(part).get("prompt_token_ids"):
             self.prompt_token_ids = ids  # vLLM sends them once, with the first chunk
         if part.usage is not None:
@@ -93,6 +104,8 @@ class ChatAnswer(Answer):
             self.choice(choice.index).logprobs.extend([token.logprob for token in content])
         # pydantic's attribute access is slow where a class lacks the attribute.
         held = choice.__dict__
+        if choice.index == 0 and held.get("finish_reason"):
+            self.finish_reason = held["finish_reason"]
         message = held.get("delta") or held.get("message")
         if message is None:
             return
@@ -120,7 +133,8 @@ class CompletionsAnswer(Answer):
 
     def add(self, part: Any) -> None:
         """Add a whole response or a chunk."""
-        self.response_id = self.response_id or part.id or ""
+        if not self.response_id:
+            self.response_id, self.model = part.id or "", part.model or ""
         if part.usage is not None:
             self.usage = (part.usage.prompt_tokens, part.usage.completion_tokens)
         for choice in part.choices or ():
@@ -158,6 +172,7 @@ class ResponsesAnswer(Answer):
 
     def _add_whole(self, response: Any) -> None:
         self.response_id = self.response_id or response.id or ""
+        self.whole = response
         if response.usage is not None:
             self.usage = (response.usage.input_tokens, response.usage.output_tokens)
         more = extra(response)

@@ -17,8 +17,13 @@ USAGE_VARIABLE: Final = "LIGHTNING_REQUEST_USAGE"
 """If `true`, we request token counts of streams, which servers do not send by default."""
 
 _INCLUDED_LOGPROBS: Final = "message.output_text.logprobs"
+_RAW_RESPONSE: Final = "X-Stainless-Raw-Response"
+"""Header by which openai's client passes on that the agent wants the response itself."""
+
 _IDS: Final = ("prompt_token_ids", "token_ids")
 _OFTEN_EMPTY: Final = frozenset({*_IDS, "logprobs", "finish_reason", "content", "usage"})
+_SET_BY_PARSE: Final = frozenset({"parsed", "tool_calls"})
+"""Fields of a message that openai's `parse` sets to None itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +49,11 @@ def additions(endpoint: str, kwargs: Mapping[str, Any]) -> Additions | None:
     """
     tokens = os.environ.get(TOKENS_VARIABLE, "").lower() == "true"
     usage = os.environ.get(USAGE_VARIABLE, "").lower() == "true"
-    if not (tokens or usage):
+    if not (tokens or usage) or _reads_from_the_wire(kwargs):
         return None
     changed = dict(kwargs)
     body = kwargs.get("extra_body") or {}
-    ids = tokens and "return_token_ids" not in body
+    ids = tokens and isinstance(body, Mapping) and "return_token_ids" not in body
     if ids:
         changed["extra_body"] = {"return_token_ids": True, **body}
     logprobs = tokens and _ask_logprobs(endpoint, changed)
@@ -65,10 +70,19 @@ def additions(endpoint: str, kwargs: Mapping[str, Any]) -> Additions | None:
     return Additions(changed, ids, logprobs, usage) if ids or logprobs or usage else None
 
 
+def _reads_from_the_wire(kwargs: Mapping[str, Any]) -> bool:
+    """Return whether the agent uses `with_streaming_response`.
+
+    It then reads the bytes of the answer itself, so we could not remove our additions from them.
+    """
+    headers = kwargs.get("extra_headers")
+    return isinstance(headers, Mapping) and headers.get(_RAW_RESPONSE) == "stream"
+
+
 def _ask_logprobs(endpoint: str, changed: dict[str, Any]) -> bool:
     if endpoint == "responses":
         include = changed.get("include")
-        listed = include if isinstance(include, list) else []
+        listed = include if isinstance(include, list | tuple) else ()
         if _INCLUDED_LOGPROBS in listed:
             return False
         changed["include"] = [*listed, _INCLUDED_LOGPROBS]
@@ -229,8 +243,11 @@ def _writes_empty_values(part: Any) -> bool:
 def _nulls(owner: Any) -> bool:
     # Loops instead of generators: this runs for each chunk of a stream.
     values = owner.__dict__
+    parsed = "parsed" in owner.__pydantic_fields_set__
     for name in owner.__pydantic_fields_set__:
         if values.get(name, 0) is None and name not in _OFTEN_EMPTY:
+            if parsed and name in _SET_BY_PARSE:
+                continue
             return True
     more = owner.__pydantic_extra__
     if more:

@@ -5,6 +5,8 @@ start under `opentelemetry-instrument`. An agent that does not use openai now im
 An agent that uses openai imports openai anyway, but not the beta types.
 """
 
+import hashlib
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +20,9 @@ from otel_lightning.instrumentation.guard import never_raise
 
 _INSTRUMENTATION: Final = "opentelemetry.instrumentation.openai"
 _ASSISTANTS: Final = f"{_INSTRUMENTATION}.v1.assistant_wrappers"
+_ITERABLES: Final = ("messages", "tools")
+"""Arguments that openai accepts as any iterable."""
+
 _RUN: Final = "openai.types.beta.threads.run"
 
 
@@ -50,6 +55,7 @@ def _load_lightly(load: Callable[[], Any], _openai: ModuleType | None) -> None:
         return
     with _without_beta_types():
         load()
+    _name_images()
 
 
 @contextmanager
@@ -88,6 +94,41 @@ def _wrap_when_imported(module: str, name: str, wrapper: Callable[..., Any]) -> 
     def wrap(imported: ModuleType) -> None:
         # This version of openai may lack the name; the instrumentation skips it too.
         with suppress(AttributeError):
-            wrapt.wrap_object(imported, name, wrapt.FunctionWrapper, (wrapper,))
+            wrapt.wrap_object(imported, name, wrapt.FunctionWrapper, (_with_lists(wrapper),))
 
     wrapt.register_post_import_hook(wrap, module)
+
+
+def _with_lists(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """Make lists of the iterators among the arguments of the client's method.
+
+    The instrumentation reads the messages and tools before openai does. Of an iterator, which
+    openai accepts, nothing would be left to send.
+    """
+
+    def with_lists(
+        wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        for name in _ITERABLES:
+            if isinstance(given := kwargs.get(name), Iterator):
+                kwargs[name] = list(given)
+        return wrapper(wrapped, instance, args, kwargs)
+
+    return with_lists
+
+
+@never_raise
+def _name_images() -> None:
+    """Record an image in a message by its hash, unless the agent uploads its images itself.
+
+    The instrumentation awaits its default function for that, which is not async. So it would record
+    no message at all of a request with an image.
+    """
+    from opentelemetry.instrumentation.openai.shared.config import Config
+
+    if not inspect.iscoroutinefunction(Config.upload_base64_image):
+        setattr(Config, "upload_base64_image", _name_of_image)  # noqa: B010 - its type is wrong
+
+
+async def _name_of_image(_trace_id: str, _span_id: str, _name: str, base64: str) -> str:
+    return f"sha256:{hashlib.sha256(base64.encode()).hexdigest()}"

@@ -13,11 +13,12 @@ from typing import Any, Final
 
 import wrapt
 
-from otel_lightning.instrumentation import asking, model_call, policy
+from otel_lightning.instrumentation import asking, model_call, policy, unrecorded
 from otel_lightning.instrumentation.asking import Additions
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.model_call import ModelCall
 from otel_lightning.instrumentation.tools import Inference
+from otel_lightning.instrumentation.unrecorded import End
 
 ENDPOINTS: Final = {
     "openai.resources.chat.completions": ("chat", "Completions"),
@@ -27,6 +28,9 @@ ENDPOINTS: Final = {
 """Module of each resource of the client, its endpoint and its class."""
 
 _REFUSALS: Final = (400, 422)  # HTTP status of a server that does not know our added fields
+_READ_FROM_THE_WIRE: Final = ("APIResponse", "AsyncAPIResponse")
+"""Classes of the answers of `with_streaming_response`."""
+
 _on = threading.Event()
 _refusing: set[str] = set()  # base URLs of the servers that refused our added fields
 _inference: list[Inference] = []
@@ -76,7 +80,7 @@ def _create(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    call = _begin(endpoint, kwargs)
+    call = _begin(endpoint, instance, kwargs)
     if call is None:
         return wrapped(*args, **kwargs)
     kwargs = _with_arms(call, kwargs) or kwargs
@@ -96,7 +100,7 @@ def _create(
         return _received(call, response)
     except BaseException as error:
         if not isinstance(error, Exception):
-            model_call.give_up(call, error)
+            unrecorded.give_up(call, error)
         raise
     finally:
         model_call.end(call)
@@ -109,7 +113,7 @@ async def _acreate(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
-    call = _begin(endpoint, kwargs)
+    call = _begin(endpoint, instance, kwargs)
     if call is None:
         return await wrapped(*args, **kwargs)
     kwargs = _with_arms(call, kwargs) or kwargs
@@ -127,16 +131,17 @@ async def _acreate(
         return _received(call, response)
     except BaseException as error:
         if not isinstance(error, Exception):
-            model_call.give_up(call, error)
+            unrecorded.give_up(call, error)
         raise
     finally:
         model_call.end(call)
 
 
 @never_raise
-def _begin(endpoint: str, kwargs: dict[str, Any]) -> ModelCall | None:
+def _begin(endpoint: str, instance: Any, kwargs: dict[str, Any]) -> ModelCall | None:
     call = model_call.begin(endpoint, kwargs)
     if call is not None:
+        call.resource = instance
         for inference in _inference:
             inference.note_request(call)
     return call
@@ -178,11 +183,13 @@ def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
     # `with_raw_response` returns this class; its `parse` caches the result for the agent.
     # `with_streaming_response` returns another class. Do not parse that one: it would consume the
     # body that the agent wants to read.
-    raw = type(response).__name__ == "LegacyAPIResponse"
+    kind = type(response).__name__
+    raw = kind == "LegacyAPIResponse"
     body = response.parse() if raw else response
     if hasattr(body, "_iterator"):
         # Wrap the iterator inside the stream, so that the agent gets openai's own stream object.
-        body._iterator = _Chunks(body._iterator, call, added)  # noqa: SLF001
+        end = unrecorded.follow(call) if raw else None
+        body._iterator = _Chunks(body._iterator, call, added, end)  # noqa: SLF001
     elif hasattr(body, "usage"):
         _note(call, body)
         if added is not None:
@@ -190,6 +197,9 @@ def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
             if raw:
                 http = response.http_response
                 http._content = asking.strip_body(added, http.content)  # noqa: SLF001
+        unrecorded.note_whole(call, body)
+    elif kind in _READ_FROM_THE_WIRE:
+        unrecorded.note_unread(call)
 
 
 def _note(call: ModelCall, part: Any) -> None:
@@ -202,18 +212,32 @@ def _note(call: ModelCall, part: Any) -> None:
 
 
 class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
-    """An iterator over the chunks of a stream, sync or async, that records each chunk."""
+    """An iterator over the chunks of a stream, sync or async, that records each chunk.
 
-    def __init__(self, chunks: Any, call: ModelCall, added: Additions | None) -> None:
+    Args:
+        chunks: The iterator of openai's stream.
+        call: The call that received the stream.
+        added: The fields that only we requested.
+        end: Is called once, at the end of the stream or when the agent drops it.
+    """
+
+    def __init__(
+        self, chunks: Any, call: ModelCall, added: Additions | None, end: End | None = None
+    ) -> None:
         super().__init__(chunks)
         self._self_note = never_raise(partial(_note, call))
         self._self_added = added
+        self._self_end = end
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        chunk = self.__wrapped__.__next__()
+        try:
+            chunk = self.__wrapped__.__next__()
+        except BaseException as error:
+            self._self_finish(error)
+            raise
         self._self_note(chunk)
         if self._self_added is not None and _take_out(self._self_added, chunk):
             return self.__next__()
@@ -223,11 +247,23 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return self
 
     async def __anext__(self) -> Any:
-        chunk = await self.__wrapped__.__anext__()
+        try:
+            chunk = await self.__wrapped__.__anext__()
+        except BaseException as error:
+            self._self_finish(error)
+            raise
         self._self_note(chunk)
         if self._self_added is not None and _take_out(self._self_added, chunk):
             return await self.__anext__()
         return chunk
+
+    def _self_finish(self, error: BaseException | None) -> None:
+        end, self._self_end = self._self_end, None
+        if end is not None:
+            end(None if isinstance(error, StopIteration | StopAsyncIteration) else error)
+
+    def __del__(self) -> None:
+        self._self_finish(None)
 
 
 @never_raise

@@ -13,19 +13,26 @@ _R = TypeVar("_R")
 def never_raise(function: Callable[_P, _R]) -> Callable[_P, _R | None]:
     """Wrap `function` so that it logs its exceptions and returns None instead of raising.
 
+    Each kind of exception is logged once as an error, and later at level DEBUG: an agent may make
+    a thousand calls that fail in the same way.
+
     Args:
         function: Code of ours that runs inside the agent.
     """
+    said: set[type[Exception]] = set()
 
     @functools.wraps(function)
     def guarded(*args: _P.args, **kwargs: _P.kwargs) -> _R | None:
         try:
             return function(*args, **kwargs)
-        except Exception:
-            _logger.exception(
+        except Exception as error:
+            _logger.log(
+                logging.DEBUG if type(error) in said else logging.ERROR,
                 "otel-lightning could not run %s and stepped aside; the agent goes on.",
-                function.__qualname__,
+                getattr(function, "__qualname__", function),
+                exc_info=True,
             )
+            said.add(type(error))
             return None
 
     return guarded

@@ -22,6 +22,7 @@ from otel_lightning.instrumentation import (
     providers,
     quiet,
     tokens,
+    unrecorded,
 )
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
@@ -41,7 +42,8 @@ def prepare() -> None:
 class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
     """Add the data that learning needs to the spans of other instrumentations.
 
-    It creates spans only for tools that the agent runs itself. If you call `instrument()` in code,
+    It creates spans only for tools that the agent runs itself, and for the few model calls that the
+    bundled OpenAI instrumentation leaves out. If you call `instrument()` in code,
     call it before the LLM instrumentor's, so that our wrappers in the client are the inner ones.
     `opentelemetry-instrument` ensures this order by itself.
     """
@@ -97,7 +99,9 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
             type(provider).__name__,
         )
         return
-    inference = Inference(provider.get_tracer("otel_lightning.instrumentation"))
+    tracer = provider.get_tracer("otel_lightning.instrumentation")
+    inference = Inference(tracer)
+    unrecorded.switch_on(undo, tracer)
     processor = LightningSpanProcessor(inference)
     providers.put_first(provider, processor)
     undo.callback(processor.shutdown)

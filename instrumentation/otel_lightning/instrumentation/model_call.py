@@ -16,13 +16,12 @@ from typing import Any, Final
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import Span, Status, StatusCode
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext
 from opentelemetry.util.types import AttributeValue
 
 from otel_lightning.instrumentation import arms, privacy, sent
 from otel_lightning.instrumentation.answers import ANSWERS, Answer
 from otel_lightning.instrumentation.genai import attributes_of, is_llm, write_late
-from otel_lightning.instrumentation.guard import never_raise
 
 _KEY: Final = "_lightning_call"
 _BUNDLED: Final = "opentelemetry.instrumentation.openai."
@@ -43,6 +42,19 @@ _SAMPLING: Final = {
 }
 """Request arguments that control sampling, and their attribute names after `gen_ai.request.`."""
 
+_REASONS: Final = {"tool_calls": "tool_call", "function_call": "tool_call"}
+"""OpenAI's finish reasons that the GenAI conventions name differently."""
+
+_LARGEST_INTEGER: Final = 1 << 63
+
+
+class EndedSpan(NonRecordingSpan):
+    """The ids of a span that has ended, without its attributes."""
+
+    def __init__(self, span: Any) -> None:
+        super().__init__(span.get_span_context())
+        self.parent: SpanContext | None = getattr(span, "parent", None)
+
 
 @dataclass(slots=True, eq=False)
 class ModelCall:
@@ -53,12 +65,23 @@ class ModelCall:
     started_ns: int
     context: Context
     answer: Answer
+    resource: Any = None
+    """The object of the client that was called, such as `client.responses`."""
     ended_ns: int = 0
     span: Span | None = None
     facts: dict[str, AttributeValue] = field(default_factory=dict)
     choices: list[dict[str, AttributeValue]] = field(default_factory=list)
     changed: tuple[str, ...] = ()
     """Names of the arguments that an arm changed."""
+
+    def release(self, span: Any) -> None:
+        """Drop the request, the answer and the span after its end.
+
+        A tool request keeps its call until the tool's result arrives, which may be never.
+        """
+        self.request, self.context, self.resource = {}, Context(), None
+        self.answer.release()
+        self.span = EndedSpan(span)
 
     def adopt(self, span: Span) -> None:
         """Match a span with this call: the call's data is written to the span when it ends."""
@@ -70,19 +93,23 @@ class ModelCall:
     def write(self, span: Span) -> None:
         """Write the call's data to its span, at the end of the span."""
         present = attributes_of(span)
+        bundled = is_bundled(span)
         late: dict[str, Any] = dict(self.facts)
         found = [*self._sampling(), *self.answer.usage_attributes()]
         if self.endpoint == "responses":
             found += self._held()
         if self.answer.response_id:
             found.append(("gen_ai.response.id", self.answer.response_id))
+        if bundled and self.endpoint == "chat":
+            found += self._raw_stream()
         late |= {name: value for name, value in found if not present.get(name)}
         if self.changed:
             late |= dict(self._sampling()) | sent.as_sent(self.request, self.changed, present)
         if privacy.content_allowed():
             late |= dict(self.answer.token_attributes())
+            if self.endpoint == "responses" or (bundled and self.endpoint == "chat"):
+                late |= self._unrecorded_answer(present)
             if self.endpoint == "responses":
-                late |= self._answer_of_abandoned(present)
                 late |= self._with_call_ids({**present, **late})
         if late:
             write_late(span, late)
@@ -90,11 +117,18 @@ class ModelCall:
     def _sampling(self) -> Iterator[tuple[str, AttributeValue]]:
         body = self.request.get("extra_body")
         for given in (self.request, body if isinstance(body, dict) else {}):
-            for name, value in given.items():
-                known = _SAMPLING.get(name)
-                if known and isinstance(value, int | float | str | list):
+            for name, known in _SAMPLING.items():
+                if name in given and (value := _exportable(given[name])) is not None:
                     as_list = known == "stop_sequences" and isinstance(value, str)
-                    yield f"gen_ai.request.{known}", [value] if as_list else value
+                    yield f"gen_ai.request.{known}", (value,) if as_list else value
+
+    def _raw_stream(self) -> Iterator[tuple[str, AttributeValue]]:
+        """Yield what Traceloop reads from an answer, except from a raw stream."""
+        if self.answer.model:
+            yield "gen_ai.response.model", self.answer.model
+        if self.answer.finish_reason:
+            reason = _REASONS.get(self.answer.finish_reason, self.answer.finish_reason)
+            yield "gen_ai.response.finish_reasons", (reason,)
 
     def _held(self) -> Iterator[tuple[str, AttributeValue]]:
         """Yield the ids of the history that the provider stores."""
@@ -106,11 +140,11 @@ class ModelCall:
         if isinstance(name, str):
             yield "gen_ai.conversation.id", name
 
-    def _answer_of_abandoned(self, present: Mapping[str, Any]) -> dict[str, str]:
+    def _unrecorded_answer(self, present: Mapping[str, Any]) -> dict[str, str]:
         """Return the output messages if the instrumentation did not record them.
 
-        Traceloop records them only when a stream is read to its end. An agent may stop reading at
-        the event that has the whole answer.
+        Traceloop records those of Responses only when a stream is read to its end; an agent may
+        stop reading at the event that has the whole answer. It records none of a raw stream.
         """
         if present.get("gen_ai.output.messages", "[]") != "[]":
             return {}
@@ -121,7 +155,7 @@ class ModelCall:
             parts.append({**call, "arguments": _parsed(asked.arguments)})
         if not parts:
             return {}
-        reason = "tool_call" if self.answer.requests else "stop"
+        reason = "tool_call" if self.answer.requests else self.answer.finish_reason or "stop"
         message = {"role": "assistant", "parts": parts, "finish_reason": reason}
         return {"gen_ai.output.messages": json.dumps([message])}
 
@@ -189,26 +223,10 @@ def end(call: ModelCall) -> None:
         _current.set(None)
 
 
-@never_raise
-def give_up(call: ModelCall, error: BaseException) -> None:
-    """Record a call that was cancelled or interrupted.
-
-    The bundled instrumentation ends its span only for an `Exception`. Without this, a call that a
-    timeout of asyncio cancels would leave no span. Other instrumentations end theirs.
-
-    Args:
-        call: The call that ends without an answer.
-        error: `asyncio.CancelledError`, `KeyboardInterrupt` or `SystemExit`.
-    """
-    span: Any = call.span
-    if span is None or not span.is_recording():
-        return
+def is_bundled(span: Any) -> bool:
+    """Return whether a span was made by the bundled OpenAI instrumentation."""
     scope = getattr(span, "instrumentation_scope", None)
-    if scope is not None and scope.name.startswith(_BUNDLED):
-        kind = type(error).__name__
-        span.set_attribute("error.type", kind)
-        span.set_status(Status(StatusCode.ERROR, f"{kind}: the call ended without an answer"))
-        span.end()
+    return scope is not None and scope.name.startswith(_BUNDLED)
 
 
 def note_start(span: Any) -> None:
@@ -237,12 +255,26 @@ def note_ending(span: Any) -> ModelCall | None:
     """
     call: ModelCall | None = vars(span).pop(_KEY, None)
     if call is not None:
-        call.write(span)
+        try:
+            call.write(span)
+        finally:
+            call.release(span)
     return call
 
 
 def _get(item: Any, name: str) -> Any:
     return item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+
+
+def _exportable(value: Any) -> AttributeValue | None:
+    """Return a request argument as an attribute value; None if OTLP cannot carry it."""
+    if isinstance(value, int):
+        return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else None
+    if isinstance(value, float | str):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return tuple(value)
+    return None
 
 
 def _parsed(arguments: str) -> Any:

@@ -129,7 +129,7 @@ def _redact_text(patterns: tuple[_Pattern, ...], text: str) -> str:
     if text[:1] in ("{", "["):
         try:
             parsed = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):  # no JSON, or nested too deeply
             return _replace(patterns, text)
         redacted = _redact_leaves(patterns, parsed)
         return text if redacted == parsed else json.dumps(redacted)

@@ -1,7 +1,9 @@
 """Our span processor, which adds data to each span at its start and at its end."""
 
+import logging
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -11,6 +13,11 @@ from otel_lightning.instrumentation.genai import attributes_of, is_genai, is_too
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.identity import current_ids
 from otel_lightning.instrumentation.tools import Inference
+
+_logger = logging.getLogger(__name__)
+
+_WITHHELD: Final = "[redacted:error]"
+"""Replaces a value that could not be redacted."""
 
 
 class LightningSpanProcessor(SpanProcessor):
@@ -63,17 +70,26 @@ def _needs_arms(span: Span) -> bool:
     return begins_here or is_genai(attributes_of(span))
 
 
-@never_raise
 def _complete(span: Span, inference: Inference, redact: Callable[[Any], Any] | None) -> None:
-    model_call.note_ending(span)
+    # Each step has a guard of its own: an error in one must not prevent the redaction.
+    _note_ending(span)
+    _note_tool(span, inference)
+    if redact is not None:
+        _redact(span, partial(_redacted, redact))
+
+
+_note_ending = never_raise(model_call.note_ending)
+
+
+@never_raise
+def _note_tool(span: Span, inference: Inference) -> None:
     if is_tool(attributes_of(span)) and not inference.made(span):
         inference.note_span(span)
-    if redact is not None:
-        _redact(span, redact)
 
 
+@never_raise
 def _redact(span: Any, redact: Callable[[Any], Any]) -> None:
-    for holder in (span, *span.events):
+    for holder in (span, *span.events, *span.links):
         present = dict(holder.attributes or {})
         changed = {
             name: redacted
@@ -85,3 +101,12 @@ def _redact(span: Any, redact: Callable[[Any], Any]) -> None:
     if span.status.description:
         span._status._description = redact(span.status.description)  # noqa: SLF001
     span._name = redact(span.name)  # noqa: SLF001
+
+
+def _redacted(redact: Callable[[Any], Any], value: Any) -> Any:
+    """Redact a value. If that fails, withhold the whole value: it may contain a secret."""
+    try:
+        return redact(value)
+    except Exception:
+        _logger.exception("A value could not be redacted, so it is left out of the span.")
+        return _WITHHELD

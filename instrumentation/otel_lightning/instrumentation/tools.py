@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AttributeValue
 
 _LARGEST: Final = 10_000  # remembered tool requests; beyond it, the oldest is forgotten
+_REPEATED: Final = 1_000  # remembered tool requests with one call id
 _SCANNED: Final = 2_000  # items of a request that are searched for results, from its end
 
 
@@ -62,6 +63,7 @@ class Inference:
             asked = self._asked.setdefault(request.call_id, [])
             if request.call_id and not any(one.request is request for one in asked):
                 asked.append(_Asked(request, call))
+                del asked[:-_REPEATED]
         while len(self._asked) > _LARGEST:
             self._asked.popitem(last=False)
 
