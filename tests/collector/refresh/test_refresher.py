@@ -15,6 +15,7 @@ from support.running import LIMIT_S, eventually
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import frames
 from otel_lightning.collector.refresh import refresher as refreshing
+from otel_lightning.collector.refresh.backoff import Pace
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.worker import WorkerError
@@ -58,6 +59,26 @@ def test_spans_that_come_while_their_trace_is_derived_are_derived_too(tmp_path: 
             load(store, late[at : at + 5], dead_letters=tmp_path)
             refresher.step(FEW, paced=False)
         derive_all(refresher)
+        assert tables(store) == expected()
+
+
+@pytest.mark.parametrize("answered", [0, -1], ids=["earliest", "latest"])
+def test_batches_that_belong_together_end_whichever_is_answered_first(
+    tmp_path: Path, answered: int
+) -> None:
+    with opened(tmp_path) as (store, refresher):
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        derive_all(refresher)  # so that each batch finds the keys of all others in the store
+        store.execute(
+            "INSERT INTO stale BY NAME SELECT DISTINCT 'trace' AS kind, trace_id AS id FROM spans"
+        )
+        for _ in range(20 * len(WITH_REWARD)):
+            if not refresher._send_some(1, Pace()) and not refresher.is_working:
+                break
+            flight = refresher._flights[answered]
+            eventually(lambda worker=flight.worker: worker.is_ready)  # type: ignore[misc]
+            refresher._advance(flight, Pace())
+        assert not refresher.is_working
         assert tables(store) == expected()
 
 

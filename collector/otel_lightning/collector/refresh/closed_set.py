@@ -56,8 +56,8 @@ class ClosedSet:
         return found
 
     def names(self) -> list[str]:
-        """Return the rollouts, as far as they are known, of the traces to read next."""
-        select = "SELECT DISTINCT near FROM stale WHERE id IN (FROM frontier) AND near IS NOT NULL"
+        """Return the rollouts of the traces to read next, or ids of those that name none."""
+        select = "SELECT DISTINCT coalesce(near, id) FROM stale WHERE id IN (FROM frontier)"
         found: list[str] = self._store.query(select).column(0).to_pylist()
         return found
 

@@ -2,8 +2,9 @@
 
 Only this process reads and writes the store. It picks stale traces, sends their spans to a worker,
 follows the keys that come back, sends the traces that they lead to, and at last replaces the rows.
-Batches in flight have no trace in common. If the keys of one lead into another, it is given up and
-picked again when the other one is done: until its rows are replaced, a trace stays stale.
+Batches in flight have no trace in common. If the keys of one lead into another, the later one is
+given up and picked again when the earlier one is done: until its rows are replaced, a trace stays
+stale.
 """
 
 import logging
@@ -74,6 +75,8 @@ class _Flight:
     """Whether the worker was asked for the rows."""
     blocked: set[str] = field(default_factory=set)
     """Names of batches that were given up because they belong with this one."""
+    is_given_up: bool = False
+    """Whether the answer of the worker is not used, because an earlier batch has the traces."""
 
 
 class Refresher:
@@ -229,23 +232,40 @@ class Refresher:
         flight.worker.end()
 
     def _follow(self, flight: _Flight, keys: pa.Table) -> None:
+        if flight.is_given_up:
+            self._release(flight)
+            return
         closed = flight.closed
         with self._store.transaction():
             closed.resume()
             closed.follow(keys)
-            if closed.has_to_wait() or self._meets_another(flight):
-                self._flights.remove(flight)
-                self._idle.append(flight.worker)
+            if closed.has_to_wait() or self._has_to_wait_for_another(flight):
+                self._release(flight)
                 return
             self._read(flight)
 
-    def _meets_another(self, flight: _Flight) -> bool:
-        """Tell whether keys lead into another batch; then this one waits until that is done."""
+    def _release(self, flight: _Flight) -> None:
+        self._flights.remove(flight)
+        self._idle.append(flight.worker)
+
+    def _has_to_wait_for_another(self, flight: _Flight) -> bool:
+        """Tell whether keys lead into a batch that goes first; this one is picked again after it.
+
+        The batch that began first goes first, so that one always comes to its end. If each waited
+        for the other, both could be given up and picked again for ever. A batch whose rows were
+        asked for comes to its end in any case, so that it goes first too.
+        """
         frontier = set(flight.closed.frontier())
-        for other in self._flights:
-            if other is not flight and other.traces & frontier:
+        met = [one for one in self._flights if one is not flight and one.traces & frontier]
+        began = self._flights.index(flight)
+        for other in met:
+            if other.is_read or self._flights.index(other) < began:
                 other.blocked |= flight.names
                 return True
+        for other in met:
+            flight.blocked |= other.names
+            other.traces.clear()
+            other.is_given_up = True
         return False
 
     def _read(self, flight: _Flight) -> None:
@@ -263,8 +283,7 @@ class Refresher:
 
     def _replace_rows(self, flight: _Flight, pace: Pace) -> int:
         done = replace_rows(self._store, flight.closed, flight.worker.rows())
-        self._flights.remove(flight)
-        self._idle.append(flight.worker)
+        self._release(flight)
         self._deaths = 0
         self._batch_seconds = time.monotonic() - flight.sent
         self._spent += flight.worker.seconds / self._most
