@@ -43,10 +43,10 @@ from workloads import (
 from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
-from otel_lightning.collector.refresh.backoff import Pace
+from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store
-from otel_lightning.collector.store.seen_ids import Known
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 LONG = "calls that repeat the history"
 AIM = 25.0
@@ -74,7 +74,7 @@ def fill(case: str, size: int, path: Path) -> None:
 
 def grow(turns: int, path: Path) -> None:
     """Store a conversation's turns one by one, each an agent's trace, and derive after each."""
-    spans, pace, seconds, times = agents(12 * turns, conversations=1), Pace(), 0.0, 0
+    spans, backoff, seconds, times = agents(12 * turns, conversations=1), Backoff(), 0.0, 0
     with open_store(path) as store:
         store.threads = 1
         for _ in range(turns):
@@ -83,7 +83,7 @@ def grow(turns: int, path: Path) -> None:
             body = request.SerializeToString()
             load(store, [Request("traces", START_NS, body)], dead_letters=path.parent)
             before = time.process_time()
-            times += refresh(store, pace=pace) > 0
+            times += refresh(store, backoff=backoff) > 0
             seconds += time.process_time() - before
         before = time.process_time()
         derive_all(store, path)
@@ -117,7 +117,7 @@ def beside(others: int, path: Path, rounds: int = 3) -> None:
             store.execute(OTHERS.format(start=START_NS + first, spans=spans))
             store.checkpoint()
         store.threads = 1
-        known, spans, seconds = Known(store), agents(1_200 * (1 + rounds)), 0.0
+        known, spans, seconds = SeenIds(store), agents(1_200 * (1 + rounds)), 0.0
         for number in range(1 + rounds):
             request = ExportTraceServiceRequest()
             some = request.resource_spans.add().scope_spans.add().spans

@@ -1,4 +1,9 @@
-"""Atomic writes of files and folders: a reader sees the old content or the new, never a part."""
+"""Atomic writes of files and folders: a reader sees the old content or the new, never a part.
+
+All of our programs rename a finished file by `rename_durably`. `replaced` and `new_folder` serve
+most uses. The others need more than a block: a lock, a comparison before the rename, a store's
+write-ahead log, or a link.
+"""
 
 import os
 import shutil
@@ -36,15 +41,26 @@ def replaced(path: Path, mode: int | None = None) -> Iterator[Path]:
         '{}'
     """
     path = path.resolve()  # replace the target of a symbolic link, not the link
+    with temporary_beside(path, mode) as temporary:
+        yield temporary
+        sync(temporary)
+        rename_durably(temporary, path)
+
+
+@contextmanager
+def temporary_beside(path: Path, mode: int | None = None) -> Iterator[Path]:
+    """Yield an empty temporary file in the folder of `path`; remove it if it was not renamed.
+
+    Args:
+        path: The file to replace or create.
+        mode: Permissions of the file. Default: as for `replaced`.
+    """
     descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=path.suffix)
     os.close(descriptor)
     temporary = Path(name)
     try:
         temporary.chmod(_mode(path) if mode is None else mode)
         yield temporary
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -61,8 +77,7 @@ def new_folder(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)  # mkdtemp creates it for its owner alone
-        temporary.rename(path)
-        _sync(path.parent)
+        rename_durably(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -75,7 +90,17 @@ def _mode(path: Path) -> int:
     return 0o666 & ~umask
 
 
-def _sync(path: Path) -> None:
+def rename_durably(temporary: Path, path: Path) -> None:
+    """Give a finished file, folder or link its name, and wait until the disk has the name.
+
+    The content must be on the disk already (`sync`), or a crash may leave the name without it.
+    """
+    temporary.replace(path)
+    sync(path.parent)
+
+
+def sync(path: Path) -> None:
+    """Wait until the disk has the content of a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

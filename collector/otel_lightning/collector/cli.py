@@ -200,7 +200,7 @@ def load(
     from otel_lightning.collector.load.from_files import derive_all, expand, load_file
     from otel_lightning.collector.progress import Progress
     from otel_lightning.collector.store import keep_files_private, open_store
-    from otel_lightning.collector.store.seen_ids import Known
+    from otel_lightning.collector.store.seen_ids import SeenIds
 
     client = client_of(client_cert, client_key)
     broken: list[str] = []
@@ -210,7 +210,7 @@ def load(
     keep_files_private()
     with expected_errors(), open_store(store) as opened:
         opened.limit(memory)
-        known = Known(opened)
+        known = SeenIds(opened)
         progress = Progress("Loading", len(paths))
         for done, path in enumerate(paths, start=1):
             try:

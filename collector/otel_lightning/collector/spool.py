@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from otel_lightning.collector.atomic_file import rename_durably, sync
 from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.spool_format import (
     Damage,
@@ -206,7 +207,7 @@ class Spool:
             logger.info("A crash left %d bytes that were never acknowledged; they are cut.", torn)
         os.ftruncate(self._file, end)
         os.lseek(self._file, end, os.SEEK_SET)
-        _sync_folder(self.folder)
+        sync(self.folder)
         self._durable = Position(last, end)
         self._full = {n: _size(self.folder, n) for n in segments_of(self.folder) if n != last}
         self._loaded = Position(first, 0)
@@ -320,7 +321,7 @@ class Spool:
         file = os.open(
             segment_path(self.folder, segment), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600
         )
-        _sync_folder(self.folder)
+        sync(self.folder)
         os.close(self._file)
         with self._accounting:
             self._full[self._durable.segment] = self._durable.offset
@@ -402,15 +403,6 @@ def _copied(file: int, path: Path) -> int:
     while data := os.read(file, COPIED_BYTES):
         _write_all(copy, [data])
     make_durable(copy)
-    partial.replace(path)
-    _sync_folder(path.parent)
+    rename_durably(partial, path)
     os.close(file)
     return copy
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

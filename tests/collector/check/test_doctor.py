@@ -10,7 +10,7 @@ from support.otlp_client import send
 from support.running import Ingester, cli, eventually
 from support.spans import answered, asked, chat, said, texts
 
-from otel_lightning.collector.check.doctor import AILMENTS, Diagnosis, diagnose
+from otel_lightning.collector.check.doctor import PROBLEM_KINDS, Problem, diagnose
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.store import Store, open_store
@@ -54,7 +54,7 @@ def body(*spans: dict[str, Any]) -> bytes:
     return message.SerializeToString()
 
 
-def found(store: Store, tmp_path: Path, *bodies: bytes) -> dict[str, Diagnosis]:
+def found(store: Store, tmp_path: Path, *bodies: bytes) -> dict[str, Problem]:
     """Return the findings by name after these requests."""
     received = NOW + 3600 * SECOND
     requests = [Request("traces", received + n, one) for n, one in enumerate(bodies)]
@@ -167,7 +167,7 @@ def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Pa
 
 
 def test_every_finding_has_a_remedy() -> None:
-    assert all(one.remedy for one in AILMENTS if one.name != "content")
+    assert all(one.remedy for one in PROBLEM_KINDS if one.name != "content")
 
 
 def test_a_running_ingester_is_diagnosed_with_the_same_statements(ingester: Ingester) -> None:

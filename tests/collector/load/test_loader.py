@@ -11,10 +11,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.load.retention import Keeping
+from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
-from otel_lightning.collector.store.seen_ids import Filter, Known
+from otel_lightning.collector.store.seen_ids import BloomFilter, SeenIds
 
 SECONDS = 10**9
 
@@ -65,7 +65,7 @@ def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
     folder = tmp_path_factory.mktemp("store")
     first: dict[int, int] = {}
     with open_store(folder / "t.duckdb") as store:
-        known = Known(store)
+        known = SeenIds(store)
         for batch in batches:
             one = Request("traces", 1, request(*((n, at * SECONDS) for n, at in batch)))
             before = len(first)
@@ -82,7 +82,7 @@ def test_a_store_outgrows_what_its_filter_was_made_for(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("otel_lightning.collector.store.seen_ids.LEAST_ROWS", 8)
-    known = Known(store)
+    known = SeenIds(store)
     for start in range(0, 200, 5):  # each batch brings five new spans and the five before again
         body = request(*((n, n) for n in range(max(start - 5, 0) + 1, start + 6)))
         load(store, [Request("traces", 1, body)], known, dead_letters=tmp_path)
@@ -120,7 +120,7 @@ def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_store
     for body in (request((1, 1)), b"\xff not OTLP", request((2, 2))):
         spool.append("traces", body).result(timeout=10)
     with open_store(path) as store:
-        loader = Loader(store.cursor(), spool, Keeping(derive=False))
+        loader = Loader(store.cursor(), spool, LoaderSettings(derive=False))
         loader.start()
         loader.stop()
         assert count(store) == len({1, 2})
@@ -142,7 +142,7 @@ def test_damage_on_the_spool_is_rejected_by_name_and_its_neighbours_are_stored(
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     with open_store(path) as store:
-        loader = Loader(store.cursor(), spool, Keeping(derive=False))
+        loader = Loader(store.cursor(), spool, LoaderSettings(derive=False))
         loader.start()
         loader.stop()
         assert count(store) == 87
@@ -157,7 +157,7 @@ def test_damage_on_the_spool_is_rejected_by_name_and_its_neighbours_are_stored(
 def test_the_filter_knows_what_was_added_and_hardly_anything_else() -> None:
     chance = np.random.default_rng(7)
     added, others = chance.integers(0, 2**64, (2, 500_000), dtype=np.uint64)
-    filtered = Filter(len(added))
+    filtered = BloomFilter(len(added))
     filtered.add(added)
     assert filtered.may_hold(added).all()
     assert filtered.may_hold(others).mean() < 1e-4

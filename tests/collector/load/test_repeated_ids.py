@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.store import open_store
-from otel_lightning.collector.store.seen_ids import Known
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 
 def body(*spans: tuple[int, str, int]) -> bytes:
@@ -25,7 +25,7 @@ def body(*spans: tuple[int, str, int]) -> bytes:
 def test_another_run_with_the_same_ids_is_rejected_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "traces.duckdb"
     with open_store(path) as store:
-        known = Known(store)
+        known = SeenIds(store)
         first = [Request("traces", 1, body((1, "a", 5), (2, "b", 6)))]
         assert load(store, first, known, dead_letters=tmp_path / "letters") == 2
         again = [Request("traces", 2, body((1, "a", 5), (2, "b", 9), (3, "c", 7)))]

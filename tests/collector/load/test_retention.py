@@ -8,7 +8,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.retention import (
-    Keeping,
+    LoaderSettings,
     forget,
     parse_age,
     parse_size,
@@ -59,7 +59,7 @@ def test_a_trace_goes_when_its_last_span_is_too_old(store: Store, tmp_path: Path
     receive(store, tmp_path, NOW - 40 * DAY, calls(1, range(1, 3)))
     receive(store, tmp_path, NOW - 40 * DAY, calls(2, range(1, 2)))
     receive(store, tmp_path, NOW - 10 * DAY, calls(2, range(2, 3)))
-    assert forget(store, Keeping(retain_seconds=parse_age("30d")), NOW) == 1
+    assert forget(store, LoaderSettings(retain_seconds=parse_age("30d")), NOW) == 1
     for table in ("spans", "llm_calls"):
         assert traces(store, table) == [2]
     assert store.query("SELECT count(*) AS n FROM spans")["n"].to_pylist() == [2]
@@ -69,7 +69,7 @@ def test_a_trace_goes_when_its_last_span_is_too_old(store: Store, tmp_path: Path
 
 def test_nothing_goes_without_a_limit(store: Store, tmp_path: Path) -> None:
     receive(store, tmp_path, 1, calls(1, range(1, 3)))
-    assert forget(store, Keeping(), NOW) == 0
+    assert forget(store, LoaderSettings(), NOW) == 0
     assert traces(store, "spans") == [1]
 
 
@@ -85,7 +85,7 @@ def test_the_oldest_traces_go_until_the_rest_fits(store: Store, tmp_path: Path) 
         )
     store.checkpoint()
     cap = used_bytes(store) // 2
-    forget(store, Keeping(max_bytes=cap), NOW)
+    forget(store, LoaderSettings(max_bytes=cap), NOW)
     left = traces(store, "spans")
     assert left == list(range(9 - len(left), 9))
     assert left != list(range(1, 9))

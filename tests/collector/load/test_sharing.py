@@ -12,7 +12,7 @@ from support.running import eventually
 from otel_lightning.collector.check.counts import LONGEST_UNDERIVED_SECONDS, check
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.load.retention import Keeping
+from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.load.sharing import (
     BATCH_SECONDS,
     LEAST_SPANS,
@@ -90,7 +90,7 @@ def test_the_lag_of_deriving_is_told_until_all_is_derived(tmp_path: Path) -> Non
 
 def test_without_deriving_there_is_no_lag_of_it(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
-        loader = Loader(store.cursor(), spool, Keeping(derive=False))
+        loader = Loader(store.cursor(), spool, LoaderSettings(derive=False))
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
         assert loader._load_some(0)
         assert loader.lag.derive_seconds() == 0.0
@@ -123,7 +123,7 @@ def test_what_was_stored_without_deriving_lags_from_the_start_of_who_derives(
 
 def test_senders_are_refused_while_their_own_requests_wait_too_long(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
-        loader = Loader(store.cursor(), spool, Keeping(max_lag_seconds=1e-6))
+        loader = Loader(store.cursor(), spool, LoaderSettings(max_lag_seconds=1e-6))
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
         assert loader._load_some(0)
         with pytest.raises(SpoolError, match="more than --max-lag"):

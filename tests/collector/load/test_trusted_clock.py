@@ -7,7 +7,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.load.retention import Keeping
+from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.load.trusted_clock import DAY_NS, HOUR_NS, TrustedClock
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import open_store
@@ -77,7 +77,7 @@ def test_a_store_used_40_days_ago_keeps_its_traces_at_the_next_start(tmp_path: P
         load(store, [Request("traces", NOW, request.SerializeToString())], dead_letters=tmp_path)
         store.execute("UPDATE spans SET received_at = now()::TIMESTAMP - INTERVAL 40 DAYS")
         spool = Spool(spool_folder(path))
-        loader = Loader(store.cursor(), spool, Keeping(retain_seconds=30 * 86_400))
+        loader = Loader(store.cursor(), spool, LoaderSettings(retain_seconds=30 * 86_400))
         loader.start()
         spool.append("traces", b"").result(timeout=10)
         spool.close()

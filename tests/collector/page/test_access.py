@@ -14,10 +14,10 @@ from support.running import Ingester, cli, eventually, finish, start
 
 from otel_lightning.collector.page.answer import HEADERS, POLICY
 from otel_lightning.collector.page.live import MOST_STREAMS
-from otel_lightning.collector.receive.access import Asked, Guard
+from otel_lightning.collector.receive.access import AccessGuard, BrowserRequest
 from otel_lightning.collector.receive.refusals import RefusedError
 
-GUARD = Guard.of((), ["127.0.0.1"], ["traces.example"])
+GUARD = AccessGuard.of((), ["127.0.0.1"], ["traces.example"])
 HERE = "localhost:4318"
 LET_IN = [
     # method, Host, Origin, Sec-Fetch-Site, TLS
@@ -55,7 +55,7 @@ KEPT_OUT = [
 def test_a_request_of_our_own_page_or_of_a_program_passes(
     method: str, host: str | None, origin: str | None, site: str | None, *, tls: bool
 ) -> None:
-    GUARD.check_site(Asked(method, host, origin, site), tls=tls)
+    GUARD.check_site(BrowserRequest(method, host, origin, site), tls=tls)
 
 
 @pytest.mark.parametrize(("method", "host", "origin", "site", "tls"), KEPT_OUT)
@@ -63,7 +63,7 @@ def test_a_request_of_another_sites_page_is_refused(
     method: str, host: str | None, origin: str | None, site: str | None, *, tls: bool
 ) -> None:
     with pytest.raises(RefusedError, match="another site's page") as refused:
-        GUARD.check_site(Asked(method, host, origin, site), tls=tls)
+        GUARD.check_site(BrowserRequest(method, host, origin, site), tls=tls)
     assert refused.value.status == 403
 
 

@@ -16,7 +16,7 @@ from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually, join
 
-from otel_lightning.collector.receive.access import Guard
+from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.refusals import RefusedError
 
 Starter = Callable[..., Ingester]
@@ -116,7 +116,7 @@ def ingester_with_token(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> In
 # Names.
 
 
-OURS = Guard.of((), ["127.0.0.1", "10.1.2.3"], ["Collector"])
+OURS = AccessGuard.of((), ["127.0.0.1", "10.1.2.3"], ["Collector"])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_other_names_are_refused(host: str, origin: str | None) -> None:
 
 
 def test_every_address_is_ours_where_all_are_listened_on_but_no_name_is() -> None:
-    everywhere = Guard.of((), ["0.0.0.0"], [])  # noqa: S104  what is tested
+    everywhere = AccessGuard.of((), ["0.0.0.0"], [])  # noqa: S104  what is tested
     everywhere.check_names("10.9.8.7:4318", None)
     with pytest.raises(RefusedError):
         everywhere.check_names("evil.test", None)

@@ -11,7 +11,7 @@ from support.running import Ingester, eventually
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.receive.accept import Receiver
-from otel_lightning.collector.receive.access import Guard
+from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.health import PATHS, health
 from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.store import open_store
@@ -55,7 +55,7 @@ def test_it_is_ready_only_while_it_takes_requests(starter: Starter, tmp_path: Pa
 
 def test_a_full_spool_is_not_ready(tmp_path: Path) -> None:
     spool = Spool(tmp_path, backlog_bytes=10)
-    receiver = Receiver(spool, Guard(), dict, alarms=Alarms())
+    receiver = Receiver(spool, AccessGuard(), dict, alarms=Alarms())
     try:
         assert health(receiver, "/readyz").status == 200
         spool.append("traces", b"x" * 100).result(timeout=10)

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.backoff import LARGE, Pace
+from otel_lightning.collector.refresh.backoff import LARGE, Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
@@ -68,14 +68,14 @@ def test_a_growing_conversation_is_derived_a_few_times_and_is_whole_in_the_end(
     stated: dict[str, str], tmp_path: Path
 ) -> None:
     requests = turns(**stated)
-    pace = Pace(ticking())
+    backoff = Backoff(ticking())
     with open_store(tmp_path / "t.duckdb") as store:
         times = 0
         for request in requests:
             load(store, [request], dead_letters=tmp_path)
-            times += refresh(store, pace=pace) > 0
-        while pace.waiting():
-            refresh(store, pace=pace)
+            times += refresh(store, backoff=backoff) > 0
+        while backoff.waiting():
+            refresh(store, backoff=backoff)
         found = rows(store)
     assert LARGE < times < TURNS // 2
     assert len(found) == TURNS
@@ -85,33 +85,33 @@ def test_a_growing_conversation_is_derived_a_few_times_and_is_whole_in_the_end(
 def test_what_belongs_to_no_rollout_that_waits_is_derived_meanwhile(tmp_path: Path) -> None:
     *talk, last = turns(**{"conversation.id": "talk"})
     other = turns(**{"conversation.id": "other"})[-1]
-    pace = Pace(lambda: 0.0)
-    pace.note({"talk": LARGE}, began=-10.0)
+    backoff = Backoff(lambda: 0.0)
+    backoff.note({"talk": LARGE}, began=-10.0)
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, talk, dead_letters=tmp_path)
-        assert refresh(store, pace=pace) == 0
+        assert refresh(store, backoff=backoff) == 0
         load(store, [other], dead_letters=tmp_path)
-        assert refresh(store, pace=pace) == 1
+        assert refresh(store, backoff=backoff) == 1
         load(store, [last], dead_letters=tmp_path)
         assert refresh(store) > 0
 
 
 def test_a_rollout_waits_for_as_long_as_all_that_grow_took() -> None:
     seconds = [0.0]
-    pace = Pace(lambda: seconds[0])
+    backoff = Backoff(lambda: seconds[0])
     for _ in range(2):
         for name in ("a", "b"):
             began = seconds[0]
             seconds[0] += 5.0
-            pace.note({name: LARGE}, began)
-    assert pace.waiting() == ["a", "b"]
+            backoff.note({name: LARGE}, began)
+    assert backoff.waiting() == ["a", "b"]
     seconds[0] += 39.0
-    assert pace.waiting() == ["b"]
+    assert backoff.waiting() == ["b"]
     seconds[0] += 1.0
-    assert pace.waiting() == []
+    assert backoff.waiting() == []
 
 
 def test_a_short_rollout_never_waits() -> None:
-    pace = Pace(lambda: 0.0)
-    pace.note({"short": LARGE - 1}, began=-10.0)
-    assert pace.waiting() == []
+    backoff = Backoff(lambda: 0.0)
+    backoff.note({"short": LARGE - 1}, began=-10.0)
+    assert backoff.waiting() == []

@@ -12,7 +12,7 @@ from support.stores import unpacked
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.retention import Keeping, forget
+from otel_lightning.collector.load.retention import LoaderSettings, forget
 from otel_lightning.collector.maintain.erase import Selection, erase
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Store, open_store
@@ -157,7 +157,7 @@ def test_a_rollout_of_which_some_traces_expired_keeps_the_rest(
     old = NOW - 40 * DAY
     deliver(store, tmp_path, *(turn(1, n, when=old) for n in range(2)), turn(2, 0, when=old))
     deliver(store, tmp_path, turn(1, 2), reward(1.0, NOW, gen_ai__response__id="response 1.0"))
-    forget(store, Keeping(retain_seconds=30 * 86_400), NOW)
+    forget(store, LoaderSettings(retain_seconds=30 * 86_400), NOW)
     assert differences(store) == []
     rows = store.query("SELECT rollout_id, llm_calls FROM rollouts").to_pylist()
     assert rows == [{"rollout_id": "rollout 1", "llm_calls": 1}]

@@ -22,17 +22,17 @@ from support.sending import post
 from support.stores import unpacked
 
 from otel_lightning.collector.show import text as text_module
-from otel_lightning.collector.show.conversation import Shown
+from otel_lightning.collector.show.conversation import ShownMessages
 from otel_lightning.collector.show.find import find_rollout
 from otel_lightning.collector.show.rollout import Window, read_rollout
-from otel_lightning.collector.show.text import Look, as_text, strip
+from otel_lightning.collector.show.text import TextStyle, as_text, strip
 from otel_lightning.collector.store import Sql, Store, StoreError, open_store, statement
 from otel_lightning.collector.store.bounded import is_bounded
 from otel_lightning.collector.store.print_rows import Layout, as_table
 
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\x08"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
-LONG = Look(width=100)
+LONG = TextStyle(width=100)
 QUERIES = Path(find_rollout.__code__.co_filename).parent / "sql"
 BEGUN = "2027-01-15 08:00:00"
 
@@ -52,7 +52,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield opened
 
 
-def shown(store: Store, name: str, window: Window | None = None, look: Look = LONG) -> str:
+def shown(store: Store, name: str, window: Window | None = None, look: TextStyle = LONG) -> str:
     return as_text(read_rollout(store, find_rollout(store, name), window or Window()), look)
 
 
@@ -165,7 +165,7 @@ def test_control_characters_of_anybody_never_reach_a_terminal(tmp_path: Path) ->
             make("failed", error=hostile("timeout")),
             judged(hostile("id"), 1.0, why=hostile("why")),
         )  # fmt: skip
-        colored = Look(width=100, in_color=True)
+        colored = TextStyle(width=100, in_color=True)
         texts = [
             shown(store, name, look=look) for name in ("id", "failed") for look in (LONG, colored)
         ]
@@ -177,14 +177,14 @@ def test_control_characters_of_anybody_never_reach_a_terminal(tmp_path: Path) ->
 
 @given(st.text())
 def test_any_text_is_printable_and_the_styles_are_ours(text: str) -> None:
-    look = Look(width=60, in_color=True, cut=False)
+    look = TextStyle(width=60, in_color=True, cut=False)
     lines = list(text_module._block(text, text, look))
     assert all(STYLE.sub("", line).isprintable() for line in lines)
     assert "".join(lines).count("\x1b") == 2
 
 
 def test_a_message_that_is_said_twice_is_new_twice() -> None:
-    shown = Shown()
+    shown = ShownMessages()
     hello = {"role": "user", "parts": [{"type": "text", "content": "Hi"}]}
     news = []
     for call in ([hello], [hello, hello], [hello, hello]):
@@ -204,7 +204,7 @@ def test_a_strip_of_many_values_keeps_the_farthest() -> None:
 def test_a_long_text_is_cut_and_says_so(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         deliver(store, tmp_path, make(user="\n".join(f"line {n}" for n in range(500))))
-        cut, whole = (shown(store, "last", look=Look(cut=cut)) for cut in (True, False))
+        cut, whole = (shown(store, "last", look=TextStyle(cut=cut)) for cut in (True, False))
     assert "line 29" in cut
     assert "line 30" not in cut
     assert "… 470 more lines (--all)" in cut

@@ -248,7 +248,7 @@ def test_without_a_token_nobody_asks(token: str, served: tuple[Store, Server, Pa
 
 
 def test_a_statement_with_nul_is_refused() -> None:
-    guard = read_only.Guard(read_only.Tokens("r", "w", "s"), duckdb.connect())
+    guard = read_only.ReadOnlyGuard(read_only.Tokens("r", "w", "s"), duckdb.connect())
     assert guard.refusal("SELECT 1") is None
     assert "NUL" in str(guard.refusal("SELECT 1\0; DELETE FROM spans"))
 
@@ -325,7 +325,9 @@ def test_readers_are_answered_from_promoted_columns_where_they_exist(
     quicker: bool,  # noqa: FBT001
     tmp_path: Path,
 ) -> None:
-    guard = read_only.Guard(read_only.Tokens("reader", "writer", "scanner"), duckdb.connect())
+    guard = read_only.ReadOnlyGuard(
+        read_only.Tokens("reader", "writer", "scanner"), duckdb.connect()
+    )
     runs = guard.authorize("a session of a reader", sql)
     assert runs is not None
     assert (runs != sql) is quicker

@@ -6,7 +6,7 @@ import pytest
 from otel_lightning.learner.evaluate.betting import log_wealth
 from otel_lightning.learner.evaluate.gains import Compared, per_task, within_tasks
 from otel_lightning.learner.evaluate.gate import (
-    Demands,
+    Requirements,
     Verdict,
     effective_sample_size,
     held_out_verdict,
@@ -14,7 +14,7 @@ from otel_lightning.learner.evaluate.gate import (
 )
 from otel_lightning.learner.evaluate.off_policy import Logged
 
-SUCCESS = Demands((0.0, 1.0))
+SUCCESS = Requirements((0.0, 1.0))
 
 
 def logged_bandit(rng: np.random.Generator, means: list[float], count: int) -> Logged:
@@ -24,7 +24,7 @@ def logged_bandit(rng: np.random.Generator, means: list[float], count: int) -> L
     return Logged.without_model(rewards, np.array([0.2, 1.8])[arm])
 
 
-def verdict_of(logged: Logged, tasks: np.ndarray, demands: Demands = SUCCESS) -> Verdict:
+def verdict_of(logged: Logged, tasks: np.ndarray, demands: Requirements = SUCCESS) -> Verdict:
     return held_out_verdict(Compared.with_behavior(logged, tasks), demands)
 
 
@@ -39,7 +39,7 @@ def test_clear_gain_passes() -> None:
 
 def test_gain_below_the_least_gain_is_refused() -> None:
     logged = logged_bandit(np.random.default_rng(0), [0.3, 0.7], 200)
-    verdict = verdict_of(logged, np.arange(200), Demands((0.0, 1.0), least_gain=0.15))
+    verdict = verdict_of(logged, np.arange(200), Requirements((0.0, 1.0), least_gain=0.15))
     (refusal,) = verdict.refusals
     assert "which is not above the least gain of 0.15" in refusal
 
@@ -181,7 +181,7 @@ def test_rare_large_losses_that_were_not_drawn_are_thinkable() -> None:
         loss = rng.random(600) < 0.03
         rewards = np.where(arm == 0, 0.5, np.where(loss, -10.0, 0.7))
         logged = Logged.without_model(rewards, (policy / propensity)[arm])
-        passed += verdict_of(logged, np.arange(600), Demands((-10.0, 1.0))).passed
+        passed += verdict_of(logged, np.arange(600), Requirements((-10.0, 1.0))).passed
     assert passed <= 10
 
 

@@ -140,10 +140,10 @@ def test_stock_flagd_provider_serves_the_learned_fractions(tmp_path: Path) -> No
 
 def test_staged_file_appears_only_when_the_block_ends_well(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", {"flags": {}})
-    with pytest.raises(RuntimeError), flag_file.staged(path, json.dumps(DOCUMENT)):
+    with pytest.raises(RuntimeError), flag_file.replacing(path, json.dumps(DOCUMENT)):
         raise RuntimeError
     assert json.loads(path.read_text()) == {"flags": {}}
-    with flag_file.staged(path, json.dumps(DOCUMENT)):
+    with flag_file.replacing(path, json.dumps(DOCUMENT)):
         assert json.loads(path.read_text()) == {"flags": {}}
     assert json.loads(path.read_text(encoding="utf-8")) == DOCUMENT
     assert list(tmp_path.iterdir()) == [path]
@@ -152,7 +152,7 @@ def test_staged_file_appears_only_when_the_block_ends_well(tmp_path: Path) -> No
 def test_staged_file_keeps_its_permissions(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", {})
     path.chmod(0o644)
-    with flag_file.staged(path, json.dumps(DOCUMENT)):
+    with flag_file.replacing(path, json.dumps(DOCUMENT)):
         pass
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -189,7 +189,7 @@ def test_file_that_was_edited_since_it_was_read_is_not_replaced(tmp_path: Path) 
     path.write_text("{}")
     with (
         pytest.raises(flag_file.ChangedError, match="changed by another program"),
-        flag_file.staged(path, "new", seen),
+        flag_file.replacing(path, "new", seen),
     ):
         pytest.fail("it was compared before the block")
     assert path.read_text() == "{}"
@@ -199,6 +199,6 @@ def test_file_that_was_edited_since_it_was_read_is_not_replaced(tmp_path: Path) 
 def test_file_that_is_edited_during_the_record_is_not_replaced(tmp_path: Path) -> None:
     path = write(tmp_path / "flags.json", DOCUMENT)
     seen = flag_file.reading(path, "support-prompt")
-    with pytest.raises(flag_file.ChangedError), flag_file.staged(path, "new", seen):
+    with pytest.raises(flag_file.ChangedError), flag_file.replacing(path, "new", seen):
         path.write_text("{}")
     assert path.read_text() == "{}"

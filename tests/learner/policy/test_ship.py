@@ -261,7 +261,7 @@ def test_promotion_whose_file_cannot_be_replaced_leaves_no_record(
         with (
             open_store(store, create=False) as opened,
             versions.promotion_recorded(opened, row, "live"),
-            files.staged(flags, "new", seen),
+            files.replacing(flags, "new", seen),
         ):
             assert versions.policies_of(opened)[0]["status"] == "live"
             flags.write_text(TEXT + " ")

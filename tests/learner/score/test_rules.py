@@ -340,7 +340,9 @@ def test_shaping_counts_what_is_above_and_leaves_out_what_is_unknown(
     shaping = "[shaping]\ntokens = { weight = -1, per = 1000, above = 1000 }\n"
     done = apply(traces, write("r.toml", shaping))
     assert scores(traces) == {"a": -1.5, "b": 0}
-    assert [(one.reason, one.what) for one in done.left_out] == [("nothing of it is known", ("c",))]
+    assert [(one.reason, one.what) for one in done.left_out] == [
+        ("none of its inputs is known", ("c",))
+    ]
 
 
 def test_labels_alone_make_a_reward_of_what_has_one(traces: "Traces", write: Write) -> None:

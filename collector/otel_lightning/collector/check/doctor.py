@@ -30,7 +30,7 @@ CONTENT_SWITCHES = {
 ANY_CONTENT = "switch content on where the instrumentation lets you; see " + HOW_TO
 
 
-class Ailment(NamedTuple):
+class ProblemKind(NamedTuple):
     """One kind of problem; the statement `doctor_NAME.sql` counts it."""
 
     name: str
@@ -39,36 +39,36 @@ class Ailment(NamedTuple):
     remedy: str
 
 
-AILMENTS = (
-    Ailment("content", "calls without content, written by {kind}", ""),
-    Ailment("history", "calls whose text was cut, or of whose history the provider keeps a part",
+PROBLEM_KINDS = (
+    ProblemKind("content", "calls without content, written by {kind}", ""),
+    ProblemKind("history", "calls whose text was cut, or whose history the provider keeps in part",
             "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
             " histories, or record previous_response_id with every call"),
-    Ailment("parts", "rollouts of one call that look like parts of one: tools were asked or"
+    ProblemKind("parts", "rollouts of one call that look like parts of one: tools were asked or"
             " answered", f"give the calls of a task one lightning.rollout.id; see {HOW_TO}"),
-    Ailment("repeated_ids", "spans not stored, because other spans have their ids",
+    ProblemKind("repeated_ids", "spans not stored, because other spans have their ids",
             "let the sender draw random ids: `random.seed()` also seeds OpenTelemetry's, and"
             " otel-lightning's instrumentation does not"),
-    Ailment("rewards", "rewards that match nothing that was received",
+    ProblemKind("rewards", "rewards that match nothing that was received",
             "name the span, the response, the rollout or the trace that is judged as it was sent"),
-    Ailment("arms", "arms of {kind} without a propensity",
+    ProblemKind("arms", "arms of {kind} without a propensity",
             "send lightning.propensity with feature_flag.evaluation, or promote a policy whose"
             " flags have it"),
-    Ailment("tokens", "calls without token counts, written by {kind}",
+    ProblemKind("tokens", "calls without token counts, written by {kind}",
             'for streams ask the provider with stream_options={"include_usage": true}'),
-    Ailment("unread", "spans of {kind} on which a reader broke",
+    ProblemKind("unread", "spans of {kind} on which a reader broke",
             "look at unread_spans, and report them with a span"),
-    Ailment("partly", "calls of {kind} read only in part: without model, input or answer",
+    ProblemKind("partly", "calls of {kind} read only in part: without model, input or answer",
             "use an instrumentation of docs/reference/dialects.md, or add the dialect:"
             " docs/how-to/add-a-dialect.md"),
-    Ailment("ahead", "spans of {kind} that ended after they were received",
+    ProblemKind("ahead", "spans of {kind} that ended after they were received",
             "set the sender's clock (NTP): its rewards and calls are put into a wrong order"),
-    Ailment("clocks", "spans of {kind} that began before the call to them",
+    ProblemKind("clocks", "spans of {kind} that began before the call to them",
             "set both clocks (NTP): the steps of a rollout are put into a wrong order"),
 )  # fmt: skip
 
 
-class Diagnosis(NamedTuple):
+class Problem(NamedTuple):
     """One problem found in a store: how many of how many rows have it, an example, a remedy."""
 
     name: str
@@ -79,7 +79,7 @@ class Diagnosis(NamedTuple):
     remedy: str
 
 
-def diagnose(store: Store) -> list[Diagnosis]:
+def diagnose(store: Store) -> list[Problem]:
     """Return the problems of this store that harm learning; an empty list if there are none.
 
     Args:
@@ -87,16 +87,16 @@ def diagnose(store: Store) -> list[Diagnosis]:
     """
     return [
         _diagnosis(ailment, row)
-        for ailment in AILMENTS
+        for ailment in PROBLEM_KINDS
         for row in store.query(statement(__package__, f"doctor_{ailment.name}")).to_pylist()
     ]
 
 
-def _diagnosis(ailment: Ailment, row: Mapping[str, Any]) -> Diagnosis:
+def _diagnosis(ailment: ProblemKind, row: Mapping[str, Any]) -> Problem:
     kind = row["kind"] or "an unnamed sender"
     remedy = _switch(row["kind"]) if ailment.name == "content" else ailment.remedy
     said = ailment.said.format(kind=kind)
-    return Diagnosis(ailment.name, row["n"], row["total"], said, row["example"], remedy)
+    return Problem(ailment.name, row["n"], row["total"], said, row["example"], remedy)
 
 
 def _switch(scope: str | None) -> str:

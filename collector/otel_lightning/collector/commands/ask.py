@@ -19,7 +19,9 @@ class Form(NamedTuple):
     """How and where to write an answer."""
 
     form: str
+    """Name of the format, such as `csv`."""
     output: Path | None
+    """The file to write; None for standard output."""
     layout: Layout
     timing: bool = False
     """Whether to print the seconds that the answer took, on standard error."""

@@ -16,7 +16,7 @@ import click
 
 from otel_lightning.collector.show.find import find_rollout
 from otel_lightning.collector.show.rollout import Rollout, Window, read_rollout
-from otel_lightning.collector.show.text import Look, as_text, step_lines
+from otel_lightning.collector.show.text import TextStyle, as_text, step_lines
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.print_rows import printable
 
@@ -26,13 +26,13 @@ RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
 NO_TERMINAL_WIDTH = 100
 
 
-class Asked(NamedTuple):
+class ShowOptions(NamedTuple):
     """What to show, and how."""
 
     store: Path
     rollouts: tuple[str, ...]
     window: Window
-    look: Look
+    look: TextStyle
     as_json: bool
     follow: bool
     pager: bool
@@ -62,14 +62,14 @@ def parse_steps(text: str | None) -> tuple[int, int | None]:
     return first, last
 
 
-def look(width: int | None, *, in_color: bool, cut: bool) -> Look:
+def look(width: int | None, *, in_color: bool, cut: bool) -> TextStyle:
     """Choose how to print: in colour and as wide as the terminal, if there is one."""
     is_terminal = sys.stdout.isatty()
     wide = get_terminal_size().columns if is_terminal else NO_TERMINAL_WIDTH
-    return Look(width or wide, in_color and is_terminal, cut)
+    return TextStyle(width or wide, in_color and is_terminal, cut)
 
 
-def show(asked: Asked) -> None:
+def show(asked: ShowOptions) -> None:
     """Print the rollouts.
 
     Raises:
@@ -87,7 +87,7 @@ def show(asked: Asked) -> None:
     _print(separator.join(texts), asked)
 
 
-def _text(name: str, asked: Asked) -> str:
+def _text(name: str, asked: ShowOptions) -> str:
     with open_store(asked.store, read_only=True) as store:
         rollout = read_rollout(store, find_rollout(store, name), asked.window)
     if not asked.as_json:
@@ -96,7 +96,7 @@ def _text(name: str, asked: Asked) -> str:
     return printable(text) if sys.stdout.isatty() else text
 
 
-def _print(text: str, asked: Asked) -> None:
+def _print(text: str, asked: ShowOptions) -> None:
     is_long = text.count("\n") + 1 >= get_terminal_size().lines
     if asked.pager and is_long and sys.stdout.isatty() and sys.stdin.isatty():
         os.environ.setdefault("LESS", "-RFX")
@@ -106,7 +106,7 @@ def _print(text: str, asked: Asked) -> None:
     sys.stdout.write(text + "\n")
 
 
-def _follow(name: str, asked: Asked) -> None:
+def _follow(name: str, asked: ShowOptions) -> None:
     """Print a rollout, then each step that is new, until the user stops it."""
     with open_store(asked.store, read_only=True) as store:
         rollout = find_rollout(store, name)
@@ -123,7 +123,7 @@ def _follow(name: str, asked: Asked) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def _new_lines(rollout: Rollout, look: Look) -> Iterator[str]:
+def _new_lines(rollout: Rollout, look: TextStyle) -> Iterator[str]:
     for step in rollout.steps:
         yield ""
         yield from step_lines(step, look)

@@ -43,7 +43,7 @@ def show_command(  # noqa: PLR0913  click passes each option
     ROLLOUTS are ids or their beginnings, trace ids, response ids, `last` (the default) for the
     newest one, or `-` to read ids from a pipe.
     """
-    from otel_lightning.collector.commands.show import Asked, look, parse_steps, show
+    from otel_lightning.collector.commands.show import ShowOptions, look, parse_steps, show
     from otel_lightning.collector.show.rollout import Window
 
     try:
@@ -52,7 +52,7 @@ def show_command(  # noqa: PLR0913  click passes each option
         raise click.UsageError(str(error)) from error
     window = Window(first, last, only_errors=only_errors, whole_history=whole)
     in_color = "NO_COLOR" not in os.environ
-    asked = Asked(
+    asked = ShowOptions(
         store,
         rollouts or ("last",),
         window,

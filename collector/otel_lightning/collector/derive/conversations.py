@@ -116,7 +116,7 @@ def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
 
 
 def mark_held(calls: Iterable[LlmCall]) -> None:
-    """Mark the calls as truncated whose history is partly stored by the provider alone.
+    """Mark a call as truncated if only the provider has a part of its history.
 
     Args:
         calls: Model calls in time order, after the known earlier turns were prepended; changed in

@@ -22,7 +22,7 @@ UNNAMED = "primary"
 ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
 
 
-class Carried(NamedTuple):
+class CarriedEvent(NamedTuple):
     """An event with the ids of its span: the common form of a span event and a log record."""
 
     name: str
@@ -39,7 +39,7 @@ def of_span(span: Span) -> Iterator[Reward | Arm]:
     for event in span.events:
         if event.name in EVENTS:
             place = span.resource, span.trace_id, span.span_id, "span"
-            yield from _said(Carried(event.name, event.time_ns, event.attributes, *place))
+            yield from _said(CarriedEvent(event.name, event.time_ns, event.attributes, *place))
     if span.name == ANNOTATION:
         yield from _annotated(span)
     elif not span.attributes.keys().isdisjoint(AGENTOPS_OUTPUTS):
@@ -51,16 +51,16 @@ def of_log(log: Log) -> Iterator[Reward | Arm]:
     if log.event_name in EVENTS:
         source = "feedback" if names.FEEDBACK_ID in log.attributes else "log"
         place = log.resource, log.trace_id or "", log.span_id or "", source
-        yield from _said(Carried(log.event_name or "", log.time_ns, log.attributes, *place))
+        yield from _said(CarriedEvent(log.event_name or "", log.time_ns, log.attributes, *place))
 
 
-def _said(event: Carried) -> Iterator[Reward | Arm]:
+def _said(event: CarriedEvent) -> Iterator[Reward | Arm]:
     row = _reward(event) if event.name == names.EVALUATION_RESULT else _arm(event)
     if row is not None:
         yield row
 
 
-def _reward(event: Carried) -> Reward:
+def _reward(event: CarriedEvent) -> Reward:
     said = event.attributes
     return Reward(
         reward_id=_reward_id(event),
@@ -78,7 +78,7 @@ def _reward(event: Carried) -> Reward:
     )
 
 
-def _reward_id(event: Carried) -> str:
+def _reward_id(event: CarriedEvent) -> str:
     if own := event.attributes.get(names.FEEDBACK_ID):
         return _identity(names.FEEDBACK_ID, event.trace_id or None, own)
     said = sorted(event.attributes.items())
@@ -139,7 +139,7 @@ def distinct(arms: Iterable[Arm]) -> list[Arm]:
     return [unique[key] for key in sorted(unique, key=str)]
 
 
-def _arm(event: Carried) -> Arm | None:
+def _arm(event: CarriedEvent) -> Arm | None:
     said = event.attributes
     key = reading.text(said, names.FEATURE_FLAG_KEY)
     variant = reading.text(said, names.FEATURE_FLAG_VARIANT)
@@ -157,7 +157,7 @@ def _arm(event: Carried) -> Arm | None:
     )
 
 
-def _stated_rollout(event: Carried) -> str | None:
+def _stated_rollout(event: CarriedEvent) -> str | None:
     own = reading.text(event.attributes, names.ROLLOUT_ID)
     conversation = reading.conversation_id(event.attributes)
     return own or conversation or reading.text(event.resource, *ROLLOUT_IDS)

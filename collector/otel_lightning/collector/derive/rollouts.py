@@ -27,7 +27,7 @@ def explicit_id(attributes: Attributes, resource: Attributes) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Stated:
+class StatedIds:
     """The stated id of each span: its own, its nearest ancestor's, or the only one in its trace."""
 
     by_trace: Mapping[str, str]
@@ -42,7 +42,7 @@ class Stated:
         return self.by_trace.get(place[0]) or self.by_span.get(place)
 
 
-def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> Stated:
+def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> StatedIds:
     """Find the stated id of each span, with inheritance from ancestors.
 
     Args:
@@ -54,7 +54,7 @@ def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> Stated:
         in_trace[trace_id].add(stated)
     alone = {trace_id: next(iter(ids)) for trace_id, ids in in_trace.items() if len(ids) == 1}
     several = {place: stated for place, stated in own.items() if place[0] not in alone}
-    return Stated(alone, inherited(nodes, several), in_trace.keys())
+    return StatedIds(alone, inherited(nodes, several), in_trace.keys())
 
 
 @dataclass(slots=True)
@@ -162,9 +162,9 @@ def _scopes(call: LlmCall, node: Node | None) -> list[str]:
 class Rollouts:
     """The rollout of every span and trace of a closed set (no trace outside is tied to it)."""
 
-    named: Stated
+    named: StatedIds
     """Stated rollout ids."""
-    talks: Stated
+    talks: StatedIds
     """Stated conversation ids."""
     by_trace: Mapping[str, str]
     """Trace id to rollout id, for spans without a stated id."""
@@ -212,7 +212,7 @@ def assign(
         groups.add(call.trace_id)
         for place in call.merged_places:
             _tie(groups, found, place, place_of(call))
-    # Stated ids win: where every call has one, it does not matter which call continues which.
+    # StatedIds ids win: where every call has one, it does not matter which call continues which.
     if not all(found.stated(place_of(call)) for call in ordered):
         for later, earlier in continuations(ordered, nodes, pasts):
             _tie(groups, found, place_of(later), place_of(earlier))

@@ -20,7 +20,7 @@ from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.spool import Spool, backlog, spool_folder
 from otel_lightning.collector.spool_format import Position, scan
 from otel_lightning.collector.store import Store
-from otel_lightning.collector.store.seen_ids import Known
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
 DECODE_BYTES = 4 * 1024 * 1024  # decoded together; so few that the allocator reuses the memory
@@ -44,7 +44,7 @@ class Request(NamedTuple):
 
 class _Loading(NamedTuple):
     store: Store
-    known: Known
+    known: SeenIds
     limits: Limits
     dead_letters: Path
     derives: bool
@@ -53,7 +53,7 @@ class _Loading(NamedTuple):
 def load(  # noqa: PLR0913  what to store, where to, and how far
     store: Store,
     requests: Iterable[Request],
-    known: Known | None = None,
+    known: SeenIds | None = None,
     *,
     limits: Limits = NO_LIMITS,
     end: Position | None = None,
@@ -84,7 +84,7 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
         else:
             by_signal[request.signal].append(request)
     with store.transaction():
-        loading = _Loading(store, known or Known(store), limits, dead_letters, derives)
+        loading = _Loading(store, known or SeenIds(store), limits, dead_letters, derives)
         new = sum(_store(loading, signal, some) for signal, some in by_signal.items())
         for file in damaged:
             _reject(store, "spool", DAMAGED, file=str(file))

@@ -19,7 +19,7 @@ from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.store import Server, Store, StoreError
-from otel_lightning.collector.store.seen_ids import Known
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 TIMEOUT_SECONDS = 60
 
@@ -33,7 +33,7 @@ class Loaded(NamedTuple):
 
 
 def load_file(
-    store: Store, path: Path, known: Known | None = None, client: Client | None = None
+    store: Store, path: Path, known: SeenIds | None = None, client: Client | None = None
 ) -> Loaded:
     """Store one file, completely or not at all.
 

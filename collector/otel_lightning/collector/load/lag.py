@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable
 
 from otel_lightning.collector.load.pacing import Pacing
-from otel_lightning.collector.load.retention import Keeping
+from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.store import Store
@@ -21,12 +21,12 @@ class Lag:
     work may take hours after a long stop.
     """
 
-    def __init__(self, spool: Spool, keeping: Keeping) -> None:
-        self._spool, self._derives = spool, keeping.derive
-        self._max_lag = keeping.max_lag_seconds
+    def __init__(self, spool: Spool, settings: LoaderSettings) -> None:
+        self._spool, self._derives = spool, settings.derive
+        self._max_lag = settings.max_lag_seconds
         self._started_ns = time.time_ns()
         self._inherited = spool.backlog()
-        self._pacing = Pacing(keeping.max_lag_seconds)
+        self._pacing = Pacing(settings.max_lag_seconds)
         self._is_long = False  # whether the log has reported a lag above the limit
         self._new_ids = self._ids_before = 0
         self._new_ns: int | None = None

@@ -21,14 +21,14 @@ import pyarrow as pa
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load, resume
 from otel_lightning.collector.load.lag import Lag
-from otel_lightning.collector.load.retention import Keeping, forget, newest_received
+from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
 from otel_lightning.collector.load.sharing import BatchSize, Sharing
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool import SET_ASIDE, Spool
 from otel_lightning.collector.spool_format import Record
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
-from otel_lightning.collector.store.seen_ids import Known
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
 
@@ -41,10 +41,10 @@ CHECKPOINT_BYTES = 32 * 1024 * 1024  # stored since the last checkpoint, after w
 FORGET_SECONDS = 300.0  # between two runs of retention
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
 PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waiting for more spans
-KEEP_EVERYTHING = Keeping()
+KEEP_EVERYTHING = LoaderSettings()
 
 
-class Errand(NamedTuple):
+class LoaderTask(NamedTuple):
     """Work that another thread asks the loader to do, and the future for its result."""
 
     work: Callable[[Store], str]
@@ -58,14 +58,14 @@ class Loader(threading.Thread):
         self,
         store: Store,
         spool: Spool,
-        keeping: Keeping = KEEP_EVERYTHING,
+        settings: LoaderSettings = KEEP_EVERYTHING,
         alarms: Alarms | None = None,
     ) -> None:
         super().__init__(name="loader")
         self._alarms = alarms or Alarms()
-        self._store, self._spool, self._keeping = store, spool, keeping
-        self._known = Known(store)
-        self._refresher = Refresher(store, keeping.workers, spool.arrived.set)
+        self._store, self._spool, self._settings = store, spool, settings
+        self._known = SeenIds(store)
+        self._refresher = Refresher(store, settings.workers, spool.arrived.set)
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
         self._unwritten = 0  # bytes stored since the last checkpoint
@@ -73,12 +73,12 @@ class Loader(threading.Thread):
         self._postponed = False  # whether deriving has to run soon even if no request arrives
         self._looked = -FORGET_SECONDS  # time of the last run of retention
         self._clock = TrustedClock(spool.folder, newest_received(store))
-        self._errands: queue.SimpleQueue[Errand] = queue.SimpleQueue()
+        self._errands: queue.SimpleQueue[LoaderTask] = queue.SimpleQueue()
         self._sharing = Sharing()
-        self._batch_size = BatchSize(keeping.spans_at_once)
+        self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
         spool.forget(self.position)  # what a former process stored is no backlog
-        self.lag = Lag(spool, keeping)
+        self.lag = Lag(spool, settings)
         spool.backpressure = self.lag
         self._note_lag()
 
@@ -120,7 +120,7 @@ class Loader(threading.Thread):
         Raises:
             StoreError: If this thread has ended.
         """
-        errand = Errand(work, Future())
+        errand = LoaderTask(work, Future())
         self._errands.put(errand)
         self._spool.arrived.set()
         while not errand.done.done() and self.is_alive():
@@ -165,7 +165,7 @@ class Loader(threading.Thread):
         self._sharing.forgive()
 
     def _note_lag(self) -> None:
-        self.lag.note(self._store, self._refresher.pace.waiting())
+        self.lag.note(self._store, self._refresher.backoff.waiting())
 
     def _derive_watched(self) -> bool:
         """Derive some rows; after an error storing continues, and deriving is retried later."""
@@ -196,12 +196,12 @@ class Loader(threading.Thread):
         """Derive a batch if it is due; return whether rows were derived.
 
         While deriving keeps up it takes at most half of the time, because larger batches cost less
-        per row. A long conversation that grows waits longer, as `Pace` says.
+        per row. A long conversation that grows waits longer, as `Backoff` says.
         """
         began, lag = time.monotonic(), self.lag.work()
         is_due = began >= self._derive_at or lag > PROMPT_SECONDS or self._refresher.is_ready
         self._postponed = not (is_due or self._stopping.is_set())
-        if self._postponed or not self._keeping.derive:
+        if self._postponed or not self._settings.derive:
             return False
         is_paced = not self._stopping.is_set()
         if not is_paced:
@@ -210,7 +210,7 @@ class Loader(threading.Thread):
         self._note_lag()
         waits = self._refresher.is_working and not is_paced
         if not done.is_busy:
-            self._postponed = bool(is_paced and self._refresher.pace.waiting())
+            self._postponed = bool(is_paced and self._refresher.backoff.waiting())
             return waits
         ended = time.monotonic()
         self._sharing.derived(ended - began)
@@ -224,7 +224,7 @@ class Loader(threading.Thread):
         if time.monotonic() - self._looked >= FORGET_SECONDS:
             self._looked = time.monotonic()
             self._refresher.give_up()  # or rows of a forgotten trace would be inserted
-            forget(self._store, self._keeping, self._clock.now_ns())
+            forget(self._store, self._settings, self._clock.now_ns())
 
     def _checkpoint(self) -> None:
         if self._unwritten and self._store.checkpoint():
@@ -251,10 +251,10 @@ class Loader(threading.Thread):
             self._store,
             requests,
             self._known,
-            limits=self._keeping.limits,
+            limits=self._settings.limits,
             end=end,
             dead_letters=dead_letters,
-            derives=self._keeping.derive,
+            derives=self._settings.derive,
         )
         self.position, self._ahead = end, ahead
         self._unwritten += size

@@ -58,7 +58,7 @@ WITHOUT_A_TRACE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class LoaderSettings:
     """Settings of the loader: retention, attribute limits, and how it derives."""
 
     retain_seconds: float | None = None
@@ -101,22 +101,22 @@ def parse_size(text: str) -> int:
     return int(_quantity(text, BYTES, "20GB"))
 
 
-def forget(store: Store, keeping: Keeping, now_ns: int | None) -> int:
+def forget(store: Store, settings: LoaderSettings, now_ns: int | None) -> int:
     """Delete the traces that are too old, then the oldest ones while the store is too large.
 
     Args:
         store: A direct store.
-        keeping: The age and the size limit.
+        settings: The age and the size limit.
         now_ns: Unix nanoseconds; None if the clock is not trusted: then no trace expires by age.
 
     Returns:
         The number of deleted traces.
     """
     gone = 0
-    if keeping.retain_seconds is not None and now_ns is not None:
-        gone += _forget_before(store, now_ns - int(keeping.retain_seconds * 1e9))
-    if keeping.max_bytes is not None:
-        gone += _forget_oldest(store, keeping.max_bytes)
+    if settings.retain_seconds is not None and now_ns is not None:
+        gone += _forget_before(store, now_ns - int(settings.retain_seconds * 1e9))
+    if settings.max_bytes is not None:
+        gone += _forget_oldest(store, settings.max_bytes)
     return gone
 
 

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
+from otel_lightning.collector.atomic_file import rename_durably, sync
 from otel_lightning.collector.load.batches import spool_position
 from otel_lightning.collector.maintain.copy_store import judge_cache
 from otel_lightning.collector.spool import spool_folder
@@ -76,7 +77,8 @@ def back_up(store: Store, path: Path, target: Path) -> None:
         _copy_spool(store, spool_folder(path), spool_folder(target))
         if judge_cache(path).exists():
             _copy_sqlite(judge_cache(path), judge_cache(target))
-        partial.rename(target)
+        sync(partial)
+        rename_durably(partial, target)
     except BaseException:
         shutil.rmtree(spool_folder(target), ignore_errors=True)
         judge_cache(target).unlink(missing_ok=True)

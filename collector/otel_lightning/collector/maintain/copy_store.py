@@ -9,10 +9,11 @@ import shutil
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
+from otel_lightning.collector.atomic_file import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load, spool_position
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.spool_format import (
@@ -34,7 +35,7 @@ from otel_lightning.collector.store import (
 )
 from otel_lightning.collector.store.attribute_columns import KEYS
 from otel_lightning.collector.store.migrate import mark_all_stale
-from otel_lightning.collector.store.seen_ids import Known
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 NOT_COPIED = frozenset({
     "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "reward_events", "rollout_tasks",
@@ -64,9 +65,7 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
         StoreError: If the old store does not exist, a process holds it, or the new one exists.
     """
     _check(old, new)
-    partial = new.with_name(f".{new.name}.partial")
-    remove_file(partial)
-    try:
+    with partial_store(new) as partial:
         with open_store(partial) as store:
             store.execute(f"ATTACH {quote_literal(str(old))} AS old (READ_ONLY)")
             for table in _tables(store):
@@ -75,7 +74,21 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
             say(f"spool: {_copy_spool(store, old, new):,} requests that were not stored yet")
             mark_all_stale(store)
         _copy_beside(old, new)
-        partial.rename(new)
+
+
+@contextmanager
+def partial_store(path: Path) -> Iterator[Path]:
+    """Yield a free name for a store's file; it becomes `path` when the block ends without an error.
+
+    The name is always the same, so that what a killed process left behind, perhaps gigabytes, is
+    removed by the next one.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    remove_file(partial)
+    try:
+        yield partial
+        sync(partial)
+        rename_durably(partial, path)
     finally:
         remove_file(partial)
 
@@ -150,7 +163,7 @@ def _copy_spool(store: Store, old: Path, new: Path) -> int:
     """Store the requests that wait on the spool of the old store; return their number."""
     with open_file(old, read_only=True) as opened:
         position = spool_position(opened)
-    known, count, size = Known(store), 0, 0
+    known, count, size = SeenIds(store), 0, 0
     dead_letters = spool_folder(new) / "dead"
     batch: list[Request] = []
     for request in waiting_requests(spool_folder(old), position):

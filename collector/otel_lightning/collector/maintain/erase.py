@@ -16,7 +16,7 @@ from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.maintain.copy_store import (
     copy_table,
     judge_cache,
-    remove_file,
+    partial_store,
     waiting_requests,
 )
 from otel_lightning.collector.spool import spool_folder
@@ -31,7 +31,7 @@ from otel_lightning.collector.store import (
     read_server,
     statement,
 )
-from otel_lightning.collector.store.seen_ids import Known
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 ZEROS = bytes(1 << 20)
 BYTES_AT_ONCE = 16 * 1024 * 1024
@@ -114,7 +114,7 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
 def _empty_spool(store: Store, path: Path) -> None:
     """Store the requests that wait on the spool, then erase all segments."""
     folder = spool_folder(path)
-    known, batch, size = Known(store), [], 0
+    known, batch, size = SeenIds(store), [], 0
     for request in waiting_requests(folder, spool_position(store)):
         batch.append(request)
         size += len(request.body)
@@ -167,18 +167,13 @@ def _tables(store: Store) -> list[str]:
 
 def _rewrite(path: Path) -> None:
     """Replace a store's file by a new file with the same rows, which has no deleted rows."""
-    partial = path.with_name(f".{path.name}.partial")
-    remove_file(partial)
-    try:
+    with partial_store(path) as partial:
         with open_store(partial) as store:
             store.execute(f"ATTACH {quote_literal(str(path))} AS old (READ_ONLY)")
             for table in _tables(store):
                 copy_table(store, table)
             store.execute("DETACH old")
         partial.chmod(path.stat().st_mode & 0o777)
-        partial.replace(path)
-    finally:
-        remove_file(partial)
 
 
 def _judge_caches(store: Store, path: Path) -> set[Path]:

@@ -15,17 +15,17 @@ from urllib.parse import parse_qs, urlencode
 
 from granian._granian import RSGIProtocolClosed
 
+from otel_lightning.collector.page.browser_access import BrowserAccess
 from otel_lightning.collector.page.live import Live
-from otel_lightning.collector.page.lock import Lock
 from otel_lightning.collector.page.process import PROCESSES, Answer, PageError, Pages, Request
-from otel_lightning.collector.page.unlocked import Unlocked
+from otel_lightning.collector.page.sessions import Sessions
 from otel_lightning.collector.receive.accept import (
     DURABLE_SECONDS,
     JSON,
     Receiver,
     accept_feedback,
 )
-from otel_lightning.collector.receive.access import READING, Asked
+from otel_lightning.collector.receive.access import READING, BrowserRequest
 from otel_lightning.collector.receive.http import asked_by
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 
@@ -61,7 +61,7 @@ MOST_WAITING = 16
 class Access:
     """How a browser gets in."""
 
-    lock: Lock
+    sessions: Sessions
     tls: bool
     needs_client: bool
     """Whether TLS asks for a client certificate: then the certificate is enough."""
@@ -85,7 +85,7 @@ class Page:
         self._threads = ThreadPoolExecutor(PROCESSES, thread_name_prefix="page")
         self._waiting = threading.BoundedSemaphore(PROCESSES + MOST_WAITING)
         self._live = Live(receiver.counts, self._latest)
-        self._unlocked = Unlocked(access.lock, tls=access.tls)
+        self._browser_access = BrowserAccess(access.sessions, tls=access.tls)
 
     def owns(self, path: str) -> bool:
         """Return whether a path is one of the page's."""
@@ -126,12 +126,14 @@ class Page:
         if name in STATIC and asked.method in READING:
             return _static(name)
         if _is_link_from_elsewhere(scope, asked):
-            return self._unlocked.from_elsewhere(path, scope.query_string)
+            return self._browser_access.from_elsewhere(path, scope.query_string)
         self._receiver.guard.check_site(asked, tls=self._access.tls)
         if name in ("code", "enter"):
             return await self._let_in(name, scope, protocol)
-        if not (self._access.needs_client or self._access.lock.knows(scope.headers.get("cookie"))):
-            return self._unlocked.locked(path, scope.query_string)
+        if not (
+            self._access.needs_client or self._access.sessions.knows(scope.headers.get("cookie"))
+        ):
+            return self._browser_access.locked(path, scope.query_string)
         return await self._answer_known(name, scope, protocol)
 
     async def _answer_known(self, name: str, scope: Any, protocol: Any) -> Answer | None:
@@ -147,17 +149,17 @@ class Page:
 
     async def _let_in(self, name: str, scope: Any, protocol: Any) -> Answer:
         if name == "code" and scope.method == "POST":
-            return self._unlocked.code(scope.headers.get("authorization"))
+            return self._browser_access.code(scope.headers.get("authorization"))
         if name == "code" or scope.method not in ("GET", "POST"):  # HEAD must not use a code up
             raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"not by {scope.method}")
         if scope.method == "GET":
-            return self._unlocked.enter_by_code(scope.query_string)
+            return self._browser_access.enter_by_code(scope.query_string)
         given = parse_qs((await _body(scope, protocol)).decode(errors="replace"))
-        return self._unlocked.enter_by_token(given.get("token", [""])[0])
+        return self._browser_access.enter_by_token(given.get("token", [""])[0])
 
     async def _post(self, name: str, scope: Any, protocol: Any) -> Answer:
         if name == "leave":
-            return self._unlocked.leave(scope.headers.get("cookie"))
+            return self._browser_access.leave(scope.headers.get("cookie"))
         if name != "feedback":
             raise RefusedError(HTTPStatus.NOT_FOUND, f"no such path '{scope.path}'")
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
@@ -193,7 +195,7 @@ class Page:
             self._waiting.release()
 
 
-def _is_link_from_elsewhere(scope: Any, asked: Asked) -> bool:
+def _is_link_from_elsewhere(scope: Any, asked: BrowserRequest) -> bool:
     """Return whether another site's page opens this one, by a link or a redirect."""
     is_navigation = scope.headers.get("sec-fetch-mode") == "navigate"
     is_top = scope.headers.get("sec-fetch-dest") == "document"

@@ -12,17 +12,17 @@ from urllib.parse import unquote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.asked import (
-    Ask,
+from otel_lightning.collector.page.process import Answer, Request
+from otel_lightning.collector.page.text import FILTERS
+from otel_lightning.collector.page.view_request import (
     NotFoundError,
     Source,
     View,
+    ViewRequest,
     address,
     parse_query,
     segment,
 )
-from otel_lightning.collector.page.process import Answer, Request
-from otel_lightning.collector.page.text import FILTERS
 from otel_lightning.collector.page.views import (
     arms,
     data,
@@ -81,7 +81,7 @@ def respond(request: Request, source: Source) -> Answer:
         source: Runs the statements of the page.
     """
     begun = time.perf_counter()
-    ask = Ask(request.path, parse_query(request.query), request.facts, source)
+    ask = ViewRequest(request.path, parse_query(request.query), request.facts, source)
     try:
         view, given = _find(request)
         shown = view(ask, **given)

@@ -31,7 +31,7 @@ from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.otlp.json_encoding import Read, read_json
 from otel_lightning.collector.otlp.repair import repair
-from otel_lightning.collector.receive.access import Guard
+from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.receive.metrics import Counts
 from otel_lightning.collector.receive.refusals import RefusedError, unavailable
@@ -62,7 +62,7 @@ class Receiver:
     """The spool for requests, the access check, and the counters of the outcomes."""
 
     spool: Spool
-    guard: Guard
+    guard: AccessGuard
     gauges: Callable[[], Mapping[str, float]]
     max_body: int = MAX_BODY_BYTES
     counts: Counts = field(default_factory=Counts)

@@ -20,7 +20,7 @@ READING = frozenset({"GET", "HEAD"})
 PORTS = {"http": 80, "https": 443}
 
 
-class Asked(NamedTuple):
+class BrowserRequest(NamedTuple):
     """Who asks, as a browser says it: the method, and four headers."""
 
     method: str
@@ -30,7 +30,7 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Guard:
+class AccessGuard:
     """The accepted tokens (none: no token is required) and the allowed host names."""
 
     tokens: tuple[str, ...] = field(default=(), repr=False)
@@ -75,7 +75,7 @@ class Guard:
                     f"Start lightning-ingest with --allowed-host {name} if it should be.",
                 )
 
-    def check_site(self, asked: "Asked", *, tls: bool) -> None:
+    def check_site(self, asked: "BrowserRequest", *, tls: bool) -> None:
         """Check that no other site's page made a request, by the two headers a browser sets.
 
         `Sec-Fetch-Site` decides; browsers that send none send `Origin` with a POST. Programs send

@@ -23,7 +23,7 @@ from otel_lightning.collector.receive.accept import (
     accept_feedback,
     encode,
 )
-from otel_lightning.collector.receive.access import Asked
+from otel_lightning.collector.receive.access import BrowserRequest
 from otel_lightning.collector.receive.bodies import Budget, decompress
 from otel_lightning.collector.receive.health import PATHS, health
 from otel_lightning.collector.receive.metrics import TEXT, exposition
@@ -58,7 +58,7 @@ HEADERS: dict[HTTPStatus, Headers] = {
 Application = Callable[[Any, Any], Coroutine[Any, Any, None]]
 
 
-class Beside(Protocol):
+class MountedApp(Protocol):
     """Another application on the same port, such as the page."""
 
     def owns(self, path: str) -> bool:
@@ -68,7 +68,7 @@ class Beside(Protocol):
         """Answer one request."""
 
 
-def application(receiver: Receiver, beside: Beside | None, leaving: Event) -> Application:
+def application(receiver: Receiver, beside: MountedApp | None, leaving: Event) -> Application:
     """Create the RSGI application that appends requests to the spool.
 
     Args:
@@ -119,10 +119,10 @@ def application(receiver: Receiver, beside: Beside | None, leaving: Event) -> Ap
     return answer
 
 
-def asked_by(scope: Any) -> Asked:
+def asked_by(scope: Any) -> BrowserRequest:
     """Return who asks, from the headers of a request."""
     headers = scope.headers
-    return Asked(
+    return BrowserRequest(
         scope.method,
         headers.get("host") or scope.authority,
         headers.get("origin"),

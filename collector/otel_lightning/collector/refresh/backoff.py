@@ -24,7 +24,7 @@ class _Derived(NamedTuple):
     grows: bool
 
 
-class Pace:
+class Backoff:
     """Large rollouts that were derived recently, and when each may be derived again."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -19,7 +19,7 @@ from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
 from otel_lightning.collector.refresh import rollout_rows, sorted_copy
-from otel_lightning.collector.refresh.backoff import Pace
+from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet
 from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, quote_literal, statement
@@ -36,13 +36,15 @@ _SCHEMAS: WeakKeyDictionary[Store, dict[str, pa.Schema]] = WeakKeyDictionary()
 """The columns of the derived tables, by open store."""
 
 
-def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None = None) -> int:
+def refresh(
+    store: Store, spans_at_once: int = SPANS_AT_ONCE, backoff: Backoff | None = None
+) -> int:
     """Derive some of the stale traces and log records.
 
     Args:
         store: A direct store.
         spans_at_once: About how many spans to derive together; more at once cost more memory.
-        pace: Decides which growing rollouts wait; without it, none do.
+        backoff: Decides which growing rollouts wait; without it, none do.
 
     Returns:
         Number of stale traces and log records that were derived; 0 if nothing is stale, or
@@ -51,19 +53,19 @@ def refresh(store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None 
     logs = refresh_loose_logs(store)
     parsed = _PARSED.setdefault(store, ParsedTraces())
     with _uncollected(parsed):  # the rows are freed before the cycle collector runs again
-        return logs + _refresh_traces(store, spans_at_once, pace or Pace(), parsed)
+        return logs + _refresh_traces(store, spans_at_once, backoff or Backoff(), parsed)
 
 
 def refresh_with_room(
-    store: Store, spans_at_once: int = SPANS_AT_ONCE, pace: Pace | None = None
+    store: Store, spans_at_once: int = SPANS_AT_ONCE, backoff: Backoff | None = None
 ) -> int:
     """Refresh; raise the memory limit for one refresh if a rollout does not fit it."""
     try:
-        return refresh(store, spans_at_once, pace)
+        return refresh(store, spans_at_once, backoff)
     except OutOfMemoryError:
         logger.warning("A rollout does not fit --memory: it is derived with more for once")
         with store.with_room():
-            return refresh(store, spans_at_once, pace)
+            return refresh(store, spans_at_once, backoff)
 
 
 class Stale(NamedTuple):
@@ -103,16 +105,18 @@ def _column(store: Store, query: str) -> list[Any]:
     return values
 
 
-def _refresh_traces(store: Store, spans_at_once: int, pace: Pace, parsed: ParsedTraces) -> int:
+def _refresh_traces(
+    store: Store, spans_at_once: int, backoff: Backoff, parsed: ParsedTraces
+) -> int:
     if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
         sorted_copy.forget(store)
         return 0
-    began = pace.clock()
+    began = backoff.clock()
     with store.transaction():
         if _column(store, sorted_copy.NEW):
             sorted_copy.forget(store)
             store.execute(statement(__package__, "size", held=[""]))
-        batch, closed = _read_picked(store, spans_at_once, pace.waiting(), parsed)
+        batch, closed = _read_picked(store, spans_at_once, backoff.waiting(), parsed)
         if not (done := closed.size()):
             return 0
         batch.put_together()
@@ -127,7 +131,7 @@ def _refresh_traces(store: Store, spans_at_once: int, pace: Pace, parsed: Parsed
     if not is_whole:
         _insert_rest(store, closed, rows, new)
     batch.committed()
-    pace.note(batch.calls, began)
+    backoff.note(batch.calls, began)
     return done
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from otel_lightning.collector.refresh import sorted_copy
-from otel_lightning.collector.refresh.backoff import Pace
+from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
@@ -65,7 +65,7 @@ class _Flight:
     worker: Worker
     closed: ClosedSet
     began: float
-    """When it began, by the clock of `Pace`."""
+    """When it began, by the clock of `Backoff`."""
     sent: float
     """When it began, by the monotonic clock."""
     names: set[str]
@@ -102,7 +102,7 @@ class Refresher:
         self._spent = 0.0  # seconds for batches that are not derived yet
         self._deaths = 0
         self._batch_seconds = 0.0
-        self.pace = Pace()
+        self.backoff = Backoff()
         self.restarts = 0
         """Number of workers that died and were replaced."""
 
@@ -128,21 +128,23 @@ class Refresher:
 
         Args:
             spans_at_once: About how many spans to derive in one batch.
-            paced: Whether growing rollouts wait, as `pace` says.
+            paced: Whether growing rollouts wait, as `backoff` says.
         """
         began = time.monotonic()
-        pace = self.pace if paced else Pace()
+        backoff = self.backoff if paced else Backoff()
         if not self._flights and not self._has_workers():
-            ids = refresh_with_room(self._store, spans_at_once, pace)
+            ids = refresh_with_room(self._store, spans_at_once, backoff)
             seconds = time.monotonic() - began
             return Step(ids, seconds, ids > 0, seconds)
         try:
-            ids = sum(self._advance(one, pace) for one in [*self._flights] if one.worker.is_ready)
+            ids = sum(
+                self._advance(one, backoff) for one in [*self._flights] if one.worker.is_ready
+            )
             ids += refresh_loose_logs(self._store)
-            is_sent = self._send_some(spans_at_once, pace)
+            is_sent = self._send_some(spans_at_once, backoff)
         except OutOfMemoryError:  # one batch needs more than --memory: derive it alone, here
             self.give_up()
-            ids, is_sent = refresh_with_room(self._store, spans_at_once, pace), False
+            ids, is_sent = refresh_with_room(self._store, spans_at_once, backoff), False
         self._spent += time.monotonic() - began
         spent = self._spent
         if ids:
@@ -203,11 +205,11 @@ class Refresher:
             else:
                 self._idle.append(worker)
 
-    def _advance(self, flight: _Flight, pace: Pace) -> int:
+    def _advance(self, flight: _Flight, backoff: Backoff) -> int:
         """Go on with a batch whose worker has answered; return how many traces were derived."""
         try:
             if flight.is_read:
-                return self._replace_rows(flight, pace)
+                return self._replace_rows(flight, backoff)
             self._follow(flight, flight.worker.keys())
         except WorkerDiedError as error:
             self._note_death(flight, error)
@@ -281,28 +283,28 @@ class Refresher:
             flight.worker.read(closed.spans(), logs)
         closed.suspend()
 
-    def _replace_rows(self, flight: _Flight, pace: Pace) -> int:
+    def _replace_rows(self, flight: _Flight, backoff: Backoff) -> int:
         done = replace_rows(self._store, flight.closed, flight.worker.rows())
         self._release(flight)
         self._deaths = 0
         self._batch_seconds = time.monotonic() - flight.sent
         self._spent += flight.worker.seconds / self._most
-        pace.note(Counter(flight.worker.calls), flight.began)
+        backoff.note(Counter(flight.worker.calls), flight.began)
         return done
 
-    def _send_some(self, spans_at_once: int, pace: Pace) -> bool:
+    def _send_some(self, spans_at_once: int, backoff: Backoff) -> bool:
         """Send new batches to idle workers; return whether there was one."""
         is_sent = False
         self._take_started()
-        while self._idle and self._send(spans_at_once, pace):
+        while self._idle and self._send(spans_at_once, backoff):
             is_sent = True
         is_more = is_sent and not self._idle and not self._starting
         if is_more and len(self._flights) < self._most:
             self._start_one()
         return is_sent
 
-    def _send(self, spans_at_once: int, pace: Pace) -> bool:
-        waiting = pace.waiting()
+    def _send(self, spans_at_once: int, backoff: Backoff) -> bool:
+        waiting = backoff.waiting()
         held = {name for one in self._flights for name in (*one.names, *one.traces, *one.blocked)}
         with self._store.transaction():
             self._store.execute("CREATE OR REPLACE TEMP TABLE held (name VARCHAR)")
@@ -315,7 +317,7 @@ class Refresher:
                 return False
             worker = self._idle.pop()
             worker.begin()
-            flight = _Flight(worker, closed, pace.clock(), time.monotonic(), set(closed.names()))
+            flight = _Flight(worker, closed, backoff.clock(), time.monotonic(), set(closed.names()))
             self._read(flight)
         self._flights.append(flight)
         return True

@@ -57,7 +57,7 @@ class Inbox:
             self._queue.put(None)
 
 
-class Work:
+class WorkerBatch:
     """The batch that is being derived."""
 
     def __init__(self, inbox: Inbox, answers: IO[bytes]) -> None:
@@ -112,7 +112,7 @@ def main() -> None:
     gc.freeze()
     gc.disable()  # the rows hold no cycles, and visiting them again and again takes long
     inbox = Inbox(sys.stdin.buffer)
-    work = Work(inbox, answers)
+    work = WorkerBatch(inbox, answers)
     frames.write(answers, frames.READY)
     while True:
         try:

@@ -26,7 +26,7 @@ from otel_lightning.collector.page.answer import Page
 from otel_lightning.collector.page.opening import open_page
 from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
-from otel_lightning.collector.receive.access import Guard
+from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.tls import GrpcCertificates, Tls
 from otel_lightning.collector.serve.descriptors import (
     IdleConnections,
@@ -64,15 +64,15 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         StoreError: If the store cannot be opened for writing.
         OSError: If an address cannot be bound, or a server stops without being asked.
     """
-    stopping = Stopping()
+    stopping = StopSignals()
     most = connections_within(raise_limit())
     with settings.grpc.bind() as for_grpc, settings.http.bind() as for_http:
         grpc_at, http_at = settings.grpc.of(for_grpc), settings.http.of(for_http)
         settings = replace(settings, grpc=grpc_at, http=http_at)
-        _serve(settings, Bound(for_grpc, for_http, most), stopping, say)
+        _serve(settings, BoundSockets(for_grpc, for_http, most), stopping, say)
 
 
-class Bound(NamedTuple):
+class BoundSockets(NamedTuple):
     """Sockets that reserve the addresses until the servers listen, and the connection limit."""
 
     grpc: socket.socket
@@ -81,7 +81,7 @@ class Bound(NamedTuple):
 
 
 def _serve(
-    settings: Settings, bound: Bound, stopping: "Stopping", say: Callable[[str], None]
+    settings: Settings, bound: BoundSockets, stopping: "StopSignals", say: Callable[[str], None]
 ) -> None:
     store = open_store(settings.store)
     if store.server:
@@ -96,7 +96,7 @@ def _serve(
     spool = Spool(spool_folder(settings.store))
     try:
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
-        loader = Loader(store.cursor(), spool, settings.keeping, alarms)
+        loader = Loader(store.cursor(), spool, settings.loader, alarms)
         store.offer(BACKUP, partial(_back_up, loader, settings.store))
     except BaseException:
         spool.close()  # its thread would keep the process alive
@@ -162,7 +162,7 @@ def _back_up(loader: Loader, path: Path, target: str) -> str:
     return loader.run_errand(work)
 
 
-class Stopping:
+class StopSignals:
     """Handles SIGTERM and SIGINT: the first one drains, the second one exits at once.
 
     Exiting at once is safe, because every acknowledged request is on the spool.
@@ -200,7 +200,7 @@ def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) 
     tokens = (settings.token, server.token) if settings.token else ()
     return Receiver(
         spool,
-        Guard.of(tokens, listening, settings.allowed_hosts),
+        AccessGuard.of(tokens, listening, settings.allowed_hosts),
         partial(_gauges, spool, loader),
         settings.max_body,
     )
@@ -222,8 +222,8 @@ def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
 async def _receive(
     receiver: Receiver,
     settings: Settings,
-    bound: Bound,
-    stopping: Stopping,
+    bound: BoundSockets,
+    stopping: StopSignals,
     running: Running,
 ) -> None:
     stopped = asyncio.Event()
@@ -301,7 +301,7 @@ async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.T
     )
 
 
-def _drain(spool: Spool, loader: Loader, stopping: Stopping, say: Callable[[str], None]) -> None:
+def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[str], None]) -> None:
     """Store the requests on the spool until the deadline; the rest waits for the next start."""
     spool.close()
     rest = threading.Thread(target=loader.stop, name="drain", daemon=True)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 
 from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
 from otel_lightning.collector.load.attribute_limits import Limits
-from otel_lightning.collector.load.retention import Keeping, parse_age, parse_size
+from otel_lightning.collector.load.retention import LoaderSettings, parse_age, parse_size
 from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
 from otel_lightning.collector.receive.access import is_loopback
 from otel_lightning.collector.receive.tls import Tls
@@ -80,7 +80,7 @@ class Settings:
     max_body: int = MAX_BODY_BYTES
     memory_bytes: int = MEMORY_BYTES
     readers: ReaderLimits = NO_READER_LIMITS
-    keeping: Keeping = field(default_factory=Keeping)
+    loader: LoaderSettings = field(default_factory=LoaderSettings)
     refuse_after: float = REFUSE_AFTER_SECONDS
     page: bool | None = None
     """Whether to serve the page; None serves it if only this machine reaches `http`."""
@@ -148,7 +148,7 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
         readers=ReaderLimits(
             options["reader_seconds"], options["reader_rows"], parse_size(options["reader_memory"])
         ),
-        keeping=_keeping(options),
+        loader=_loader_settings(options),
         refuse_after=parse_age(options["refuse_after"]),
         page=options["page"],
         page_sql=options["page_sql"],
@@ -157,9 +157,9 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
     return chosen
 
 
-def _keeping(options: Mapping[str, Any]) -> Keeping:
+def _loader_settings(options: Mapping[str, Any]) -> LoaderSettings:
     retain, max_size = options["retain"], options["max_size"]
-    return Keeping(
+    return LoaderSettings(
         parse_age(retain) if retain else None,
         parse_size(max_size) if max_size else None,
         derive=not options["no_derive"],

@@ -17,7 +17,7 @@ NO_ARGUMENTS = (None, "", "null")
 """Ways in which models write a tool call without arguments."""
 
 
-class Shown:
+class ShownMessages:
     """The messages that were shown so far."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.show.conversation import Shown, parts_of, read_messages
+from otel_lightning.collector.show.conversation import ShownMessages, parts_of, read_messages
 from otel_lightning.collector.show.facts import (
     Credit,
     Judgement,
@@ -287,7 +287,7 @@ class _Said(NamedTuple):
 
 
 def _steps(calls: Iterable[Row], beside: _Beside, window: Window) -> list[Step]:
-    shown = Shown()
+    shown = ShownMessages()
     told: set[str] = set()
     steps = []
     for call in calls:

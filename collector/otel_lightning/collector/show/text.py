@@ -26,7 +26,7 @@ LINES_OF_A_PART = 30
 """Longer texts are cut unless everything is asked for."""
 
 
-class Look(NamedTuple):
+class TextStyle(NamedTuple):
     """How to print."""
 
     width: int = 100
@@ -35,7 +35,7 @@ class Look(NamedTuple):
     """Whether to cut long texts."""
 
 
-def as_text(rollout: Rollout, look: Look) -> str:
+def as_text(rollout: Rollout, look: TextStyle) -> str:
     """Print a rollout: a line about the whole, then each step."""
     lines = [*header(rollout, look)]
     for step in rollout.steps:
@@ -47,7 +47,7 @@ def as_text(rollout: Rollout, look: Look) -> str:
     return "\n".join(lines)
 
 
-def header(rollout: Rollout, look: Look) -> Iterator[str]:
+def header(rollout: Rollout, look: TextStyle) -> Iterator[str]:
     """Yield the lines about the whole rollout."""
     facts = [
         _style("rollout ", look, dim=True) + _style(rollout.rollout_id, look, bold=True),
@@ -75,7 +75,7 @@ def header(rollout: Rollout, look: Look) -> Iterator[str]:
         yield f"reward    {_judgement(reward)}"
 
 
-def step_lines(step: Step, look: Look) -> Iterator[str]:
+def step_lines(step: Step, look: TextStyle) -> Iterator[str]:
     """Yield the lines of one step: facts, new messages, answer, tools, credit."""
     yield _spread(_facts(step), _credit(step.credit, look), look)
     if step.earlier_messages:
@@ -140,7 +140,7 @@ def _facts(step: Step) -> str:
     return printable("  ".join(fact for fact in facts if fact))
 
 
-def _credit(credit: Credit | None, look: Look) -> str:
+def _credit(credit: Credit | None, look: TextStyle) -> str:
     if credit is None:
         return ""
     facts = []
@@ -152,7 +152,7 @@ def _credit(credit: Credit | None, look: Look) -> str:
     return "   ".join(facts)
 
 
-def _message(message: dict[str, Any], look: Look, *, is_answer: bool = False) -> Iterator[str]:
+def _message(message: dict[str, Any], look: TextStyle, *, is_answer: bool = False) -> Iterator[str]:
     role = message.get("role") or "assistant"
     for part in message.get("parts") or ():
         kind = part.get("type")
@@ -177,7 +177,7 @@ def _unmatched(step: Step) -> list[dict[str, Any]]:
     return [dict(part) for part in asked if part.get("id") not in ran]
 
 
-def _retrieval(retrieval: Retrieval, look: Look) -> Iterator[str]:
+def _retrieval(retrieval: Retrieval, look: TextStyle) -> Iterator[str]:
     """Yield the query, and a line for the beginning of each document with its score."""
     failed = f"failed: {retrieval.error_type}" if retrieval.error_type else ""
     found = failed or count(len(retrieval.documents), "document")
@@ -194,7 +194,7 @@ def _retrieval(retrieval: Retrieval, look: Look) -> Iterator[str]:
         yield from _block("", mark + text, look)
 
 
-def _tool(tool: Tool, look: Look) -> Iterator[str]:
+def _tool(tool: Tool, look: TextStyle) -> Iterator[str]:
     yield from _asked(tool.name, tool.arguments, look)
     mark = "" if tool.error_type is None and not tool.told_error else "failed: "
     shown = tool.error_type if tool.result is None else _value(tool.result)
@@ -205,11 +205,11 @@ def _tool(tool: Tool, look: Look) -> Iterator[str]:
     yield from lines[1:]
 
 
-def _asked(name: Any, arguments: Any, look: Look) -> Iterator[str]:
+def _asked(name: Any, arguments: Any, look: TextStyle) -> Iterator[str]:
     yield from _block("→", f"{name} {_value(arguments)}", look)
 
 
-def _block(label: str, text: str, look: Look, *, dim: bool = False) -> Iterator[str]:
+def _block(label: str, text: str, look: TextStyle, *, dim: bool = False) -> Iterator[str]:
     """Yield a text in wrapped lines behind its label; control characters are escaped."""
     label = printable(label)[:LABEL]
     arrow = label in ("→", "←")
@@ -259,7 +259,7 @@ def _return(rollout: Rollout) -> str:
     return "" if rollout.final_reward is None else f"reward {rollout.final_reward:.3g}"
 
 
-def _spread(left: str, right: str, look: Look) -> str:
+def _spread(left: str, right: str, look: TextStyle) -> str:
     """Put a text at the right end of a line, if there is room."""
     if not right:
         return left
@@ -267,7 +267,7 @@ def _spread(left: str, right: str, look: Look) -> str:
     return f"{left}{' ' * max(room, 2)}{right}"
 
 
-def _flow(facts: Iterable[str], look: Look) -> Iterator[str]:
+def _flow(facts: Iterable[str], look: TextStyle) -> Iterator[str]:
     line = ""
     for fact in facts:
         joined = f"{line}  {fact}" if line else fact
@@ -279,7 +279,7 @@ def _flow(facts: Iterable[str], look: Look) -> Iterator[str]:
     yield line
 
 
-def _style(text: str, look: Look, **how: Any) -> str:
+def _style(text: str, look: TextStyle, **how: Any) -> str:
     text = printable(text)
     return click.style(text, **how) if look.in_color else text
 

@@ -17,7 +17,11 @@ from otel_lightning.collector import machine
 from otel_lightning.collector.store import attribute_columns, read_only
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.page_reads import PageReads
-from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, Answers, ReaderLimits
+from otel_lightning.collector.store.reader_limits import (
+    NO_READER_LIMITS,
+    LimitedReads,
+    ReaderLimits,
+)
 from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal
 
@@ -51,8 +55,8 @@ class Store:
     def __init__(self, connection: duckdb.DuckDBPyConnection, server: Server | None = None) -> None:
         self._connection = connection
         self._serves: str | None = None
-        self._answers: Answers | None = None
-        self._guard: read_only.Guard | None = None
+        self._answers: LimitedReads | None = None
+        self._guard: read_only.ReadOnlyGuard | None = None
         self._memory_bytes: int | None = None
         self.server = server
 
@@ -244,9 +248,9 @@ class Store:
             load_extensions(self._connection)
             self.limit(memory_bytes)
             self._connection.execute(SERVING)
-            self._answers = Answers(self._connection, limits) if limits else None
+            self._answers = LimitedReads(self._connection, limits) if limits else None
             answer = self._answers.answer if self._answers else None
-            self._guard = read_only.Guard(tokens, duckdb.connect(), answer)
+            self._guard = read_only.ReadOnlyGuard(tokens, duckdb.connect(), answer)
             read_only.prepare(self._connection, self._guard)
             self._serves = _listen(self._connection, tokens.writer)
         if self._answers:

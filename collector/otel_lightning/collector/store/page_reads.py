@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 from otel_lightning.collector.store.errors import StoreError
-from otel_lightning.collector.store.read_only import EXPLAIN, Guard
+from otel_lightning.collector.store.read_only import EXPLAIN, ReadOnlyGuard
 from otel_lightning.collector.store.reader_limits import interrupted_after
 from otel_lightning.collector.store.reader_process import ReaderError, ReaderProcesses
 
@@ -24,7 +24,10 @@ class PageReads:
     """Runs SELECTs on a served store; safe for several threads."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, guard: Guard, apart: ReaderProcesses | None
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        guard: ReadOnlyGuard,
+        apart: ReaderProcesses | None,
     ) -> None:
         """Use a served store.
 

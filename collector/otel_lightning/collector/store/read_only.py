@@ -65,7 +65,7 @@ class Tokens(NamedTuple):
     scanner: str
 
 
-class Guard:
+class ReadOnlyGuard:
     """Authenticates the sessions and authorizes the statements of a Quack server."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Guard:
         Args:
             tokens: The accepted tokens.
             parser: A separate database that only parses statements.
-            answer: `Answers.answer` if readers have limits: it runs a SELECT and returns the
+            answer: `LimitedReads.answer` if readers have limits: it runs a SELECT and returns the
                 statement that reads its stored answer. None if readers have no limits.
         """
         self._tokens, self._parser, self._answer = tokens, parser, answer
@@ -215,7 +215,7 @@ class Guard:
         return str((found.fetchone() or ["{}"])[0])
 
 
-def prepare(connection: duckdb.DuckDBPyConnection, guard: Guard) -> None:
+def prepare(connection: duckdb.DuckDBPyConnection, guard: ReadOnlyGuard) -> None:
     """Install a guard and lock the database of a connection. Load its extensions before.
 
     From now on, the database has no access to other files, to the network or to extensions, and

@@ -37,7 +37,7 @@ class ReaderLimits:
 NO_READER_LIMITS = ReaderLimits()
 
 
-class Answers:
+class LimitedReads:
     """Runs readers' statements within limits on a served database, and stores their answers."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: ReaderLimits) -> None:

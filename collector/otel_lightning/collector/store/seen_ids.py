@@ -37,7 +37,7 @@ UNKNOWN = """
 """
 
 
-class Known:
+class SeenIds:
     """Ids of stored rows, as Bloom filters: new rows are recognised without reading the table.
 
     Valid only while this process is the only one that writes the store.
@@ -45,7 +45,7 @@ class Known:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._filters: dict[str, list[Filter]] = {}
+        self._filters: dict[str, list[BloomFilter]] = {}
         self.repeated = 0
         """Number of spans that were not stored, because other spans have their ids, since start."""
 
@@ -78,20 +78,20 @@ class Known:
         self.repeated += len(found)
         return found
 
-    def _filters_of(self, table: str) -> "list[Filter]":
+    def _filters_of(self, table: str) -> "list[BloomFilter]":
         """Return the filters of a table; when the last one is full, add one of twice its size."""
         filters = self._filters.setdefault(table, [])
         if not filters:
             filters.append(self._filled(table))
         if filters[-1].is_full:
-            filters.append(Filter(filters[-1].capacity * 2))
+            filters.append(BloomFilter(filters[-1].capacity * 2))
         return filters
 
-    def _filled(self, table: str) -> "Filter":
+    def _filled(self, table: str) -> "BloomFilter":
         """Build a filter of all stored ids, with a capacity of 1.5 times their number."""
         query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
         stored = self._store.query(query).to_pylist()[0]
-        made = Filter(max(LEAST_ROWS, stored["n"] * 3 // 2))
+        made = BloomFilter(max(LEAST_ROWS, stored["n"] * 3 // 2))
         for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):
             keys = self._store.query(
                 f"SELECT hash({', '.join(IDS[table])}) AS key FROM {table}"
@@ -125,7 +125,7 @@ class Known:
         return _numbers(self._store.pick(numbered, select)["position"])
 
 
-class Filter:
+class BloomFilter:
     """A Bloom filter: a set of keys with no false negatives and few false positives."""
 
     def __init__(self, capacity: int) -> None:

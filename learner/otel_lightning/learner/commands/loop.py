@@ -15,7 +15,7 @@ def loop(file: Path, store: str) -> None:
 
     A loop that was killed goes on where it was: give the same command again.
 
-    Exit codes: 0 something was promoted, 1 failed, 3 nothing was.
+    Exit codes: 0 something was promoted, 1 failed, 3 nothing was promoted.
     """
     with expected_errors():
         from otel_lightning.learner.loop.rounds import run_loop

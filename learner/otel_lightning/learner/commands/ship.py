@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from otel_lightning.learner.policy.ship import Change
-    from otel_lightning.learner.weights.pointer import Moved
+    from otel_lightning.learner.weights.pointer import PointerChange
 
 key_option = option("--key", help="Key of the flag whose variants are the arms.")
 optional_flags_option = option(
@@ -297,7 +297,7 @@ def _print(table: "Table") -> None:
     console.print(table)
 
 
-def _show_moved(moved: "Moved") -> None:
+def _show_moved(moved: "PointerChange") -> None:
     before = f"'{moved.before}'" if moved.before else "no model"
     click.echo(f"{moved.live}: {before} -> '{moved.after}'")
     if moved.written:

@@ -36,7 +36,7 @@ Range = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Demands:
+class Requirements:
     """Requirements on a new policy."""
 
     reward_range: Range
@@ -81,7 +81,7 @@ class Verdict:
 
 
 def held_out_verdict(
-    compared: Compared, demands: Demands, logged: Compared | None = None
+    compared: Compared, demands: Requirements, logged: Compared | None = None
 ) -> Verdict:
     """Compare a new policy with the live one on held-out rollouts.
 
@@ -185,7 +185,7 @@ def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[S
 
 
 def _bounds(
-    compared: Compared, logged: Compared, demands: Demands, scores: list[Scores]
+    compared: Compared, logged: Compared, demands: Requirements, scores: list[Scores]
 ) -> tuple[float, float]:
     """Bound the gain from both sides; the upper bound is a lower bound with swapped policies."""
     low, high = demands.reward_range
@@ -200,7 +200,7 @@ def _live_value(compared: Compared) -> float:
     return float(per_task(scores, compared.tasks).mean())
 
 
-def _tasks_needed(scores: list[Scores], demands: Demands) -> float | None:
+def _tasks_needed(scores: list[Scores], demands: Requirements) -> float | None:
     """Extrapolate the growth of the wealth to the number of tasks at which it reaches 1 / alpha."""
     best: float | None = None
     least_gain = demands.least_gain
@@ -214,7 +214,7 @@ def _tasks_needed(scores: list[Scores], demands: Demands) -> float | None:
     return best
 
 
-def _nothing(demands: Demands) -> Verdict:
+def _nothing(demands: Requirements) -> Verdict:
     nan = float("nan")
     return Verdict(
         estimator="none",
@@ -269,7 +269,7 @@ def _unseen(weights: Floats) -> list[str]:
     return []
 
 
-def _chance(lower: float, demands: Demands) -> list[str]:
+def _chance(lower: float, demands: Requirements) -> list[str]:
     least_gain = demands.least_gain
     if lower > least_gain:
         return []

@@ -11,6 +11,7 @@ import uvicorn
 from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
+from otel_lightning.collector.atomic_file import replaced
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_server.app import ServedModel, Serving, make_app
 from otel_lightning.learner.weights.load import load_tokenizer
@@ -80,9 +81,8 @@ def serve(served: ServedModel, listener: socket.socket, port_file: Path | None) 
     host, port = listener.getsockname()[:2]
     if port_file:
         # Another process polls for the file and must never see it empty.
-        partial = port_file.with_name(f"{port_file.name}.partial")
-        partial.write_text(f"{port}\n", encoding="utf-8")
-        partial.replace(port_file)
+        with replaced(port_file) as temporary:
+            temporary.write_text(f"{port}\n", encoding="utf-8")
     click.echo(f"'{served.names[0]}' answers on http://{host}:{port}/v1")
     server = uvicorn.Server(uvicorn.Config(make_app(served), log_level="warning"))
     with contextlib.suppress(KeyboardInterrupt):

@@ -20,14 +20,14 @@ RIDGE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
+class Standardisation:
     """Means and deviations that standardise features; an unknown value becomes the mean."""
 
     mean: Floats
     deviation: Floats
 
     @classmethod
-    def of(cls, values: Floats) -> "Standard":
+    def of(cls, values: Floats) -> "Standardisation":
         """Compute the mean and deviation of each column; a constant column gets deviation 1."""
         if not values.shape[1]:
             return cls(np.zeros(0), np.ones(0))
@@ -46,7 +46,7 @@ class Policy:
 
     arms: tuple[str, ...]
     features: tuple[str, ...]
-    standard: Standard
+    standard: Standardisation
     weights: Floats
     """Shape [K, D + 1]."""
     shares: Shares
@@ -78,7 +78,7 @@ def from_parameters(parameters: dict[str, Any]) -> Policy:
     return Policy(
         tuple(parameters["arms"]),
         tuple(parameters["features"]),
-        Standard(np.array(parameters["mean"]), np.array(parameters["deviation"])),
+        Standardisation(np.array(parameters["mean"]), np.array(parameters["deviation"])),
         np.array(parameters["weights"]),
         Shares(floor, learned),
     )
@@ -131,7 +131,7 @@ def learn(
         objective.
     """
     shares = shares_of(choices, settings.exploration)
-    standard = Standard.of(values)
+    standard = Standardisation.of(values)
     inputs = standard.apply(values)
     model = reward_model(choices, inputs)
     cells = cells_of(choices, inputs, baseline=settings.estimator == "reinforce")

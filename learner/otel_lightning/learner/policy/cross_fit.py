@@ -79,7 +79,7 @@ def cross_fitted(choices: Choices, probabilities: Floats, features: Features) ->
 
 def _data(choices: Choices, probabilities: Floats, features: Features) -> Data:
     values = features.values if features.names else np.zeros((len(choices.taken), 0))
-    inputs = contextual.Standard.of(values).apply(values)
+    inputs = contextual.Standardisation.of(values).apply(values)
     _, number = np.unique(choices.tasks, return_inverse=True)
     return Data(choices, probabilities, inputs, per_task_counts(choices.tasks)[number])
 

@@ -3,20 +3,19 @@
 import copy
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any, NamedTuple
 
+from otel_lightning.collector.atomic_file import PRIVATE, rename_durably, sync, temporary_beside
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_rules, joint
 from otel_lightning.learner.policy.flag_text import with_members
 
 
-class OfProvider(NamedTuple):
+class ProviderPolicy(NamedTuple):
     """A policy that only our OpenFeature provider can serve."""
 
     policy: Mapping[str, Any]
@@ -25,7 +24,7 @@ class OfProvider(NamedTuple):
 
 InContext = tuple[Sequence[str], Callable[[Mapping[str, bool]], Mapping[str, int]]]
 """Names of features, and a function from a combination of their values to the arms' weights."""
-Weights = Mapping[str, int] | InContext | OfProvider
+Weights = Mapping[str, int] | InContext | ProviderPolicy
 
 WHOLE = 10_000
 """Sum of a flag's weights: the unit of a weight is 0.01 %."""
@@ -35,7 +34,7 @@ class ChangedError(DataError):
     """The flag file was changed by another process while a command worked on it."""
 
 
-class Reading(NamedTuple):
+class FlagFile(NamedTuple):
     """A flag file as it was when it was read."""
 
     path: Path
@@ -53,7 +52,7 @@ def read_flag_file(path: Path, key: str) -> dict[str, Any]:
     return reading(path, key).document
 
 
-def reading(path: Path, key: str) -> Reading:
+def reading(path: Path, key: str) -> FlagFile:
     """Read a flagd flag file that has the flag `key`: its text and its content.
 
     Raises:
@@ -70,7 +69,7 @@ def reading(path: Path, key: str) -> Reading:
     return parsed(path, text, key)
 
 
-def parsed(path: Path, text: str, key: str) -> Reading:
+def parsed(path: Path, text: str, key: str) -> FlagFile:
     """Parse the text of a flag file. Several flags that `key` names become one in the document.
 
     Raises:
@@ -90,7 +89,7 @@ def parsed(path: Path, text: str, key: str) -> Reading:
     together = joint.flags_of(key, document["flags"])
     if len(together) > 1:
         document["flags"][key] = joint.combined(document["flags"], together)
-    return Reading(path, text, document)
+    return FlagFile(path, text, document)
 
 
 def variants(document: Mapping[str, Any], key: str) -> list[str]:
@@ -165,7 +164,7 @@ def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
     return weights
 
 
-def with_policy(seen: Reading, key: str, weights: Weights, version: str) -> str:
+def with_policy(seen: FlagFile, key: str, weights: Weights, version: str) -> str:
     """Write a policy into the text of a flag file; every other character stays as it was.
 
     Args:
@@ -195,10 +194,10 @@ def policy_part(
         name: value
         for name, value in (flag.get("metadata") or {}).items()
         if name != POLICY
-        and (isinstance(weights, OfProvider) or not name.startswith(f"{PROPENSITY}."))
+        and (isinstance(weights, ProviderPolicy) or not name.startswith(f"{PROPENSITY}."))
     }
     targeting: dict[str, Any]
-    if isinstance(weights, OfProvider):
+    if isinstance(weights, ProviderPolicy):
         # Other providers go on serving what they served, under its own version.
         policy = json.dumps({"version": version, **weights.policy})
         return {"targeting": flag.get("targeting") or {}, "metadata": metadata | {POLICY: policy}}
@@ -223,7 +222,7 @@ def with_our_part(document: Mapping[str, Any], key: str, part: Mapping[str, Any]
     return changed
 
 
-def replaced(seen: Reading, changed: Mapping[str, Any], key: str) -> str:
+def replaced(seen: FlagFile, changed: Mapping[str, Any], key: str) -> str:
     """Return the text of a flag file with a changed flag; the rest keeps its formatting."""
     flags, part = seen.document["flags"], our_part(changed, key)
     real = {name: flag for name, flag in flags.items() if name != key}
@@ -243,7 +242,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 @contextmanager
-def staged(path: Path, text: str, seen: Reading | None = None) -> Iterator[None]:
+def replacing(path: Path, text: str, seen: FlagFile | None = None) -> Iterator[None]:
     """Replace the text of a file atomically when the block ends without an exception.
 
     The new text is written and synced before the block begins. After the block, only a rename is
@@ -259,21 +258,14 @@ def staged(path: Path, text: str, seen: Reading | None = None) -> Iterator[None]
         ChangedError: If the flag file is no longer as it was read.
     """
     path = path.resolve()
-    with NamedTemporaryFile("wb", dir=path.parent, delete=False) as file:
-        staging = Path(file.name)
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
-    try:
-        if path.exists():
-            shutil.copymode(path, staging)
+    with temporary_beside(path, None if path.exists() else PRIVATE) as temporary:
+        temporary.write_bytes(text.encode())
+        sync(temporary)
         with _locked(path.parent):
             _check_unchanged(seen)
             yield
             _check_unchanged(seen)
-            staging.replace(path)
-    finally:
-        staging.unlink(missing_ok=True)
+            rename_durably(temporary, path)
 
 
 @contextmanager
@@ -296,7 +288,7 @@ def _locked(folder: Path) -> Iterator[None]:
             os.close(handle)
 
 
-def _check_unchanged(seen: Reading | None) -> None:
+def _check_unchanged(seen: FlagFile | None) -> None:
     if seen is None:
         return
     try:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import Compared
-from otel_lightning.learner.evaluate.gate import Demands, Verdict, held_out_verdict
+from otel_lightning.learner.evaluate.gate import Requirements, Verdict, held_out_verdict
 from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.features import Features
 from otel_lightning.learner.policy.more_rollouts import more_rollouts
@@ -151,7 +151,7 @@ def _verdict(
     demands: Demanded,
 ) -> Verdict:
     choices, in_train = logged
-    verdict = held_out_verdict(held_out, Demands(rewards.range, *demands[1:]), everything)
+    verdict = held_out_verdict(held_out, Requirements(rewards.range, *demands[1:]), everything)
     return replace(
         verdict,
         refusals=verdict.refusals + rewards.refusals,

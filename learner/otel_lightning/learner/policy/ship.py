@@ -89,7 +89,7 @@ def promote(  # noqa: PLR0913 - what, where and how
         live,
         mixed,
         written=not dry_run,
-        needs_provider=isinstance(weights, flag_file.OfProvider),
+        needs_provider=isinstance(weights, flag_file.ProviderPolicy),
         in_context="contextual" in policy["learned"],
     )
     if dry_run:
@@ -158,10 +158,10 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
 
 
 def _replace(
-    store: Store, row: dict[str, Any], status: str, file: tuple[Path, str, flag_file.Reading]
+    store: Store, row: dict[str, Any], status: str, file: tuple[Path, str, flag_file.FlagFile]
 ) -> None:
     """Record a change, then replace the file; if it cannot be replaced, the record is withdrawn."""
-    with promotion_recorded(store, row, status), flag_file.staged(*file):
+    with promotion_recorded(store, row, status), flag_file.replacing(*file):
         pass
 
 
@@ -279,7 +279,7 @@ def _for_flagd(policy: dict[str, Any]) -> bool:
 
 def _of_provider(
     policy: dict[str, Any], document: dict[str, Any], key: str, share: float
-) -> flag_file.OfProvider:
+) -> flag_file.ProviderPolicy:
     part = flag_file.our_part(document, key)
     if share < 1 and features_of(part):
         raise DataError(
@@ -291,7 +291,7 @@ def _of_provider(
     parameters = dict(policy["learned"]["contextual"])
     binary = bool(policy["learned"]["servable"])
     mixture = {"share": share, "base": base if share < 1 else {}, "mean_shares": mean}
-    return flag_file.OfProvider(parameters | mixture | {"binary": binary})
+    return flag_file.ProviderPolicy(parameters | mixture | {"binary": binary})
 
 
 def _check_live(policy: dict[str, Any], live: Shares) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.learner.evaluate.gains import Compared
-from otel_lightning.learner.evaluate.gate import Demands, held_out_verdict
+from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.prompts.rollouts import Rollouts
 
@@ -43,4 +43,4 @@ def _upper_bound(rows: pl.DataFrame, name: str, parent: str) -> float:
         tasks=(both["task_hash"].rank("dense").to_numpy() - 1).astype(np.int64),
     )
     known = rows["outcome"].to_numpy()
-    return held_out_verdict(compared, Demands((float(known.min()), float(known.max())))).upper
+    return held_out_verdict(compared, Requirements((float(known.min()), float(known.max())))).upper

@@ -170,7 +170,7 @@ def diluted(
 
 def _write(
     store: Store,
-    seen: flag_file.Reading,
+    seen: flag_file.FlagFile,
     key: str,
     variants: tuple[Sequence[Candidate], Collection[str]],
     settings: tuple[str, float],
@@ -193,7 +193,7 @@ def _write(
         f"DELETE FROM promotions WHERE key = {quote_literal(key)} AND action = '{ACTION}' "
         f"AND served_version = {quote_literal(run_id)}"
     )
-    with promotion_recorded(store, row, None), flag_file.staged(seen.path, text, seen):
+    with promotion_recorded(store, row, None), flag_file.replacing(seen.path, text, seen):
         pass
     return before, after
 
@@ -205,7 +205,7 @@ def _base(store: Store, key: str, served: str | None) -> str | None:
 
 
 def _row(
-    seen: flag_file.Reading, key: str, settings: tuple[str, float], after: Mapping[str, Any]
+    seen: flag_file.FlagFile, key: str, settings: tuple[str, float], after: Mapping[str, Any]
 ) -> dict[str, Any]:
     before = flag_file.our_part(seen.document, key)
     return {
@@ -222,7 +222,7 @@ def _row(
     }
 
 
-def _check_parents(seen: flag_file.Reading, key: str, candidates: Sequence[Candidate]) -> None:
+def _check_parents(seen: flag_file.FlagFile, key: str, candidates: Sequence[Candidate]) -> None:
     variants = seen.document["flags"][key].get("variants") or {}
     for candidate in candidates:
         if variants.get(candidate.parent) != candidate.parent_value:

@@ -67,7 +67,7 @@ class Facts:
     """The SQL of each question, by name."""
 
 
-class Asking:
+class RecordedQueries:
     """Asks a store, and remembers the statements for the report."""
 
     def __init__(self, store: Store) -> None:
@@ -83,7 +83,7 @@ class Asking:
         return found
 
 
-def read_facts(asking: Asking, chosen: str | None) -> Facts:
+def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
     """Read what every report says.
 
     Args:

@@ -18,16 +18,16 @@ import jinja2
 from markupsafe import Markup
 
 from otel_lightning.collector.show.rollout import Window, read_rollout
-from otel_lightning.collector.show.text import Look, as_text
+from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
 from otel_lightning.learner.commands.common import what_would_pass
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.report import plots
 from otel_lightning.learner.report.doubts import Correlation, correlations
-from otel_lightning.learner.report.facts import Asking, Facts, read_facts
-from otel_lightning.learner.report.of_policy import OfPolicy, Worse, read_policy
+from otel_lightning.learner.report.facts import Facts, RecordedQueries, read_facts
+from otel_lightning.learner.report.policy_facts import PolicyFacts, WorseTask, read_policy
 
-EXAMPLE = Look(width=100)
+EXAMPLE = TextStyle(width=100)
 EXAMPLE_STEPS = Window(0, 19)
 SAID = {"promoted": "Promoted", "passed": "Passed the gate", "refused": "Refused",
         "failed": "Failed"}  # fmt: skip
@@ -71,7 +71,7 @@ def write_report(
 
 
 def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
-    asking = Asking(store)
+    asking = RecordedQueries(store)
     facts = read_facts(asking, run)
     policy = read_policy(store, facts)
     related = correlations(facts.outcomes)
@@ -143,7 +143,7 @@ def _would_pass(facts: Facts) -> str | None:
     return what_would_pass(Verdict(**(kept | {"refusals": tuple(gate["refusals"])})))
 
 
-def _since(asking: Asking, facts: Facts) -> Mapping[str, Any] | None:
+def _since(asking: RecordedQueries, facts: Facts) -> Mapping[str, Any] | None:
     if facts.policy is None:
         return None
     asked = {"key": facts.policy["key"], "version": facts.policy["version"]}
@@ -151,7 +151,7 @@ def _since(asking: Asking, facts: Facts) -> Mapping[str, Any] | None:
     return row if row["rollouts"] else None
 
 
-def _worse_of_weights(asking: Asking, facts: Facts) -> Mapping[str, Any] | None:
+def _worse_of_weights(asking: RecordedQueries, facts: Facts) -> Mapping[str, Any] | None:
     """Compare base and fine-tuned model on the same tasks, if both were served since."""
     model, artifact = facts.run.config.get("model"), facts.run.artifact
     if not model or not artifact:
@@ -161,7 +161,9 @@ def _worse_of_weights(asking: Asking, facts: Facts) -> Mapping[str, Any] | None:
     if not rows:
         return None
     tasks = [
-        Worse(row["task"], row["before"], row["after"], row["tried_before"] + row["tried_after"])
+        WorseTask(
+            row["task"], row["before"], row["after"], row["tried_before"] + row["tried_after"]
+        )
         for row in rows
         if row["after"] < row["before"]
     ]
@@ -179,7 +181,7 @@ def _config(facts: Facts) -> list[tuple[str, str, str | None]]:
     return rows
 
 
-def _examples(store: Store, asking: Asking, most: int) -> list[Mapping[str, Any]]:
+def _examples(store: Store, asking: RecordedQueries, most: int) -> list[Mapping[str, Any]]:
     if not most:
         return []
     sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
@@ -197,7 +199,7 @@ def _first_steps(store: Store, rollout: str) -> Any:
 
 
 def _plots(
-    facts: Facts, policy: OfPolicy | None, related: list[Correlation]
+    facts: Facts, policy: PolicyFacts | None, related: list[Correlation]
 ) -> Mapping[str, Markup]:
     funnel = facts.funnel
     drawn = {

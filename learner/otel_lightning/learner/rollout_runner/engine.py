@@ -34,7 +34,7 @@ INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class AttemptHistory:
     """What became of the attempts at one planned rollout, by number."""
 
     ends: Sequence[tuple[str, bool]] = ()
@@ -92,7 +92,7 @@ class Engine:
     journal: Journal
     executor: Executor
     receiver: Receiver
-    past: dict[str, Past]
+    past: dict[str, AttemptHistory]
     """By the key of the planned rollout."""
     stop: Stop
     give_up_after: int = 20
@@ -150,7 +150,7 @@ class Engine:
         return bool(self.running)
 
     def _next(self, planned: Planned) -> Attempt:
-        return Attempt(planned, len(self.past.get(planned.key, Past()).ends))
+        return Attempt(planned, len(self.past.get(planned.key, AttemptHistory()).ends))
 
     def _start(self, attempt: Attempt) -> None:
         self.retried += attempt.number > 0
@@ -168,8 +168,8 @@ class Engine:
         attempt = self.running.pop(ended.rollout_id)
         status, _ = status_of(ended)
         cut = ended.status == INTERRUPTED
-        former = self.past.get(attempt.planned.key, Past())
-        self.past[attempt.planned.key] = Past([*former.ends, (status, cut)])
+        former = self.past.get(attempt.planned.key, AttemptHistory())
+        self.past[attempt.planned.key] = AttemptHistory([*former.ends, (status, cut)])
         self.ends[status] += 1
         self.interrupted += cut
         self.left += ended.left

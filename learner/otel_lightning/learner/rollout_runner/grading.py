@@ -1,6 +1,6 @@
 """Give rewards to the rollouts of a run: by a rule, a command, the exit code, or as received.
 
-Whatever goes wrong in a grader is "not graded", never a reward of 0.
+If a grader fails, the rollout is not graded: it never gets a reward of 0 for that.
 """
 
 import json
@@ -26,12 +26,14 @@ from otel_lightning.learner.score.table import GIVEN_LATER
 Reward = dict[str, Any]
 """A reward: `value`, and perhaps `explanation`."""
 COMMAND_SECONDS = 120.0
+"""Time limit of the grading command for one rollout."""
 SHOWN = 3
+"""Number of rollouts that are named in the message about a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grading:
-    """How rollouts get their rewards. Without any of these, by the events that the agent sends."""
+    """How rollouts get their rewards. With all defaults, the agent sends them as events."""
 
     rule: str | None = None
     """`FILE.py:FUNCTION`, `FILE.sql` or `FILE.toml`: an ordinary reward rule."""
@@ -40,10 +42,11 @@ class Grading:
     by_exit_code: bool = False
     """1 for exit code 0, 0 for any other."""
     failed_reward: float | None = None
-    """Reward of rollouts that failed or timed out; without it the grader sees them too."""
+    """Reward of rollouts that failed or timed out. None: the grader judges these, too."""
     reward: str | None = None
     """Name of the received rewards to report, if the agent sends several."""
     jobs: int = 2
+    """Number of grading commands that run at the same time."""
 
     @property
     def is_given(self) -> bool:
@@ -67,10 +70,10 @@ def grade(
 
     Args:
         store: An open store, whose derived tables are up to date.
-        grading: How.
+        grading: The grader.
         statuses: Status of each rollout, by its id. One that was lost gets no reward.
-        send: Sends the rewards of a command or of exit codes, which count as received ones, and
-            returns once they are in the store.
+        send: Sends the rewards of a command or of exit codes as events, and returns once they
+            are in the store.
 
     Raises:
         DataError: If the grader cannot be used at all.
@@ -103,7 +106,9 @@ def check(grading: Grading) -> None:
     if sum(given) > 1:
         raise DataError("Give one of --grade, --grade-command and --exit-code-is-reward.")
     if grading.failed_reward is not None and not any(given):
-        raise DataError("--failed-reward needs a grader: --grade, --grade-command or ….")
+        raise DataError(
+            "--failed-reward needs a grader: --grade, --grade-command or --exit-code-is-reward."
+        )
     if grading.rule:
         from otel_lightning.learner.score.rules import python
         from otel_lightning.learner.score.rules.spec import read_rule
@@ -187,7 +192,7 @@ def _sent(
     problems: list[str],
     send: Callable[[list[Event]], None],
 ) -> Graded:
-    """Send rewards as events; one that is sent again replaces the former."""
+    """Send rewards as events; a reward that is sent again replaces the earlier one."""
     now = time.time_ns()
     events = [
         Event(

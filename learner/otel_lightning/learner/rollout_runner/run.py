@@ -16,8 +16,8 @@ from otel_lightning.learner.rollout_runner import grading as graders
 from otel_lightning.learner.rollout_runner.attempts import Attempt, status_of, task_event
 from otel_lightning.learner.rollout_runner.engine import (
     INTERRUPTED,
+    AttemptHistory,
     Engine,
-    Past,
     send_ended,
     stoppable,
 )
@@ -72,7 +72,7 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
                 Processes(journal.path, [lock.fileno()]) as processes,
                 receiving(store, processes, folder, job.endpoint) as receiver,
             ):
-                return _run(store, job, grading, rollouts, Place(journal, processes, receiver))
+                return _run(store, job, grading, rollouts, RunContext(journal, processes, receiver))
         except LauncherDiedError as error:
             end_leftovers(folder)
             raise DataError(
@@ -81,7 +81,7 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
             ) from error
 
 
-class Place:
+class RunContext:
     """Where a run happens: its journal, its processes and the receiver of its telemetry."""
 
     def __init__(self, journal: Journal, processes: Processes, receiver: Receiver) -> None:
@@ -121,11 +121,11 @@ def _check(job: Job) -> None:
 
 
 def _run(
-    store: Path, job: Job, grading: Grading, rollouts: Sequence[Planned], place: Place
+    store: Path, job: Job, grading: Grading, rollouts: Sequence[Planned], place: RunContext
 ) -> Report:
     journal = place.journal
     with _asked(store, job) as opened:
-        past = _past(rollouts, journal, opened)
+        past = _attempts_of(rollouts, journal, opened)
         _send_tasks([one.task for one in rollouts], place.receiver, opened)
     if unsent := journal.unsent():
         send_ended(unsent, journal, place.receiver)
@@ -162,7 +162,7 @@ def _run(
     )
 
 
-def _executor(job: Job, place: Place) -> Executor:
+def _executor(job: Job, place: RunContext) -> Executor:
     """Choose the way to run the agent."""
     name, folder = place.journal.folder.name, place.journal.folder
     service = os.environ.get("OTEL_SERVICE_NAME", name)
@@ -179,7 +179,7 @@ def _executor(job: Job, place: Place) -> Executor:
     return ProcessExecutor(job, place.journal, place.processes, telemetry, flags)
 
 
-def _last(planned: Planned, past: Mapping[str, Past]) -> str:
+def _last(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:
     return planned.rollout_id(max(len(past[planned.key].ends) - 1, 0))
 
 
@@ -193,7 +193,9 @@ def _asked(store: Path, job: Job) -> Iterator[Store | None]:
         yield opened
 
 
-def _past(rollouts: Sequence[Planned], journal: Journal, store: Store | None) -> dict[str, Past]:
+def _attempts_of(
+    rollouts: Sequence[Planned], journal: Journal, store: Store | None
+) -> dict[str, AttemptHistory]:
     """Find what became of each rollout: in the journal, or in the store if the journal is lost."""
     known = {
         name: (status_of(one)[0], one.status == INTERRUPTED) for name, one in journal.ended.items()
@@ -207,7 +209,7 @@ def _past(rollouts: Sequence[Planned], journal: Journal, store: Store | None) ->
         ends: list[tuple[str, bool]] = []
         while (end := known.get(one.rollout_id(len(ends)))) is not None:
             ends.append(end)
-        found[one.key] = Past(ends)
+        found[one.key] = AttemptHistory(ends)
     return found
 
 

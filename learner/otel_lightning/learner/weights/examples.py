@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 LOGGED, TEMPLATED = "logged", "template"
 """Where the tokens of an example come from."""
 
+# Reasons to leave transitions out. They complete the sentence "N transitions …".
 IMAGES = "with images or other parts that tokens cannot carry"
 REFUSED = "that the chat template refuses"
 NO_PREFIX = "whose prompt is no prefix of the conversation in the chat template"
@@ -108,7 +109,7 @@ def tokenize(
 
 
 def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Example | str:
-    """Read one transition, or say why it cannot be learned from."""
+    """Read one transition, or return the reason why it cannot be learned from."""
     tokens = logged_tokens(row)
     if has_uncarried_parts(row, are_tokens_logged=tokens is not None):
         return IMAGES
@@ -124,7 +125,7 @@ def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Examp
 
 
 def has_uncarried_parts(row: Mapping[str, Any], *, are_tokens_logged: bool) -> bool:
-    """Say whether a transition has images or other parts that tokens cannot carry.
+    """Tell whether a transition has images or other parts that tokens cannot carry.
 
     Tool arguments that are not JSON, and tools that are not functions, are in logged tokens, but a
     chat template cannot write them.

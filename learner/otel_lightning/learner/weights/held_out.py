@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import Compared, centred, within_tasks
 from otel_lightning.learner.evaluate.gate import (
-    Demands,
+    Requirements,
     Verdict,
     held_out_verdict,
     importance_weights,
@@ -45,7 +45,7 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     *,
     threshold: float,
     clip: float,
-    demands: Demands | None = None,
+    demands: Requirements | None = None,
     history: Sequence[Example] = (),
 ) -> Verdict:
     """Judge new weights by held-out rollouts.
@@ -100,7 +100,7 @@ def _thin(verdict: Verdict) -> list[str]:
     ]
 
 
-def _no_better_than_chance(compared: Compared, demands: Demands) -> list[str]:
+def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[str]:
     """Refuse a gain that weights without any relation to the rewards would have as well.
 
     Such weights are made by permuting rewards among the rollouts of a task. Weights that sharpen
@@ -141,9 +141,11 @@ def _no_better_than_chance(compared: Compared, demands: Demands) -> list[str]:
     ]
 
 
-def default_demands(rewards: Floats, least_gain: float = 0.0) -> Demands:
+def default_demands(rewards: Floats, least_gain: float = 0.0) -> Requirements:
     """Demand a gain of rewards that lie between the logged ones, 0 and 1."""
-    return Demands((float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0))), least_gain)
+    return Requirements(
+        (float(rewards.min(initial=0.0)), float(rewards.max(initial=1.0))), least_gain
+    )
 
 
 def rollout_weights(examples: Sequence[Example], likelihoods: Likelihoods) -> Floats:

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from otel_lightning.collector.atomic_file import rename_durably
 from otel_lightning.collector.store import Store, quote_literal
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import append, read
@@ -32,7 +33,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class PointerChange:
     """A change of a pointer."""
 
     live: Path
@@ -66,7 +67,7 @@ def change(  # noqa: PLR0913 - what, where and why
     action: str = "promote",
     run_id: str | None = None,
     gate: str | None = None,
-) -> Moved:
+) -> PointerChange:
     """Record a change of the pointer, and carry it out.
 
     Args:
@@ -86,7 +87,7 @@ def change(  # noqa: PLR0913 - what, where and why
     with _alone(live):
         before = settled(store, live)
         if before == model.resolve():  # a loop that was killed gives the same change again
-            return Moved(live, before, before, written=False)
+            return PointerChange(live, before, before, written=False)
         row: Row = {
             "live": name_of(live),
             "action": action,
@@ -102,7 +103,7 @@ def change(  # noqa: PLR0913 - what, where and why
         except BaseException:
             _withdraw(store, row)
             raise
-    return Moved(live, before, model.resolve(), written=True)
+    return PointerChange(live, before, model.resolve(), written=True)
 
 
 def settled(store: Store, live: Path) -> Path | None:
@@ -128,12 +129,7 @@ def point(live: Path, model: Path) -> None:
     partial = folder / f".{live.name}.partial"
     partial.unlink(missing_ok=True)
     partial.symlink_to(name, target_is_directory=True)
-    partial.replace(folder / live.name)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    rename_durably(partial, folder / live.name)
 
 
 def changes_of(store: Store, live: Path | None) -> list[Row]:

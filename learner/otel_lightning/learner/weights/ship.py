@@ -9,7 +9,7 @@ from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.weights import pointer
-from otel_lightning.learner.weights.pointer import Moved
+from otel_lightning.learner.weights.pointer import PointerChange
 
 GATE_FILE = "gate.json"
 BY_RUNNING, BY_LOGS = "by running", "by logs"
@@ -39,7 +39,7 @@ def promote(
     *,
     without_gate: bool = False,
     dry_run: bool = False,
-) -> Moved:
+) -> PointerChange:
     """Let a pointer lead to a model if a gate passed it against the model that is live now.
 
     The newest comparison by `lightning-learn evaluate --model` decides. Without one, the gate that
@@ -63,7 +63,7 @@ def promote(
         raise DataError(f"'{chosen}' leads to '{model}' already.")
     judgement = None if without_gate else _passed(store, model, now)
     if dry_run:
-        return Moved(chosen, now, model.resolve(), written=False)
+        return PointerChange(chosen, now, model.resolve(), written=False)
     runs = _trainings(store, model)
     run_id = runs[-1]["run_id"] if runs else None
     return pointer.change(
@@ -71,7 +71,7 @@ def promote(
     )
 
 
-def roll_back(store: Store, live: Path | None = None, *, dry_run: bool = False) -> Moved:
+def roll_back(store: Store, live: Path | None = None, *, dry_run: bool = False) -> PointerChange:
     """Let a pointer lead to the model before the last promotion that was not rolled back.
 
     Args:
@@ -97,7 +97,7 @@ def roll_back(store: Store, live: Path | None = None, *, dry_run: bool = False) 
         )
     pointer.check_model(former)
     if dry_run:
-        return Moved(chosen, now, former, written=False)
+        return PointerChange(chosen, now, former, written=False)
     return pointer.change(store, chosen, former, action="rollback")
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from otel_lightning.learner.evaluate.gate import Demands
+from otel_lightning.learner.evaluate.gate import Requirements
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row
@@ -270,10 +270,10 @@ def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "V
     )
 
 
-def _demands(held_out: Sequence[Example], training: Training) -> Demands:
+def _demands(held_out: Sequence[Example], training: Training) -> Requirements:
     """Take the range of the rewards as given, or as logged: rollouts add up their rewards."""
     if training.reward_range is not None:
-        return Demands(training.reward_range, training.least_gain)
+        return Requirements(training.reward_range, training.least_gain)
     totals: dict[str, float] = {}
     for e in held_out:
         totals[e.rollout_id] = totals.get(e.rollout_id, 0.0) + e.reward

@@ -4,15 +4,21 @@ import json
 from typing import Any
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
 from otel_lightning.collector.page.text import decimal, moment, number
+from otel_lightning.collector.page.view_request import (
+    NotFoundError,
+    View,
+    ViewRequest,
+    address,
+    segment,
+)
 
 FEW = 30
 """Below this number of rollouts a normal approximation says little."""
 BINS = 10
 
 
-def show_all(ask: Ask) -> View:
+def show_all(ask: ViewRequest) -> View:
     """List the keys, one flag each."""
     rows = [
         {**row, "href": address(f"/arms/{segment(row['key'])}")} for row in ask.rows("arms_keys")
@@ -20,7 +26,7 @@ def show_all(ask: Ask) -> View:
     return View("arms.html", "Arms", {"rows": rows})
 
 
-def show(ask: Ask, key: str) -> View:
+def show(ask: ViewRequest, key: str) -> View:
     """Show the arms of a key."""
     rows = ask.rows("arms_table", key=key)
     propensities = ask.rows("arms_propensities", key=key)

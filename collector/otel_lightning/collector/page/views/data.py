@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from otel_lightning.collector.page.asked import Ask, View, address
 from otel_lightning.collector.page.plots import WIDTH
+from otel_lightning.collector.page.view_request import View, ViewRequest, address
 
 
-def show(ask: Ask) -> View:
+def show(ask: ViewRequest) -> View:
     """Show the funnel; each group that was left out is a link to its rollouts."""
     counts = ask.row("data_counts")
     became = ask.rows("data_became")

@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from otel_lightning.collector.page.asked import Ask
+from otel_lightning.collector.page.view_request import ViewRequest
 
 TEXTS = ("service", "agent", "task", "outcome", "arm", "excluded", "id")
 NO_FILTER: dict[str, Any] = dict.fromkeys(
@@ -24,7 +24,7 @@ SORTS = {
 """Each order of the list: what it is called, and the sign that makes it ascending."""
 
 
-def filter_of(ask: Ask) -> dict[str, Any]:
+def filter_of(ask: ViewRequest) -> dict[str, Any]:
     """Return the parameters of the statements `rollouts_…` from the address.
 
     `reward` is `ge:X`, `le:X`, `any` or `none`; `calls` is the least number of calls.
@@ -42,19 +42,23 @@ def filter_of(ask: Ask) -> dict[str, Any]:
     }
 
 
-def kept(ask: Ask) -> dict[str, str]:
+def kept(ask: ViewRequest) -> dict[str, str]:
     """Return the parameters of the address that belong to the filter."""
     return {name: ask.query[name] for name in NAMES if ask.text(name)}
 
 
-def order(ask: Ask) -> str:
+def order(ask: ViewRequest) -> str:
     """Return the order that the address asks for; newest first if it asks for none we know."""
     asked = ask.text("sort") or "newest"
     return asked if asked in SORTS else "newest"
 
 
 def page_of(
-    ask: Ask, rows: int, *, after: tuple[int | None, float | None, str | None], back: bool = False
+    ask: ViewRequest,
+    rows: int,
+    *,
+    after: tuple[int | None, float | None, str | None],
+    back: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the rollouts of the filter that follow one in its order.
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.asked import Ask, View
 from otel_lightning.collector.page.text import decimal, moment, number
+from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.page.views.filters import NO_FILTER
 from otel_lightning.collector.page.views.rows import linked
 
@@ -24,7 +24,7 @@ NEWEST_INTERVALS = 6
 FIRST = {"after_ns": None, "after_id": None}
 
 
-def show(ask: Ask) -> View:
+def show(ask: ViewRequest) -> View:
     """Show the state of the store."""
     counts = ask.row("overview_counts")
     newest = counts["newest_ns"] or 0

@@ -7,8 +7,8 @@ import math
 from typing import Any
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.asked import Ask, View, address, segment
 from otel_lightning.collector.page.text import decimal, number
+from otel_lightning.collector.page.view_request import View, ViewRequest, address, segment
 from otel_lightning.collector.page.views.rows import linked
 
 SAMPLE_ROWS = 2000
@@ -17,7 +17,7 @@ FARTHEST = 10
 BINS = 20
 
 
-def show(ask: Ask) -> View:
+def show(ask: ViewRequest) -> View:
     """Show each measure with its histogram, pairs of measures, and reward against length."""
     bins: dict[tuple[str, str | None], dict[int, int]] = {}
     for row in ask.rows("rewards_bins"):

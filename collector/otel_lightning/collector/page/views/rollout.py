@@ -4,9 +4,15 @@ import json
 from typing import Any
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
 from otel_lightning.collector.page.conversation import Part, parts
 from otel_lightning.collector.page.text import decimal, signed
+from otel_lightning.collector.page.view_request import (
+    NotFoundError,
+    View,
+    ViewRequest,
+    address,
+    segment,
+)
 from otel_lightning.collector.page.views.filters import kept, page_of
 from otel_lightning.collector.page.views.rows import link
 
@@ -23,7 +29,7 @@ BESIDE_NS = 60 * SECOND_NS
 """Tools and look-ups of documents run at most this long before or after the calls."""
 
 
-def show(ask: Ask, rollout: str) -> View:
+def show(ask: ViewRequest, rollout: str) -> View:
     """Show a rollout; with `fragment`, only the steps of a window."""
     row = _rollout(ask, rollout)
     asked = ask.whole("step") or 0
@@ -62,7 +68,7 @@ def show(ask: Ask, rollout: str) -> View:
     )
 
 
-def _rollout(ask: Ask, rollout: str) -> dict[str, Any]:
+def _rollout(ask: ViewRequest, rollout: str) -> dict[str, Any]:
     row = ask.row("rollout", rollout=rollout, at_ns=ask.whole("at"))
     if not row and ask.whole("at") is not None:  # its first call was found later
         row = ask.row("rollout", rollout=rollout, at_ns=None)
@@ -83,7 +89,7 @@ def _place(row: dict[str, Any], margin_ns: int = SECOND_NS) -> dict[str, Any]:
 
 
 def _window(
-    ask: Ask,
+    ask: ViewRequest,
     row: dict[str, Any],
     first: int,
     became: dict[str, Any],
@@ -126,7 +132,7 @@ def _window(
 
 
 def _retrievals(
-    ask: Ask, place: dict[str, Any], spans: list[str]
+    ask: ViewRequest, place: dict[str, Any], spans: list[str]
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Return the look-ups of documents by the call that used them; None if none did."""
     by_call: dict[str | None, list[dict[str, Any]]] = {}
@@ -181,7 +187,7 @@ def _judgement(rollout: str) -> dict[str, str]:
     return {"id": f"page:{rollout}:human", "name": "human", "rollout_id": rollout}
 
 
-def _credit(ask: Ask, row: dict[str, Any], became: dict[str, Any]) -> dict[str, Any]:
+def _credit(ask: ViewRequest, row: dict[str, Any], became: dict[str, Any]) -> dict[str, Any]:
     """Return the strip of advantages, and how credit was given."""
     per_cell = max(-(-(row["llm_calls"] or 1) // MOST_CELLS), 1)
     cells: list[dict[str, Any]] = []
@@ -209,11 +215,11 @@ def _credit(ask: Ask, row: dict[str, Any], became: dict[str, Any]) -> dict[str, 
     }
 
 
-def _to_step(ask: Ask, step: int) -> str:
+def _to_step(ask: ViewRequest, step: int) -> str:
     return ask.link(step=step, first=None) + f"#s{step}"
 
 
-def _neighbours(ask: Ask, row: dict[str, Any]) -> dict[str, Any]:
+def _neighbours(ask: ViewRequest, row: dict[str, Any]) -> dict[str, Any]:
     """Return the addresses of the next and previous rollout within the filter, and of its list."""
     after = (row["start_ns"], ask.real("key"), row["rollout_id"])
     filtered = kept(ask)

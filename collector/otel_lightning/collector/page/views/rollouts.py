@@ -1,6 +1,6 @@
 """Rollouts: a filter in the address, and pages by key."""
 
-from otel_lightning.collector.page.asked import PAGE_ROWS, Ask, View
+from otel_lightning.collector.page.view_request import PAGE_ROWS, View, ViewRequest
 from otel_lightning.collector.page.views.filters import NAMES, SORTS, kept, order, page_of
 from otel_lightning.collector.page.views.rows import linked
 
@@ -15,7 +15,7 @@ REWARDS = {
 }
 
 
-def show(ask: Ask) -> View:
+def show(ask: ViewRequest) -> View:
     """Show a page of rollouts; with `fragment`, only its rows."""
     after = (ask.whole("after"), ask.real("key"), ask.text("last"))
     rows = page_of(ask, PAGE_ROWS + 1, after=after)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from otel_lightning.collector.page.asked import address, segment
+from otel_lightning.collector.page.view_request import address, segment
 
 
 def linked(

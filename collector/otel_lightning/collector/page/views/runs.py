@@ -4,22 +4,22 @@ import json
 from typing import Any
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.asked import (
+from otel_lightning.collector.page.text import decimal
+from otel_lightning.collector.page.view_request import (
     PAGE_ROWS,
-    Ask,
     NotFoundError,
     View,
+    ViewRequest,
     address,
     segment,
 )
-from otel_lightning.collector.page.text import decimal
 
 BESIDE = 200
 COMMANDS = ("transitions", "policy", "weights", "evaluate", "judge")
 HEADLINES = ("loss", "train_loss", "eval_loss", "learning_rate", "grad_norm", "entropy")
 
 
-def show_all(ask: Ask) -> View:
+def show_all(ask: ViewRequest) -> View:
     """List the runs, newest first."""
     rows = ask.rows(
         "runs",
@@ -40,7 +40,7 @@ def show_all(ask: Ask) -> View:
     return View("runs.html", "Runs", {**values, "commands": COMMANDS})
 
 
-def show(ask: Ask, run: str) -> View:
+def show(ask: ViewRequest, run: str) -> View:
     """Show one run."""
     row = ask.row("run", run=run)
     if not row:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from otel_lightning.collector.page.asked import Ask, View
 from otel_lightning.collector.page.process import Answer
+from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.store import StoreError
 
 MOST_ROWS = 1000
@@ -70,7 +70,7 @@ EXAMPLES = {
 }
 
 
-def show(ask: Ask) -> View:
+def show(ask: ViewRequest) -> View:
     """Run the statement of the address, if there is one, and show its rows."""
     query = ask.text("q")
     found, error = None, None
@@ -93,7 +93,7 @@ def show(ask: Ask) -> View:
     )
 
 
-def as_csv(ask: Ask) -> Answer:
+def as_csv(ask: ViewRequest) -> Answer:
     """Return the rows as CSV; a cell that a spreadsheet would run begins with an apostrophe."""
     found = _saved(ask)
     rows = pa.table(
@@ -104,14 +104,14 @@ def as_csv(ask: Ask) -> Answer:
     return _file(out, "text/csv; charset=utf-8", "rows.csv")
 
 
-def as_parquet(ask: Ask) -> Answer:
+def as_parquet(ask: ViewRequest) -> Answer:
     """Return the rows as a Parquet file."""
     out = io.BytesIO()
     pyarrow.parquet.write_table(_saved(ask), out)
     return _file(out, "application/vnd.apache.parquet", "rows.parquet")
 
 
-def _saved(ask: Ask) -> pa.Table:
+def _saved(ask: ViewRequest) -> pa.Table:
     found = ask.source.ask_typed(ask.text("q") or "SELECT 'no query' AS error", MOST_SAVED_ROWS)
     return found.slice(0, MOST_SAVED_ROWS)
 

@@ -3,8 +3,14 @@
 import json
 from typing import Any
 
-from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
 from otel_lightning.collector.page.conversation import parts
+from otel_lightning.collector.page.view_request import (
+    NotFoundError,
+    View,
+    ViewRequest,
+    address,
+    segment,
+)
 from otel_lightning.collector.page.why import explain
 
 MOST_TEXT = 400_000
@@ -26,7 +32,7 @@ def _first(messages: str | None, count: int) -> str | None:
         return messages
 
 
-def _state(ask: Ask, rollout: str, call: dict[str, Any]) -> dict[str, Any]:
+def _state(ask: ViewRequest, rollout: str, call: dict[str, Any]) -> dict[str, Any]:
     """Return how the advantage of a call came about, and where else its state was."""
     place = {"rollout": rollout, "step": call["step"]}
     config = json.loads(ask.row("credit_last").get("config") or "{}")
@@ -40,7 +46,7 @@ def _state(ask: Ask, rollout: str, call: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def show(ask: Ask, rollout: str, step: str) -> View:
+def show(ask: ViewRequest, rollout: str, step: str) -> View:
     """Show a step; with `fragment`, only its earlier messages."""
     if not step.isdigit() or len(step) > 9:  # noqa: PLR2004  digits of an INTEGER
         raise NotFoundError(f"'{step}' is not the number of a step.")

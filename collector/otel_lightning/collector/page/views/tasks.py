@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from otel_lightning.collector.page.asked import PAGE_ROWS, Ask, NotFoundError, View
 from otel_lightning.collector.page.conversation import Part, parts
+from otel_lightning.collector.page.view_request import PAGE_ROWS, NotFoundError, View, ViewRequest
 from otel_lightning.collector.page.views.rows import link, linked
 
 COLUMNS = 6
@@ -12,13 +12,13 @@ MOST_PART = 600
 SECOND_NS = 10**9
 
 
-def show_all(ask: Ask) -> View:
+def show_all(ask: ViewRequest) -> View:
     """List tasks, those with the most different rewards first."""
     rows = ask.rows("tasks", start=ask.text("id"), rows=PAGE_ROWS * 2)
     return View("tasks.html", "Tasks", {"rows": rows})
 
 
-def show_task(ask: Ask, task: str) -> View:
+def show_task(ask: ViewRequest, task: str) -> View:
     """Show the rollouts of a task; the answers of some side by side."""
     rows = ask.rows("task_rollouts", task=task, rows=PAGE_ROWS)
     if not rows:
@@ -52,7 +52,7 @@ def show_task(ask: Ask, task: str) -> View:
     )
 
 
-def show_state(ask: Ask, state: str) -> View:
+def show_state(ask: ViewRequest, state: str) -> View:
     """Show what was done in a state each time, and what it was worth."""
     numbers = ask.row("state_numbers", state=state)
     if not numbers.get("visits"):

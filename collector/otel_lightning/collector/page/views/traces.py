@@ -3,14 +3,20 @@
 import json
 from typing import Any
 
-from otel_lightning.collector.page.asked import Ask, NotFoundError, View, address, segment
+from otel_lightning.collector.page.view_request import (
+    NotFoundError,
+    View,
+    ViewRequest,
+    address,
+    segment,
+)
 
 WINDOW_SPANS = 200
 MOST_TEXT = 60_000
 INDENT_LEVELS = 12
 
 
-def show(ask: Ask, trace: str) -> View:
+def show(ask: ViewRequest, trace: str) -> View:
     """Show a window of a trace's spans in the order of their start."""
     whole = ask.row("trace", trace=trace)
     if not whole["spans"]:
@@ -34,7 +40,7 @@ def show(ask: Ask, trace: str) -> View:
     return View("trace.html", f"Trace {trace[:16]}", {**values, "whole": whole, "after": after})
 
 
-def show_span(ask: Ask, trace: str, span: str) -> View:
+def show_span(ask: ViewRequest, trace: str, span: str) -> View:
     """Show a span with all its attributes, events and links."""
     row = ask.row("span", trace=trace, span=span, most_text=MOST_TEXT)
     if not row:

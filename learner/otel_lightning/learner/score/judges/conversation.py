@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from otel_lightning.collector.show.conversation import Shown, parts_of, read_messages
+from otel_lightning.collector.show.conversation import ShownMessages, parts_of, read_messages
 
 Row = Mapping[str, Any]
 Part = Mapping[str, Any]
@@ -40,12 +40,12 @@ def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
     for tool in tools:
         if tool["source"] == "span" and (tool["tool_call_id"] or "") not in told:
             results[tool["llm_span_id"]].append(_tool_turn(tool))
-    shown = Shown()
+    shown = ShownMessages()
     turns = [turn for call in calls for turn in [*_turns(call, shown), *results[call["span_id"]]]]
     return turns + results[None]
 
 
-def _turns(call: Row, shown: Shown) -> Iterator[Turn]:
+def _turns(call: Row, shown: ShownMessages) -> Iterator[Turn]:
     shown.begin_call()
     for message in read_messages(call["input_messages"]):
         if shown.is_new(message):

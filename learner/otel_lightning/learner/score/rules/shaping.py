@@ -173,6 +173,6 @@ def _named(broken: pl.DataFrame) -> Iterator[Exclusion]:
 
 def _missing(composition: Composition, without: pl.DataFrame) -> Iterator[Exclusion]:
     measures = ", ".join(one.name for one in composition.measures)
-    reason = f"none of {measures} is there" if measures else "nothing of it is known"
+    reason = f"none of {measures} is there" if measures else "none of its inputs is known"
     if without.height:
         yield Exclusion(reason, tuple(without["rollout_id"]))

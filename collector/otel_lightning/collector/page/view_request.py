@@ -47,7 +47,7 @@ class NotFoundError(Exception):
 
 
 @dataclass
-class Ask:
+class ViewRequest:
     """A request for a page: parameters, facts, rows, and a record of the statements."""
 
     path: str

@@ -1,4 +1,4 @@
-"""Pages that show nothing of the store: the closed lock, and links from other sites."""
+"""Pages for browsers without a session: sign-in, and requests from other sites."""
 
 import shlex
 from html import escape
@@ -7,8 +7,8 @@ from importlib import resources
 from string import Template
 from urllib.parse import parse_qs, quote, unquote_plus
 
-from otel_lightning.collector.page.lock import Lock
 from otel_lightning.collector.page.process import Answer
+from otel_lightning.collector.page.sessions import Sessions
 from otel_lightning.collector.receive.accept import JSON
 from otel_lightning.collector.receive.access import SCHEME
 from otel_lightning.collector.receive.refusals import RefusedError
@@ -26,17 +26,17 @@ FORM = (
 )
 
 
-class Unlocked:
+class BrowserAccess:
     """Lets browsers in, and answers those that are not let in."""
 
-    def __init__(self, lock: Lock, *, tls: bool) -> None:
+    def __init__(self, sessions: Sessions, *, tls: bool) -> None:
         """Guard one page.
 
         Args:
-            lock: Codes and sessions.
+            sessions: Codes and sessions.
             tls: Whether this server speaks TLS: only then a form asks for the token.
         """
-        self._lock, self._tls = lock, tls
+        self._sessions, self._tls = sessions, tls
 
     def code(self, authorization: str | None) -> Answer:
         """Give a new code to a program that has the store's token.
@@ -45,17 +45,17 @@ class Unlocked:
             RefusedError: If the token is missing or wrong.
         """
         given = authorization or ""
-        if not given.lower().startswith(SCHEME) or not self._lock.opens(given[len(SCHEME) :]):
+        if not given.lower().startswith(SCHEME) or not self._sessions.opens(given[len(SCHEME) :]):
             raise RefusedError(
                 HTTPStatus.UNAUTHORIZED,
                 "a code is given to who has the store's token: run `lightning-ingest open`.",
             )
-        return Answer(HTTPStatus.OK, JSON, b'{"code": "%s"}' % self._lock.new_code().encode())
+        return Answer(HTTPStatus.OK, JSON, b'{"code": "%s"}' % self._sessions.new_code().encode())
 
     def enter_by_code(self, query: str) -> Answer:
         """Exchange a code for a session, and lead on to the page."""
         asked = parse_qs(query)
-        if not self._lock.take(asked.get("code", [""])[0]):
+        if not self._sessions.take(asked.get("code", [""])[0]):
             return _shown(
                 HTTPStatus.UNAUTHORIZED,
                 "This link is no longer valid",
@@ -72,14 +72,14 @@ class Unlocked:
         """
         if not self._tls:
             raise RefusedError(HTTPStatus.FORBIDDEN, "a token is accepted over TLS only")
-        if not self._lock.opens(token):
+        if not self._sessions.opens(token):
             raise RefusedError(HTTPStatus.UNAUTHORIZED, "that is not the token")
         return self._let_in(ROOT)
 
     def leave(self, cookies: str | None) -> Answer:
         """End a session."""
-        self._lock.forget(cookies)
-        cookie = self._lock.header("", tls=self._tls)
+        self._sessions.forget(cookies)
+        cookie = self._sessions.header("", tls=self._tls)
         return Answer(HTTPStatus.SEE_OTHER, HTML, b"", (("location", ROOT), ("set-cookie", cookie)))
 
     def locked(self, path: str, query: str) -> Answer:
@@ -107,7 +107,7 @@ class Unlocked:
     def _let_in(self, to: str) -> Answer:
         # Only paths of this page: '//host' and '/\\host' would lead to another site.
         inside = to == ROOT or (to.startswith((ROOT + "/", ROOT + "?")) and _is_plain(to))
-        cookie = self._lock.header(self._lock.new_session(), tls=self._tls)
+        cookie = self._sessions.header(self._sessions.new_session(), tls=self._tls)
         headers = (("location", to if inside else ROOT), ("set-cookie", cookie))
         return Answer(HTTPStatus.SEE_OTHER, HTML, b"", headers)
 

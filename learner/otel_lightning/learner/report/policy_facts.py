@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Worse:
+class WorseTask:
     """A task on which a new policy does worse than the one before, as far as the data tell."""
 
     task: str
@@ -37,7 +37,7 @@ class Worse:
 
 
 @dataclass(frozen=True, slots=True)
-class OfPolicy:
+class PolicyFacts:
     """A policy's arms and how they overlap with what was logged."""
 
     arms: tuple[Arm, ...]
@@ -45,13 +45,13 @@ class OfPolicy:
     """Importance weight of each held-out rollout; empty for a policy that sees context."""
     propensities: tuple[tuple[str, float, float], ...]
     """For each arm that was tried: least and greatest propensity, as logged."""
-    worse: tuple[Worse, ...]
+    worse: tuple[WorseTask, ...]
     tasks_compared: int
     is_same_data: bool
     """Whether the choices are those that the run learned from; rewards may have come since."""
 
 
-def read_policy(store: Store, facts: Facts) -> OfPolicy | None:
+def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
     """Read the choices that a run learned from again; None if they are gone.
 
     Args:
@@ -76,7 +76,7 @@ def read_policy(store: Store, facts: Facts) -> OfPolicy | None:
     judged = choices.where(held_out)
     worse = [] if is_contextual else _worse(judged, logged.rows.filter(held_out), before, shares)
     weights = shares[judged.taken] / judged.propensities
-    return OfPolicy(
+    return PolicyFacts(
         arms=tuple(arm for arm in describe(choices, live, shares)),
         weights=() if is_contextual else tuple(weights.tolist()),
         propensities=_propensities(choices),
@@ -124,7 +124,7 @@ def _propensities(choices: Choices) -> tuple[tuple[str, float, float], ...]:
     return tuple(found)
 
 
-def _worse(choices: Choices, rows: pl.DataFrame, before: Floats, after: Floats) -> list[Worse]:
+def _worse(choices: Choices, rows: pl.DataFrame, before: Floats, after: Floats) -> list[WorseTask]:
     """List the held-out tasks whose self-normalised estimate falls, the largest fall first."""
     names = [f"{task:016x}" for task in rows["task"].to_list()]
     examples = rows["rollout_id"].to_list()
@@ -135,7 +135,7 @@ def _worse(choices: Choices, rows: pl.DataFrame, before: Floats, after: Floats) 
         if None not in values and float(values[1] or 0) < float(values[0] or 0):
             first = inside[0]
             estimates = (float(values[0] or 0), float(values[1] or 0))
-            found.append(Worse(names[first], *estimates, len(inside), examples[first]))
+            found.append(WorseTask(names[first], *estimates, len(inside), examples[first]))
     return sorted(found, key=lambda one: (one.after - one.before, one.task))
 
 

@@ -1,4 +1,4 @@
-"""The lock of the page: codes that are valid once, and sessions in memory.
+"""Sessions of the page: codes that are valid once, and sessions in memory.
 
 Whoever may read the server file of the store (mode 0600) gets a code, opens it in a browser, and
 the browser gets a session. A session is not the token: cookies are sent to every port of a host.
@@ -19,13 +19,13 @@ MOST_CODES = 20
 MOST_SESSIONS = 50
 
 
-class Lock:
+class Sessions:
     """Codes and sessions; safe for several threads. Only their SHA-256 is kept."""
 
     def __init__(
         self, tokens: tuple[str, ...], cookie: str, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """Create a lock without sessions.
+        """Begin without sessions.
 
         Args:
             tokens: The tokens that get a code or a session.
@@ -39,7 +39,7 @@ class Lock:
         self._lock = threading.Lock()
 
     def opens(self, token: str) -> bool:
-        """Return whether a token is one of the lock's, compared in constant time."""
+        """Return whether a token is one of those that let in, compared in constant time."""
         given = token.encode()
         # All tokens are compared, so the duration tells nothing about them.
         matches = [hmac.compare_digest(given, known.encode()) for known in self._tokens]
