@@ -142,10 +142,10 @@ def main() -> None:
 @click.option("--refuse-after", default="1m", show_default=True, envvar="LIGHTNING_REFUSE_AFTER",
               help="Answer 503 once storing or deriving has failed for this time.")  # fmt: skip
 @click.option("--page/--no-page", default=None, envvar="LIGHTNING_PAGE",
-              help="Serve the page under /ui, behind a lock: see `lightning-ingest open`."
+              help="Serve the web page under /ui; sign in by `lightning-ingest open`."
               "  [default: only on loopback]")  # fmt: skip
 @click.option("--page-sql", is_flag=True, envvar="LIGHTNING_PAGE_SQL",
-              help="Keep the page's SQL console on an address that others reach.")  # fmt: skip
+              help="Offer the page's SQL console to other machines, too.")  # fmt: skip
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text",
               show_default=True, envvar="LIGHTNING_LOG_FORMAT",
               help="Format of the log lines.")  # fmt: skip

@@ -12,19 +12,11 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from otel_lightning.collector.derive.to_arrow import PER_TRACE
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Sql, Store, open_store, statement
 from otel_lightning.collector.store.sql_text import Value, literal
 
-COMPARED = (
-    "llm_calls",
-    "tool_calls",
-    "agent_runs",
-    "retrievals",
-    "arms",
-    "reward_events",
-    "unread_spans",
-)
 WITH_LOGS = "rollout_rows"
 """Rewards without a trace id change its rows, so it is compared only if no such reward is new."""
 ROWS_AT_ONCE = 50_000
@@ -60,13 +52,13 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
         rebuild(scratch)
         while refresh(scratch):
             pass
-        again = {table: _checksums(scratch, table) for table in (*COMPARED, WITH_LOGS)}
+        again = {table: _checksums(scratch, table) for table in (*PER_TRACE, WITH_LOGS)}
         traces = set(_texts(scratch, "again_traces"))
     stored = {table: _checksums(store, table, chosen) for table in again}
     traces -= _connected(store, _texts(store, "again_changing_traces", since=since))
     if sample is None and not _texts(store, "again_changing_logs", since=since):
         traces.add(NO_TRACE)
-    compared = (*COMPARED, WITH_LOGS) if NO_TRACE in traces else COMPARED
+    compared = (*PER_TRACE, WITH_LOGS) if NO_TRACE in traces else PER_TRACE
     return [_compared(table, traces, stored[table], again[table]) for table in compared]
 
 

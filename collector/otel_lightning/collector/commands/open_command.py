@@ -24,7 +24,7 @@ def open_command(
     client_key: Path | None,
     store: Path,
 ) -> None:
-    """Open the page of the running ingester in a browser.
+    """Open the web page of the running ingester in a browser.
 
     TARGET is the id of a rollout, or a path such as /ui/runs. The link is valid once, for a minute.
     """

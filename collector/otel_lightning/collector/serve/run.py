@@ -23,7 +23,6 @@ from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.page.answer import Page
-from otel_lightning.collector.page.opening import open_page
 from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
@@ -33,6 +32,7 @@ from otel_lightning.collector.serve.descriptors import (
     connections_within,
     raise_limit,
 )
+from otel_lightning.collector.serve.open_page import open_page
 from otel_lightning.collector.serve.settings import Address, Settings
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import (

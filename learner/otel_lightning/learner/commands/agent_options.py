@@ -55,7 +55,8 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     },
     "--failed-reward": {
         "type": float,
-        "help": "Reward of rollouts that failed or timed out. By default the grader sees them too.",
+        "help": "Reward of rollouts that failed or timed out. By default the grader judges them, "
+        "too.",
     },
     "--split": {
         "type": click.Choice(["train", "heldout", "all"]),
@@ -76,7 +77,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
     "--name": {
         "metavar": "NAME",
         "help": "Name of the run. Another name runs all again.  [default: a hash of the command, "
-        "the tasks' place and the seed]",
+        "the file of tasks and the seed]",
     },
 }
 

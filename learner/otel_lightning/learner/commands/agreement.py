@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     "--judge",
     metavar="NAME",
     required=True,
-    help="Name of the judge's scores, or their source or how it begins, such as judge:tone.",
+    help="Name of the judge's scores, or the beginning of their source, such as judge:tone.",
 )
 @option(
     "--labels",

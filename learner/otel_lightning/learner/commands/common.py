@@ -1,6 +1,5 @@
 """Options, error handling and reports that several commands share."""
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -126,26 +125,7 @@ def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
         click.echo(f"The gate passed. {passed}")
         return
     click.echo(f"The gate refused: {'; '.join(verdict.refusals)}. {refused}", err=True)
+    from otel_lightning.learner.evaluate.to_pass import what_would_pass
+
     click.echo(f"To pass: {what_would_pass(verdict)}", err=True)
     raise click.exceptions.Exit(REFUSED)
-
-
-def what_would_pass(verdict: "Verdict") -> str:
-    """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
-    if verdict.tasks_needed is None or not verdict.gain > verdict.least_gain:
-        return (
-            "the held-out rollouts show no gain to confirm, so more of the same would not do it; "
-            "try other arms, or learn again when there is more data."
-        )
-    more = max(0, math.ceil(verdict.tasks_needed) - verdict.tasks)
-    if more == 0:
-        return "mend what the reasons name; the number of held-out tasks would do."
-    tasks = f"about {more} more held-out tasks like these"
-    if not verdict.rollouts_needed:
-        return f"{tasks}, if the gain is what it looks like ({verdict.gain:+.4f})."
-    most = sorted(verdict.rollouts_needed.items(), key=lambda item: -item[1])
-    arms = ", ".join(f"{count:,} of '{arm}'" for arm, count in most)
-    return (
-        f"about {arms} more rollouts (the fewest that would do), or {tasks}, if the gain is what "
-        f"it looks like ({verdict.gain:+.4f})."
-    )

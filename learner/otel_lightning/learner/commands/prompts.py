@@ -36,7 +36,11 @@ SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-
 @store_option
 @key_option
 @flags_option
-@endpoint_options("prompts", temperature={"default": 1.0}, timeout={"default": 300.0})
+@endpoint_options(
+    "prompts",
+    temperature={"default": 1.0, "help": "Sampling temperature."},
+    timeout={"default": 300.0},
+)
 @option(
     "--candidates",
     type=click.IntRange(1, 20),
@@ -109,7 +113,7 @@ def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
 
     The API key is read from OPENAI_API_KEY. AGENT, after --, is needed with --search only.
 
-    Exit codes: 0 new variants are in the flag file, 1 failed, 3 nothing is fit to try.
+    Exit codes: 0 new variants are in the flag file, 1 failed, 3 there is no new variant to try.
     """
     with expected_errors():
         from otel_lightning.learner.prompts.ask import Proposer

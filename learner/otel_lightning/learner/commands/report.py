@@ -32,7 +32,7 @@ from otel_lightning.learner.commands.common import FILE, expected_errors, option
 def report(run: str | None, output: Path, examples: int, store: str) -> None:
     """Write one HTML file about a learning run: verdict, reasons, data, overlap, doubts.
 
-    It needs nothing beside itself, and the same store gives the same bytes.
+    The file needs no other file, and the same store gives the same bytes.
     """
     from otel_lightning.learner.report.write import write_report
 

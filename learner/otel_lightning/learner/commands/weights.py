@@ -103,8 +103,8 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 @weights_option(
     "--find-lr",
     is_flag=True,
-    help="Train for 20 steps with each of five learning rates, then train with the one of the "
-    "lowest validation loss.",
+    help="Train for 20 steps with each of five learning rates, then train with the one that has "
+    "the lowest validation loss.",
 )
 @weights_option(
     "--epochs",

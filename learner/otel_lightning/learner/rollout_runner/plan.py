@@ -38,7 +38,7 @@ class Job:
     serve: Sequence[str] = ()
     """Instead of a command: a worker that stays, a JSON line in and a JSON line out."""
     name: str | None = None
-    """Name of the run; by default a hash of the command, the tasks' place and the seed."""
+    """Name of the run; by default a hash of the command, the file of tasks and the seed."""
     samples: int = 1
     jobs: int = 2
     timeout: float = 300.0
