@@ -5,6 +5,8 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -60,6 +62,19 @@ def test_json_stays_json_however_deep_a_secret_is(redact: Any, kind: str) -> Non
 def test_a_secret_that_json_escapes_or_writes_as_a_number_is_found(redact: Any) -> None:
     text = '{"mail": "ada\\u0040example.com", "card": 4111111111111111}'
     assert json.loads(redact(text)) == {"mail": "[redacted:emails]", "card": "[redacted:cards]"}
+
+
+@given(
+    st.lists(
+        st.sampled_from([*SECRETS.values(), *HARMLESS, " ", "(030) 123-4567", "030.123.4567"])
+        | st.text(" -.()+@0123456789ABab_:", max_size=12)
+    )
+)
+def test_the_quick_check_passes_on_every_text_that_has_a_secret(parts: list[str]) -> None:
+    text = "".join(parts)
+    for shown in (text, json.dumps({"parts": [text, json.dumps([text])]})):
+        for kind, secret in privacy.secrets_in(text):
+            assert privacy._MAY_MATCH(shown), (kind, secret)
 
 
 def test_only_the_kinds_that_are_named_are_redacted(monkeypatch: pytest.MonkeyPatch) -> None:

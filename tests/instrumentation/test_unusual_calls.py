@@ -249,6 +249,12 @@ def test_arguments_that_otlp_cannot_carry_cost_no_other_attribute(
     assert not {"gen_ai.request.seed", "gen_ai.request.stop_sequences"} & names
 
 
+def test_token_ids_that_are_no_numbers_cost_no_other_attribute() -> None:
+    answer = ChatAnswer(prompt_token_ids=["a"], text=["Hello"])  # type: ignore[list-item]
+    answer.choice(0).ids, answer.choice(0).logprobs = [1, 2], [None]  # type: ignore[list-item]
+    assert dict(answer.token_attributes()) == {"lightning.completion_token_ids": (1, 2)}
+
+
 class Conversation(list[Any]):
     """A list that can be referred to weakly."""
 

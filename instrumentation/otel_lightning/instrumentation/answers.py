@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from opentelemetry.util.types import AttributeValue
 
 from otel_lightning.instrumentation import attributes
 
 _NONE: Final[Mapping[str, Any]] = {}
+_Number = TypeVar("_Number", int, float)
 
 
 @dataclass(slots=True, eq=False)
@@ -61,14 +62,14 @@ class Answer:
 
     def token_attributes(self) -> Iterator[tuple[str, tuple[int, ...] | tuple[float, ...]]]:
         """Yield the span attributes for the received token ids and logprobs."""
-        if self.prompt_token_ids:
-            yield attributes.PROMPT_TOKEN_IDS, tuple(map(int, self.prompt_token_ids))
+        if prompt := _numbers(self.prompt_token_ids, int):
+            yield attributes.PROMPT_TOKEN_IDS, prompt
         for index, tokens in self.choices.items():
             suffix = f".{index}" if index else ""
-            if tokens.ids:
-                yield attributes.COMPLETION_TOKEN_IDS + suffix, tuple(map(int, tokens.ids))
-            if tokens.logprobs:
-                yield attributes.COMPLETION_LOGPROBS + suffix, tuple(map(float, tokens.logprobs))
+            if ids := _numbers(tokens.ids, int):
+                yield attributes.COMPLETION_TOKEN_IDS + suffix, ids
+            if logprobs := _numbers(tokens.logprobs, float):
+                yield attributes.COMPLETION_LOGPROBS + suffix, logprobs
 
     def release(self) -> None:
         """Drop the received data, except the tool requests, whose results arrive later."""
@@ -198,6 +199,14 @@ class ResponsesAnswer(Answer):
             kind = str(item.type).removesuffix("_call")  # built-in tools (`shell_call`) lack a name
             text = getattr(item, "arguments", None) or getattr(item, "input", None) or ""
             self.requests[item.id or call_id] = ToolRequest(call_id, name or kind, text)
+
+
+def _numbers(values: Any, kind: type[_Number]) -> tuple[_Number, ...]:
+    """Return what a server sent as numbers; nothing if it sent anything else."""
+    try:
+        return tuple(map(kind, values))
+    except (TypeError, ValueError):
+        return ()
 
 
 def extra(part: Any) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -39,6 +39,14 @@ _KINDS: Final = {
     ),
 }
 
+_MAY_MATCH: Final = re.compile(
+    r"@|[spr]k[-_]|AKIA|gh[pousr]_|xox|AIza|eyJ|Bearer|\\u|\+\d|\(\d|\d(?:[ .-]?\d){3}"
+).search
+"""Finds a part of every text that one of `_KINDS` can match, also of text that JSON escapes.
+
+Most texts have none, so they need no parsing and no search for each kind.
+"""
+
 
 class _Pattern(NamedTuple):
     name: str
@@ -64,11 +72,11 @@ def redactor() -> Callable[[Any], Any] | None:
     """Build the function that redacts an attribute's value, as the variables configure it.
 
     Returns:
-        The function, which returns an equal value if nothing matches; None if no redaction is
+        The function, which returns the same object if nothing matches; None if no redaction is
         configured.
     """
-    patterns = (*_named_kinds(), *_own_patterns())
-    return partial(_redact, patterns) if patterns else None
+    named, own = _named_kinds(), _own_patterns()
+    return _Redactor(named, own) if named or own else None
 
 
 def secrets_in(text: str) -> set[tuple[str, str]]:
@@ -113,50 +121,68 @@ def _own_patterns() -> list[_Pattern]:
     return found
 
 
-def _redact(patterns: Sequence[_Pattern], value: Any) -> Any:
-    if isinstance(value, str):
-        return _redact_text(tuple(patterns), value)
-    if isinstance(value, Mapping):
-        return {key: _redact(patterns, one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)([_redact(patterns, one) for one in value])
-    return value
+class _Redactor:
+    """Redacts the values of attributes.
 
+    Args:
+        named: Patterns of the kinds that we know.
+        own: The user's own patterns.
+    """
 
-# Each call repeats the conversation's history, so most texts were redacted before: cache them.
-@lru_cache(maxsize=512)
-def _redact_text(patterns: tuple[_Pattern, ...], text: str) -> str:
-    if text[:1] in ("{", "["):
-        try:
-            parsed = json.loads(text)
-        except (ValueError, RecursionError):  # no JSON, or nested too deeply
-            return _replace(patterns, text)
-        redacted = _redact_leaves(patterns, parsed)
-        return text if redacted == parsed else json.dumps(redacted)
-    return _replace(patterns, text)
+    def __init__(self, named: Sequence[_Pattern], own: Sequence[_Pattern]) -> None:
+        self._patterns = (*named, *own)
+        self._only_named = not own
+        # Each call repeats the conversation's history, so most texts were redacted before.
+        self._text = lru_cache(maxsize=512)(self._redact_text)
 
+    def __call__(self, value: Any) -> Any:
+        """Redact a value: a text, or the texts within a sequence or a mapping."""
+        kind = type(value)
+        if kind is str:
+            return self._text(value)
+        if isinstance(value, str):
+            return self._redact_text(value)
+        if isinstance(value, Mapping):
+            return {key: self(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            # The elements of a tuple have one type. Token ids may be thousands of numbers.
+            if kind is tuple and value and type(value[0]) in (int, float, bool):
+                return value
+            return kind([self(one) for one in value])
+        return value
 
-def _redact_leaves(patterns: tuple[_Pattern, ...], value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _redact_leaves(patterns, one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_redact_leaves(patterns, one) for one in value]
-    if isinstance(value, str):
-        return _redact_text(patterns, value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        text = str(value)
-        replaced = _replace(patterns, text)
-        return value if replaced == text else replaced
-    return value
+    def _redact_text(self, text: str) -> str:
+        if self._only_named and not _MAY_MATCH(text):
+            return text
+        if text[:1] in ("{", "["):
+            try:
+                parsed = json.loads(text)
+            except (ValueError, RecursionError):  # no JSON, or nested too deeply
+                return self._replace(text)
+            redacted = self._leaves(parsed)
+            return text if redacted == parsed else json.dumps(redacted)
+        return self._replace(text)
 
+    def _leaves(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: self._leaves(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [self._leaves(one) for one in value]
+        if isinstance(value, str):
+            return self._text(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            text = str(value)
+            replaced = self._replace(text)
+            return value if replaced == text else replaced
+        return value
 
-def _replace(patterns: Sequence[_Pattern], text: str) -> str:
-    for name, expression in patterns:
-        if name == "cards":
-            text = expression.sub(_card, text)
-        else:
-            text = expression.sub(f"[redacted:{name}]", text)
-    return text
+    def _replace(self, text: str) -> str:
+        for name, expression in self._patterns:
+            if name == "cards":
+                text = expression.sub(_card, text)
+            else:
+                text = expression.sub(f"[redacted:{name}]", text)
+        return text
 
 
 def _card(match: re.Match[str]) -> str:

@@ -1,0 +1,40 @@
+"""Requests that our encoder joins from bytes equal those of OpenTelemetry's own."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.trace import Link, StatusCode
+
+from otel_lightning.instrumentation import encoding, genai
+
+
+def test_spans_of_several_scopes_are_sent_as_opentelemetry_sends_them() -> None:
+    provider = TracerProvider(resource=Resource.create({"service.name": "desk"}, "https://schema"))
+    spans: list[Any] = []
+    for name in ("one", "two", "one"):
+        tracer = provider.get_tracer(name, "1.0", "https://schema/of/scope", {"kind": name})
+        with tracer.start_as_current_span(
+            "call", links=[Link(spans[0].context)] if spans else None
+        ):
+            span: Any = trace.get_current_span()
+            span.add_event("said", {"ids": tuple(range(20)), "text": "é"})
+            span.set_attributes({"a": 1, "long": "x" * 100, "flags": [True] * 9, "b": b"\x00"})
+            genai.write_late(span, {"ids": tuple(range(300)), "p": (-0.5,) * 30, "z": (2**70,) * 9})
+            span.set_status(StatusCode.ERROR, "failed")
+        spans.append(span)
+    spans.append(TracerProvider().get_tracer("plain").start_span("empty"))
+    spans[-1].end()
+    theirs = encode_spans(spans)
+    with ExitStack() as undo:
+        encoding.encode_quickly(undo)
+        ours = encode_spans(spans)
+    for request in (ours, theirs):
+        for scope in (s for r in request.resource_spans for s in r.scope_spans):
+            for span in scope.spans:
+                span.attributes.sort(key=lambda pair: pair.key)
+    assert ours == theirs
+    assert len(theirs.resource_spans) == 2
