@@ -1,7 +1,8 @@
 """What the pages cost over many rollouts: CPU milliseconds of one thread, the best of four.
 
 The store is that of `ask.py`, a quarter of it by default (a million model calls, 200,000 rollouts),
-with a transition for each call. Statements run as the ingester runs them, with one thread and its
+with a transition for each call; beside them one rollout of 5,000 steps and one trace of 100,000
+spans. Statements run as the ingester runs them, with one thread and its
 default memory; a page's rendering is included. Run it with `make bench-pages`.
 """
 
@@ -15,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.ask import make
 from support.page_source import DirectSource
 
+from otel_lightning.collector.page.asked import with_values
 from otel_lightning.collector.store import MEMORY_BYTES, Store, open_store
 
 BUILT = """
@@ -33,10 +35,13 @@ BUILT = """
     WHERE hash(r.rollout_id) % 10 > 0
     ORDER BY task_hash, rollout_id, step
 """
+LONG = Path(__file__).parent.parent / "support" / "long_store.sql"
+SIZES = {"steps": 5_000, "spans": 100_000}
 MIDDLE = """
     SELECT rollout_id, task_id, epoch_ns(start_time) AS start_ns FROM rollout_rows
     ORDER BY start_time LIMIT 1 OFFSET (SELECT count(*) // 2 FROM rollout_rows)
 """
+START = "SELECT epoch_ns(start_time) AS start_ns FROM rollout_rows WHERE rollout_id = 'long'"
 
 
 def main() -> None:
@@ -51,6 +56,7 @@ def main() -> None:
             make(path, asked.spans)
             with open_store(path) as store:
                 store.execute(BUILT)
+                store.execute(with_values(LONG.read_text(), SIZES))
                 store.checkpoint()
         with open_store(path, read_only=True) as store:
             store.limit(MEMORY_BYTES)
@@ -66,11 +72,15 @@ def pages(store: Store) -> dict[str, str]:
     """Return the address of each page, for a rollout in the middle."""
     row = store.query(MIDDLE).to_pylist()[0]
     rollout = f"/ui/rollouts/{row['rollout_id']}"
+    long = store.query(START).to_pylist()[0]["start_ns"]
     return {
         "overview": "/ui",
         "rollouts": "/ui/rollouts",
         "rollouts of an arm, by reward": "/ui/rollouts?arm=prompt%3Dterse&sort=-reward",
         "one rollout": f"{rollout}?at={row['start_ns']}",
+        "a rollout of 5,000 steps": f"/ui/rollouts/long?at={long}",
+        "its step 4,200 and after": f"/ui/rollouts/long?at={long}&step=4200",
+        "a trace of 100,000 spans": "/ui/traces/wide",
         "why an advantage": f"{rollout}/steps/2?at={row['start_ns']}&part=state",
         "tasks": "/ui/tasks",
         "one task": f"/ui/tasks/{row['task_id']}",
