@@ -59,7 +59,7 @@ def test_compiled_and_plain_rebuilding_give_the_same(paths: list[list[str]]) -> 
     found = [flattened.nested(attributes, "p.") for _ in range(flattened.USES + 1)]
     assert found[1:] == found[:-1]
     tree = flattened._tree(Shape(tuple(attributes)), "p.")
-    assert flattened._filled(tree, attributes) == found[0]
+    assert flattened.filled(tree, attributes) == found[0]
 
 
 def test_what_is_rebuilt_is_new_each_time() -> None:

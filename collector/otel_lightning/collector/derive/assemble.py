@@ -15,7 +15,6 @@ from otel_lightning.collector.derive import (
     retrievals,
     rewards_and_arms,
     rollouts,
-    span_rows,
     stitch,
     tools,
 )
@@ -107,7 +106,7 @@ def put_together(found: Reading) -> Derived:
     talks = [call for call in derived.llm_calls if pasts[place_of(call)].tools]
     talks_of_tools = {call.rollout_id for call in talks}
     calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
-    derived.tool_calls = _tool_calls(found.tools, calls, nodes, assigned)
+    derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
     derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
     _place_signals(derived, found, assigned)
     derived.tasks = _tasks(nodes, derived.rewards, assigned)
@@ -130,14 +129,14 @@ def _merged_calls(
     merged = duplicates.merge_calls(ordered, nodes, within)
     if len(merged.calls) != len(ordered):
         ordered = sorted(merged.calls, key=rollouts.order)
-    stitch.infer_previous(ordered)
+    stitch.infer_previous(ordered, found.pasts)
     for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
         found.pasts[place_of(call)] = history(call, found.memory)
     conversations.mark_held(ordered)
     stitch.settle_stops(ordered, found.tools, nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
-        if call.finish_reason == "stop" and span_rows.asks_for_tools(call):
+        if call.finish_reason == "stop" and found.pasts[place_of(call)].asked:
             call.finish_reason = "tool_calls"
     return merged, ordered
 
@@ -219,17 +218,17 @@ def _undisclosed(
 
 
 def _tool_calls(
-    executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
+    found: Reading, calls: Iterable[LlmCall], nodes: Nodes, assigned: Rollouts
 ) -> list[ToolCall]:
     ran: dict[str, list[ToolCall]] = defaultdict(list)
-    for tool in duplicates.outermost_tools(sorted(executions, key=tools.in_time), nodes):
+    for tool in duplicates.outermost_tools(sorted(found.tools, key=tools.in_time), nodes):
         ran[assigned.of(tool.trace_id or "", tool.span_id)].append(tool)
     asked: dict[str, list[LlmCall]] = defaultdict(list)
     for call in calls:
         asked[call.rollout_id or ""].append(call)
     rows = []
     for rollout_id in sorted({*ran, *asked}):
-        stitch.meet_ids(asked[rollout_id])
+        stitch.meet_ids(asked[rollout_id], found.pasts)
         for tool in tools.join_tools(ran[rollout_id], asked[rollout_id]):
             tool.rollout_id = rollout_id
             rows.append(tool)

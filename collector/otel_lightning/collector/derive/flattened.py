@@ -21,10 +21,11 @@ DEEPEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class _Leaf:
+class Leaf:
     """The place of one attribute's value."""
 
     key: str
+    """The key of the attribute."""
 
 
 @dataclass(slots=True)
@@ -51,20 +52,26 @@ def nested(attributes: Attributes, prefix: str) -> Any:
         return plan.build(attributes)
     plan.uses += 1
     if plan.uses < USES or _depth(plan.tree) > DEEPEST:
-        return _filled(plan.tree, attributes)
+        return filled(plan.tree, attributes)
     plan.build = _compiled(plan.tree)
     return plan.build(attributes)
+
+
+def items(shape: Shape, prefix: str) -> list[Any]:
+    """Return the trees of a list that was flattened under a prefix: `filled` makes its items."""
+    tree = _tree(shape, prefix)
+    return tree if isinstance(tree, list) else []
 
 
 def _tree(shape: Shape, prefix: str) -> Any:
     tree: dict[str, Any] = {}
     for key in shape.keys:
         if key.startswith(prefix):
-            _insert(tree, key.removeprefix(prefix).split("."), _Leaf(key))
+            _insert(tree, key.removeprefix(prefix).split("."), Leaf(key))
     return _listed(tree)
 
 
-def _insert(tree: dict[str, Any], path: list[str], value: _Leaf) -> None:
+def _insert(tree: dict[str, Any], path: list[str], value: Leaf) -> None:
     *branches, leaf = path
     for branch in branches:
         below = tree.setdefault(branch, {})
@@ -82,16 +89,17 @@ def _listed(node: Any) -> Any:
     return {key: _listed(below) for key, below in node.items()}
 
 
-def _filled(node: Any, attributes: Attributes) -> Any:
-    if isinstance(node, _Leaf):
+def filled(node: Any, attributes: Attributes) -> Any:
+    """Return a tree with the values of attributes in the places of their keys."""
+    if isinstance(node, Leaf):
         return attributes[node.key]
     if isinstance(node, list):
-        return [_filled(below, attributes) for below in node]
-    return {key: _filled(below, attributes) for key, below in node.items()}
+        return [filled(below, attributes) for below in node]
+    return {key: filled(below, attributes) for key, below in node.items()}
 
 
 def _depth(node: Any) -> int:
-    if isinstance(node, _Leaf):
+    if isinstance(node, Leaf):
         return 0
     below = node if isinstance(node, list) else node.values()
     return 1 + max(map(_depth, below), default=0)
@@ -110,7 +118,7 @@ def _compiled(tree: Any) -> Build:
 
 
 def _literal(node: Any) -> ast.expr:
-    if isinstance(node, _Leaf):
+    if isinstance(node, Leaf):
         return ast.Subscript(ast.Name("a", ast.Load()), ast.Constant(node.key), ast.Load())
     if isinstance(node, list):
         return ast.List([_literal(below) for below in node], ast.Load())

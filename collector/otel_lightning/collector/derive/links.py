@@ -63,10 +63,10 @@ def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
     """
     calls = [call for call in found.calls if found.pasts[place_of(call)].tools]
     for call in calls:
-        for mark in tools.asked(call):
+        for mark in tools.asked(call) if found.pasts[place_of(call)].asked else ():
             yield call.trace_id, f"asks:{mark}", f"ran:{mark}"
     for call in calls:
-        for mark, is_asked in stitch.marks(call):
+        for mark, is_asked in stitch.marks(call, found.pasts[place_of(call)]):
             own, other = ("asks", "ran") if is_asked else ("ran", "asks")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
     for mark, row in tools.apart(found.tools, calls, found.nodes, found.pasts):

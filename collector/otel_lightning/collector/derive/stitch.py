@@ -12,6 +12,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
 from otel_lightning.collector.derive.text.packing import unpack
 
@@ -46,7 +47,7 @@ def add_earlier_turns(calls: Sequence[LlmCall]) -> list[LlmCall]:
     return completed
 
 
-def infer_previous(calls: Sequence[LlmCall]) -> None:
+def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
     """Infer the previous response of a call if the instrumentation recorded no usable id.
 
     Traceloop writes the item ids of the Responses API (`fc_…`), which no tool response uses, and
@@ -57,9 +58,10 @@ def infer_previous(calls: Sequence[LlmCall]) -> None:
 
     Args:
         calls: Model calls in time order; those that continue another are changed in place.
+        pasts: Their histories.
     """
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
-    if not any(item_ids(call) for call in calls):
+    if not any(pasts[place_of(call)].asked and item_ids(call) for call in calls):
         return
     for call in calls:
         answered = sum(1 for _ in _parts(call.input_messages, "tool_call_response"))
@@ -90,31 +92,30 @@ def item_ids(call: LlmCall) -> list[str]:
     return ids
 
 
-def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
+def marks(call: LlmCall, past: History) -> Iterator[tuple[str, bool]]:
     """Yield the marks by which traces find each other that `infer_previous` may connect.
+
+    Args:
+        call: A call.
+        past: Its history.
 
     Yields:
         A mark made of service, model, number of tool calls and minute; and True if the call
         requested the tools, False if it sends their results.
     """
     alike = f"items {call.service_name} {call.request_model}"
-    if asked := item_ids(call):
+    if past.asked and (asked := item_ids(call)):
         ended = (call.end_ns or 0) // ANSWERED_WITHIN_NS
         yield from ((f"{alike} {len(asked)} {at}", True) for at in (ended, ended + 1))
-    elif sends_results_alone(call):
+    elif past.answers and not _has_past(call):
         answered = sum(1 for _ in _parts(call.input_messages, "tool_call_response"))
         yield f"{alike} {answered} {(call.start_ns or 0) // ANSWERED_WITHIN_NS}", False
-
-
-def sends_results_alone(call: LlmCall) -> bool:
-    """Tell whether a call sends tool responses without any earlier turn of the assistant."""
-    return not _has_past(call) and any(_parts(call.input_messages, "tool_call_response"))
 
 
 def _has_past(call: LlmCall) -> bool:
     if "previous_response_id" in call.request_params:
         return True
-    return "assistant" in [message["role"] for message in call.input_messages or ()]
+    return any(message["role"] == "assistant" for message in call.input_messages or ())
 
 
 def _drop_continued(waiting: Mapping[tuple[Any, ...], list[LlmCall]], call: LlmCall) -> None:
@@ -137,12 +138,15 @@ def _answer(call: LlmCall) -> list[Message]:
     return [{"role": "assistant", "parts": outputs[0]["parts"]}] if outputs else []
 
 
-def meet_ids(calls: Sequence[LlmCall]) -> None:
+def meet_ids(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
     """Give tool calls the ids that their responses use, if these differ within a rollout.
 
     Args:
         calls: The model calls of one rollout, in order; changed in place.
+        pasts: Their histories.
     """
+    if all(_ids_meet(pasts[place_of(call)]) for call in calls):
+        return
     names: dict[str, str] = {}
     asked: list[str] = []
     for call in calls:
@@ -153,6 +157,11 @@ def meet_ids(calls: Sequence[LlmCall]) -> None:
     for call in calls:
         call.input_messages = _renamed(call.input_messages, names)
         call.output_messages = _renamed(call.output_messages, names)
+
+
+def _ids_meet(past: History) -> bool:
+    """Tell whether each response of a history has the id of a tool call, and no id is an item's."""
+    return past.is_paired and not any(one and one.startswith(ITEM) for one in past.asked)
 
 
 def _renamed(messages: list[Message] | None, names: Mapping[str, str]) -> list[Message] | None:

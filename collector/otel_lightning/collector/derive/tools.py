@@ -285,11 +285,18 @@ def _tail(history: Sequence[Message]) -> int:
 
 
 def _calls_in(message: Message) -> list[Part]:
-    return [part for part in message["parts"] if part["type"] == "tool_call"]
+    return _parts_of(message, "tool_call")
 
 
 def _responses_in(message: Message) -> list[Part]:
-    return [part for part in message["parts"] if part["type"] == "tool_call_response"]
+    return _parts_of(message, "tool_call_response")
+
+
+def _parts_of(message: Message, kind: str) -> list[Part]:
+    parts: list[Part] = message["parts"]
+    if len(parts) == 1:  # as most messages have
+        return parts if parts[0]["type"] == kind else []
+    return [part for part in parts if part["type"] == kind]
 
 
 class _Waiting:

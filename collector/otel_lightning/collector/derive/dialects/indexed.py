@@ -3,17 +3,17 @@
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
+from otel_lightning.collector.derive.flat_messages import NULL, ODD_STARTS, FlatMessages
 from otel_lightning.collector.derive.plans import Field, Fields, lower, text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
     LlmCall,
-    Message,
     Span,
     ToolCall,
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages, tool_values
+from otel_lightning.collector.derive.text import json_text, tool_values
 
 NAME = "indexed"
 RANK = 80
@@ -28,8 +28,6 @@ TOOLS = ("llm.request.functions.", "gen_ai.request.functions.")
 TOKENS = ("prompt_token_ids", "response_token_ids")
 MOST_TOOLS = 64
 """Maximum number of different tool definitions that are cached per shape."""
-STARTS = ("[", " ", "\n", "\r", "\t")
-"""First characters of contents that may be a JSON array."""
 PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presence_penalty")
 
 
@@ -103,11 +101,8 @@ def _read_call(span: Span) -> LlmCall:
     FIELDS.fill(call, attributes)
     call.request_params = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
     call.tool_definitions = _tools(attributes, plan)
-    sent = _flattened(attributes, "gen_ai.prompt.")
-    call.input_messages = messages.conversation(sent, span.memory) or None
-    call.output_messages = [
-        _choice(item) for item in _flattened(attributes, "gen_ai.completion.")
-    ] or None
+    call.input_messages = SENT.conversation(attributes, span.memory) or None
+    call.output_messages = ANSWERED.choices(attributes) or None
     if plan.has_tokens:
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
         call.prompt_token_ids = call.prompt_token_ids or prompt
@@ -128,17 +123,12 @@ def _tools(attributes: Attributes, plan: _Plan) -> list[Any] | None:
     return plan.known_tools[told]
 
 
-def _flattened(attributes: Attributes, prefix: str) -> list[dict[str, Any]]:
-    items = flattened.nested(attributes, prefix)
-    return [_message(item) for item in items if type(item) is dict]
-
-
 def _message(item: dict[str, Any]) -> dict[str, Any]:
     """Return a flattened message in a provider's form, with JSON blocks of content parsed."""
     content = item.get("content")
-    if type(content) is str and content[:1] in STARTS and _is_blocks(json_text.parse(content)):
+    if type(content) is str and content[:1] in ODD_STARTS and _is_blocks(json_text.parse(content)):
         return {**item, "content": json_text.parse(content)}
-    if content == "null" and item.get("role") == "assistant":  # JavaScript writes null as text
+    if content == NULL and item.get("role") == "assistant":  # JavaScript writes null as text
         return {**item, "content": None}
     return item
 
@@ -151,11 +141,8 @@ def _is_blocks(value: Any) -> bool:
     )
 
 
-def _choice(item: dict[str, Any]) -> Message:
-    said = {**item, "role": "assistant"}
-    reason = said.pop("finish_reason", None)
-    parts = [part for turn in messages.read_message(said) for part in turn["parts"]]
-    return messages.choice(parts, reason)
+SENT = FlatMessages("gen_ai.prompt.", _message)
+ANSWERED = FlatMessages("gen_ai.completion.", _message)
 
 
 def _read_tool(span: Span) -> ToolCall:

@@ -46,6 +46,12 @@ class History(NamedTuple):
     """Whether tool calls or their responses are among the messages."""
     unasked: list[str]
     """The ids of the responses in the input whose requests are not in it."""
+    asked: tuple[str | None, ...] = ()
+    """The ids of the tool calls in the output."""
+    answers: bool = False
+    """Whether the input has responses to tool calls."""
+    is_paired: bool = True
+    """Whether each response in the input answers a tool call of the assistant's turn before it."""
 
 
 def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
@@ -67,8 +73,15 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     choices = [_turn(choice) for choice in call.output_messages or ()]
     tools = bare is not chain or True in [choice.tools for choice in choices]
     saw = bare.digest(sent.thoughts) if call.input_messages else None
+    of_tools = (
+        tools,
+        [*numbers.unasked],
+        tuple([one for choice in choices for one in choice.asked]),
+        sent.answers,
+        sent.is_paired,
+    )
     if saw is None or (call.content == REDACTED and not _names_tools(call)):
-        return History([], [], saw, tools, [*numbers.unasked])
+        return History([], [], saw, *of_tools)
     ends = [chain.after(choice.said) for choice in choices]
     if call.lost_ids or any(None in choice.asked for choice in choices):
         ends += [bare.after(numbers.copy().of(choice)) for choice in choices]
@@ -76,7 +89,7 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
         ends += [sent.plain.after(choice.said) for choice in choices if not choice.tools]
     # The least exact is looked for last, and the first of these is that.
     found = [sent.last, *begins] if sent.last else [*begins]
-    return History(found, list(dict.fromkeys(ends)), saw, tools, [*numbers.unasked])
+    return History(found, list(dict.fromkeys(ends)), saw, *of_tools)
 
 
 def _short_history(call: LlmCall) -> History | None:
@@ -115,8 +128,15 @@ def _following(before: str | None, role: str, said: bytes) -> bytes:
 
 def _texts(message: Message) -> bytes | None:
     """Return the hashes of a message that has text alone, or None for any other message."""
+    parts = message["parts"]
+    if len(parts) == 1:  # as most messages have
+        part = parts[0]
+        content = part.get("content")
+        if part["type"] != "text" or len(part) != TEXT_KEYS or type(content) is not str:
+            return None
+        return b"t" + sha256(content.encode("utf-8", "replace")).digest()
     hashes = b""
-    for part in message["parts"]:
+    for part in parts:
         content = part.get("content")
         if part["type"] != "text" or len(part) != TEXT_KEYS or type(content) is not str:
             return None
@@ -169,10 +189,12 @@ class _Numbers:
         """Return what a turn says, with numbers in place of the ids of its tool calls."""
         if not turn.tools:
             return turn.said
-        numbers = [str(self._ask(one)) for one in turn.asked] if turn.asked else []
-        if turn.answered:
-            numbers += [str(self._answer(one)) for one in turn.answered]
-        return turn.bare + ",".join(numbers).encode()
+        numbers = ""
+        for one in turn.asked:
+            numbers += f",{self._ask(one)}"
+        for one in turn.answered:
+            numbers += f",{self._answer(one)}"
+        return turn.bare + numbers[1:].encode()
 
     def _ask(self, call_id: str | None) -> int:
         self._count += 1
@@ -255,6 +277,9 @@ class _Input:
         """The longest beginning that ends with the assistant's turn, without ids."""
         self.thoughts = b""
         self.lost_ids = lost_ids
+        self.answers, self.is_paired = False, True
+        self._asked: tuple[str | None, ...] = ()
+        """The ids of the tool calls of the assistant's last message."""
 
     @property
     def is_answered(self) -> bool:
@@ -267,17 +292,30 @@ class _Input:
         if chain.role == "assistant" and role != "assistant":
             self.begins = [*self.begins[1 - LOOK_BACK :], chain.digest()]
             self.last = self.bare.digest() if self.lost_ids else None
-        if turn.tools and self.bare is chain:
-            self.bare = chain.copy()
-        if turn.tools and self.plain is chain:
-            self.plain = chain.copy()
-        if self.plain is not chain and not turn.tools:
-            self.plain.add(role, turn.said)
-        if self.bare is not chain:
-            self.bare.add(role, self.numbers.of(turn) if turn.tools else turn.said)
+        if role == "assistant":
+            self._asked = turn.asked
+        if turn.tools:
+            self._add_of_tools(turn, role)
+        else:
+            if self.plain is not chain:
+                self.plain.add(role, turn.said)
+            if self.bare is not chain:
+                self.bare.add(role, turn.said)
         chain.add(role, turn.said)
         if turn.thoughts:
             self.thoughts += self.bare.digest().encode() + turn.thoughts
+
+    def _add_of_tools(self, turn: _Turn, role: str) -> None:
+        """Add a message that calls tools or answers them to all but the full history."""
+        chain = self.chain
+        if self.bare is chain:
+            self.bare = chain.copy()
+        if self.plain is chain:
+            self.plain = chain.copy()
+        if turn.answered:
+            self.answers = True
+            self.is_paired = self.is_paired and all(one in self._asked for one in turn.answered)
+        self.bare.add(role, self.numbers.of(turn))
 
 
 def _hashed_input(call: LlmCall, memory: MessageMemory | None) -> _Input:

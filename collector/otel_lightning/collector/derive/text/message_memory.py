@@ -131,7 +131,13 @@ class MessageMemory:
         """Return the copy that stands for a message and all that equal it."""
         if type(message) is SharedMessage:
             return message
-        key = _key(message)
+        parts = message["parts"]
+        if len(parts) == 1 and len(message) == MESSAGE_KEYS:
+            key, size = _key_of_part(message["role"], parts[0])
+        else:
+            key, size = None, 0
+        if key is None:
+            key, size = _key(message), length(message)
         kept = self._shared.get(key)
         if kept is not None and type(key) is tuple and len(key) > MOST_EXACT and kept != message:
             key = _digest(message)
@@ -140,7 +146,7 @@ class MessageMemory:
             if len(self._shared) >= AT_MOST or self._shared_size > MOST_KEPT_TEXT:
                 self._shared.clear()
                 self._shared_size = 0
-            self._shared_size += length(message)
+            self._shared_size += size
             kept = self._shared[key] = SharedMessage(message)
             kept.turn, kept.is_whole = None, False
         return kept
@@ -157,21 +163,23 @@ def length(message: Message) -> int:
 
 
 def _key(message: Message) -> Any:
-    """Return what equal messages share: their texts, where they hold nothing else, or a hash."""
-    parts = message["parts"]
-    if len(message) != len(("role", "parts")):
+    """Return what equal messages share: the texts of their tool calls, or a hash."""
+    if len(message) != MESSAGE_KEYS:
         return _digest(message)
-    if len(parts) == 1:
-        part = parts[0]
-        kind = part["type"]
-        if kind == "text" and len(part) == len(("type", "content")):
-            if type(text := part.get("content")) is str:
-                return _key_of_text(message["role"], part, text)
-        elif kind == "tool_call_response" and len(part) == len(("type", "id", "response")):
-            call_id, text = part.get("id"), part.get("response")
-            if type(call_id) is str and type(text) is str:
-                return message["role"], call_id, text
-    return _key_of_calls(message["role"], parts) or _digest(message)
+    return _key_of_calls(message["role"], message["parts"]) or _digest(message)
+
+
+def _key_of_part(role: str, part: dict[str, Any]) -> tuple[Any, int]:
+    """Return the texts of a message with one part, and their length; (None, 0) for other parts."""
+    kind = part["type"]
+    if kind == "text" and len(part) == len(("type", "content")):
+        if type(text := part.get("content")) is str:
+            return _key_of_text(role, part, text), len(text)
+    elif kind == "tool_call_response" and len(part) == len(("type", "id", "response")):
+        call_id, text = part.get("id"), part.get("response")
+        if type(call_id) is str and type(text) is str:
+            return (role, call_id, text), len(text)
+    return None, 0
 
 
 def _key_of_text(role: str, part: dict[str, Any], text: str) -> tuple[str | None, ...]:
@@ -198,6 +206,7 @@ def _digest(message: Message) -> bytes:
     return blake2b(dumps(message), digest_size=16).digest()
 
 
+MESSAGE_KEYS = len(("role", "parts"))
 CALL_KEYS = len(("type", "id", "name", "arguments", "arguments_raw"))
 MOST_EXACT = len(("role", "id", "response"))
 """Keys of at most this many texts hold all that a message says."""

@@ -77,8 +77,10 @@ def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
         name, arguments = parse_literal(name), parse_literal(str(arguments))
     part: Part = {"type": "tool_call", "id": _name(call_id), "name": _name(name)}
     if isinstance(arguments, str):
-        return {**part, "arguments": parse(arguments), "arguments_raw": arguments}
-    return part if arguments is None else {**part, "arguments": arguments}
+        part["arguments"], part["arguments_raw"] = parse(arguments), arguments
+    elif arguments is not None:
+        part["arguments"] = arguments
+    return part
 
 
 def response_part(call_id: object, response: Any) -> Part:
@@ -104,19 +106,33 @@ def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> 
     """
     listed = values if isinstance(values, list) else list(values)
     known_before = memory.known if memory and len(listed) > 1 else None
-    turns: list[Message] = []
-    asking = False
+    found: list[Message] = []
     for value in listed:
         if known_before and (known := known_before(value)) is not None:
-            turns.append(known)
+            found.append(known)
+        else:
+            found += read_message(value)
+    return joined(found, memory)
+
+
+def joined(messages: list[Message], memory: MessageMemory | None = None) -> list[Message]:
+    """Join the adjacent messages of canonical ones that hold only tool calls: see `conversation`.
+
+    Args:
+        messages: The messages. One that asks for tools alone may be changed in place.
+        memory: Messages read before.
+    """
+    turns: list[Message] = []
+    asking = False
+    for message in messages:
+        if message["role"] != "assistant":
             asking = False
-            continue
-        for message in read_message(value):
+        else:
             was_asking, asking = asking, only_calls(message)
             if asking and was_asking:
                 turns[-1]["parts"] += message["parts"]
-            else:
-                turns.append(message)
+                continue
+        turns.append(message)
     return list(map(memory.one_copy, turns)) if memory and len(turns) > SHORT else turns
 
 
@@ -204,14 +220,26 @@ def _read_plain(value: Mapping[str, Any]) -> Message | None:
     if type(text) is not str or type(role) is not str or not _MORE.isdisjoint(value):
         return None
     if role == "tool":
-        call_id = value.get("tool_call_id", value.get("id"))
-        return {"role": role, "parts": [response_part(call_id, text)]}
-    told = _SPEAKERS.get(role)
-    if told is None or text in _NO_TEXT:
-        return None
+        return plain_message(role, text, value.get("tool_call_id", value.get("id")))
     if len(value) > len(("role", "content")) and (
         value.get("tool_calls") or value.get("tool_call_id")
     ):
+        return None
+    return plain_message(role, text)
+
+
+def plain_message(role: str, text: str, call_id: object = None) -> Message | None:
+    """Return a provider's message that is one text, or None if the text may hold more.
+
+    Args:
+        role: Who said it, in any provider's words.
+        text: The text.
+        call_id: The id of the tool call that a tool answers.
+    """
+    if role == "tool":
+        return {"role": role, "parts": [response_part(call_id, text)]}
+    told = _SPEAKERS.get(role)
+    if told is None or text in _NO_TEXT:
         return None
     if told == "assistant" and '"function_call"' in text:
         return None
@@ -228,7 +256,7 @@ def _read_asking(value: Mapping[str, Any]) -> Message | None:
         return None
     if value.get("content") is not None or not _MORE.isdisjoint(value):
         return None
-    return {"role": "assistant", "parts": _distinct_calls(_tool_calls(value))}
+    return {"role": "assistant", "parts": distinct_calls(_tool_calls(value))}
 
 
 def _is_canonical(value: Mapping[str, Any]) -> bool:
@@ -280,7 +308,7 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if role == "assistant":
         parts = [_written_out(part) for part in parts]
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
-    message: Message = {"role": role, "parts": _distinct_calls(parts)}
+    message: Message = {"role": role, "parts": distinct_calls(parts)}
     if reason := finish_reason(value.get("finish_reason")):
         message["finish_reason"] = reason
     return message
@@ -307,7 +335,7 @@ def _written_out(part: Part) -> Part:
     return part
 
 
-def _distinct_calls(parts: list[Part]) -> list[Part]:
+def distinct_calls(parts: list[Part]) -> list[Part]:
     """Drop duplicate tool calls: a message may hold one in its content and in `tool_calls`."""
     if len(parts) == 1:
         return parts
