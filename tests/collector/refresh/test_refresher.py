@@ -15,7 +15,7 @@ from support.running import LIMIT_S, eventually
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import frames
 from otel_lightning.collector.refresh import refresher as refreshing
-from otel_lightning.collector.refresh.backoff import Pace
+from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.worker import WorkerError
@@ -73,11 +73,11 @@ def test_batches_that_belong_together_end_whichever_is_answered_first(
             "INSERT INTO stale BY NAME SELECT DISTINCT 'trace' AS kind, trace_id AS id FROM spans"
         )
         for _ in range(20 * len(WITH_REWARD)):
-            if not refresher._send_some(1, Pace()) and not refresher.is_working:
+            if not refresher._send_some(1, Backoff()) and not refresher.is_working:
                 break
             flight = refresher._flights[answered]
             eventually(lambda worker=flight.worker: worker.is_ready)  # type: ignore[misc]
-            refresher._advance(flight, Pace())
+            refresher._advance(flight, Backoff())
         assert not refresher.is_working
         assert tables(store) == expected()
 
