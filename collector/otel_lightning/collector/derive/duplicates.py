@@ -16,7 +16,7 @@ from otel_lightning.collector.derive.span_tree import (
     nearest_above,
     place_of,
 )
-from otel_lightning.collector.derive.text import messages
+from otel_lightning.collector.derive.text import messages, tool_parts
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.packing import outputs, unpack
 
@@ -361,7 +361,7 @@ def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list
         completed.append(unpack(call))
         output = call.output_messages[0] if call.output_messages else messages.choice([])
         if request.tool_call_id not in {part.get("id") for part in output["parts"]}:
-            asked = messages.tool_call_part(request.tool_call_id, request.name, request.arguments)
+            asked = tool_parts.tool_call_part(request.tool_call_id, request.name, request.arguments)
             output["parts"].append(asked)
         call.output_messages = [output, *(call.output_messages or [])[1:]]
     return completed

@@ -12,7 +12,7 @@ from otel_lightning.collector.derive import flattened
 from otel_lightning.collector.derive.flattened import Leaf
 from otel_lightning.collector.derive.rows import Attributes, Message
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import messages
+from otel_lightning.collector.derive.text import messages, tool_parts
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Item = dict[str, Any]
@@ -136,7 +136,7 @@ def _asking(place: _Place, attributes: Attributes) -> Message | None:
     if attributes[place.role] != "assistant":
         return None
     parts = [
-        messages.tool_call_part(attributes[call_id], attributes[name], attributes[arguments])
+        tool_parts.tool_call_part(attributes[call_id], attributes[name], attributes[arguments])
         for call_id, name, arguments in place.calls
     ]
-    return {"role": "assistant", "parts": messages.distinct_calls(parts)}
+    return {"role": "assistant", "parts": tool_parts.distinct_calls(parts)}

@@ -11,7 +11,12 @@ from typing import Any
 from otel_lightning.collector.derive import flattened, span_rows
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text import (
+    json_text,
+    payloads,
+    tool_parts,
+    tool_values,
+)
 
 NAME = "litellm"
 RANK = 60
@@ -44,7 +49,7 @@ def _read_request(span: Span) -> LlmCall:
     functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
     call.tool_definitions = call.tool_definitions or tool_values.flat_tools(functions)
     requests = [
-        messages.tool_call_part(None, item["function_call"].get("name"), arguments)
+        tool_parts.tool_call_part(None, item["function_call"].get("name"), arguments)
         for item in flattened.nested(attributes, "gen_ai.completion.")
         if "function_call" in item and (arguments := item["function_call"].get("arguments"))
     ]

@@ -10,11 +10,15 @@ from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text import hosted_tools
-from otel_lightning.collector.derive.text.json_text import is_cut, parse, parse_literal
+from otel_lightning.collector.derive.text.json_text import is_cut, parse
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
-
-Part = dict[str, Any]
+from otel_lightning.collector.derive.text.tool_parts import (
+    Part,
+    distinct_calls,
+    response_part,
+    tool_call_part,
+)
 
 SHORT = 3
 """Histories of at most this many messages do not share them with other histories."""
@@ -64,34 +68,6 @@ def text_part(content: object) -> Part | None:
     """Return a text part, or None if the text was not recorded."""
     left_out = content is None or content == ELIDED
     return None if left_out else {"type": "text", "content": str(content)}
-
-
-def tool_call_part(call_id: object, name: object, arguments: Any) -> Part:
-    """Return a tool call; arguments given as text are parsed and also kept as `arguments_raw`.
-
-    Example:
-        >>> tool_call_part("call_1", "add", '{"a": 2}')["arguments"]
-        {'a': 2}
-    """
-    if isinstance(name, str) and name.startswith("'"):  # a package wrote the repr() of both texts
-        name, arguments = parse_literal(name), parse_literal(str(arguments))
-    part: Part = {"type": "tool_call", "id": _name(call_id), "name": _name(name)}
-    if isinstance(arguments, str):
-        part["arguments"], part["arguments_raw"] = parse(arguments), arguments
-    elif arguments is not None:
-        part["arguments"] = arguments
-    return part
-
-
-def response_part(call_id: object, response: Any) -> Part:
-    """Return a tool call's response; a list of text blocks becomes their text."""
-    part: Part = {"type": "tool_call_response", "id": _name(call_id)}
-    said = plain(response)
-    return part if said is None else {**part, "response": said}
-
-
-def _name(value: object) -> str | None:
-    return None if value is None or value == "" else str(value)
 
 
 def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> list[Message]:
@@ -333,22 +309,6 @@ def _written_out(part: Part) -> Part:
         if isinstance(item, dict) and item.get("type") == "function_call":
             return _read_call(item)
     return part
-
-
-def distinct_calls(parts: list[Part]) -> list[Part]:
-    """Drop duplicate tool calls: a message may hold one in its content and in `tool_calls`."""
-    if len(parts) == 1:
-        return parts
-    seen: dict[str, Part] = {}
-    kept = []
-    for part in parts:
-        call_id = part.get("id") if part["type"] == "tool_call" else None
-        first = part if call_id is None else seen.setdefault(call_id, part)
-        if first is part:
-            kept.append(part)
-        elif first.get("arguments") is None:  # the content block of a stream may lack arguments
-            first.update(part)
-    return kept
 
 
 def _split(message: Message) -> list[Message]:
