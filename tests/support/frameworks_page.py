@@ -23,7 +23,7 @@ below. Messages, tools and token counts are recorded unless a
 
 ## Python
 
-Copy the lines for your framework, then run the agent as ever: `python agent.py`.
+Copy the lines for your framework, then run the agent as usual: `python agent.py`.
 
 | framework | tried with | lines to copy |
 |---|---|---|

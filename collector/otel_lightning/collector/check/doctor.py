@@ -86,17 +86,17 @@ def diagnose(store: Store) -> list[Problem]:
         store: A direct or served store whose derived tables are up to date.
     """
     return [
-        _diagnosis(ailment, row)
-        for ailment in PROBLEM_KINDS
-        for row in store.query(statement(__package__, f"doctor_{ailment.name}")).to_pylist()
+        _problem(checked, row)
+        for checked in PROBLEM_KINDS
+        for row in store.query(statement(__package__, f"doctor_{checked.name}")).to_pylist()
     ]
 
 
-def _diagnosis(ailment: ProblemKind, row: Mapping[str, Any]) -> Problem:
+def _problem(checked: ProblemKind, row: Mapping[str, Any]) -> Problem:
     kind = row["kind"] or "an unnamed sender"
-    remedy = _switch(row["kind"]) if ailment.name == "content" else ailment.remedy
-    said = ailment.said.format(kind=kind)
-    return Problem(ailment.name, row["n"], row["total"], said, row["example"], remedy)
+    remedy = _switch(row["kind"]) if checked.name == "content" else checked.remedy
+    said = checked.said.format(kind=kind)
+    return Problem(checked.name, row["n"], row["total"], said, row["example"], remedy)
 
 
 def _switch(scope: str | None) -> str:

@@ -40,10 +40,10 @@ def promote(
     without_gate: bool = False,
     dry_run: bool = False,
 ) -> PointerChange:
-    """Let a pointer lead to a model if a gate passed it against the model that is live now.
+    """Make a model the live one if a gate passed it against the model that is live now.
 
-    The newest comparison by `lightning-learn evaluate --model` decides. Without one, the gate that
-    judged the model by logs when it was trained does.
+    The newest comparison by `lightning-learn evaluate --model` decides. If there is none, the
+    verdict by logs decides, which was made when the model was trained.
 
     Args:
         store: An open store, which records the change.
@@ -72,7 +72,7 @@ def promote(
 
 
 def roll_back(store: Store, live: Path | None = None, *, dry_run: bool = False) -> PointerChange:
-    """Let a pointer lead to the model before the last promotion that was not rolled back.
+    """Make the model live again that was live before the last promotion that still holds.
 
     Args:
         store: An open store.
