@@ -3,7 +3,7 @@
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
-from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects import langchain_results, semconv
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 
@@ -92,8 +92,8 @@ def _with_metadata(result: Any, span: Span) -> Any:
 def _fill_result(call: LlmCall, result: Any) -> None:
     """Set the fields of a call from LangChain's response, or from a decorated function's result."""
     told = isinstance(result, dict) and (result if "role" in result else result.get("output"))
-    metadata = payloads.langchain_metadata(result)
-    call.output_messages = payloads.langchain_choices(result) or payloads.answer(told)
+    metadata = langchain_results.metadata(result)
+    call.output_messages = langchain_results.choices(result) or payloads.answer(told)
     call.response_id = call.response_id or metadata.get("id")
     call.response_model = metadata.get("model_name") or call.response_model
     call.finish_reason = messages.finish_reason(metadata.get("finish_reason")) or call.finish_reason

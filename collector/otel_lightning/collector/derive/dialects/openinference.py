@@ -7,6 +7,7 @@ provider's own request and response in `input.value` and `output.value`, which t
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
+from otel_lightning.collector.derive.dialects import langchain_results, openinference_joined
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -17,7 +18,6 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import (
-    joined_calls,
     json_text,
     messages,
     payloads,
@@ -179,7 +179,7 @@ def _fill_response(call: LlmCall, span: Span) -> bool:
         call.response_id = attributes.get("llm.response.id")
         outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
         choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
-        call.output_messages = payloads.langchain_choices(payload) or choices or None
+        call.output_messages = langchain_results.choices(payload) or choices or None
         _fill_metadata(call, payload)
     _settle_models(call, span)
     return is_response and not body
@@ -202,7 +202,7 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
     """Set usage, finish reason, id and model from a framework's own form of the response."""
     if not isinstance(payload, dict):
         return
-    metadata = payloads.langchain_metadata(payload)
+    metadata = langchain_results.metadata(payload)
     payloads.fill_usage(call, payloads.usage(metadata.get("usage_metadata")))
     call.finish_reason = call.finish_reason or messages.finish_reason(metadata.get("finish_reason"))
     call.response_id = call.response_id or metadata.get("id")
@@ -308,10 +308,10 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
 
 def _separate(call: dict[str, Any], span: Span) -> list[dict[str, Any]]:
     """Return the tool calls that JavaScript joins into one entry, if the call was streamed."""
-    if joined_calls.JOINED not in str(call["arguments"]):
+    if openinference_joined.JOINED not in str(call["arguments"]):
         return [call]
     names = [str(tool.get("name")) for tool in _tools(span) or () if isinstance(tool, dict)]
-    return joined_calls.separate(call, names)
+    return openinference_joined.separate(call, names)
 
 
 def _function_result(text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Read provider payloads: OpenAI's, Anthropic's, Gemini's, Bedrock's, and LangChain's results.
+"""Read provider payloads: OpenAI's, Anthropic's, Gemini's and Bedrock's.
 
 Some instrumentations keep the provider's own request and response. These have the most content:
 token ids, log probabilities, and the arguments of tool calls exactly as the model wrote them.
@@ -36,8 +36,6 @@ NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "
 FAKE_ID = "__fake_id__"
 """The id that the OpenAI agents SDK gives every response that it builds from a streamed chat
 completion. It identifies nothing."""
-RUNS = ("run-", "lc_run-")
-"""Prefixes of the ids that LangChain makes up. Any other id comes from the provider."""
 
 
 class Usage(NamedTuple):
@@ -72,7 +70,7 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
     call.request_model = model
     # The request is complete, so a request without tools offers none: [] and not None (unknown).
     call.tool_definitions = request_tools(request) or []
-    config = _details(request, *CONFIGS)
+    config = details(request, *CONFIGS)
     call.request_params = {
         key: value
         for key, value in (*config.items(), *request.items())
@@ -90,7 +88,7 @@ def request_messages(request: Payload, memory: MessageMemory | None = None) -> l
         return None
     if len(values) == 1 and isinstance(values[0], list):  # a batch with one list of messages
         values = values[0]
-    places = (request, _details(request, *CONFIGS))
+    places = (request, details(request, *CONFIGS))
     given = (place.get(key) for place in places for key in SYSTEMS)
     instructions = next(filter(None, given), None)
     said = instructions if isinstance(instructions, dict) else {"content": instructions}
@@ -100,7 +98,7 @@ def request_messages(request: Payload, memory: MessageMemory | None = None) -> l
 
 def request_tools(request: Payload) -> list[Any] | None:
     """Return the tools that a request offers, or None if it has no tools."""
-    offered = request.get("tools") or _details(request, *CONFIGS).get("tools")
+    offered = request.get("tools") or details(request, *CONFIGS).get("tools")
     return tool_values.flat_tools(offered or [])
 
 
@@ -113,7 +111,7 @@ def answer(value: Any) -> list[Message] | None:
 def _said(item: Any) -> Payload:
     if not isinstance(item, dict):
         return {"role": "assistant", "content": item}
-    inner = _details(item, "message") or item
+    inner = details(item, "message") or item
     reason = item.get("finishReason")
     reason = reason.get("unified") if isinstance(reason, dict) else reason
     return {"role": "assistant", "finish_reason": reason, **inner}
@@ -136,7 +134,7 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     answered = _first(response, "model", "model_version", "modelVersion")
     call.response_model = answered or call.response_model
     call.finish_reason = outputs[0].get("finish_reason") if outputs else None
-    fill_usage(call, usage(_details(response, "usage", "usage_metadata", "usageMetadata")))
+    fill_usage(call, usage(details(response, "usage", "usage_metadata", "usageMetadata")))
     _fill_tokens(call, response)
     return True
 
@@ -151,7 +149,7 @@ def _real(response: Any) -> Any:
     if not isinstance(response, dict) or response.get("id") != FAKE_ID:
         return response
     items = [item for item in response.get("output") or () if isinstance(item, dict)]
-    told = _details(items[0], "provider_data") if items else {}
+    told = details(items[0], "provider_data") if items else {}
     return {**response, "id": told.get("response_id"), "model": None}
 
 
@@ -163,13 +161,13 @@ def response_messages(response: Payload) -> list[Message] | None:
         status = response.get("incomplete_details") or {}
         ended = status.get("reason") or response.get("status")
         return _turn(response["output"], ended)
-    alone = "parts" in _details(response, "content")  # Google ADK keeps only the first candidate
+    alone = "parts" in details(response, "content")  # Google ADK keeps only the first candidate
     if isinstance(candidates := [response] if alone else response.get("candidates"), list):
         return [_candidate(candidate) for candidate in candidates]
     # Anthropic's. An item of the Responses API has content too, but no stop reason.
     if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
-    if said := _details(_details(response, "output"), "message"):  # Bedrock's
+    if said := details(details(response, "output"), "message"):  # Bedrock's
         return _turn([said], response.get("stopReason"))
     return None
 
@@ -206,7 +204,7 @@ def usage(counts: Any) -> Usage:
     if counts.keys() <= _PLAIN_COUNTS:
         return Usage(given, answered)
     inputs, outputs = (
-        _details(counts, f"{old}_tokens_details", f"{new}_tokens_details", f"{new}_token_details")
+        details(counts, f"{old}_tokens_details", f"{new}_tokens_details", f"{new}_token_details")
         for old, new in (("prompt", "input"), ("completion", "output"))
     )
     if given is not None:
@@ -239,7 +237,8 @@ def _count(counts: Payload, *keys: str) -> int | None:
     return None
 
 
-def _details(counts: Payload, *keys: str) -> Payload:
+def details(counts: Payload, *keys: str) -> Payload:
+    """Return the object under the first of these keys that holds one; {} if there is none."""
     for key in keys:
         if isinstance(inner := counts.get(key), dict):
             return inner
@@ -267,37 +266,3 @@ def _first(response: Payload, *keys: str) -> str | None:
         if isinstance(name := response.get(key), str) and name:
             return name
     return None
-
-
-def langchain_metadata(result: Any) -> Payload:
-    """Return the response metadata in a result that LangChain serialised; {} if there is none."""
-    return next(map(_metadata, _generations(result)), {})
-
-
-def langchain_choices(result: Any) -> list[Message]:
-    """Return the output messages in a result that LangChain serialised, one per choice."""
-    return [
-        messages.choice(turn["parts"], _metadata(generation).get("finish_reason"))
-        for generation in _generations(result)
-        for turn in messages.one_turn([generation.get("message")])
-    ]
-
-
-def _generations(result: Any) -> list[Payload]:
-    """Return the choices of the first prompt of a batch, because a span records one prompt."""
-    batch = result.get("generations") if isinstance(result, dict) else None
-    first = batch[0] if isinstance(batch, list) and batch else None
-    return [one for one in first if isinstance(one, dict)] if isinstance(first, list) else []
-
-
-def _metadata(generation: Payload) -> Payload:
-    """Return a choice's response metadata, merged from the places where LangChain writes it.
-
-    The places differ between Python and JavaScript. An id that LangChain made up becomes None.
-    """
-    message = _details(_details(generation, "message"), "kwargs")
-    found = {**_details(generation, "generation_info", "generationInfo"), **message}
-    found |= {**_details(message, "additional_kwargs"), **_details(message, "response_metadata")}
-    found.setdefault("model_name", found.get("model"))
-    found.setdefault("finish_reason", found.get("stop_reason"))
-    return {**found, "id": None} if str(found.get("id")).startswith(RUNS) else found

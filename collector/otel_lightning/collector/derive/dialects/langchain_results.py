@@ -1,0 +1,48 @@
+"""Results that LangChain serialised, which several tracers record as they are.
+
+This is no dialect: the dialects `langsmith` and `openinference` read their spans with it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from otel_lightning.collector.derive.rows import Message
+from otel_lightning.collector.derive.text import messages
+from otel_lightning.collector.derive.text.payloads import details
+
+RUNS = ("run-", "lc_run-")
+"""Prefixes of the ids that LangChain makes up. Any other id comes from the provider."""
+
+
+def metadata(result: Any) -> Mapping[str, Any]:
+    """Return the response metadata in a result that LangChain serialised; {} if there is none."""
+    return next(map(_metadata, _generations(result)), {})
+
+
+def choices(result: Any) -> list[Message]:
+    """Return the output messages in a result that LangChain serialised, one per choice."""
+    return [
+        messages.choice(turn["parts"], _metadata(generation).get("finish_reason"))
+        for generation in _generations(result)
+        for turn in messages.one_turn([generation.get("message")])
+    ]
+
+
+def _generations(result: Any) -> list[Mapping[str, Any]]:
+    """Return the choices of the first prompt of a batch, because a span records one prompt."""
+    batch = result.get("generations") if isinstance(result, dict) else None
+    first = batch[0] if isinstance(batch, list) and batch else None
+    return [one for one in first if isinstance(one, dict)] if isinstance(first, list) else []
+
+
+def _metadata(generation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a choice's response metadata, merged from the places where LangChain writes it.
+
+    The places differ between Python and JavaScript. An id that LangChain made up becomes None.
+    """
+    message = details(details(generation, "message"), "kwargs")
+    found = {**details(generation, "generation_info", "generationInfo"), **message}
+    found |= {**details(message, "additional_kwargs"), **details(message, "response_metadata")}
+    found.setdefault("model_name", found.get("model"))
+    found.setdefault("finish_reason", found.get("stop_reason"))
+    return {**found, "id": None} if str(found.get("id")).startswith(RUNS) else found
