@@ -2,9 +2,13 @@
 
 import os
 import signal
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.once import once
+from support.running import INSTALL_S, finish
 
 # A shell starts background processes with SIGINT ignored, and every process of the tests would
 # inherit that: then no test could interrupt one.
@@ -18,6 +22,18 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 SPEED = [HealthCheck.too_slow]
 settings.register_profile("otel-lightning", deadline=None, suppress_health_check=SPEED)
 settings.load_profile("otel-lightning")
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that a user would get."""
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
+    root = Path(__file__).parent.parent
+
+    def build(folder: Path) -> None:
+        finish(*pip, folder, root, check=True, seconds=INSTALL_S)
+
+    return next(once(tmp_path_factory, "wheel", build).glob("otel_lightning-*.whl"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,7 +47,7 @@ def test_opentelemetry_finds_us_by_our_entry_points(group: str, module: str) -> 
 
 
 @pytest.mark.slow
-def test_uninstalling_the_wheel_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_uninstalling_the_wheel_leaves_nothing_behind(wheel: Path, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     finish(sys.executable, "-m", "venv", venv, check=True)
     python = str(venv / "bin" / "python")
@@ -60,7 +60,7 @@ def test_uninstalling_the_wheel_leaves_nothing_behind(tmp_path: Path) -> None:
 
     before = files()
     # The dependencies stay when a user uninstalls us, so they are not installed here.
-    finish(*pip, "install", "--no-deps", ROOT, check=True)
+    finish(*pip, "install", "--no-deps", wheel, check=True)
     added = files() - before
     assert any(name.endswith("site-packages/zz_otel_lightning.pth") for name in added)
     assert any(name.endswith("bin/lightning-ingest") for name in added)
@@ -75,10 +75,7 @@ def test_uninstalling_the_wheel_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_the_three_parts_and_both_entry_points(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir"]
-    finish(*pip, tmp_path, ROOT, check=True)
-    (wheel,) = tmp_path.glob("otel_lightning-*.whl")
+def test_the_wheel_holds_the_three_parts_and_both_entry_points(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         (listing,) = (name for name in names if name.endswith("entry_points.txt"))

@@ -4,13 +4,17 @@ import contextlib
 import os
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import openai
 import pytest
-from support.running import LIMIT_S, background, written_by
+from support.once import once
+from support.running import LIMIT_S, background, join, written_by
 
 DESK = Path(__file__).parents[2] / "examples" / "support_desk"
 sys.path.insert(0, str(DESK))
@@ -49,21 +53,31 @@ class Desk:
         assert finished.returncode == 0, finished.stderr
         return finished.stdout
 
-    def serve_badly(self, model: Path) -> subprocess.CompletedProcess[str]:
-        """Serve what cannot be served, until the server gives up."""
-        return subprocess.run(
-            [sys.executable, "-m", "otel_lightning.learner", "serve", "--model", str(model)],
-            env=os.environ | {"LIGHTNING_SERVE_PORT": "0"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
+    @contextlib.contextmanager
+    def serve_here(self, model: Path, **options: Any) -> Iterator[Server]:
+        """Serve in a thread of this process, which has loaded torch already."""
+        import uvicorn
+
+        from otel_lightning.learner.model_server import run
+        from otel_lightning.learner.model_server.app import Serving, make_app
+
+        app = make_app(run.load(model, Serving((model.name,), **options)))
+        listener = run.listen("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+        thread.start()
+        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=LIMIT_S)
+        with listener, client:
+            try:
+                yield Server(client, url, model.name)
+            finally:
+                server.should_exit = True
+                join(thread)
 
     @contextlib.contextmanager
     def serve(self, model: Path, *more: str) -> Iterator[Server]:
-        port_file = model.with_name(f"{model.name}.port")
-        port_file.unlink(missing_ok=True)  # another server of this model may have written it
+        port_file = Path(tempfile.mkdtemp()) / "port"
         serve = (sys.executable, "-m", "otel_lightning.learner", "serve")
         options = ("--model", str(model), "--port", "0", "--port-file", str(port_file))
         with background(*serve, *options, *more) as process:
@@ -82,9 +96,11 @@ def desk() -> Desk:
 @pytest.fixture(scope="session")
 def beginner(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained for a few steps: it knows how a tool call looks, and little else."""
-    folder = tmp_path_factory.mktemp("models") / "beginner"
-    desk.run("model.py", "--output", folder, "--steps", 130)
-    return folder
+
+    def train(folder: Path) -> None:
+        desk.run("model.py", "--output", folder, "--steps", 130)
+
+    return once(tmp_path_factory, "beginner", train)
 
 
 @pytest.fixture(scope="session")

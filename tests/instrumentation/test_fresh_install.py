@@ -23,12 +23,14 @@ print([name for name in heavy if importlib.util.find_spec(name)])
 
 
 @pytest.mark.slow
-def test_a_fresh_light_install_traces_an_unchanged_agent(agent: Any, tmp_path: Path) -> None:
+def test_a_fresh_light_install_traces_an_unchanged_agent(
+    agent: Any, wheel: Path, tmp_path: Path
+) -> None:
     venv = tmp_path / "venv"
     python = str(venv / "bin" / "python")
     finish(sys.executable, "-m", "venv", venv, check=True)
     pip = [python, "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
-    finish(*pip, ROOT, "openai", check=True, seconds=INSTALL_S)
+    finish(*pip, wheel, "openai", check=True, seconds=INSTALL_S)
     assert finish(python, "-c", ABSENT, check=True).stdout == "[]\n"
     output = agent.run(
         AGENT,

@@ -119,7 +119,7 @@ def written_by(process: subprocess.Popen[Any], file: Path) -> str:
     """Wait until a server has written a file, and return its text; kill what takes too long."""
     deadline = time.monotonic() + READY_SECONDS
     try:
-        while not (file.exists() and (text := file.read_text())):
+        while not (file.exists() and (text := file.read_text().strip())):
             assert process.poll() is None, f"{process.args!r} ended before it was ready"
             assert time.monotonic() < deadline, f"{process.args!r} did not start"
             time.sleep(0.02)

@@ -25,7 +25,7 @@ from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.store import Store, open_store
 
-SECONDS = [2, pytest.param(30, marks=pytest.mark.slow)]
+SECONDS = [1, pytest.param(8, marks=pytest.mark.slow)]
 COLUMNS = "trace_id, span_id, name, kind, start_time, end_time, status_code, attributes, events"
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 

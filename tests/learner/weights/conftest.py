@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.once import once
 from support.untrained import untrained
 
 
@@ -16,6 +17,11 @@ def model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def behavior_model(model: Path, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that wrote the log: it chooses among the four actions at random."""
+    return once(tmp_path_factory, "behavior", lambda path: train(model, tokenizer, path))
+
+
+def train(model: Path, tokenizer: Any, path: Path) -> None:
+    """Teach a model to answer with one of the four actions, each as likely as another."""
     import torch
     from support.desk_bandit import ACTIONS, REQUESTS, question
     from transformers import AutoModelForCausalLM
@@ -33,7 +39,5 @@ def behavior_model(model: Path, tokenizer: Any, tmp_path_factory: pytest.TempPat
         policy(input_ids=rows, labels=labels).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    path = tmp_path_factory.mktemp("behavior")
     policy.save_pretrained(path)
     tokenizer.save_pretrained(path)
-    return path

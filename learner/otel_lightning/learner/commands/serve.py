@@ -64,6 +64,6 @@ def serve(model: Path, host: str, port: int, port_file: Path | None, **settings:
         from otel_lightning.learner.model_server.app import Serving
 
         torch.set_num_threads(1)
-        listener = run.listen(host, port)
         settings["names"] = settings.pop("name") or (model.resolve().name,)
-        run.serve(run.load(model, Serving(**settings)), listener, port_file)
+        with run.listen(host, port) as listener:
+            run.serve(run.load(model, Serving(**settings)), listener, port_file)
