@@ -202,7 +202,7 @@ class ResponsesAnswer(Answer):
 
 
 def _numbers(values: Any, kind: type[_Number]) -> tuple[_Number, ...]:
-    """Return what a server sent as numbers; nothing if it sent anything else."""
+    """Return a list of numbers from a server; an empty one for any other value."""
     try:
         return tuple(map(kind, values))
     except (TypeError, ValueError):

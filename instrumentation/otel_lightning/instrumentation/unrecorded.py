@@ -150,7 +150,7 @@ class _Record:
         self._stream._output_text = getattr(response, "output_text", "")  # noqa: SLF001
 
     def end(self, error: BaseException | None) -> None:
-        """Write what is known of the answer, and end the span."""
+        """Write the received part of the answer to the span, and end it."""
         if error is None:
             self._stream._process_complete_response()  # noqa: SLF001
             return

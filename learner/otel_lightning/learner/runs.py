@@ -1,4 +1,4 @@
-"""Rows of the tables `runs` and `policies`: a record of what the learner did."""
+"""Rows of the table `runs`: a record of each run of the learner."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""The stored traces of agents, for notebooks: what was recorded, what was learned from it."""
+"""The stored traces of agents, for notebooks: the recorded data, and each step of learning."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -31,7 +31,7 @@ JUDGES = "score.judges"
 
 
 class Traces:
-    """A store of traces: frames of what is in it, and each step of learning as a method.
+    """A store of traces: its tables as frames, and each step of learning as a method.
 
     Every method makes the same call as the command of that name. A store that is given by its path
     is open only while a method runs, so a running `lightning-ingest` is not in the way.

@@ -102,7 +102,7 @@ class SqlCompleter(Completer):
         document: Document,
         complete_event: CompleteEvent,  # noqa: ARG002  part of the interface
     ) -> Iterable[Completion]:
-        """Yield what the word before the cursor may become."""
+        """Yield completions of the word before the cursor."""
         before = document.text_before_cursor
         found = WORD.search(before)
         word = found[0] if found else ""
@@ -140,7 +140,7 @@ def _keys() -> KeyBindings:
 
 
 def _do(text: str, store: Path, columns: Mapping[str, list[str]], form: Form) -> Form:
-    """Do what one line says; return how to print from now on."""
+    """Run one line of input; return the format for the next answers."""
     command, _, name = text.partition(" ")
     if command == ".timing":
         form = form._replace(timing=not form.timing)

@@ -27,7 +27,7 @@ NO_TERMINAL_WIDTH = 100
 
 
 class ShowOptions(NamedTuple):
-    """What to show, and how."""
+    """Options of `lightning-ingest show`."""
 
     store: Path
     rollouts: tuple[str, ...]

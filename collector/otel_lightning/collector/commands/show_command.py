@@ -38,7 +38,7 @@ def show_command(  # noqa: PLR0913  click passes each option
     no_pager: bool,
     store: Path,
 ) -> None:
-    """Show rollouts: what is new in each step, tools, rewards and credit.
+    """Show rollouts: the new messages of each step, tools, rewards and credit.
 
     ROLLOUTS are ids or their beginnings, trace ids, response ids, `last` (the default) for the
     newest one, or `-` to read ids from a pipe.

@@ -1,4 +1,4 @@
-"""What ties traces to each other: the keys by which the traces of one rollout find each other."""
+"""Keys that link traces: two traces with an equal key may belong to one rollout."""
 
 from collections.abc import Iterator
 from typing import NamedTuple

@@ -39,7 +39,7 @@ _NODE: Callable[[Any], Node] = partial(tuple.__new__, Node)
 
 @dataclass(slots=True)
 class Reading:
-    """What the spans and logs of some traces say, each by itself."""
+    """The rows of some traces, read from each span and log record by itself."""
 
     nodes: dict[Place, Node] = field(default_factory=dict)
     calls: list[LlmCall] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Reading:
     """The messages that these calls share with those read before."""
 
     def add(self, other: "Reading") -> None:
-        """Take in what was read of other traces."""
+        """Add the rows of other traces."""
         for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
             getattr(self, name).extend(getattr(other, name))
         for name in ("nodes", "rewards", "sources", "unread", "pasts"):

@@ -36,7 +36,7 @@ class _Kept(NamedTuple):
 
 
 class ParsedTraces:
-    """What was read from each trace, as long as its spans stay the same."""
+    """The parsed rows of each trace, kept as long as its spans stay the same."""
 
     def __init__(self, most_text: int = MOST_TEXT) -> None:
         """Begin without traces.
@@ -61,7 +61,7 @@ class ParsedTraces:
         return trace_id in self._kept
 
     def of(self, trace_id: str) -> tuple[Reading, Ties]:
-        """Return what was read from a trace, in copies that may be changed, and its keys."""
+        """Return the parsed rows of a trace, in copies that may be changed, and its keys."""
         kept = self._kept[trace_id]
         return copied(kept.found), kept.ties
 
@@ -79,7 +79,7 @@ class ParsedTraces:
         self._size = 0
 
     def keep(self, found: Reading, tied: Ties, trace_ids: Iterable[str]) -> None:
-        """Keep what was read from some traces.
+        """Keep the parsed rows of some traces.
 
         Args:
             found: What was read from these traces and perhaps others, in copies of its own.

@@ -69,7 +69,7 @@ class Lag:
         self._pacing.derived(traces, seconds)
 
     def note(self, store: Store, waiting: Iterable[str]) -> None:
-        """Look at what waits to be derived; log when the lag exceeds the limit, and when no more.
+        """Measure the lag of deriving; log when it exceeds the limit, and when it no longer does.
 
         Args:
             store: The store.

@@ -45,7 +45,7 @@ class Cost:
 
 
 class Pacing:
-    """What storing and deriving cost, and how long senders have to wait for it."""
+    """The cost of storing and deriving, and the time for which senders have to wait."""
 
     def __init__(self, max_lag: float) -> None:
         """Start without measurements.

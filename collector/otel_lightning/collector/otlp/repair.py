@@ -144,7 +144,7 @@ def _valid(text: bytes) -> bytes:
 
 @cache
 def _pool_with_opaque_records(file: FileDescriptor) -> DescriptorPool:
-    """Copy OTLP's descriptors, with the contents of records and what they share as bytes."""
+    """Copy OTLP's descriptors, but with records, resources and scopes as unparsed bytes."""
     pool = DescriptorPool()
     for one in _with_dependencies(file):
         copy = FileDescriptorProto()

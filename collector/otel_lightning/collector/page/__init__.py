@@ -1,1 +1,1 @@
-"""The page: what the agents did and what was learned, in a browser, served on the HTTP port."""
+"""The web page on the HTTP port: rollouts of the agents, and results of learning."""

@@ -11,7 +11,7 @@ MOST_CHARACTERS = 4000
 
 
 class Part(NamedTuple):
-    """A part of a message: who said it, of which kind it is, and its text."""
+    """A part of a message: its speaker, kind and text."""
 
     role: str
     kind: str

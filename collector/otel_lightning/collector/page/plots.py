@@ -15,7 +15,7 @@ WIDEST_CELL = 16.0
 
 
 class Bar(NamedTuple):
-    """A bar, and what its tooltip says."""
+    """A bar and the text of its tooltip."""
 
     x: float
     y: float

@@ -1,4 +1,4 @@
-"""What a view is given: the address with its parameters, and a way to ask for rows."""
+"""The request that a view answers: its address and parameters, and a way to query rows."""
 
 import time
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Statement(NamedTuple):
 
 
 class View(NamedTuple):
-    """What a page shows: its template and the values for it."""
+    """The content of a page: its template and the template's values."""
 
     template: str
     title: str
@@ -43,7 +43,7 @@ class View(NamedTuple):
 
 
 class NotFoundError(Exception):
-    """There is nothing at this address; the message says what was looked for."""
+    """Nothing has this address; the message names the missing object."""
 
 
 @dataclass

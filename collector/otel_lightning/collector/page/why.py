@@ -18,7 +18,7 @@ PLUS, MINUS, TIMES, OVER = "+", "\N{MINUS SIGN}", "\N{MULTIPLICATION SIGN}", "\N
 
 
 class Term(NamedTuple):
-    """One line of the arithmetic: what happens to the sum so far."""
+    """One line of the arithmetic: an operation on the sum of the lines above."""
 
     operation: str
     said: str
@@ -26,7 +26,7 @@ class Term(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one credit method gives a call."""
+    """The credit that one method gives a call."""
 
     method: str
     terms: list[Term]

@@ -62,7 +62,7 @@ class ClosedSet:
         return found
 
     def mark_read(self) -> None:
-        """Mark what made the traces of the frontier stale as read: `settle` deletes only that."""
+        """Mark the `stale` rows of the frontier's traces as read: `settle` deletes only those."""
         self._store.execute(
             "UPDATE stale SET spans = 1"
             " WHERE kind = 'trace' AND spans IS NULL AND id IN (FROM frontier)"
@@ -73,7 +73,7 @@ class ClosedSet:
         return not len(self._store.query("SELECT 1 FROM frontier LIMIT 1"))
 
     def settled(self) -> list[str]:
-        """Return the traces to read next that have no spans which were not derived before."""
+        """Return the traces to read next whose spans were all derived before."""
         found = self._store.query(statement(__package__, "settled"))
         traces: list[str] = found.column(0).to_pylist()
         return traces

@@ -46,7 +46,7 @@ HELD = Sql("(FROM held)")
 
 
 class Step(NamedTuple):
-    """What one step did."""
+    """The result of one step."""
 
     ids: int
     """Number of traces and log records that were derived."""

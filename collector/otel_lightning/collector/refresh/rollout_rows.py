@@ -28,7 +28,7 @@ READ = {
 
 
 class NewRows:
-    """What a refresh inserts into the derived tables, as far as the rows of rollouts need it."""
+    """The columns of newly derived rows from which `rollout_rows` is computed."""
 
     def __init__(self) -> None:
         """Begin without rows."""

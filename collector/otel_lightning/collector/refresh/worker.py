@@ -62,7 +62,7 @@ class Worker:
 
     @property
     def is_ready(self) -> bool:
-        """Whether what was asked last is answered, or the process has died."""
+        """Whether the last question is answered, or the process has died."""
         return self._ready.is_set()
 
     def started(self) -> None:

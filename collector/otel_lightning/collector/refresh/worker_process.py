@@ -67,7 +67,7 @@ class WorkerBatch:
         self._batch, self._seconds = Batch(), 0.0
 
     def do(self, kind: int, content: bytes) -> None:
-        """Do what one message asks."""
+        """Carry out one message."""
         if kind == frames.NAME:
             self._name = content.decode()
         elif kind == frames.SCHEMA:

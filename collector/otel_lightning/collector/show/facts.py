@@ -1,4 +1,4 @@
-"""What is known beside the messages of a rollout: tools, retrievals, rewards, credit."""
+"""Facts of a rollout that are not in its messages: tools, retrievals, rewards, credit."""
 
 import json
 from collections.abc import Mapping

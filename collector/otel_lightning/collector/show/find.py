@@ -1,4 +1,4 @@
-"""Find a rollout by what a user has of it: an id, its beginning, a trace or a response."""
+"""Find a rollout by its id, the beginning of its id, a trace id or a response id."""
 
 from otel_lightning.collector.store import Store, StoreError, statement
 

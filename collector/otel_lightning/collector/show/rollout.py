@@ -1,4 +1,4 @@
-"""Read one rollout: its steps with what is new in each, tools, rewards and credit."""
+"""Read one rollout: its steps with the new messages of each, tools, rewards and credit."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -137,7 +137,7 @@ ALL = Window()
 
 @dataclass(slots=True)
 class _Beside:
-    """What is known of a rollout beside its calls, by the span of a call or by step."""
+    """The facts of a rollout that are not in its calls, by the span of a call or by step."""
 
     tools: dict[str | None, list[Tool]] = field(default_factory=lambda: defaultdict(list))
     retrievals: dict[str | None, list[Retrieval]] = field(default_factory=lambda: defaultdict(list))

@@ -170,7 +170,7 @@ def _message(message: dict[str, Any], look: TextStyle, *, is_answer: bool = Fals
 
 
 def _unmatched(step: Step) -> list[dict[str, Any]]:
-    """Return the requests for tools of which no execution is known."""
+    """Return the tool requests without a known execution."""
     ran = {tool.tool_call_id for tool in step.tools}
     if len(step.tools) >= len(asked := parts_of(step.answer, "tool_call")):
         return []

@@ -258,7 +258,7 @@ class Store:
         return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http)
 
     def page_reads(self) -> PageReads:
-        """Return what runs the SELECTs of the page; the store must be served already."""
+        """Return an object that runs the SELECTs of the page; the store must be served already."""
         if self._guard is None:
             raise RuntimeError("serve the store first")
         apart = self._answers.apart if self._answers else None

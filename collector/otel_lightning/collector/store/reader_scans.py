@@ -64,7 +64,7 @@ class Scans:
         return f"{REMOTE}_{number}"
 
     def _fetch_catalog(self, tree: Node) -> None:
-        """Replace what describes the catalog by tables with the answers of the serving process."""
+        """Replace the catalog's functions and views by tables that the serving process filled."""
         for number, node in enumerate(list(_about_the_catalog(tree))):
             source = dict(node, alias="", column_name_alias=[], sample=None)
             fetched = f"catalog_{number}"

@@ -112,7 +112,7 @@ def _check(job: "Job", grading: "Grading") -> None:
 
 
 def tell(report: "Report", store: str) -> None:
-    """Print how the rollouts of a run ended and what they were worth.
+    """Print how the rollouts of a run ended, and their rewards.
 
     Raises:
         ClickException: If rollouts are missing.

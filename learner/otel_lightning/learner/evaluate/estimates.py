@@ -221,6 +221,6 @@ def _nudged(outer: float, inner: float) -> float:
 
 
 def _within(interval: Interval, unseen: float, limits: Interval) -> Interval:
-    """Widen an interval by what unseen actions may be worth, and clip it to the possible values."""
+    """Widen an interval by the possible value of unseen actions, and clip it to possible values."""
     unknown = unseen * (limits[1] - limits[0])
     return max(interval[0] - unknown, limits[0]), min(interval[1] + unknown, limits[1])

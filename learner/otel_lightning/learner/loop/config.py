@@ -1,4 +1,4 @@
-"""The file `loop.toml`: what a loop runs, learns, demands and deploys."""
+"""The settings of a loop, in the file `loop.toml`."""
 
 import dataclasses
 import tomllib
@@ -62,7 +62,7 @@ class SplitPart:
 
 @dataclass(frozen=True, slots=True)
 class GatePart:
-    """`[gate]`: what a winner must show."""
+    """`[gate]`: the requirements on a winner."""
 
     samples: int = 2
     """Rollouts of each arm on each held-out task."""

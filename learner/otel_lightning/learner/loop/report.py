@@ -9,7 +9,7 @@ from otel_lightning.learner.rollout_runner import Report, compare
 
 
 def final_report(loop: Loop) -> Result:
-    """Run the final tasks with what was live first and with what is live now, and compare.
+    """Run the final tasks with the first and with the present version, and compare them.
 
     Without final tasks there is nothing to run. If nothing was promoted, only one of the two runs.
     """

@@ -138,7 +138,7 @@ def _round(loop: Loop, number: int, say: Say) -> None:
 
 
 def _brief(details: Details) -> str:
-    """Say what matters of a stage's details."""
+    """Return the important numbers of a stage, as one line."""
     said = []
     if details.get("mean") is not None:
         said.append(f"{details['graded']} rollouts, mean reward {details['mean']:.4f}")
@@ -198,7 +198,7 @@ def _hook(loop: Loop, number: int, say: Say) -> list[str]:
 
 
 def _called(command: str, said: dict[str, Any]) -> str | None:
-    """Call a hook; return what went wrong, or None."""
+    """Call a hook; return its error, or None."""
     try:
         done = subprocess.run(
             shlex.split(command),

@@ -47,7 +47,7 @@ WON, REFUSED, NOTHING, DONE = "promoted", "refused", "nothing", "done"
 
 @dataclass(slots=True)
 class Loop:
-    """What all stages of a loop share."""
+    """The settings and state that all stages of a loop share."""
 
     config: Config
     store: Path
@@ -68,7 +68,7 @@ class Loop:
         model: str | None = None,
         number: int = 0,
     ) -> Report:
-        """Run the agent on tasks; what ran before is not run again.
+        """Run the agent on tasks; rollouts that exist are not run again.
 
         Args:
             name: Name of the run within the loop.
@@ -162,7 +162,7 @@ class Loop:
 
 
 def run_train(loop: Loop, number: int) -> Result:
-    """Run the training tasks with what is live; for a policy the held-out tasks too."""
+    """Run the training tasks with everything that is live; for a policy also the held-out tasks."""
     loop.serve(loop.model)
     flag, live = loop.config.flag, loop.live
     shares = "policy" in loop.config.learn.what

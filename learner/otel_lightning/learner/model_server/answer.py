@@ -65,7 +65,7 @@ def _token_logprob(token: str, logprob: float) -> dict[str, Any]:
 
 
 def _pieces(texts: Sequence[str]) -> Iterator[str]:
-    """Say what each longer text adds to the one before."""
+    """Yield the text that each longer text adds to the one before."""
     sent = ""
     for text in texts[:-1]:
         # A character can take several tokens: until its last, it decodes to U+FFFD.
@@ -146,7 +146,7 @@ class Answer:
 
 
 def _deltas(choice: Choice) -> Iterator[tuple[dict[str, Any], slice]]:
-    """Cut a message into what to send when: text by its tokens, calls of tools at once."""
+    """Split a message into chunks: text token by token, each tool call as a whole."""
     calls = choice.message.get("tool_calls")
     if calls:
         numbered = [{"index": index} | call for index, call in enumerate(calls)]

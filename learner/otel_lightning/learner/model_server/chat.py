@@ -25,7 +25,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a completion says: text before its tool calls, and the calls."""
+    """A parsed completion: the text before its tool calls, and the calls."""
 
     content: str | None
     calls: tuple[ToolCall, ...] = ()

@@ -24,7 +24,7 @@ class _Part(BaseModel):
 
 
 class Function(_Part):
-    """What a tool call of an earlier answer asked for; the arguments are text."""
+    """The function of a tool call in an earlier answer; the arguments are text."""
 
     name: str
     arguments: str
@@ -78,7 +78,7 @@ class Tool(_Part):
 
 
 class StreamOptions(_Part):
-    """What a stream says besides the answer."""
+    """What a stream contains in addition to the answer."""
 
     include_usage: bool = False
 

@@ -1,4 +1,4 @@
-"""The policy that `evaluate` is asked about: an arm, a version, or what a flag file serves."""
+"""The policy to evaluate: a single arm, a policy version, or that of a flag file."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

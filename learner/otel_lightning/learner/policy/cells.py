@@ -1,4 +1,4 @@
-"""Logged choices summed up by what tells them apart: input, arm and propensity.
+"""Logged choices, summed up for each combination of input, arm and propensity.
 
 Learning needs sums only. With features of 0 and 1, a million rollouts have a few hundred cells, so
 a step of gradient ascent costs microseconds. Without features, all rollouts are in one cell.

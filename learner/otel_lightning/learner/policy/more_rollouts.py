@@ -1,4 +1,4 @@
-"""How many more rollouts of which arm would let the gate pass."""
+"""Number of further rollouts of each arm with which the gate would pass."""
 
 import math
 

@@ -100,7 +100,7 @@ def _check_rewards(store: Store, name: str | None) -> None:
 
 
 def _with_unnamed_tasks(store: Store, rows: pl.DataFrame, by: Mapping[str, Value]) -> pl.DataFrame:
-    """Fill in the tasks of rollouts without a task id: what their first call saw."""
+    """Fill in the tasks of rollouts without a task id, from the messages of their first call."""
     task_messages = stage.shared("task_messages")
     store.execute(statement(__package__, "stage_tasks", task_messages=task_messages, **by))
     found = read(store, __package__, "unnamed_tasks", by_user=by["by_user"])

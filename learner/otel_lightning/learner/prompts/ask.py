@@ -57,7 +57,7 @@ prompt>"}}"""
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one call asks for: another text for one component of a variant."""
+    """The request of one call: a better text for one component of a variant."""
 
     parent: str
     component: str

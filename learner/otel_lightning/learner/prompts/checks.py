@@ -23,7 +23,7 @@ WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a proposal is compared with."""
+    """The limits that a proposal is checked against."""
 
     parent: str
     """The text that it improves."""

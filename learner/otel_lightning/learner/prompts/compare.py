@@ -23,7 +23,7 @@ KEPT_SHARE = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Which variants to compare, and what a winner must show."""
+    """The variants to compare, and the requirements on a winner."""
 
     key: str
     flags: Path
@@ -38,7 +38,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the gate said about each candidate, and which one won."""
+    """The gate's verdict on each candidate, and the winner."""
 
     run_id: str
     against: str

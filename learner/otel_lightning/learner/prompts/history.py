@@ -1,4 +1,4 @@
-"""The table `prompts`: what was proposed before, and what became of it."""
+"""The table `prompts`: earlier proposals and their results."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a run of `prompts` asks for, and the check of what the model answers."""
+"""The plan of a run of `prompts`, and the checks of the model's answers."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +67,7 @@ class Proposed:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to ask: the tasks of the calls and the records of each."""
+    """The calls to make: the task and the records of each."""
 
     rollouts: Rollouts
     history: History

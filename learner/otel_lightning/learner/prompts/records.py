@@ -1,4 +1,4 @@
-"""Records for the proposing model: what a rollout was asked, what it did and how it was judged."""
+"""Records for the proposing model: input, actions, outcome and reward of a rollout."""
 
 import json
 from collections import defaultdict
@@ -89,7 +89,7 @@ def _explanations(rows: Any) -> dict[str, list[str]]:
 
 
 def _text(turn: Turn) -> str:
-    """Join what a message says: its texts, and the tool calls that it asks for."""
+    """Join the texts of a message and the tool calls that it requests."""
     parts = []
     for part in turn.parts:
         if part.get("type") == "text":

@@ -60,7 +60,7 @@ Texts = dict[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """What a prompt did on some tasks."""
+    """The results of a prompt on some tasks."""
 
     rewards: Mapping[str, float]
     """Reward of each graded task, by its id."""
@@ -117,7 +117,7 @@ class NoProposalError(Exception):
 
 @dataclass(slots=True)
 class _Asked:
-    """What the search needs to ask for a prompt, and what came of it."""
+    """The inputs with which the search asks for a prompt, and the proposals so far."""
 
     plan: Plan
     request: Request
@@ -252,7 +252,7 @@ class _Stop:
 
 
 class _Quiet:
-    """A logger for GEPA that says nothing: what matters is printed by the command."""
+    """A logger for GEPA that prints nothing: the command prints the results itself."""
 
     def log(self, _: str) -> None:
         """Take a line."""

@@ -1,4 +1,4 @@
-"""What a report says about a run, read from the store."""
+"""Facts of a run for its report, read from the store."""
 
 import json
 import math
@@ -49,7 +49,7 @@ class RunRow:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is read from the store for every kind of run."""
+    """The facts that every kind of run has."""
 
     run: RunRow
     former: RunRow | None
@@ -84,7 +84,7 @@ class RecordedQueries:
 
 
 def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
-    """Read what every report says.
+    """Read the facts of a run that every report shows.
 
     Args:
         asking: The store.
@@ -116,7 +116,7 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
 
 
 def finite(value: float | None) -> float | None:
-    """Return a number, or None for what is none."""
+    """Return a finite number unchanged; None for any other value."""
     return None if value is None or not math.isfinite(value) else float(value)
 
 

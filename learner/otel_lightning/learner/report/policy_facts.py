@@ -1,4 +1,4 @@
-"""What a report says of a learned policy: arms, importance weights, tasks that got worse."""
+"""Facts of a learned policy, for a report: arms, importance weights, tasks that got worse."""
 
 import json
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ class WorseTask:
 
 @dataclass(frozen=True, slots=True)
 class PolicyFacts:
-    """A policy's arms and how they overlap with what was logged."""
+    """A policy's arms, and their overlap with the logged choices."""
 
     arms: tuple[Arm, ...]
     weights: tuple[float, ...]
@@ -87,7 +87,7 @@ def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
 
 
 def _window(config: Mapping[str, Any], started: datetime) -> Window:
-    """Return the window of a run: what was chosen after it began did not count."""
+    """Return the window of a run: choices made after its start did not count."""
     since = config.get("since")
     until = config.get("until")
     times = [datetime.fromisoformat(until)] if until else []

@@ -1,4 +1,4 @@
-"""One attempt at a rollout: what the agent is given, and what the store is told about its end."""
+"""One attempt at a rollout: the agent's input, and the record of its end for the store."""
 
 import json
 import re
@@ -41,7 +41,7 @@ class Attempt:
 
 
 def shown(task: Task) -> dict[str, Any]:
-    """Return what an agent is shown of a task: never what a grader expects."""
+    """Return the fields of a task that the agent sees, without the expected result."""
     return {"id": task.task_id, **task.fields}
 
 
@@ -134,7 +134,7 @@ def status_of(ended: Ended) -> tuple[str, str | None]:
 
 
 def about(run_id: str, job: Job, attempt: Attempt) -> dict[str, Any]:
-    """Return what an attempt is an attempt at, for the journal."""
+    """Return the run, task, sample and arm of an attempt, for the journal."""
     planned = attempt.planned
     return {
         "run_id": run_id,

@@ -56,7 +56,7 @@ def _broken(name: str, found: str, remedy: str = "") -> Link:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the two tasks left: the report, the open store and what it says of each attempt."""
+    """The results of the two tasks: the report, the open store, and each attempt's rows in it."""
 
     job: Job
     grading: Grading
@@ -198,7 +198,7 @@ def _reward(found: Found) -> Link:
 
 
 def _wrong_answer(found: Found) -> Link:
-    """Grade as if something else was expected: whoever is right now must score lower then."""
+    """Grade with a wrong expected result: an attempt that was right must score lower."""
     asked = read(found.store, __package__, "to_grade", rollouts=found.rollouts).to_dicts()
     expecting = [row["rollout_id"] for row in asked if (row["expected"] or "null") != "null"]
     if not found.grading.is_given or found.grading.by_exit_code or not expecting:

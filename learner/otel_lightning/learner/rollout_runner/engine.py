@@ -35,7 +35,7 @@ INTERRUPTED = "interrupted"
 
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
-    """What became of the attempts at one planned rollout, by number."""
+    """The results of the attempts at one planned rollout, by attempt number."""
 
     ends: Sequence[tuple[str, bool]] = ()
     """Status of each attempt, and whether a kill or Ctrl-C cut it off."""

@@ -27,7 +27,7 @@ LEAST_MODELS = 2
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What to compare, and what it takes to pass."""
+    """The models to compare, and the requirements of the gate."""
 
     models: Sequence[str]
     """Folders or URLs: the model of now first, then candidates."""
@@ -40,7 +40,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one candidate gained over the first model, and whether it may take its place."""
+    """The gain of one candidate over the first model, and whether it passed the gate."""
 
     model: str
     gains: Mapping[str, Compared]

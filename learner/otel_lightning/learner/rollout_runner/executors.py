@@ -34,7 +34,7 @@ class Executor(Protocol):
         """End all attempts; `ended` yields each as interrupted."""
 
     def close(self) -> None:
-        """Let go of what it holds."""
+        """Free its resources."""
 
 
 class ProcessExecutor:
@@ -48,7 +48,7 @@ class ProcessExecutor:
         telemetry: dict[str, str],
         flags: "dict[str, Path] | None" = None,
     ) -> None:
-        """Take what all attempts share.
+        """Take the settings that all attempts share.
 
         Args:
             job: The command and its limits.

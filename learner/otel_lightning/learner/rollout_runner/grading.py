@@ -56,7 +56,7 @@ class Grading:
 
 @dataclass(slots=True)
 class Graded:
-    """The rewards of a run, and what went wrong."""
+    """The rewards of a run, and the problems of grading."""
 
     name: str | None
     rewards: dict[str, float] = field(default_factory=dict)

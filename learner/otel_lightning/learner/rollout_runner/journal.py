@@ -27,7 +27,7 @@ NAMES = frozenset(field.name for field in fields(Ended))
 
 
 class Started(NamedTuple):
-    """When an attempt started, in Unix nanoseconds, and what it is an attempt at."""
+    """Start of an attempt in Unix nanoseconds, and its run, task, sample and arm."""
 
     time: int
     about: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Started(NamedTuple):
 
 @dataclass(slots=True)
 class Journal:
-    """What is known of a run."""
+    """The journal of a run: a file with the start and the end of each attempt."""
 
     folder: Path
     started: dict[str, Started] = field(default_factory=dict)

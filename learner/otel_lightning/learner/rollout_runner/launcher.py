@@ -104,7 +104,7 @@ class Launcher:
             )
 
     def look(self) -> None:
-        """End what is too slow, writes too much, or was left behind; kill what does not end."""
+        """End processes that are slow, write too much or were left behind; kill those that stay."""
         now = time.monotonic()
         for pid, one in list(self.running.items()):
             if one.kill_at is not None and now >= one.kill_at:
@@ -154,7 +154,7 @@ class Launcher:
         return len(found)
 
     def _find_orphans(self, now: float) -> None:
-        """Find processes whose parent has ended, whatever their session, and end them."""
+        """Find processes whose parent has ended, in any session, and end them."""
         for pid in _children():
             if pid in self.running or pid in self.left:
                 continue

@@ -53,7 +53,7 @@ class Spec:
         return self.folder / f"{self.name}.err"
 
     def message(self) -> dict[str, Any]:
-        """Return what the launcher needs, as JSON."""
+        """Return the fields that the launcher needs, as JSON."""
         return {
             "id": self.name,
             "command": list(self.command),
@@ -93,7 +93,7 @@ class LauncherDiedError(RuntimeError):
 
 
 class Processes:
-    """The launcher, and what it told."""
+    """The launcher process, and its reports of started and ended agents."""
 
     def __init__(self, journal: Path | None = None, held: Sequence[int] = ()) -> None:
         """Start the launcher.

@@ -1,4 +1,4 @@
-"""The `lightning-ingest` that receives what agents and the runner send."""
+"""The `lightning-ingest` that receives the telemetry of agents and of the runner."""
 
 import http.client
 import json
@@ -30,7 +30,7 @@ INGESTER = "lightning-ingest"
 
 @dataclass(frozen=True, slots=True)
 class Receiver:
-    """An OTLP receiver: where it is, and what it asks of senders."""
+    """An OTLP receiver: its address, and the token or certificate that it requires."""
 
     url: str
     headers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The result of a run: how its rollouts ended, and what they were worth."""
+"""The result of a run: how its rollouts ended, and their rewards."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

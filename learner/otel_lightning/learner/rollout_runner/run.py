@@ -1,4 +1,4 @@
-"""Run an unchanged agent on tasks, once for each sample, and grade what it did."""
+"""Run an unchanged agent on tasks, once for each sample, and grade its rollouts."""
 
 import os
 import time
@@ -38,7 +38,7 @@ LOOK_SECONDS = 0.3
 
 
 def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Report:
-    """Run an agent on tasks and grade its rollouts. The same call again runs what is missing.
+    """Run an agent on tasks and grade its rollouts. The same call again runs missing rollouts.
 
     Spans, tasks and attempts go to the `lightning-ingest` that serves the store; if none does, one
     is started and ended with the run. The journal of the run is in the folder `STORE.runs`.
@@ -196,7 +196,7 @@ def _asked(store: Path, job: Job) -> Iterator[Store | None]:
 def _attempts_of(
     rollouts: Sequence[Planned], journal: Journal, store: Store | None
 ) -> dict[str, AttemptHistory]:
-    """Find what became of each rollout: in the journal, or in the store if the journal is lost."""
+    """Read the attempts of each rollout from the journal, or from the store if that is lost."""
     known = {
         name: (status_of(one)[0], one.status == INTERRUPTED) for name, one in journal.ended.items()
     }
@@ -249,7 +249,7 @@ def _graded(
 
 
 def _silent(opened: Store, store: Path, rollouts: list[str], patience: float) -> int:
-    """Derive what was stored; return the number of rollouts without any model call.
+    """Update the derived tables; return the number of rollouts without a model call.
 
     Args:
         opened: The open store.

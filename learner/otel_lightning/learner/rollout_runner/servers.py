@@ -82,7 +82,7 @@ class ThreadExecutor:
             yield self._results.get()
 
     def stop(self) -> None:
-        """Note all running attempts as interrupted; what they answer later is not heard."""
+        """Record all running attempts as interrupted; later answers are ignored."""
         with self._lock:
             for name, started in list(self._running.items()):
                 self._end(Ended(name, "interrupted", started, time.time_ns()), "")
@@ -200,7 +200,7 @@ def _whole(answer: http.client.HTTPResponse, deadline: float) -> bytes:
 
 @dataclass(slots=True)
 class Worker:
-    """One process that stays, and what it has written of a line."""
+    """A worker process, and the beginning of a line that it has not finished."""
 
     process: subprocess.Popen[bytes]
     arm: str | None = None
@@ -220,7 +220,7 @@ class WorkerExecutor(ThreadExecutor):
         telemetry: Mapping[str, str],
         flags: Mapping[str, Path] | None = None,
     ) -> None:
-        """Take what all workers share.
+        """Take the settings that all workers share.
 
         Args:
             job: Its `serve` is the worker's command.
@@ -255,7 +255,7 @@ class WorkerExecutor(ThreadExecutor):
         return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
 
     def close(self) -> None:
-        """End the workers: their input closes, and whoever does not end is killed."""
+        """End the workers: close their input, and kill those that do not end."""
         for idle in self._idle.values():
             while not idle.empty():
                 worker = idle.get()
@@ -333,7 +333,7 @@ class WorkerExecutor(ThreadExecutor):
 
 
 def _names(job: Job, attempt: Attempt) -> dict[str, Any]:
-    """Return what names a rollout to a worker."""
+    """Return the ids of a rollout, as a worker gets them."""
     variables = environment(job, attempt)
     return {
         "rollout_id": attempt.rollout_id,

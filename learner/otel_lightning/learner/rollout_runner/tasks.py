@@ -19,7 +19,7 @@ UNSPLIT, TRAIN, HELD_OUT = "all", "train", "heldout"
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One task: what the agent is given, and what only a grader sees."""
+    """One task: the agent's input, and the fields that only a grader sees."""
 
     task_id: str
     fields: Mapping[str, Any]
@@ -29,17 +29,17 @@ class Task:
 
     @property
     def input(self) -> Any:
-        """What the agent is given: the field `input` if there is no other, else all fields."""
+        """The agent's input: the field `input` if it is the only one, otherwise all fields."""
         return self.fields["input"] if self.fields.keys() == {"input"} else dict(self.fields)
 
     @property
     def fingerprint(self) -> str:
-        """Hash of what the agent is given: another input makes another rollout."""
+        """Hash of the agent's input: a task with another input has other rollouts."""
         return sha256(_canonical([self.task_id, dict(self.fields)])).hexdigest()
 
     @property
     def whole_fingerprint(self) -> str:
-        """Hash of the whole task, with what only a grader sees."""
+        """Hash of the whole task, including the fields that only a grader sees."""
         return sha256(_canonical([self.fingerprint, self.expected, self.metadata])).hexdigest()
 
     def position(self) -> float:
@@ -50,7 +50,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Tasks:
-    """The tasks of a file, and what to tell the user about it."""
+    """The tasks of a file, and warnings about the file."""
 
     tasks: tuple[Task, ...]
     without_id: int = 0

@@ -12,7 +12,7 @@ UNDECLARED = "not declared by the base model"
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What a run says about the model that it made."""
+    """The facts about a trained model that its model card states."""
 
     run_id: str
     config: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""What must hold before training: refusals, and warnings with numbers."""
+"""Checks before training: refusals, and warnings with numbers."""
 
 import json
 from collections import Counter
@@ -149,7 +149,7 @@ def check_rewards(examples: Sequence[Example]) -> None:
 
 
 def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
-    """List what a user should know about the data, with numbers."""
+    """List warnings about the data, with numbers."""
     found = []
     for reason, count in tokenized.reasons.most_common():
         found.append(f"{count} transitions left out: {reason}.")

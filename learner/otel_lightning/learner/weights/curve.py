@@ -23,7 +23,7 @@ SCHEMA = {
 
 
 class Curve:
-    """Gathers metrics of a run, and writes them to the store now and then."""
+    """Collects metrics of a run, and writes them to the store every few seconds."""
 
     def __init__(self, store: StoreLike, run_id: str) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class Curve:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Write what is left; a run that failed for another reason does not fail for this one."""
+        """Write the remaining rows. If the run has failed already, an error here is ignored."""
         with suppress(*([StoreError] if error else [])):
             self._write()
 

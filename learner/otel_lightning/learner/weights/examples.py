@@ -160,7 +160,7 @@ def templated_tokens(
 
 
 def _until_end(tokens: list[int], end: Any) -> list[int]:
-    """Cut what templates write after the end of the answer, which no model writes."""
+    """Cut the tokens that templates add after the end of the answer; no model writes them."""
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 

@@ -1,4 +1,4 @@
-"""What the gate asks of new weights, from how likely they find the held-out completions."""
+"""The gate for new weights, by their likelihood of held-out completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""One training: what every algorithm's trainer is given, and how it is run."""
+"""One training run: the arguments that all trainers get, and the call of the trainer."""
 
 import math
 import os

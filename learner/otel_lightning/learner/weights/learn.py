@@ -154,7 +154,7 @@ def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
 
 
 def _same(config: Mapping[str, Any], data: str) -> str:
-    """Hash what must be the same for an interrupted training to continue."""
+    """Hash the inputs that must be unchanged for an interrupted training to continue."""
     kept = {name: value for name, value in config.items() if name not in CHANGES_NOTHING}
     return sha256((data + to_json(kept)).encode()).hexdigest()
 

@@ -1,4 +1,4 @@
-"""How a model is trained, whatever the algorithm; nothing here imports torch."""
+"""Settings of training that all algorithms share. Nothing here imports torch."""
 
 import dataclasses
 import tomllib
@@ -16,7 +16,7 @@ OURS = frozenset({"output_dir", "max_steps", "num_train_epochs", "seed", "data_s
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """How a model is trained, whatever the algorithm."""
+    """Settings of training that all algorithms share."""
 
     model: Path
     learning_rate: float | None = None

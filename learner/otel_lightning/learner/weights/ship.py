@@ -23,7 +23,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a gate said about a model."""
+    """A gate's verdict on a model."""
 
     gate: str
     """`by running` or `by logs`."""

@@ -60,7 +60,7 @@ PROBE_STEPS = 20
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What was learned, in numbers, and what the gate said."""
+    """The result of training: numbers about it, and the gate's verdict."""
 
     metrics: dict[str, Any]
     verdict: "Verdict"
@@ -134,7 +134,7 @@ def _prepare(
     algorithm: Algorithm,
     chosen: tuple[str, Any, Training],
 ) -> Data:
-    """Turn transitions into the algorithm's rows; say what was left out, and what looks wrong."""
+    """Turn transitions into the algorithm's rows; report those left out, and suspicious data."""
     name, settings, training = chosen
     longest = training.max_length or _positions(loaded.model)
     check_template(rows, loaded.tokenizer, training.model)
@@ -242,7 +242,7 @@ def _judge_scores(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> 
 
 
 def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "Verdict":
-    """Train a language model, and judge it by how likely it finds what was held out."""
+    """Train a language model, and judge it by its likelihood of held-out completions."""
     training = job.training
     held_out = usable(data.held_out, data.skipped)
     data.metrics["held_out_left_out"] = len(data.held_out) - len(held_out)

@@ -32,7 +32,7 @@ NOT_SAID = ("id", "arguments_raw")
 
 
 class History(NamedTuple):
-    """What a call's messages amount to."""
+    """The hashes of a call's messages."""
 
     begins: list[str]
     """Hashes of the longest beginnings of the input that end with the assistant's turn."""

@@ -26,7 +26,7 @@ def _written(messages: list[Message] | None) -> bytes | None:
 
 
 def outputs(call: LlmCall) -> list[Message]:
-    """Return what a call answered, and leave it as it is."""
+    """Return the output messages of a call; the call stays packed."""
     if call.packed is None:
         return call.output_messages or []
     answered = call.packed[1]
@@ -34,7 +34,7 @@ def outputs(call: LlmCall) -> list[Message]:
 
 
 def unpack(call: LlmCall) -> LlmCall:
-    """Return the call with its messages as values, for whoever looks into them."""
+    """Return the call with its messages as values, for callers that read them."""
     if call.packed is not None:
         sent, answered = call.packed
         call.input_messages = orjson.loads(sent) if sent else None

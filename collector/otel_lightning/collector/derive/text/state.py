@@ -10,7 +10,7 @@ from otel_lightning.collector.derive.text.json_text import dumps
 def state_hash(
     prompt_token_ids: Sequence[int] | None, saw: str | None, tools: bytes | None
 ) -> str | None:
-    """Hash what a call's model saw: its prompt's tokens, else its messages and tools.
+    """Hash the input of a call: the prompt's token ids, or without them its messages and tools.
 
     Args:
         prompt_token_ids: The tokens of the prompt, where the server gave them.

@@ -1,4 +1,4 @@
-"""Overview: is it receiving, what is new, and what was learned last."""
+"""Overview: whether spans arrive, the newest rollouts, and the last learning run."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Rewards: what each measure says, whether measures disagree, and reward against length.
+"""Rewards: the distribution of each measure, disagreements, and reward against length.
 
 It shows, and raises no alarm: detectors of reward hacking give false ones.
 """
@@ -54,7 +54,7 @@ def show(ask: ViewRequest) -> View:
 
 
 def evenly(rows: list[Any], most: int) -> list[Any]:
-    """Return at most so many rows, from all parts of a list.
+    """Return at most a given number of rows, spread evenly over a list.
 
     Example:
         >>> evenly(list(range(10)), 4)

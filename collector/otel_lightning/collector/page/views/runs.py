@@ -1,4 +1,4 @@
-"""Runs: the gate with its reasons, what would pass, the control beside it, curve and settings."""
+"""Runs: the gate's verdict and reasons, what it needs to pass, a control run, curve, settings."""
 
 import json
 from typing import Any

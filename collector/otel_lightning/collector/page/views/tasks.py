@@ -1,4 +1,4 @@
-"""Tasks and states: what differs between rollouts that began alike, side by side."""
+"""Tasks and states: the differences between rollouts that began in the same way, side by side."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def show_task(ask: ViewRequest, task: str) -> View:
 
 
 def show_state(ask: ViewRequest, state: str) -> View:
-    """Show what was done in a state each time, and what it was worth."""
+    """Show each action that was taken in a state, and its return."""
     numbers = ask.row("state_numbers", state=state)
     if not numbers.get("visits"):
         raise NotFoundError(f"There is no state '{state}'.")

@@ -46,7 +46,7 @@ SPREAD = ".spread"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to judge: rubrics, rollouts and number of samples, and how to ask."""
+    """The plan of a run: rubrics, rollouts, number of samples, and settings of the requests."""
 
     rubrics: tuple[Rubric, ...]
     selection: Selection

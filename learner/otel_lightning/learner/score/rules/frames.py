@@ -1,4 +1,4 @@
-"""The polars frames that rules get: rollouts or calls, of which only used columns are read."""
+"""The polars frames that rules get: rollouts or calls. Only the used columns are read."""
 
 from collections.abc import Sequence
 

@@ -21,7 +21,7 @@ LEARNING_RATE = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What is good, and how far the model may move."""
+    """The threshold of good completions, and the limit on the model's change."""
 
     threshold: float = 0.0
     """Advantage above which a completion is good. One below it is bad. One equal to it is left out
