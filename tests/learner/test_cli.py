@@ -1,5 +1,6 @@
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 from support.running import finish
 
 from otel_lightning.learner.cli import cli
+from otel_lightning.learner.commands.values import RangeOfRewards
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -74,3 +76,25 @@ def test_wrong_usage_is_exit_code_2() -> None:
     assert result.exit_code == 2
     assert "Unknown credit method 'gea'." in result.stderr
     assert "Did you mean 'gae'?" in result.stderr
+
+
+def _options(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
+    if isinstance(command, click.Group):
+        for name, child in command.commands.items():
+            yield from ((f"{name} {path}", option) for path, option in _options(child))
+    else:
+        yield from ((str(option.name), option) for option in command.params)
+
+
+def test_no_option_takes_a_number_that_is_not_finite() -> None:
+    """click.FloatRange lets nan through every range, and inf through an open one."""
+    ranges = {
+        path: option for path, option in _options(cli) if isinstance(option.type, click.FloatRange)
+    }
+    assert len(ranges) > 10
+    for option in ranges.values():
+        for text in ("nan", "inf"):
+            with pytest.raises(click.BadParameter):
+                option.type.convert(text, option, None)
+    with pytest.raises(click.BadParameter):
+        RangeOfRewards().convert("-inf,inf", None, None)

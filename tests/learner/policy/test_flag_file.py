@@ -202,3 +202,26 @@ def test_file_that_is_edited_during_the_record_is_not_replaced(tmp_path: Path) -
     with pytest.raises(flag_file.ChangedError), flag_file.replacing(path, "new", seen):
         path.write_text("{}")
     assert path.read_text() == "{}"
+
+
+def test_value_on_one_line_stays_on_one_line() -> None:
+    text = '{\n  "flag": {\n    "targeting": {"fractional": [["a", 1], ["b", 1]]}\n  }\n}\n'
+    new = {"fractional": [["a", 30], ["b", 70]]}
+    changed = with_members(text, ("flag",), {"targeting": new})
+    assert changed == text.replace('["a", 1], ["b", 1]', '["a", 30], ["b", 70]')
+
+
+def test_weights_are_written_one_arm_on_a_line() -> None:
+    text = '{\n  "flag": {\n    "state": "ENABLED"\n  }\n}\n'
+    new = {"fractional": [["a", 30], ["b]", 70]]}
+    assert with_members(text, ("flag",), {"targeting": new}) == (
+        '{\n  "flag": {\n    "state": "ENABLED",\n    "targeting": {\n      "fractional": [\n'
+        '        ["a", 30],\n        ["b]", 70]\n      ]\n    }\n  }\n}\n'
+    )
+
+
+def test_of_two_flags_with_one_key_the_one_that_counts_is_changed() -> None:
+    """JSON readers, flagd among them, take the last of several members with one name."""
+    text = '{"flags": {"a": {"x": 1}, "a": {"x": 2}}}'
+    changed = with_members(text, ("flags", "a"), {"x": 3})
+    assert changed == '{"flags": {"a": {"x": 1}, "a": {"x": 3}}}'

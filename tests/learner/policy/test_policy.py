@@ -127,7 +127,15 @@ def test_first_choice_of_a_rollout_is_the_one_learned_from(
     for i in range(600):
         traces.arm(f"0-{i:04}", "brief", 0.9, time=LATER)
         traces.arm(f"0-{i:04}", "brief", 0.9, key="greeting")
-    assert learn(traces, flag_file).exit_code == 0
+    result = learn(traces, flag_file)
+    assert result.exit_code == 0
+    (row,) = traces.ask(
+        "SELECT count(DISTINCT rollout_id) AS n FROM arms "
+        "WHERE key = 'support-prompt' AND arm <> 'brief'"
+    )
+    assert f"{row['n']} of 600 rollouts served several variants of the flag; the first" in " ".join(
+        result.output.split()
+    )
     assert served(flag_file)["careful"] > 8_500
 
 
@@ -522,3 +530,86 @@ def test_rewards_that_are_all_nan_are_refused_and_say_which_reward(
 def at(number: int) -> datetime:
     """A time so many minutes after five o'clock."""
     return LATER + timedelta(minutes=number)
+
+
+@pytest.mark.parametrize("treatment", ["nan", "inf", "guess"])
+def test_missing_reward_is_never_replaced_by_what_is_no_number(
+    traces: "Traces", flag_file: Path, treatment: str
+) -> None:
+    log(traces, SUCCESS)
+    traces.call("unrewarded")
+    traces.arm("unrewarded", "brief", 1 / 3)
+    result = learn(traces, flag_file, "--missing", treatment)
+    assert result.exit_code == 1
+    assert f"Unknown treatment '{treatment}' of missing rewards" in result.stderr
+
+
+def test_reward_too_large_to_compute_with_is_named(traces: "Traces", flag_file: Path) -> None:
+    log(traces, SUCCESS)
+    traces.call("huge")
+    traces.arm("huge", "brief", 1 / 3)
+    traces.reward("huge", 1e300)
+    result = learn(traces, flag_file)
+    assert result.exit_code == 1
+    assert "Rollout 'huge' has a reward of 1e+300, and 1 of 601 rollouts" in result.stderr
+
+
+def test_frequencies_are_told_to_be_blind_to_the_input(traces: "Traces", flag_file: Path) -> None:
+    log(traces, SUCCESS)
+    output = learn(traces, flag_file, "--propensities", "frequencies").output
+    assert "Frequencies are propensities only if no variant was chosen by the input" in output
+
+
+def test_nothing_held_out_is_one_sentence_without_numbers(
+    traces: "Traces", flag_file: Path
+) -> None:
+    log(traces, SUCCESS)
+    result = learn(traces, flag_file, "--held-out", "0")
+    assert result.exit_code == 3
+    assert "Held out: no rollout, so nothing was judged." in result.stdout
+    assert "To pass: hold rollouts out: give --held-out a share above 0." in result.stderr
+    assert "nan" not in result.output
+
+
+def test_gain_below_the_least_gain_is_not_called_no_gain(traces: "Traces", flag_file: Path) -> None:
+    log(traces, SUCCESS)
+    result = learn(traces, flag_file, "--least-gain", "0.9")
+    assert result.exit_code == 3
+    assert "To pass: the gain is not above the least gain of 0.9" in result.stderr
+
+
+def test_interval_of_an_arm_stays_within_the_rewards(traces: "Traces", flag_file: Path) -> None:
+    """Three failures are not a mean of exactly 0, and no mean is above 1."""
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+    for i in range(90):
+        traces.call(f"old-{i}")
+        traces.arm(f"old-{i}", ("brief", "friendly")[i % 2], 1 / 3)
+        traces.reward(f"old-{i}", float(rng.random() < 0.4))
+    for i in range(3):
+        traces.call(f"new-{i}")
+        traces.arm(f"new-{i}", "careful", 1 / 3)
+        traces.reward(f"new-{i}", 0.0)
+    result = learn(traces, flag_file, "--reward-range", "0,1")
+    (row,) = [line for line in result.output.splitlines() if line.startswith("│ careful")]
+    low, _, high = row.split("│")[4].split()
+    # Agresti and Coull's interval of 0 of 3: (0 + 2) / (3 + 4) is 2 / 7; its end is 0.6468.
+    assert (float(low), float(high)) == pytest.approx((0, 0.6468), abs=1e-3)
+
+
+def test_gain_that_the_newer_rollouts_lost_is_refused(traces: "Traces", flag_file: Path) -> None:
+    """The arm was the best for two thirds of the time, then the agent's world changed."""
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+    for i in range(1500):
+        rollout, arm = f"{i:05}", list(UNIFORM)[i % 3]
+        traces.call(rollout)
+        traces.arm(rollout, arm, 1 / 3, time=LATER + timedelta(minutes=i))
+        success = SUCCESS if i < 1000 else SUCCESS | {"careful": 0.1}
+        traces.reward(rollout, float(rng.random() < success[arm]))
+    result = learn(traces, flag_file, "--reward-range", "0,1")
+    assert result.exit_code == 3
+    assert "the gain fell from +" in " ".join(result.stderr.split())
+    since = LATER + timedelta(minutes=1000)
+    only_new = learn(
+        traces, flag_file, "--reward-range", "0,1", "--since", f"{since:%Y-%m-%d %H:%M}"
+    )
+    assert "the gain fell" not in only_new.stderr

@@ -270,3 +270,15 @@ def test_promotion_whose_file_cannot_be_replaced_leaves_no_record(
         promote_while_somebody_edits()
     assert traces.ask("SELECT version, status FROM policies") == before
     assert traces.ask("SELECT * FROM promotions") == []
+
+
+def test_canary_smaller_than_the_unit_of_a_weight_is_wrong_usage(
+    traces: "Traces", flags: Path
+) -> None:
+    """It would be recorded as live although nothing of it is served."""
+    store = log(traces, GOOD)
+    assert run("policy", store, flags).exit_code == 0
+    result = run("promote", store, flags, "--canary", "0.001%")
+    assert result.exit_code == 2
+    assert "is not at least 0.01% and below 100%" in result.stderr
+    assert flags.read_text() == TEXT

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.learner.commands.common import FILE, Command, option
+from otel_lightning.learner.commands.values import Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.rollout_runner import Grading
@@ -24,7 +25,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
         "help": "Number of rollouts that run at once.",
     },
     "--timeout": {
-        "type": click.FloatRange(0.1),
+        "type": Finite(0.1),
         "default": 300.0,
         "help": "Seconds for one rollout; then it is ended, and its status is timeout.",
     },

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from otel_lightning.collector import command_line
-from otel_lightning.learner.commands.values import RangeOfRewards, Since
+from otel_lightning.learner.commands.values import Finite, RangeOfRewards, Since
 
 if TYPE_CHECKING:
     from otel_lightning.learner.evaluate.gate import Verdict
 
 REFUSED = 3
 """Exit code when the gate refused a candidate."""
-SHARE = click.FloatRange(0, 1)
+SHARE = Finite(0, 1)
 FILE = click.Path(path_type=Path, dir_okay=False)
 SOURCE = click.Choice(["auto", "trace", "version", "frequencies"])
 
@@ -42,7 +42,7 @@ reward_range_option = option(
 )
 least_gain_option = option(
     "--least-gain",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=0.0,
     help="The gate passes only if the lower bound of the gain, in units of reward, is above this.",
 )
@@ -110,17 +110,10 @@ def expected_errors() -> Iterator[None]:
 
 def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
     """Print the gate's measurements and its verdict; if it refused, exit with code `REFUSED`."""
-    click.echo(
-        f"Held out: {verdict.rollouts} rollouts of {verdict.tasks} tasks. Value "
-        f"{verdict.behavior_value:.4f} live, {verdict.value:.4f} learned ({verdict.estimator}): "
-        f"gain {verdict.gain:+.4f}; with 95 % confidence each (one-sided) at least "
-        f"{verdict.lower:+.4f}, at most {verdict.upper:+.4f}."
-    )
-    click.echo(
-        "To the new policy these rollouts are worth "
-        f"{verdict.effective_sample_size:.1f} of its own (effective sample size); its mean "
-        f"importance weight is {verdict.mean_weight:.2f}."
-    )
+    if verdict.tasks:
+        _report_numbers(verdict)
+    else:
+        click.echo("Held out: no rollout, so nothing was judged.")
     if verdict.passed:
         click.echo(f"The gate passed. {passed}")
         return
@@ -129,3 +122,23 @@ def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:
 
     click.echo(f"To pass: {what_would_pass(verdict)}", err=True)
     raise click.exceptions.Exit(REFUSED)
+
+
+def _report_numbers(verdict: "Verdict") -> None:
+    """Print the value of both policies, the gain with its bounds, and the weights."""
+    bounds = (
+        f"with 95 % confidence each (one-sided) at least {verdict.lower:+.4f}, at most "
+        f"{verdict.upper:+.4f}."
+    )
+    if verdict.lower > verdict.upper:
+        bounds = "its bounds contradict each other, so the propensities must be wrong."
+    click.echo(
+        f"Held out: {verdict.rollouts:,} rollouts of {verdict.tasks:,} tasks. Value "
+        f"{verdict.behavior_value:.4f} live, {verdict.value:.4f} learned ({verdict.estimator}): "
+        f"gain {verdict.gain:+.4f}; {bounds}"
+    )
+    click.echo(
+        "To the new policy these rollouts are worth "
+        f"{verdict.effective_sample_size:.1f} of its own (effective sample size); its mean "
+        f"importance weight is {verdict.mean_weight:.2f}."
+    )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.learner.commands.common import FILE, Command, option
+from otel_lightning.learner.commands.values import Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.score.judges.endpoint import Endpoint
@@ -22,7 +23,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
         "help": "Name of the model, as the endpoint knows it.",
     },
     "--temperature": {
-        "type": click.FloatRange(0),
+        "type": Finite(0),
         "help": "Sampling temperature.  [default: the model's]",
     },
     "--concurrency": {
@@ -36,7 +37,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
         "help": "Number of retries of a failed request; the wait grows with each.",
     },
     "--timeout": {
-        "type": click.FloatRange(1),
+        "type": Finite(1),
         "default": 120.0,
         "help": "Seconds to wait for an answer before the request counts as failed.",
     },

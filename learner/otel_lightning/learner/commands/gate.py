@@ -18,6 +18,7 @@ from otel_lightning.learner.commands.common import (
     store_option,
 )
 from otel_lightning.learner.commands.common import option as shared_option
+from otel_lightning.learner.commands.values import Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.prompts.compare import Comparison, Decision
@@ -49,7 +50,7 @@ RUNNING = (
 @option("--reward", metavar="NAME", help="Judge by the received rewards of this name only.")
 @option(
     "--alpha",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Finite(0, 1, min_open=True, max_open=True),
     default=0.05,
     help="Probability that any candidate wins by chance; it is divided by their number. Divide it "
     "further if the same tasks judge again and again.",

@@ -10,6 +10,7 @@ import click
 from otel_lightning.learner.commands.common import FILE, expected_errors, store_option
 from otel_lightning.learner.commands.common import option as shared_option
 from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options
+from otel_lightning.learner.commands.values import Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.score.judges.endpoint import Endpoint, Judge
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from otel_lightning.learner.score.judges.rubric import Rubric
 
 MEASURE = click.Choice(["intent_resolution", "task_adherence", "task_completion"])
-PRICE = click.FloatRange(0)
+PRICE = Finite(0)
 
 
 option = partial(shared_option, command="judge")

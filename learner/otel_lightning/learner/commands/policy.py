@@ -25,6 +25,7 @@ from otel_lightning.learner.commands.common import (
     task_by_option,
     until_option,
 )
+from otel_lightning.learner.commands.values import Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.policy.learn import Learned
@@ -57,28 +58,28 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
 )
 @option(
     "--exploration",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Finite(0, 1, max_open=True),
     default=0.1,
     help="Share of all traffic, from 0 to below 1, that is divided evenly between the arms, so "
     "that later learning has data of each arm.",
 )
 @option(
     "--kl-weight",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=0.05,
     help="Weight of the KL penalty that keeps the policy near the logged shares of the arms, in "
     "standard deviations of the reward; 0 turns it off.",
 )
 @option(
     "--entropy",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=0.0,
     help="Weight of an entropy bonus that spreads the shares, in standard deviations of the "
     "reward; 0 turns it off.",
 )
 @option(
     "--trust-region",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     metavar="NATS",
     help="Largest KL divergence of the policy from the logged shares of the arms, such as 0.1. By "
     "default there is no limit.",

@@ -23,6 +23,7 @@ from otel_lightning.learner.commands.common import (
 )
 from otel_lightning.learner.commands.common import option as shared_option
 from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options
+from otel_lightning.learner.commands.values import Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.prompts.plan import Proposed, Request
@@ -49,7 +50,7 @@ SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-
 )
 @option(
     "--share",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    type=Finite(0, 1, min_open=True, max_open=True),
     default=0.1,
     help="Share of the traffic, from 0 to 1, that the new variants get together. All live variants "
     "give it up in proportion.",

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from otel_lightning.learner.commands.common import FILE, expected_errors, option
+from otel_lightning.learner.commands.values import Finite
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
@@ -41,7 +42,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @option(
     "--temperature",
     command="serve",
-    type=click.FloatRange(0, 2),
+    type=Finite(0, 2),
     help="Temperature of all answers, whatever a request says; 0 takes the most likely token. By "
     "default each request says it.",
 )

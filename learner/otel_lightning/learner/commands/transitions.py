@@ -17,6 +17,7 @@ from otel_lightning.learner.commands.common import (
     store_option,
     task_by_option,
 )
+from otel_lightning.learner.commands.values import Finite
 from otel_lightning.learner.credit.steps import CHOICES
 from otel_lightning.learner.errors import DataError
 
@@ -56,7 +57,7 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
 )
 @option(
     "--idle",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=30.0,
     metavar="MINUTES",
     help="An open rollout without a call for this many minutes counts as truncated.",

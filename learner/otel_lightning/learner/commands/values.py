@@ -1,5 +1,6 @@
 """Types of option values that click lacks: ranges and times."""
 
+import math
 import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -7,6 +8,17 @@ from typing import Any
 import click
 
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+class Finite(click.FloatRange):
+    """A finite number in a range. `click.FloatRange` accepts nan in every range, and inf."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Read a number, and refuse one that is not finite."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 class RangeOfRewards(click.ParamType[tuple[float, float]]):
@@ -20,8 +32,8 @@ class RangeOfRewards(click.ParamType[tuple[float, float]]):
             low, high = map(float, str(value).split(","))
         except ValueError:
             self.fail(f"'{value}' is not two numbers such as 0,1.", param, ctx)
-        if not low < high:
-            self.fail(f"'{value}' is not a range: the first must be less.", param, ctx)
+        if not (low < high and math.isfinite(high - low)):
+            self.fail(f"'{value}' is no range: two finite numbers, the least first.", param, ctx)
         return low, high
 
 

@@ -16,13 +16,14 @@ from otel_lightning.learner.commands.common import (
     reward_range_option,
     store_option,
 )
+from otel_lightning.learner.commands.values import Finite
 from otel_lightning.learner.weights.algorithms import ALGORITHMS
 from otel_lightning.learner.weights.distributed import is_main
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.train import Learned
 
-POSITIVE = click.FloatRange(0, min_open=True)
+POSITIVE = Finite(0, min_open=True)
 DTYPES = ["auto", "float32", "bfloat16"]
 LABELS = {
     "learned_from": "Training rows",
@@ -132,7 +133,7 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 )
 @weights_option(
     "--warmup",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Finite(0, 1, max_open=True),
     default=0.03,
     help="Share of the steps, from 0 to below 1, over which the learning rate rises from 0.",
 )
@@ -202,7 +203,7 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 )
 @weights_option(
     "--clip",
-    type=click.FloatRange(1),
+    type=Finite(1),
     default=10.0,
     help="Clip the importance weight of each held-out rollout in the gate to at most this.",
 )

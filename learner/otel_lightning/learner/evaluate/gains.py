@@ -141,6 +141,20 @@ def centred(compared: Compared, logged: Compared, reward_range: tuple[float, flo
     return Scores(per_task(scores, compared.tasks), _least_centred(logged, reward_range))
 
 
+def robust_gains(compared: Compared) -> Floats:
+    """Compute the doubly robust score of each rollout's gain, shape [N].
+
+    Each policy has its own modelled reward here, as where one of them has untried arms.
+    """
+    new, live = compared.new, compared.live
+    return np.asarray(
+        new.weights * (new.rewards - new.modelled_taken)
+        - live.weights * (live.rewards - live.modelled_taken)
+        + _modelled_gain(compared),
+        dtype=np.float64,
+    )
+
+
 def within_tasks(compared: Compared, reward_range: tuple[float, float]) -> Scores | None:
     """Score each task by the difference of its self-normalized values, sum(w r) / sum(w).
 

@@ -7,7 +7,14 @@ from otel_lightning.learner.evaluate.gate import Verdict
 
 def what_would_pass(verdict: Verdict) -> str:
     """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
+    if not verdict.tasks:
+        return "hold rollouts out: give --held-out a share above 0."
     if verdict.tasks_needed is None or not verdict.gain > verdict.least_gain:
+        if verdict.gain > 0:
+            return (
+                f"the gain is not above the least gain of {verdict.least_gain:g}, so more rollouts "
+                "of the same arms would not help; try other arms, or a smaller --least-gain."
+            )
         return (
             "the held-out rollouts show no gain, so more rollouts of the same arms would not help; "
             "try other arms, or learn again when there is more data."
@@ -15,12 +22,12 @@ def what_would_pass(verdict: Verdict) -> str:
     more = max(0, math.ceil(verdict.tasks_needed) - verdict.tasks)
     if more == 0:
         return "the number of held-out tasks is enough; remove the causes of the refusal."
-    tasks = f"about {more} more held-out tasks like these"
+    tasks = f"about {more:,} more held-out tasks like these"
     if not verdict.rollouts_needed:
         return f"{tasks}, if the estimated gain is right ({verdict.gain:+.4f})."
     most = sorted(verdict.rollouts_needed.items(), key=lambda item: -item[1])
     arms = ", ".join(f"{count:,} of '{arm}'" for arm, count in most)
     return (
-        f"about {arms} more rollouts (the smallest number that is enough), or {tasks}, if the "
-        f"estimated gain is right ({verdict.gain:+.4f})."
+        f"about this many more rollouts: {arms} (the smallest numbers that are enough); or "
+        f"{tasks}, if the estimated gain is right ({verdict.gain:+.4f})."
     )

@@ -9,6 +9,8 @@ from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.policy.softmax import Choices, Floats
 
 NORMAL_97_5 = 1.96
+LEAST = 10
+"""Smallest number of tasks for the normal approximation of their mean."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +21,7 @@ class Arm:
     tried: int
     mean: float
     low: float
-    """Lower end of the mean's 95 % interval, over tasks."""
+    """Lower end of the mean's 95 % interval, over tasks; NaN if there are too few."""
     high: float
     before: float
     """Share of the traffic that the live policy gives it, in [0, 1]."""
@@ -30,21 +32,38 @@ class Arm:
 def describe(choices: Choices, live: Mapping[str, float], new: Floats) -> tuple[Arm, ...]:
     """Describe each arm by its logged rewards and its shares of the traffic."""
     arms = []
+    ends = np.unique(choices.rewards)
     for i, name in enumerate(choices.arms):
         rows = choices.taken == i
         values = per_task(choices.rewards[rows], choices.tasks[rows]) if rows.any() else np.zeros(0)
         mean = float(values.mean()) if len(values) else float("nan")
-        error = float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else float("nan")
-        reach = NORMAL_97_5 * error
-        arms.append(
-            Arm(
-                name,
-                int(rows.sum()),
-                mean,
-                mean - reach,
-                mean + reach,
-                live.get(name, 0.0),
-                float(new[i]),
-            )
-        )
+        low, high = _interval(values, ends)
+        share = live.get(name, 0.0)
+        arms.append(Arm(name, int(rows.sum()), mean, low, high, share, float(new[i])))
     return tuple(arms)
+
+
+def _interval(values: Floats, rewards: Floats) -> tuple[float, float]:
+    """Bound the mean of an arm's tasks with 95 % confidence, within the logged rewards.
+
+    The normal approximation of few tasks, or of equal ones, tells nothing, and is left out. Rewards
+    with two values, such as 0 and 1, need no such rule: two more of each are added.
+
+    Args:
+        values: Mean reward of each task of the arm, shape [T].
+        rewards: The distinct rewards of all arms, in order.
+
+    Source:
+        Agresti & Coull, Approximate is better than "exact" for interval estimation of binomial
+        proportions (1998).
+    """
+    least, greatest = float(rewards[0]), float(rewards[-1])
+    if len(rewards) == 2 and len(values):  # noqa: PLR2004 - two values
+        values = np.concatenate([values, [least, least, greatest, greatest]])
+    elif len(values) < LEAST or values.min() == values.max():
+        return float("nan"), float("nan")
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / len(values) ** 0.5
+    return (
+        max(least, mean - NORMAL_97_5 * error),
+        min(greatest, mean + NORMAL_97_5 * error),
+    )

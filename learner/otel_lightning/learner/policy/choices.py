@@ -22,6 +22,8 @@ from otel_lightning.learner.transitions.settings import Settings as TransitionSe
 from otel_lightning.learner.transitions.splits import split
 from otel_lightning.learner.transitions.stage import bounded
 
+HUGE = 1e60
+"""Largest absolute reward: the fourth powers of larger ones are no finite numbers."""
 SOURCES = ("auto", "trace", "version", "frequencies")
 """Sources of a propensity. `auto` uses the trace, or the policy version if the trace has none."""
 
@@ -55,6 +57,25 @@ class LoggedChoices:
     missing: Missing
     sources: dict[str, int]
     """Number of propensities from each source."""
+    several: int = 0
+    """Number of rollouts that served several variants of the flag; their first one counts."""
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about the sources of the propensities and rollouts with several variants."""
+        origin = ", ".join(f"{count} from {source}" for source, count in self.sources.items())
+        sentences = [f"Propensities: {origin}."]
+        if "frequencies" in self.sources:
+            sentences.append(
+                "Frequencies are propensities only if no variant was chosen by the input: else the "
+                "variant that got the easier inputs looks better, and no gate can see it."
+            )
+        if self.several:
+            sentences.append(
+                f"{self.several} of {self.rows.height} rollouts served several variants of the "
+                "flag; the first one counts."
+            )
+        return sentences
 
 
 def read_choices(
@@ -92,11 +113,13 @@ def read_choices(
         known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
     usable = known.filter(pl.col("propensity").is_not_null())
+    _check_finite(usable)
     columns = ("split", "arm", "propensity", "outcome", "task", "policy_version", "time")
     return LoggedChoices(
         rows=usable.select("rollout_id", *columns),
         without_propensity=known.height - usable.height,
         missing=missing,
+        several=int(usable["switched"].sum()),
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
 
@@ -197,6 +220,18 @@ def _in_context(store: Store, key: str, known: pl.DataFrame, *, together: bool) 
             .drop("in_context")
         )
     return known
+
+
+def _check_finite(logged: pl.DataFrame) -> None:
+    """Refuse rewards whose squares are not finite numbers."""
+    huge = logged.filter(pl.col("outcome").abs() > HUGE)
+    if huge.height:
+        row = huge.row(0, named=True)
+        raise DataError(
+            f"Rollout '{row['rollout_id']}' has a reward of {row['outcome']:g}, and {huge.height} "
+            f"of {logged.height} rollouts have one beyond {HUGE:g}, which cannot be computed with. "
+            "Send it again in another unit, or choose another with --reward."
+        )
 
 
 def _check_propensities(logged: pl.DataFrame, key: str) -> None:

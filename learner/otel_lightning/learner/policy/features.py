@@ -12,8 +12,11 @@ from otel_lightning.collector.store import Sql, Store, StoreError, statement
 from otel_lightning.learner.errors import DataError
 
 Floats = NDArray[np.float64]
-LEAK = 0.99
-"""Threshold of the correlation with the reward; a feature above it must contain the outcome."""
+LEAK = 0.95
+"""Threshold of the correlation with the reward, or of the correlation ratio: a feature above it
+contains the outcome, or decides it alone, so that no arm matters."""
+LEAST_OF_VALUE = 5
+"""Smallest mean number of rollouts of each value of a feature for its correlation ratio."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,25 @@ class Features:
         """Whether every known value is 0 or 1, so that a flag's targeting rules can test it."""
         known = self.values[~np.isnan(self.values)]
         return bool(np.isin(known, (0.0, 1.0)).all())
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences about features that are often unknown, or the same for every rollout."""
+        sentences = []
+        for i, name in enumerate(self.names):
+            column = self.values[:, i]
+            known = column[~np.isnan(column)]
+            if len(known) < len(column):
+                sentences.append(
+                    f"Feature '{name}' is NULL for {len(column) - len(known)} of {len(column)} "
+                    f"rollouts, which count as {'false' if self.binary else 'its mean'}."
+                )
+            if len(known) and known.min() == known.max():
+                sentences.append(
+                    f"Feature '{name}' is {known[0]:g} wherever it is known, so nothing can be "
+                    "learned from it."
+                )
+        return sentences
 
 
 def read_spec(path: Path) -> dict[str, str]:
@@ -61,7 +83,7 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
         rollouts: Ids of the rollouts, shape [N].
 
     Raises:
-        DataError: If an expression fails, or is NULL for every rollout.
+        DataError: If an expression fails, is NULL for every rollout, or is infinite for one.
     """
     if not spec:
         return Features((), np.zeros((len(rollouts), 0)))
@@ -82,6 +104,12 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
     )
     values = joined.drop("rollout_id").to_numpy().astype(np.float64)
     for i, name in enumerate(spec):
+        infinite = np.isinf(values[:, i])
+        if infinite.any():
+            raise DataError(
+                f"Feature '{name}' is infinite for {infinite.sum()} of {len(values)} rollouts, "
+                f"such as '{rollouts[int(infinite.argmax())]}'. Correct: {spec[name]}"
+            )
         if np.isnan(values[:, i]).all():
             raise DataError(
                 f"Feature '{name}' is NULL for each of the {len(values)} rollouts. Correct: "
@@ -94,7 +122,8 @@ def check_leaks(features: Features, rewards: Floats) -> None:
     """Refuse a feature that leaks the outcome.
 
     Raises:
-        DataError: If the correlation of a feature with the reward is above `LEAK`.
+        DataError: If the correlation of a feature with the reward is above `LEAK`, or the values of
+            a feature with few values tell the reward as well as that, in whatever order.
     """
     for i, name in enumerate(features.names):
         known = ~np.isnan(features.values[:, i])
@@ -102,8 +131,27 @@ def check_leaks(features: Features, rewards: Floats) -> None:
         if len(column) < 3 or column.std() == 0 or reward.std() == 0:  # noqa: PLR2004 - a line fits two
             continue
         correlation = float(np.corrcoef(column, reward)[0, 1])
-        if abs(correlation) > LEAK:
+        ratio = _correlation_ratio(column, reward)
+        told = f"its correlation with the reward is {correlation:.3f}"
+        if abs(correlation) <= LEAK < ratio:
+            told = f"its values alone tell the reward (correlation ratio {ratio:.3f})"
+        if max(abs(correlation), ratio) > LEAK:
             raise DataError(
-                f"Feature '{name}' leaks the outcome: its correlation with the reward is "
-                f"{correlation:.3f}. Use only what is known when the arm is chosen."
+                f"Feature '{name}' leaks the outcome: {told}, over {len(column)} rollouts. Use "
+                "only what is known when the arm is chosen."
             )
+
+
+def _correlation_ratio(column: Floats, reward: Floats) -> float:
+    """Compute the correlation of the reward with its mean for each value of a feature.
+
+    It is 0 for a feature with too many values, since each value would have its own mean.
+
+    Source:
+        Fisher, Statistical methods for research workers (1925), section 45.
+    """
+    _, number, counts = np.unique(column, return_inverse=True, return_counts=True)
+    if len(column) < LEAST_OF_VALUE * len(counts):
+        return 0.0
+    means = np.bincount(number, reward) / counts
+    return float((means[number].var() / reward.var()) ** 0.5)

@@ -38,7 +38,7 @@ def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) ->
         if name in there:
             old = there[name]
             if json.loads(text[old.value_start : old.end]) != value:
-                new = _written(text, old.start, value)
+                new = _written(text, old, value)
                 text = text[: old.value_start] + new + text[old.end :]
         else:
             text = _appended(text, start, list(there.values()), (name, value))
@@ -48,7 +48,8 @@ def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) ->
 def _find(text: str, path: tuple[str, ...]) -> int:
     start = _skip(text, 0)
     for name in path:
-        start = next(m.value_start for m in _members(text, start) if m.name == name)
+        # The last of several members with one name counts, as for `json.loads`.
+        start = {member.name: member.value_start for member in _members(text, start)}[name]
     return start
 
 
@@ -71,15 +72,40 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def _written(text: str, member_start: int, value: Any) -> str:
-    """Format a value with the indentation of its member; on one line if its object is on one."""
-    margin = _margin(text, member_start)
-    if margin is None:
+def _written(text: str, member: Member, value: Any, *, was_there: bool = True) -> str:
+    """Format a value as its place asks for it.
+
+    It goes on one line if the old value or the whole object is on one; else it has the indentation
+    of its member, with lists of plain values, such as weights, on one line each.
+    """
+    margin = _margin(text, member.start)
+    on_one_line = was_there and "\n" not in text[member.value_start : member.end]
+    if margin is None or on_one_line:
         return json.dumps(value, ensure_ascii=False)
     step = "\t" if margin.startswith("\t") else _step(text)
     newline = "\r\n" if "\r\n" in text else "\n"
-    lines = json.dumps(value, ensure_ascii=False, indent=step).splitlines()
-    return (newline + margin).join(lines)
+    return _on_lines(value, newline + margin, step)
+
+
+def _on_lines(value: Any, start: str, step: str) -> str:
+    """Write an object, or a list of lists or objects, with one item on each line.
+
+    Args:
+        value: What to write.
+        start: The line break and the indentation of the line that the value is on.
+        step: One level of indentation.
+    """
+    inside = start + step
+    if isinstance(value, dict) and value:
+        parts = [
+            f"{json.dumps(name, ensure_ascii=False)}: {_on_lines(one, inside, step)}"
+            for name, one in value.items()
+        ]
+        return f"{{{inside}{f',{inside}'.join(parts)}{start}}}"
+    if isinstance(value, list) and any(isinstance(one, dict | list) for one in value):
+        parts = [_on_lines(one, inside, step) for one in value]
+        return f"[{inside}{f',{inside}'.join(parts)}{start}]"
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _margin(text: str, at: int) -> str | None:
@@ -106,6 +132,5 @@ def _appended(text: str, start: int, members: list[Member], new: tuple[str, Any]
     margin = _margin(text, last.start)
     newline = "\r\n" if "\r\n" in text else "\n"
     between = ", " if margin is None else f",{newline}{margin}"
-    return (
-        f"{text[: last.end]}{between}{name}: {_written(text, last.start, value)}{text[last.end :]}"
-    )
+    written = _written(text, last._replace(end=last.value_start), value, was_there=False)
+    return f"{text[: last.end]}{between}{name}: {written}{text[last.end :]}"

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, Verdict, held_out_verdict
 from otel_lightning.learner.policy import contextual
+from otel_lightning.learner.policy.fallen import fallen
 from otel_lightning.learner.policy.features import Features
 from otel_lightning.learner.policy.more_rollouts import more_rollouts
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
@@ -154,6 +155,10 @@ def _verdict(
     verdict = held_out_verdict(held_out, Requirements(rewards.range, *demands[1:]), everything)
     return replace(
         verdict,
-        refusals=verdict.refusals + rewards.refusals,
+        refusals=(
+            *verdict.refusals,
+            *rewards.refusals,
+            *fallen(everything, verdict.least_gain),
+        ),
         rollouts_needed=more_rollouts(held_out, choices, ~in_train, verdict),
     )

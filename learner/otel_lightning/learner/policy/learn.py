@@ -155,7 +155,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         rewards=judged.rewards,
         arms=describe(choices, live, judged.shares),
         promoted=verdict.passed and request.promote,
-        notes=_notes(str(rule) if rule else None, logged, choices, (live, request)),
+        notes=_notes(str(rule) if rule else None, logged, choices, (live, request), features),
     )
     with opened(store) as found:
         _record(found, run, (learned, extra), request, live)
@@ -254,14 +254,15 @@ def _notes(
     logged: LoggedChoices,
     choices: Choices,
     served: tuple[Mapping[str, float], Request],
+    features: Features,
 ) -> tuple[str, ...]:
     notes = [rule] if rule else []
     if logged.without_propensity:
         notes.append(f"{logged.without_propensity} choices without a propensity left out.")
-    origin = ", ".join(f"{count} from {source}" for source, count in logged.sources.items())
-    notes.append(f"Propensities: {origin}.")
+    notes += [*logged.notes]
     if logged.missing.count:
         notes.append(str(logged.missing))
+    notes += features.notes
     unserved = [a for a, may in zip(choices.arms, choices.may_serve, strict=True) if not may]
     if unserved:
         notes.append(f"Not served (retired, or gone from the file): {', '.join(unserved)}.")

@@ -1,5 +1,6 @@
 """Rollouts without a reward: test whether rewards are missing at random, then drop or fill them."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,12 +76,15 @@ def _value(joined: pl.DataFrame, missing: Missing, worst: float | None) -> float
     if missing.treatment == WORST:
         return float(joined["outcome"].min())  # type: ignore[arg-type]
     try:
-        return float(missing.treatment)
-    except ValueError as error:
+        value = float(missing.treatment)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
         raise DataError(
             f"Unknown treatment '{missing.treatment}' of missing rewards. Choose --missing worst, "
-            "drop or a number."
-        ) from error
+            "drop or a finite number."
+        )
+    return value
 
 
 def _differs(per_arm: dict[str, tuple[int, int]]) -> bool:

@@ -5,7 +5,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.learner.evaluate.gains import Compared
+from otel_lightning.learner.evaluate.gains import Compared, robust_gains
 from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.policy.softmax import Choices, Floats
 
@@ -50,13 +50,7 @@ def more_rollouts(
 
 def _variance_of_arms(held_out: Compared, taken: NDArray[np.int64], arms: int) -> Floats:
     """Attribute the variance of the gain to the arms that were taken, shape [K]."""
-    new, live = held_out.new, held_out.live
-    scores = (
-        new.weights * (new.rewards - new.modelled_taken)
-        - live.weights * (live.rewards - live.modelled_taken)
-        + new.modelled_policy
-        - live.modelled_policy
-    )
+    scores = robust_gains(held_out)
     squares = (scores - scores.mean()) ** 2
     return np.asarray(np.bincount(taken, squares, minlength=arms), dtype=np.float64)
 

@@ -48,8 +48,9 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
         settings: The reward, and how to name the task of a rollout without a task id.
 
     Returns:
-        Columns rollout_id, arm, propensity, policy_version, time, outcome, open and task_hash,
-        sorted by time. The outcome is null without a reward; a rollout that is open gets none yet.
+        Columns rollout_id, arm, propensity, policy_version, time, switched, outcome, open and
+        task_hash, sorted by time. The outcome is null without a reward; a rollout that is open gets
+        none yet.
 
     Raises:
         DataError: If no rollout in the store has such a reward, or a reward is not finite.

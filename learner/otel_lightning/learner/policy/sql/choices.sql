@@ -8,7 +8,7 @@ WITH still_open AS (
 ),
 stated AS (SELECT rollout_id, min(task_id) AS task_id FROM rollout_tasks GROUP BY rollout_id)
 SELECT
-    c.rollout_id, c.arm, c.propensity, c.policy_version, c."time",
+    c.rollout_id, c.arm, c.propensity, c.policy_version, c."time", c.switched,
     if(r.rewards = 1 AND o.rollout_id IS NULL, r.value, NULL) AS outcome,
     o.rollout_id IS NOT NULL AS open,
     ('0x' || left(sha256(coalesce(k.task_id, j.task_id)), 16))::UBIGINT AS task_hash

@@ -13,7 +13,7 @@ rewarded AS (
     WHERE value IS NOT NULL AND $chosen
 )
 SELECT
-    c.rollout_id, c.arm, c.propensity, c.policy_version, c."time", r.value AS outcome,
+    c.rollout_id, c.arm, c.propensity, c.policy_version, c."time", c.switched, r.value AS outcome,
     o.rollout_id IS NOT NULL AS open,
     ('0x' || left(sha256(coalesce(k.task_id, j.task_id)), 16))::UBIGINT AS task_hash
 FROM policy_choices c

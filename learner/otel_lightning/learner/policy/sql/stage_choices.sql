@@ -1,6 +1,6 @@
 -- The first choice of each rollout for a flag: the smallest by time, then by arm. Spans that start
 -- later repeat a choice that is in force, so a rollout may have many rows. The smallest struct costs
--- a third less than first(… ORDER BY …).
+-- a third less than first(… ORDER BY …). `switched`: later spans served another variant.
 CREATE OR REPLACE TEMP TABLE policy_choices AS
 WITH first_choices AS (
     SELECT
@@ -8,7 +8,8 @@ WITH first_choices AS (
         min({
             'untimed': "time" IS NULL, 'time': "time", 'arm': arm, 'propensity': propensity,
             'policy_version': policy_version
-        }) AS choice
+        }) AS choice,
+        min(arm) <> max(arm) AS switched
     FROM arms
     WHERE key = $key AND rollout_id IS NOT NULL
         AND ($since IS NULL OR "time" >= $since::TIMESTAMP_NS)
@@ -16,5 +17,5 @@ WITH first_choices AS (
         AND rollout_id NOT IN (SELECT rollout_id FROM attempts WHERE status = 'lost' AND rollout_id IS NOT NULL)
     GROUP BY rollout_id
 )
-SELECT rollout_id, choice.arm, choice.propensity, choice.policy_version, choice."time"
+SELECT rollout_id, choice.arm, choice.propensity, choice.policy_version, choice."time", switched
 FROM first_choices

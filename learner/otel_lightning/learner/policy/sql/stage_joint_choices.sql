@@ -7,7 +7,8 @@ WITH first_choices AS (
         min({
             'untimed': "time" IS NULL, 'time': "time", 'arm': arm, 'propensity': propensity,
             'policy_version': policy_version
-        }) AS choice
+        }) AS choice,
+        min(arm) <> max(arm) AS switched
     FROM arms
     WHERE key IN $keys AND rollout_id IS NOT NULL
         AND ($since IS NULL OR "time" >= $since::TIMESTAMP_NS)
@@ -23,7 +24,8 @@ SELECT
         count(choice.policy_version) = count(*) AND count(DISTINCT choice.policy_version) = 1,
         min(choice.policy_version), NULL
     ) AS policy_version,
-    max(choice."time") AS "time"
+    max(choice."time") AS "time",
+    bool_or(switched) AS switched
 FROM first_choices
 GROUP BY rollout_id
 HAVING count(*) = len($order)

@@ -1,0 +1,53 @@
+"""Refuse a gain that is over: it was earned by the older rollouts, and the newer ones lost it."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from otel_lightning.learner.evaluate.gains import Compared, robust_gains
+
+NEWEST = (0.5, 0.25)
+"""Shares of the rollouts that are compared with all older ones."""
+FALLEN = 2.24
+"""Threshold of a fall, in standard errors: 98.75 % quantile of the normal distribution, since there
+are two comparisons."""
+NORMAL_95 = 1.645
+LEAST = 30
+"""Smallest number of rollouts in each part of a comparison."""
+
+Floats = NDArray[np.float64]
+
+
+def fallen(compared: Compared, least_gain: float) -> list[str]:
+    """Return a refusal if the gain fell with time, and the newer rollouts alone do not confirm it.
+
+    The value of a policy on the whole log is its value in the past. After a change of the agent's
+    world the newest rollouts tell the future best. All rollouts are compared, also those that the
+    policy was learned from, because this can only refuse.
+
+    Args:
+        compared: All logged rollouts, the oldest first.
+        least_gain: The newer rollouts must show a gain above this.
+    """
+    scores = robust_gains(compared)
+    for share in NEWEST:
+        place = round(len(scores) * (1 - share))
+        if min(place, len(scores) - place) < LEAST:
+            continue
+        older, old_error = _mean(scores[:place], compared.tasks[:place])
+        newer, error = _mean(scores[place:], compared.tasks[place:])
+        has_fallen = older - newer > FALLEN * (error**2 + old_error**2) ** 0.5
+        if has_fallen and newer - NORMAL_95 * error <= least_gain:
+            reason = (
+                f"the gain fell from {older:+.4g} in the older rollouts to {newer:+.4g} in the "
+                f"newest {share:.0%}: leave out with --since what no longer holds"
+            )
+            return [reason]
+    return []
+
+
+def _mean(scores: Floats, tasks: NDArray[np.int64]) -> tuple[float, float]:
+    """Compute a mean and its standard error; rollouts of one task are correlated."""
+    mean = float(scores.mean())
+    _, number = np.unique(tasks, return_inverse=True)
+    sums = np.bincount(number, scores - mean)
+    return mean, float((sums**2).sum()) ** 0.5 / len(scores)
