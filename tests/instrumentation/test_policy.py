@@ -77,6 +77,26 @@ def test_another_arm_changes_the_model(
     assert traced.events("openai.chat")[0]["lightning.propensity"] == 0.75
 
 
+def test_an_arm_changes_a_call_of_responses_too(
+    client: Any, traced: Any, model_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools: Any = [{"type": "function", **tool["function"]} for tool in TOOLS]
+    for number in range(200):
+        monkeypatch.setenv("LIGHTNING_ROLLOUT_ID", f"rollout-{number}")
+        client.responses.create(
+            model="small", instructions="Be kind.", input=f"task {number}", tools=tools
+        )
+        arm = traced.events("openai.response")[-1]["feature_flag.result.variant"]
+        sent = model_server.requests[-1]
+        if arm == "cold":
+            break
+        assert (sent["model"], sent["instructions"]) == ("large", "Be kind.")
+    assert (sent["instructions"], sent["temperature"]) == ("Be exact.", 0.0)
+    assert [tool["name"] for tool in sent["tools"]] == ["sun"]
+    changed = traced.spans()["openai.response"]["lightning.policy.changed"]
+    assert changed == ("instructions", "temperature", "tools")
+
+
 def test_the_arms_are_drawn_by_their_shares(
     client: Any, model_server: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,6 +229,21 @@ def test_an_incomplete_answer_of_responses_is_recorded(
     assert span.attributes["lightning.completion_token_ids"] == IDS
 
 
+@pytest.mark.parametrize(
+    "switch", ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "TRACELOOP_TRACE_CONTENT"]
+)
+def test_a_call_that_only_we_record_has_no_content_where_either_switch_is_off(
+    connect: Any, traced: Any, monkeypatch: pytest.MonkeyPatch, switch: str
+) -> None:
+    monkeypatch.setenv(switch, "false")
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    connect.responses.create(**RESPONSES, max_output_tokens=1)
+    (span,) = traced.exporter.get_finished_spans()
+    assert "ello" not in span.to_json()
+    assert "lightning.completion_token_ids" not in span.attributes
+    assert span.attributes["gen_ai.response.id"]
+
+
 def test_a_stream_of_responses_that_the_agent_reads_from_the_wire_has_a_span(
     connect: Any, traced: Any
 ) -> None:

@@ -55,6 +55,7 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         return ()
 
     def _instrument(self, **kwargs: Any) -> None:
+        privacy.share_switch()
         self._undo = ExitStack()
         provider = kwargs.get("tracer_provider") or trace.get_tracer_provider()
         for start in (

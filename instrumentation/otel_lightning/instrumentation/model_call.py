@@ -45,6 +45,14 @@ _SAMPLING: Final = {
 _REASONS: Final = {"tool_calls": "tool_call", "function_call": "tool_call"}
 """OpenAI's finish reasons that the GenAI conventions name differently."""
 
+_CONTENT: Final = (
+    "gen_ai.input.messages",
+    "gen_ai.output.messages",
+    "gen_ai.system_instructions",
+    "gen_ai.tool.definitions",
+)
+"""Attributes with content. The instrumentation's own switch does not know OpenTelemetry's."""
+
 _LARGEST_INTEGER: Final = 1 << 63
 
 
@@ -73,6 +81,8 @@ class ModelCall:
     choices: list[dict[str, AttributeValue]] = field(default_factory=list)
     changed: tuple[str, ...] = ()
     """Names of the arguments that an arm changed."""
+    made: bool = False
+    """True if the span is one that we made with the bundled instrumentation's functions."""
 
     def release(self, span: Any) -> None:
         """Drop the request, the answer and the span after its end.
@@ -111,6 +121,8 @@ class ModelCall:
                 late |= self._unrecorded_answer(present)
             if self.endpoint == "responses":
                 late |= self._with_call_ids({**present, **late})
+        elif self.made:
+            late |= {name: "[]" for name in _CONTENT if name in present}
         if late:
             write_late(span, late)
 

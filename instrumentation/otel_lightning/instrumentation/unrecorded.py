@@ -178,6 +178,7 @@ def _begin(call: ModelCall) -> _Record | None:
         module.SPAN_NAME, call.context, kind=SpanKind.CLIENT, start_time=call.started_ns
     )
     call.adopt(span)
+    call.made = True
     return _Record(call, module, span)
 
 
