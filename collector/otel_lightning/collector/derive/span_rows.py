@@ -1,6 +1,5 @@
 """Rows of spans: the fields that all dialects share, and those that follow from other fields."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from otel_lightning.collector.derive import reading
@@ -128,7 +127,7 @@ def retrieval(span: Span, kind: str, query: Any, found: Any) -> Retrieval:
         query: The search query: text, or an object that holds the text.
         found: The documents, in any framework's form.
     """
-    if isinstance(query, Mapping):
+    if isinstance(query, dict):
         texts = (query.get(key) for key in ("query", "input", "question", "text"))
         query = next((one for one in texts if isinstance(one, str)), None) or dict(query)
     told = query if query is None or isinstance(query, str) else json_text.dumps(query).decode()

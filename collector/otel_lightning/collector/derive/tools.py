@@ -194,7 +194,6 @@ class _Ledger:
         # Position of the turn whose tool responses this call was made to send.
         fresh = len(history) - _tail(history)
         waiting: list[Request] | None = None
-        spoken = "assistant" in [message["role"] for message in history]
         for position, message in enumerate(history):
             if message["role"] == "assistant":
                 recent = position >= fresh
@@ -202,7 +201,7 @@ class _Ledger:
                 waiting = [request for request in replayed if request is not None]
             for response in _responses_in(message):
                 waiting = self._unanswered() if waiting is None else waiting
-                if not self._answer(response, waiting, call) and not spoken:
+                if not self._answer(response, waiting, call) and not _has_turn(history):
                     self._note(response, call)
 
     def read_output(self, call: LlmCall) -> None:
@@ -272,6 +271,10 @@ class _Ledger:
         self.known[self._next_use(part)] = Request(
             self._asker(), call, part, response, call.start_ns
         )
+
+
+def _has_turn(history: Sequence[Message]) -> bool:
+    return "assistant" in [message["role"] for message in history]
 
 
 def _tail(history: Sequence[Message]) -> int:

@@ -5,7 +5,6 @@ VoltAgent (`span.type`, `input`) and Genkit (`genkit:metadata:subtype`, `genkit:
 spans without the keys of any convention. Other vendors do the same, so every prefix is accepted.
 """
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -82,7 +81,7 @@ def _content(span: Span, key: str | None) -> Any:
     """Return an attribute's value: parsed JSON, or text. `{"type", "value"}` is unwrapped."""
     text = span.attributes.get(key) if key else None
     value = json_text.parse(text)
-    if isinstance(value, Mapping) and value.keys() == {"type", "value"}:
+    if isinstance(value, dict) and value.keys() == {"type", "value"}:
         return value["value"]
     return text if value is None else value
 
@@ -108,7 +107,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
         call.provider, _, call.request_model = (call.request_model or "").partition("/")
     _fill_request(call, span, keys)
     answer = _content(span, keys.output)
-    whole = answer if isinstance(answer, Mapping) else {}
+    whole = answer if isinstance(answer, dict) else {}
     if not payloads.fill_from_response(call, whole.get("raw") or whole.get("custom") or answer):
         call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), *map(whole.get, ("usage", "usageMetadata"))
@@ -121,10 +120,10 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
 
 def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:
     sent, params = _content(span, keys.input), _content(span, keys.params)
-    given = params if isinstance(params, Mapping) else {}
-    request = sent if isinstance(sent, Mapping) else {"messages": sent}
+    given = params if isinstance(params, dict) else {}
+    request = sent if isinstance(sent, dict) else {"messages": sent}
     call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request) or payloads.request_tools(given)
     config = request.get("config")
-    given = {**given, **(config if isinstance(config, Mapping) else {})}
+    given = {**given, **(config if isinstance(config, dict) else {})}
     call.request_params = {k: v for k, v in given.items() if k not in payloads.NOT_PARAMETERS}

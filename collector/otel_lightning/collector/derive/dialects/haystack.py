@@ -42,7 +42,7 @@ def _read_call(span: Span) -> LlmCall:
     _fill_request(call, sent, span.memory)
     replies = answered.get("replies") or []
     call.output_messages = [_choice(reply) for reply in replies] or None
-    metas = [_mapping(reply.get("meta")) for reply in replies if isinstance(reply, Mapping)]
+    metas = [_mapping(reply.get("meta")) for reply in replies if isinstance(reply, dict)]
     meta = _mapping(next(iter(metas or answered.get("meta") or []), None))
     call.response_model = meta.get("model")
     call.finish_reason = messages.finish_reason(meta.get("finish_reason"))
@@ -51,7 +51,7 @@ def _read_call(span: Span) -> LlmCall:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory | None) -> None:
@@ -65,17 +65,15 @@ def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory 
 
 def _choice(reply: Any) -> Message:
     turns = messages.read_message(_plain_message(reply))
-    reason = (
-        _mapping(reply.get("meta")).get("finish_reason") if isinstance(reply, Mapping) else None
-    )
+    reason = _mapping(reply.get("meta")).get("finish_reason") if isinstance(reply, dict) else None
     return messages.choice([part for turn in turns for part in turn["parts"]], reason)
 
 
 def _plain_message(message: Any) -> Any:
     """Return a message in a provider's form; plain text is returned unchanged."""
-    if not isinstance(message, Mapping) or not isinstance(message.get("content"), list):
+    if not isinstance(message, dict) or not isinstance(message.get("content"), list):
         return message
-    blocks = [_plain_block(block) for block in message["content"] if isinstance(block, Mapping)]
+    blocks = [_plain_block(block) for block in message["content"] if isinstance(block, dict)]
     return {"role": message.get("role"), "content": blocks}
 
 

@@ -6,7 +6,7 @@ agent-framework, Google ADK and Anthropic's own tracer. They differ in where the
 write arguments, finish reasons and system prompts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -91,7 +91,7 @@ def _tools(text: str) -> list[Any] | None:
         An empty list if the text states that there are no tools, None if it states nothing.
     """
     definitions = json_text.parse(text)
-    if isinstance(definitions, Mapping):
+    if isinstance(definitions, dict):
         definitions = definitions.get("function_tools")
     return (tool_values.flat_tools(definitions) or []) if isinstance(definitions, list) else None
 
@@ -237,8 +237,8 @@ def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
 def _id_inside(attributes: Attributes) -> str | None:
     """Return the response id from the streamed response that Logfire keeps."""
     told = json_text.parse(attributes.get("response_data"))
-    inside = (told, told.get("message")) if isinstance(told, Mapping) else ()
-    ids = [one.get("id") for one in inside if isinstance(one, Mapping)]
+    inside = (told, told.get("message")) if isinstance(told, dict) else ()
+    ids = [one.get("id") for one in inside if isinstance(one, dict)]
     return next((one for one in ids if isinstance(one, str) and one), None)
 
 

@@ -31,7 +31,7 @@ WHOLE_EVENTS = {
 def records(span: Span) -> Iterator[tuple[str, Any]]:
     """Yield (event name, message) for the messages sent as events or logs, in order."""
     for fields in reading.array(span.attributes, EVENTS) or ():
-        if isinstance(fields, Mapping) and fields.get("event.name") in MESSAGE_EVENTS:
+        if isinstance(fields, dict) and fields.get("event.name") in MESSAGE_EVENTS:
             yield fields["event.name"], _told(fields["event.name"], fields)
     for event in span.events:
         if event.name in MESSAGE_EVENTS:
@@ -69,7 +69,7 @@ def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[s
 
 def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
     whole = json_text.parse(attributes.get("gen_ai.event.content"))
-    if isinstance(whole, Mapping):
+    if isinstance(whole, dict):
         return _told(name, whole)
     text = attributes.get("message", attributes.get("content"))
     blocks = json_text.parse(text)
@@ -81,7 +81,7 @@ def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
 def _log_message(name: str, log: Log) -> dict[str, Any]:
     """Return a message whose fields are the record's body or, without a body, its attributes."""
     fields = json_text.parse(log.body)
-    if not isinstance(fields, Mapping):
+    if not isinstance(fields, dict):
         told = _event_message(name, log.attributes)
         return told if log.body is None else {**told, "content": log.body}
     return _told(name, fields)
@@ -89,14 +89,14 @@ def _log_message(name: str, log: Log) -> dict[str, Any]:
 
 def _told(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     inner = fields.get("message")
-    inner = inner if isinstance(inner, Mapping) else {"content": inner} if inner else {}
+    inner = inner if isinstance(inner, dict) else {"content": inner} if inner else {}
     return {**fields, **inner, "role": MESSAGE_EVENTS[name]}
 
 
 def listed(text: str | None) -> list[Any] | None:
     """Return the messages of an attribute: a JSON list, a single JSON message, or plain text."""
     value = json_text.parse(text)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         return [value]
     if value is None and text and text[:1] not in "[{":
         return [text]

@@ -1,6 +1,5 @@
 """Messages of OpenTelemetry's GenAI conventions, from attributes, events and log records."""
 
-from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
@@ -116,7 +115,7 @@ def _said(attributes: Attributes) -> list[Any]:
 
 def _without_answer(history: list[Any]) -> tuple[list[Any], list[Any]]:
     """Split off the final assistant messages, in which Logfire writes the answer."""
-    told = [isinstance(one, Mapping) and one.get("role") == "assistant" for one in history]
+    told = [isinstance(one, dict) and one.get("role") == "assistant" for one in history]
     end = len(history) - len(list(takewhile(bool, reversed(told))))
     return history[:end], history[end:]
 
@@ -125,7 +124,7 @@ def _is_abandoned(attributes: Attributes, outputs: list[Any]) -> bool:
     """Tell whether a stream was abandoned before its end: then its finish reason is empty text."""
     if "true" not in [attributes.get(key) for key in STREAMED]:
         return False
-    return "" in [output.get("finish_reason") for output in outputs if isinstance(output, Mapping)]
+    return "" in [output.get("finish_reason") for output in outputs if isinstance(output, dict)]
 
 
 def _sent_items(history: list[Any]) -> list[Any]:
@@ -151,4 +150,4 @@ def _choices(outputs: list[Any], reasons: int) -> list[Message]:
 
 
 def _numbered(outputs: list[Any]) -> bool:
-    return all(isinstance(output, Mapping) and "index" in output for output in outputs)
+    return all(isinstance(output, dict) and "index" in output for output in outputs)

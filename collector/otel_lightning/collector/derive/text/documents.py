@@ -23,7 +23,7 @@ def documents(values: Any) -> list[Document] | None:
         >>> documents([{"page_content": "Paris is in France.", "metadata": {"page": 1}}, "so"])
         [{'content': 'Paris is in France.', 'metadata': {'page': 1}}, {'content': 'so'}]
     """
-    if isinstance(values, Mapping):
+    if isinstance(values, dict):
         listed = (values.get(key) for key in ("documents", "results", "output", "nodes", "matches"))
         values = next((value for value in listed if isinstance(value, list)), None)
     if not isinstance(values, list):
@@ -35,10 +35,10 @@ def documents(values: Any) -> list[Document] | None:
 def _document(value: Any) -> Document:
     if isinstance(value, str):
         return {"content": value}
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return {}
     inside: Mapping[str, Any] = next(
-        (value[key] for key in _INSIDE if isinstance(value.get(key), Mapping)), {}
+        (value[key] for key in _INSIDE if isinstance(value.get(key), dict)), {}
     )
     both = {**value, **inside}
     metadata = both.get("metadata")

@@ -76,7 +76,9 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     of_tools = (
         tools,
         [*numbers.unasked],
-        tuple([one for choice in choices for one in choice.asked]),
+        choices[0].asked
+        if len(choices) == 1
+        else tuple([one for choice in choices for one in choice.asked]),
         sent.answers,
         sent.is_paired,
     )
@@ -312,9 +314,10 @@ class _Input:
             self.bare = chain.copy()
         if self.plain is chain:
             self.plain = chain.copy()
-        if turn.answered:
+        for one in turn.answered:
             self.answers = True
-            self.is_paired = self.is_paired and all(one in self._asked for one in turn.answered)
+            if one not in self._asked:
+                self.is_paired = False
         self.bare.add(role, self.numbers.of(turn))
 
 
@@ -336,7 +339,9 @@ def _hashed_input(call: LlmCall, memory: MessageMemory | None) -> _Input:
 
 def _continued(sent: list[Message], memory: MessageMemory, *, lost_ids: bool) -> tuple[_Input, int]:
     """Return the hashes of the longest known beginning of an input, and its number of messages."""
-    for count in range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
+    # A message that was never hashed begins no input that was.
+    is_new = type(sent[0]) is SharedMessage and sent[0].turn is None
+    for count in () if is_new else range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
         if (known := memory.hashed.get(id(sent[count - 1]))) is None:
             continue
         before, found = known

@@ -93,7 +93,7 @@ def block_part(block: Mapping[str, Any]) -> Part | None:
         return {"type": CALL, "id": block.get("id"), "name": block.get("name"), CALL: body}
     if kind.endswith("_tool_result") and block.get("tool_use_id"):
         said = block.get("content")
-        failed = block.get("is_error") or (isinstance(said, Mapping) and "error_code" in said)
+        failed = block.get("is_error") or (isinstance(said, dict) and "error_code" in said)
         body = {"type": kind.removesuffix("_tool_result"), "response": said}
         body |= {"error": said} if failed else {}
         return {"type": RESPONSE, "id": block["tool_use_id"], RESPONSE: body}

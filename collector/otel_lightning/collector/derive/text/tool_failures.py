@@ -57,8 +57,10 @@ def _begins_like_failure(text: str) -> bool:
     """Match `FAILURE`. A search for its words first is cheaper, and most texts have none."""
     if text.isascii():
         lower = text.lower()
-        if not any(word in lower for word in WORDS):
-            return False
+        for word in WORDS:
+            if word in lower:
+                return FAILURE.match(text) is not None
+        return False
     return FAILURE.match(text) is not None
 
 
