@@ -6,8 +6,8 @@ import polars as pl
 import pyarrow as pa
 from polars.io.plugins import register_io_source
 
-from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal, statement
-from otel_lightning.collector.store.sql_text import Value
+from otel_lightning.collector.store import Store, StoreLike, opened, statement
+from otel_lightning.collector.store.sql_text import Value, literal
 
 
 def read(store: Store, package: str, name: str, **values: Value) -> pl.DataFrame:
@@ -34,14 +34,12 @@ def append(store: Store, table: str, frame: pl.DataFrame) -> None:
     is installed, which takes longer than a short command.
     """
     for row in frame.iter_rows(named=True):
-        values = ", ".join(f'{_literal(value)} AS "{name}"' for name, value in row.items())
+        values = ", ".join(f'{literal(_plain(value))} AS "{name}"' for name, value in row.items())
         store.execute(f"INSERT INTO {table} BY NAME SELECT {values}")
 
 
-def _literal(value: object) -> str:
-    if value is None:
-        return "NULL"
-    return repr(value) if isinstance(value, int | float) else quote_literal(str(value))
+def _plain(value: object) -> Value:
+    return value if value is None or isinstance(value, int | float) else str(value)
 
 
 def arrow(frame: pl.DataFrame) -> pa.Table:

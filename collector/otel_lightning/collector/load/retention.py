@@ -13,7 +13,7 @@ import pyarrow as pa
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.refresh import rollout_rows
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store import Store, statement
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 BYTES = {
@@ -23,38 +23,6 @@ BYTES = {
 MAX_LAG_SECONDS = 30.0
 """Lag in seconds, from receiving to derived rows, near which senders are slowed."""
 FILL = 0.9  # share of the size limit that is kept, so that not every load has to delete
-
-EXPIRED = """
-    CREATE TEMP TABLE expired AS
-    SELECT trace_id FROM (
-        SELECT trace_id, received_at FROM spans UNION ALL
-        SELECT trace_id, received_at FROM logs WHERE trace_id IS NOT NULL
-    ) GROUP BY trace_id HAVING max(received_at) < {cutoff}
-"""
-# Rollouts of which only some traces may remain.
-SHORTENED = """
-    CREATE TEMP TABLE shortened AS
-    SELECT DISTINCT rollout_id FROM llm_calls
-    WHERE rollout_id IS NOT NULL AND trace_id IN (FROM expired)
-"""
-NAMING_A_TRACE = """
-    SELECT t.table_name FROM duckdb_tables() t
-    JOIN duckdb_columns() c USING (database_name, schema_name, table_name)
-    WHERE c.column_name = 'trace_id' AND t.database_name = current_database()
-"""
-WITHOUT_A_TRACE = """
-    DELETE FROM logs WHERE trace_id IS NULL AND received_at < {cutoff};
-    DELETE FROM reward_events WHERE trace_id IS NULL AND "time" < {cutoff};
-    DELETE FROM rejected WHERE received_at < {cutoff};
-    DELETE FROM stale WHERE kind = 'trace' AND id IN (FROM expired)
-        OR kind = 'log' AND id NOT IN (SELECT log_id FROM logs);
-    DELETE FROM rollout_tasks WHERE rollout_id NOT IN (
-        SELECT rollout_id FROM llm_calls WHERE rollout_id IS NOT NULL
-        UNION SELECT rollout_id FROM reward_events WHERE rollout_id IS NOT NULL);
-    UPDATE reward_events
-    SET placed_rollout_id = NULL, placed_trace_id = NULL, placed_span_id = NULL
-    WHERE placed_trace_id IN (FROM expired)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +90,7 @@ def forget(store: Store, settings: LoaderSettings, now_ns: int | None) -> int:
 
 def newest_received(store: Store) -> int | None:
     """Return when the newest stored row was received, in Unix nanoseconds; None if none is."""
-    rows = store.query(
-        "SELECT epoch_ns(max(newest)) AS newest FROM ("
-        " SELECT max(received_at) AS newest FROM spans"
-        " UNION ALL SELECT max(received_at) FROM logs)"
-    )
+    rows = store.query(statement(__package__, "newest_received"))
     newest: int | None = rows["newest"][0].as_py()
     return newest
 
@@ -157,27 +121,18 @@ def _forget_oldest(store: Store, max_bytes: int) -> int:
 
 
 def _forget_before(store: Store, cutoff_ns: int) -> int:
-    cutoff = f"make_timestamp_ns({cutoff_ns})"
-    if not _any_before(store, cutoff):
+    before = store.query(statement(__package__, "any_before", cutoff=cutoff_ns))
+    if not before["found"][0].as_py():
         return 0
     with store.transaction():
-        store.execute(EXPIRED.format(cutoff=cutoff) + ";" + SHORTENED)
+        store.execute(statement(__package__, "expired", cutoff=cutoff_ns))
         gone = len(store.query("FROM expired"))
-        for table in _texts(store.query(NAMING_A_TRACE)):
+        for table in _texts(store.query(statement(__package__, "tables_with_trace_id"))):
             store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM expired)")
-        store.execute(WITHOUT_A_TRACE.format(cutoff=cutoff))
+        store.execute(statement(__package__, "delete_without_trace", cutoff=cutoff_ns))
         rollout_rows.insert_stored(store, "shortened")
         store.execute("DROP TABLE expired; DROP TABLE shortened")
     return gone
-
-
-def _any_before(store: Store, cutoff: str) -> bool:
-    """Return whether any row is older; DuckDB answers `min` from statistics, without a scan."""
-    oldest = " UNION ALL ".join(
-        f"SELECT min(received_at) AS oldest FROM {table}" for table in ("spans", "logs", "rejected")
-    )
-    found = store.query(f"SELECT coalesce(min(oldest) < {cutoff}, false) AS f FROM ({oldest})")
-    return bool(found["f"][0].as_py())
 
 
 def _texts(rows: pa.Table) -> list[str]:

@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, quote, urlencode
 import pyarrow as pa
 
 from otel_lightning.collector.page.process import sql_text
-from otel_lightning.collector.store.sql_text import PLACEHOLDER, quote_literal
+from otel_lightning.collector.store.sql_text import PLACEHOLDER, list_literal, literal
 
 PAGE_ROWS = 50
 
@@ -123,14 +123,8 @@ def segment(text: str) -> str:
 
 def with_values(text: str, parameters: Mapping[str, Any]) -> str:
     """Write a statement with the values of its parameters, to be copied."""
-    return PLACEHOLDER.sub(lambda found: _literal(parameters[found[1]]), text)
+    return PLACEHOLDER.sub(lambda found: _value(parameters[found[1]]), text)
 
 
-def _literal(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return quote_literal(value)
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_literal, value)) + "]"
-    return repr(value)
+def _value(value: Any) -> str:
+    return list_literal(value) if isinstance(value, list) else literal(value)

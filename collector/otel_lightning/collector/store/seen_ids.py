@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from otel_lightning.collector.store.connection import Store
-from otel_lightning.collector.store.sql_text import statement
+from otel_lightning.collector.store.sql_text import Sql, statement
 
 IDS = {"spans": ("trace_id", "span_id"), "logs": ("log_id",)}
 COMPARED = [
@@ -28,13 +28,6 @@ COMPARED = [
 """Columns that distinguish a span that was sent again from another span with the same ids."""
 BITS_A_ROW, PROBES = 32, 6  # false positives of a full filter: at most 25 in a million
 LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
-
-KEYS = "SELECT hash({ids}) AS key FROM {{rows}}"
-DISTINCT = "SELECT min(position) AS position FROM {{rows}} GROUP BY {ids} ORDER BY position"
-UNKNOWN = """
-    SELECT position FROM {{rows}} b
-    WHERE NOT EXISTS (FROM {table} t WHERE {same} AND BOUNDS) ORDER BY position
-"""
 
 
 class SeenIds:
@@ -53,7 +46,8 @@ class SeenIds:
         """Return the rows that `table` lacks, without duplicates among them, and add their ids."""
         keys = self._keys(table, rows)
         if len(np.unique(keys)) < len(keys):
-            positions = self._pick(DISTINCT, table, rows, np.arange(len(rows)))
+            select = statement(__package__, "distinct_ids", ids=_ids(table))
+            positions = self._pick(select, table, rows, np.arange(len(rows)))
             rows, keys = rows.take(positions), keys[positions]
         filters = self._filters_of(table)
         doubtful = np.flatnonzero(np.any([each.may_hold(keys) for each in filters], axis=0))
@@ -94,7 +88,7 @@ class SeenIds:
         made = BloomFilter(max(LEAST_ROWS, stored["n"] * 3 // 2))
         for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):
             keys = self._store.query(
-                f"SELECT hash({', '.join(IDS[table])}) AS key FROM {table}"
+                f"SELECT hash({_ids(table)}) AS key FROM {table}"
                 f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
             )
             made.add(_numbers(keys["key"]))
@@ -103,15 +97,19 @@ class SeenIds:
 
     def _keys(self, table: str, rows: pa.Table) -> NDArray[np.uint64]:
         ids = rows.select(IDS[table])
-        return _numbers(self._store.pick(ids, KEYS.format(ids=", ".join(IDS[table])))["key"])
+        return _numbers(
+            self._store.pick(ids, f"SELECT hash({_ids(table)}) AS key FROM {{rows}}")["key"]
+        )
 
     def _present(
         self, table: str, rows: pa.Table, positions: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """Return which of these rows a table has; search the most likely start times first."""
         absent = positions
+        names = {"table": Sql(table), "same": Sql(_same(table))}
         for bounds in _bounds(table, rows):
-            absent = self._pick(UNKNOWN.replace("BOUNDS", bounds), table, rows, absent)
+            select = statement(__package__, "unknown_ids", **names, bounds=Sql(bounds))
+            absent = self._pick(select, table, rows, absent)
         return np.setdiff1d(positions, absent)
 
     def _pick(
@@ -119,8 +117,6 @@ class SeenIds:
     ) -> NDArray[np.int64]:
         """Run a SELECT over the ids of the rows at these positions and return positions."""
         ids = rows.select(IDS[table]).take(positions)
-        same = " AND ".join(f"t.{name} = b.{name}" for name in IDS[table])
-        select = select.format(table=table, ids=", ".join(IDS[table]), same=same)
         numbered = ids.append_column("position", pa.array(positions, pa.int64()))
         return _numbers(self._store.pick(numbered, select)["position"])
 
@@ -161,6 +157,14 @@ class BloomFilter:
             place = (keys + np.uint64(probe) * step) % self._size
             bit = np.left_shift(1, (place & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
             yield (place >> np.uint64(3)).astype(np.int64), bit
+
+
+def _ids(table: str) -> Sql:
+    return Sql(", ".join(IDS[table]))
+
+
+def _same(table: str) -> str:
+    return " AND ".join(f"t.{name} = b.{name}" for name in IDS[table])
 
 
 def _bounds(table: str, rows: pa.Table) -> Sequence[str]:

@@ -20,7 +20,7 @@ class Sql(str):
     __slots__ = ()
 
 
-Value: TypeAlias = Sql | str | int | float | Iterable[str]
+Value: TypeAlias = Sql | str | int | float | Iterable[str] | None
 
 
 def quote_literal(text: str) -> str:
@@ -34,7 +34,7 @@ def quote_literal(text: str) -> str:
 
 
 def literal(value: Value) -> str:
-    """Write a value as SQL: text quoted, several texts as a list for `IN`, numbers as they are.
+    """Write a value as SQL: text quoted, several texts as a list for `IN`, None as NULL.
 
     Example:
         >>> literal(["a", "b"])
@@ -44,12 +44,24 @@ def literal(value: Value) -> str:
     """
     if isinstance(value, Sql):
         return str(value)
+    if value is None:
+        return "NULL"
     if isinstance(value, str):
         return quote_literal(value)
     if isinstance(value, int | float):
         return repr(value)
     # `IN ()` is a syntax error. `IN (NULL)` is valid and matches nothing.
     return "(" + (", ".join(map(quote_literal, value)) or "NULL") + ")"
+
+
+def list_literal(values: Iterable[Value]) -> str:
+    """Write values as a SQL list.
+
+    Example:
+        >>> list_literal(["a", 2, None])
+        "['a', 2, NULL]"
+    """
+    return "[" + ", ".join(map(literal, values)) + "]"
 
 
 def is_select(sql: str) -> bool:

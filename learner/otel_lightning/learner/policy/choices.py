@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import Sql, Store
+from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
@@ -133,7 +133,7 @@ def _stage_choices(store: Store, window: Window) -> bool:
     """Stage the choices; return whether they are combinations of several flags."""
     known = read(store, __package__, "keys")["key"].to_list()
     flags = flags_of(window.key, dict.fromkeys(known))
-    since, until = _literal(window.since), _literal(window.until)
+    since, until = _text(window.since), _text(window.until)
     if stage_choices(store, flags, since, until):
         return len(flags) > 1
     if set(flags) <= set(known):
@@ -152,8 +152,8 @@ def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:
     return staged.with_columns(outcome=pl.lit(mixed).gather(place))
 
 
-def _literal(time: datetime | None) -> Sql | str:
-    return Sql("NULL") if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else f"{time:%Y-%m-%d %H:%M:%S.%f}"
 
 
 def _with_propensities(

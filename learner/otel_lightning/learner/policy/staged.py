@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from otel_lightning.collector.store import Sql, Store, quote_literal, statement
-from otel_lightning.collector.store.sql_text import Value
+from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store.sql_text import Value, list_literal
 from otel_lightning.learner.named_sql import number, read
 from otel_lightning.learner.score.table import GIVEN_LATER
 from otel_lightning.learner.transitions import stage
@@ -21,20 +21,20 @@ from otel_lightning.learner.transitions.settings import Settings
 SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
 
 
-def stage_choices(store: Store, keys: Sequence[str], since: Sql | str, until: Sql | str) -> int:
+def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: str | None) -> int:
     """Stage the first choice of each rollout; return the number of rollouts.
 
     Args:
         store: An open store.
         keys: The flag, or several flags whose combination is the choice.
-        since: Literal of the time before which choices are left out.
-        until: Literal of the time from which on choices are left out.
+        since: Time (UTC) before which choices are left out.
+        until: Time (UTC) from which on choices are left out.
     """
     window = {"since": since, "until": until}
     if len(keys) == 1:
         query = statement(__package__, "stage_choices", key=keys[0], **window)
     else:
-        order = Sql(f"[{', '.join(map(quote_literal, keys))}]")
+        order = Sql(list_literal(keys))
         query = statement(__package__, "stage_joint_choices", keys=keys, order=order, **window)
     store.execute(query)
     return number(store, "SELECT count(*) FROM policy_choices")
