@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -328,7 +328,9 @@ def background(*command: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.terminate()
-            process.wait(60)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(60)
+            process.kill()  # else the end of the block would wait for it without a limit
 
 
 def run(

@@ -10,7 +10,7 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import refresh_with_room
 from otel_lightning.collector.store import open_store
 
-CALLS, AT_ONCE, LIMIT = 400, 20, 64_000_000
+CALLS, AT_ONCE, LIMIT = 160, 20, 32_000_000
 
 
 def call(number: int) -> bytes:

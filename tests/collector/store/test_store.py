@@ -82,7 +82,7 @@ def test_no_client_fails_while_the_server_lets_go_of_its_cache(tmp_path: Path) -
         thread.start()
         try:
             with open_store(path) as client:
-                for number in range(20):
+                for number in range(8):
                     assert client.query(LISTED)["n"][0].as_py() == 4_000_000
                     lists = list(client.stream(f"{LISTED} WHERE range <> {number}", 1))
                     assert lists[0]["n"][0].as_py() == 3_999_999

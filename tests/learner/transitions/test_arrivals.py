@@ -126,7 +126,7 @@ def built(traces: "Traces", credit: str, *, rebuild: bool) -> bool:
 
 
 @settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
