@@ -120,13 +120,14 @@ class Shop:
 
     def learn(self, exploration: float) -> bool:
         """Learn from all rounds so far; return whether the gate passed."""
-        self.command("transitions")
+        half = {"held-out": 0.5}
+        self.command("transitions", **half)
         return self.command(
             "policy",
             **self.flag,
             features=HERE / "features.toml",
             exploration=exploration,
-            **{"reward-range": "0,1", "held-out": 0.5},
+            **{"reward-range": "0,1"} | half,
         )
 
     @property

@@ -1,7 +1,7 @@
 """Simulated bandits: how rewards are drawn, how arms are logged, and which policy is live."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -233,3 +233,85 @@ ODD: dict[str, Callable[[np.random.Generator], World]] = {
     "120 rollouts": lambda rng: world(FAMILIES["binary"], "skewed", 3, rng, n=120),
     "6,000 rollouts": lambda rng: world(FAMILIES["binary"], "skewed", 4, rng, n=6000),
 }
+
+
+def jumped(rng: np.random.Generator) -> World:
+    """The agent's world changed after two thirds of the log; a policy is worth its value since."""
+    before, since = np.array([0.4, 0.65]), np.array([0.6, 0.45])
+    means = np.where(np.arange(900)[:, None] < 600, before, since)
+    taken = rng.choice(2, size=900)
+    rewards = (rng.random(900) < means[np.arange(900), taken]).astype(float)
+    even, live = np.full(900, 0.5), np.array([0.9, 0.1])
+    return _world(taken, even, rewards, rng.permutation(900) // 3, since, live, (0.0, 1.0))
+
+
+def scattered(rng: np.random.Generator) -> World:
+    """Each rollout has propensities of its own, down to 1e-4 and less."""
+    level = rng.uniform(0.35, 0.65, 4)
+    shares = np.exp(rng.normal(0, 3, (1200, 4)))
+    shares /= shares.sum(axis=1, keepdims=True)
+    taken = (rng.random((1200, 1)) > shares.cumsum(axis=1)).sum(axis=1).clip(max=3)
+    mu, rewards = shares[np.arange(1200), taken], binary(rng, taken, level)
+    return _world(taken, mu, rewards, np.arange(1200) // 3, level, live_of(level, rng), (0.0, 1.0))
+
+
+def clusters(rng: np.random.Generator) -> World:
+    """40 tasks of 25 rollouts; each arm is good for other tasks, and the live one is .02 better."""
+    tasks, level = np.repeat(np.arange(40), 25), np.array([0.52, 0.5, 0.5])
+    means = np.clip(level + rng.normal(0, 0.25, (40, 3)), 0, 1)
+    taken = rng.choice(3, size=1000)
+    rewards = (rng.random(1000) < means[tasks, taken]).astype(float)
+    live = np.array([0.9, 0.05, 0.05])
+    return _world(taken, np.full(1000, 1 / 3), rewards, tasks, level, live, (0.0, 1.0))
+
+
+def duplicates(rng: np.random.Generator) -> World:
+    """The same, but each rollout is told to be a task of its own."""
+    one, own = clusters(rng), np.arange(1000)
+    return replace(one, choices=replace(one.choices, tasks=own), in_train=own % 10 >= 3)
+
+
+def hard_and_silent(rng: np.random.Generator) -> World:
+    """Half of the tasks are hard, and those rarely get a reward, whatever the arm."""
+    level, tasks = rng.uniform(0.4, 0.6, 3), np.arange(900) // 3
+    hard = rng.random(300)[tasks] < 0.5
+    shares = np.array([0.6, 0.2, 0.2])
+    taken = rng.choice(3, size=900, p=shares)
+    means = np.clip(level[taken] + np.where(hard, -0.35, 0.35), 0, 1)
+    rewards = (rng.random(900) < means).astype(float)
+    kept = rng.random(900) < np.where(hard, 0.3, 0.95)
+    one = _world(taken, shares[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+    return replace(one, choices=one.choices.where(kept), in_train=one.in_train[kept])
+
+
+def mistold(rng: np.random.Generator) -> World:
+    """The propensities in the traces are wrong by a fifth."""
+    level, told = rng.uniform(0.4, 0.6, 3), np.array([0.36, 0.36, 0.28])
+    taken = rng.choice(3, size=1200, p=[0.45, 0.3, 0.25])
+    rewards, tasks = binary(rng, taken, level), np.arange(1200) // 3
+    return _world(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+
+
+def graded(rng: np.random.Generator) -> World:
+    """Graded rewards that are mostly near 0 or 1; of eight arms the live one is .01 better."""
+    level = np.full(8, 0.3)
+    level[0] += 0.01
+    taken = rng.choice(8, size=2400)
+    rewards = rng.beta(level[taken], 1 - level[taken])
+    live = np.full(8, 0.05 / 8)
+    live[0] += 0.95
+    tasks = np.arange(2400) // 3
+    return _world(taken, np.full(2400, 1 / 8), rewards, tasks, level, live, (0.0, 1.0))
+
+
+UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
+    "means that jumped, and the end counts": jumped,
+    "propensities of each rollout, down to 1e-4": scattered,
+    "40 tasks of 25 rollouts, arms good for some": clusters,
+    "near-duplicate tasks with ids of their own": duplicates,
+    "hard tasks that rarely get a reward": hard_and_silent,
+    "propensities wrong by a fifth": mistold,
+    "graded rewards, the live arm .01 better": graded,
+}
+"""Families that were tried after the gate was built. Only the gates are judged by them: some have
+no single true value that an interval of the whole log could hold."""

@@ -62,7 +62,7 @@ def python() -> Path:
     found = ENVIRONMENT / "bin" / "python"
     if not found.exists():
         venv.create(ENVIRONMENT, with_pip=True)
-        subprocess.run([found, "-m", "pip", "install", "-q", PEER], check=True)
+        subprocess.run([found, "-m", "pip", "install", "-qq", PEER], check=True)
     return found
 
 
@@ -147,7 +147,10 @@ def learning_alone(count: int) -> float:
 
 
 def value_table(seeds: int) -> None:
-    print(f"value reached from 400 logged rollouts, mean of {seeds} seeds (worst); best arm .75")
+    print(
+        f"theirs: {PEER.replace('==', ' ')}. Value reached from 400 logged rollouts, mean of "
+        f"{seeds} seeds (worst); the best arm is worth .75"
+    )
     for name, shares in LOGGED.items():
         print(f"\n{name} logging, whose policy is worth {shares @ MEANS:.3f}")
         rows = {
@@ -203,8 +206,12 @@ def time_table(million: int) -> None:
     print(f"{f'theirs, 1 run of {million:,}, by that':<48}{one:>10.0f}")
     quick_start, cpu = as_logged(million), min(totals)
     print(f"{'ours, learning and judging alone':<48}{learning_alone(million):>10.2f}")
-    print(f"times as long as ours: 1 run {one / cpu:.0f}, quick start {quick_start / cpu:.0f}")
-    print("aims: at most 5 CPU seconds in all, and 2 for learning and judging alone")
+    print(
+        f"theirs takes {quick_start / cpu:.0f} times as long as ours to learn from each rollout "
+        f"once as its quick start does (aim: 100), and {one / cpu:.0f} times for one run of all "
+        "rollouts, which moves the policy by one gradient step"
+    )
+    print("aims for ours: at most 5 CPU seconds in all, and 2 for learning and judging alone\n")
 
 
 def main() -> None:
