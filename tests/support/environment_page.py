@@ -34,7 +34,7 @@ def uses() -> dict[str, list[Use]]:
 
 def table() -> str:
     """Write the table of options."""
-    lines = ["| variable | option | of | what |", "|---|---|---|---|"]
+    lines = ["| variable | option | of | meaning |", "|---|---|---|---|"]
     for variable, used in sorted(uses().items()):
         names = ", ".join(f"`{name}`" for _, name, _ in used)
         commands = names if len(used) <= FEW else "most commands"

@@ -13,10 +13,9 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from support.running import serving
+from support.chat_endpoint import chat_endpoint
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
 
@@ -36,10 +35,11 @@ class JudgeServer:
     _asked: Counter[str] = field(default_factory=Counter)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, request: dict[str, Any], key: str | None) -> tuple[int, dict[str, Any]]:
         prompt = request["messages"][-1]["content"]
         with self._lock:
             self.requests.append(request)
+            self.keys.append(key)
             self._asked[prompt] += 1
             times, total = self._asked[prompt], len(self.requests)
             self._at_once += 1
@@ -74,31 +74,9 @@ def _completion(text: str, model: str) -> dict[str, Any]:
     return {**form, "model": model, "choices": [choice], "usage": USAGE}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        """Keep the tests' output clean."""
-
-    def do_POST(self) -> None:
-        judge: JudgeServer = self.server.judge  # type: ignore[attr-defined]
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        judge.keys.append(self.headers["Authorization"])
-        status, answer = judge.answer(request)
-        body = json.dumps(answer).encode() if answer else b"<html>Welcome!</html>"
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json" if answer else "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("retry-after-ms", "1")
-        self.end_headers()
-        self.wfile.write(body)
-
-
 @contextmanager
 def judge_server() -> Iterator[JudgeServer]:
     """Serve on a free port of loopback."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    judge = JudgeServer(f"http://127.0.0.1:{server.server_port}/v1")
-    server.judge = judge  # type: ignore[attr-defined]
-    with serving(server):
+    judge = JudgeServer()
+    with chat_endpoint(judge.answer) as judge.url:
         yield judge

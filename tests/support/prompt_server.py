@@ -11,10 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
-from support.running import serving
+from support.chat_endpoint import chat_endpoint
 
 KINDS = ["refund", "delivery", "invoice", "password", "upgrade"]
 WORDS = ["amber", "basil", "cedar", "delta", "ember"]
@@ -43,7 +42,7 @@ class PromptServer:
     requests: list[dict[str, Any]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def answer(self, request: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def answer(self, request: dict[str, Any], _: str | None) -> tuple[int, dict[str, Any]]:
         with self._lock:
             number = len(self.requests)
             self.requests.append(request)
@@ -57,32 +56,11 @@ class PromptServer:
         return 200, {**head, "model": request["model"], "choices": [choice], "usage": usage}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *_: object) -> None:
-        """Keep the tests' output clean."""
-
-    def do_POST(self) -> None:
-        server: PromptServer = self.server.prompts  # type: ignore[attr-defined]
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        status, answer = server.answer(request)
-        body = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("retry-after-ms", "1")
-        self.end_headers()
-        self.wfile.write(body)
-
-
 @contextmanager
 def prompt_server(script: Script) -> Iterator[PromptServer]:
     """Serve on a free port of loopback."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    prompts = PromptServer(script, f"http://127.0.0.1:{server.server_port}/v1")
-    server.prompts = prompts  # type: ignore[attr-defined]
-    with serving(server):
+    prompts = PromptServer(script)
+    with chat_endpoint(prompts.answer) as prompts.url:
         yield prompts
 
 

@@ -85,7 +85,7 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
     selection.check()
     if server := read_server(path):
         raise StoreError(
-            f"'{path}' is served by process {server.pid}. Stop it first: the file is written anew."
+            f"'{path}' is served by process {server.pid}. Stop it first: the file is rewritten."
         )
     with ExitStack() as old_files, open_store(path, create=False) as store:
         if memory_bytes:

@@ -1,6 +1,6 @@
 """Sessions of the page: codes that are valid once, and sessions in memory.
 
-Whoever may read the server file of the store (mode 0600) gets a code, opens it in a browser, and
+A user who may read the server file of the store (mode 0600) gets a code, opens it in a browser, and
 the browser gets a session. A session is not the token: cookies are sent to every port of a host.
 (RFC 6265, section 8.5.) Sessions end with this process.
 """

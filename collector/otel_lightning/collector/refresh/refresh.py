@@ -168,7 +168,7 @@ def _insert_rest(
 def _insert_some(
     store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]], new: NewRows
 ) -> bool:
-    """Insert as much as one commit may hold; return whether that was everything."""
+    """Insert rows up to the limit of one commit; return whether none are left."""
     size = 0
     for table, some in rows:
         if table == "rollout_tasks":

@@ -1,7 +1,7 @@
 """Processes of our own that answer over a pipe: a pool of them, messages, and a time limit.
 
 A message is its kind, its number of bytes, and its content. The child reads from stdin and writes
-to stdout. It cannot be interrupted over a pipe, so whoever waits too long kills it.
+to stdout. It cannot be interrupted over a pipe, so the parent kills it after a timeout.
 """
 
 import contextlib

@@ -86,8 +86,8 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
         if first[name] != begun[name]:
             raise DataError(
                 f"{what} of loop '{config.name}' changed after it began. Set them back, or give "
-                "the loop another name, which begins anew. Only the rounds, the stop rules, hooks, "
-                "jobs, timeout and retries may change."
+                "the loop another name, which starts a new loop. Only the rounds, the stop rules, "
+                "hooks, jobs, timeout and retries may change."
             )
     return loop
 

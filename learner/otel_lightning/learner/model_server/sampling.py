@@ -155,7 +155,7 @@ class Sampler:
     def _answer(self, requests: Sequence[Request], futures: Sequence[Future[Completion]]) -> None:
         try:
             completions = sample(self._model, requests)
-        except Exception as error:  # noqa: BLE001 - whoever waits for the future raises it
+        except Exception as error:  # noqa: BLE001 - the thread that waits for the future raises it
             for future in futures:
                 future.set_exception(error)
             return

@@ -32,7 +32,7 @@ class Cells:
     rewards: Floats
     """Sum of the rewards divided by the number of all rollouts, shape [G]."""
     advantages: Floats
-    """Sum of the rewards above a moving baseline, divided likewise, shape [G]; 0 without one."""
+    """Sum of the rewards above a moving baseline, divided like them, shape [G]; 0 without one."""
 
     def table(self, values: Floats) -> Floats:
         """Sum values of shape [G] by input and arm, shape [C, K]."""

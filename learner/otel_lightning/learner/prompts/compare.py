@@ -113,7 +113,7 @@ def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
 
 
 def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision) -> Decision:
-    """Serve the winner in the place of the variant that it beat, and retire the candidates.
+    """Serve the winner instead of the variant that it beat, and retire the other candidates.
 
     The winner gets the traffic of the candidates and of the variant that it beat, which keeps
     `KEPT_SHARE`. Retired variants stay in the file with weight 0. The change is recorded in

@@ -35,7 +35,7 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
     """Run one attempt on whichever machine this is, as the launcher runs it.
 
     Args:
-        message: What `RayExecutor` makes of an attempt; `flags` is the text of the arm's flag file.
+        message: The attempt, as `RayExecutor` sends it; `flags` is the text of the arm's flag file.
 
     Returns:
         `ended`, and the ends of both outputs.

@@ -33,7 +33,7 @@ def find_learning_rate(middle: float, validation_loss: Callable[[float], float])
     """Try learning rates around one, and name the one of the lowest validation loss.
 
     Args:
-        middle: The default, of which multiples are tried.
+        middle: The default; multiples of it are tried.
         validation_loss: Trains shortly at a learning rate, and measures the loss on tasks that
             are neither trained on nor held out for the gate; NaN if training diverged.
 

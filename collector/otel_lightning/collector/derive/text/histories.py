@@ -28,7 +28,7 @@ TEXT_KEYS = len(("type", "content"))
 REDACTED = "redacted"
 TOOL_PARTS = ("tool_call", "tool_call_response")
 NOT_SAID = ("id", "arguments_raw")
-"""What of a tool's part a model does not say: the id, and another spelling of the same."""
+"""Keys of a tool's part that are not the model's words: its id, and the raw text of arguments."""
 
 
 class History(NamedTuple):

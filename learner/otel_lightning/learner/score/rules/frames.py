@@ -21,7 +21,7 @@ def scan(store: Store, name: str, among: Sequence[str] | None = None) -> pl.Lazy
     Args:
         store: An open store; it must stay open until the frame is collected.
         name: `rollouts`, `calls` or `judgements`.
-        among: Ids of the rollouts to read, of which those without a model call are read too, if
+        among: Ids of the rollouts to read, also those without a model call, if
             `lightning-learn run` attempted them. By default all rollouts with a model call.
     """
     chosen = "TRUE" if among is None else f"rollout_id IN {literal(among)}"

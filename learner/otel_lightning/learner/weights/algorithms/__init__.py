@@ -3,7 +3,7 @@
 To add one, write its file and add its line below (docs/how-to/add-an-algorithm.md). A file has
 
 - `Settings`: a frozen dataclass of the algorithm's own settings, each with a default;
-- `rows(examples, settings)`: the training rows that it makes of transitions in tokens;
+- `rows(examples, settings)`: the training rows, made from transitions in tokens;
 - `learn(job, train, validation, settings)`: the training itself; returns the mean loss;
 - `LEARNING_RATE`: factor on the default learning rate of supervised fine-tuning;
 - and, only where they apply, `BEHAVIOR = True` if it needs the behavior policy's logprobs, and
