@@ -106,3 +106,16 @@ def test_rewards_without_variance_need_no_number_of_rollouts() -> None:
     choices = bandit(0, [0.5, 0.5], [1.0, 0.0], 60)
     verdict = judge(choices, {"a": 0.9, "b": 0.1}).verdict
     assert verdict.rollouts_needed == {}
+
+
+def test_policy_that_is_the_live_one_is_refused_as_such() -> None:
+    """Rounding gives it a gain of 1e-9, for which a million rollouts would not be enough."""
+    choices = bandit(0, [0.5, 0.5], [0.3, 0.6], 400)
+    first = judge(choices, {"a": 0.5, "b": 0.5})
+    again = judge(choices, dict(zip("ab", first.shares.tolist(), strict=True)))
+    assert first.verdict.passed
+    assert again.verdict.refusals == (
+        "the learned policy is the live one, so there is nothing to promote",
+    )
+    assert again.verdict.gain == 0
+    assert again.verdict.rollouts_needed == {}

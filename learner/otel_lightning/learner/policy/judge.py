@@ -16,6 +16,8 @@ from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_ra
 from otel_lightning.learner.policy.softmax import Choices, Floats, Settings, reward_model, seen_by
 
 Demanded = tuple[Range | None, float] | tuple[Range | None, float, float]
+SAME = 1e-4
+"""Shares closer than this are the same in a flag file: the unit of a weight is 0.01 %."""
 ENOUGH_REWARDED = 10
 """Number of rewarded rollouts below which an arm with little traffic counts as new."""
 
@@ -80,6 +82,8 @@ def learn_and_judge(
         for part in (held_out, choices)
     )
     verdict = _verdict(compared, logged, (choices, in_train), rewards, demands)
+    if np.abs(probabilities - live).max() < SAME:
+        verdict = _nothing_new(verdict)
     return Judged(probabilities, verdict, rewards)
 
 
@@ -125,6 +129,19 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     )
     verdict = _verdict(held_out, everything, (choices, in_train), rewards, demands)
     return Judged(new.mean(axis=0), verdict, rewards, policy)
+
+
+def _nothing_new(verdict: Verdict) -> Verdict:
+    """Refuse a policy that is the live one; no number of rollouts would show a gain."""
+    reason = "the learned policy is the live one, so there is nothing to promote"
+    return replace(
+        verdict,
+        value=verdict.behavior_value,
+        gain=0.0,
+        refusals=(reason,),
+        tasks_needed=None,
+        rollouts_needed={},
+    )
 
 
 def _rewards(choices: Choices, new: Floats, live: Floats, given: Range | None) -> Rewards:
