@@ -103,6 +103,29 @@ def test_an_agent_that_ends_early_delivers_what_it_did(agent: Any, end: str, cod
     assert len(agent.sink.llm_spans()) == 1
 
 
+@pytest.mark.parametrize(
+    ("api", "end"),
+    [
+        ("chat.completions", ""),
+        ("chat.completions.with_raw_response", "os.kill(os.getpid(), signal.SIGTERM)"),
+    ],
+)
+def test_a_stream_that_is_open_at_the_end_is_delivered(agent: Any, api: str, end: str) -> None:
+    script = f"""
+import os, signal
+import openai
+messages = [{{"role": "user", "content": "Hi"}}]
+stream = openai.OpenAI().{api}.create(model="small", messages=messages, stream=True)
+stream = stream.parse() if hasattr(stream, "parse") else stream
+next(stream)
+{end}
+"""
+    done = agent.finish(script)
+    assert done.stderr == ""
+    (span,) = agent.sink.llm_spans()
+    assert "Hel" in span.attributes["gen_ai.output.messages"]
+
+
 def test_a_sigterm_handler_of_the_agents_own_is_kept(agent: Any) -> None:
     script = """
 import os, signal

@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import FrameType
@@ -39,6 +39,9 @@ _SAID_BY_US: Final = (
     "Exporter already shutdown",
 )
 _logger = logging.getLogger(__name__)
+
+before_finish: Final[list[Callable[[], None]]] = []
+"""Functions to call before the last delivery."""
 
 
 @dataclass(slots=True)
@@ -101,6 +104,8 @@ def finish() -> None:
     """Deliver queued records until the deadline, shut down, and log the losses in one line."""
     watch()
     _state.ending = True
+    for end in before_finish:
+        never_raise(end)()
     _all_at_once("shutdown")
     _say_what_was_lost()
 

@@ -17,6 +17,7 @@ from otel_lightning.instrumentation import (
     encoding,
     ids,
     missing,
+    model_call,
     privacy,
     propagation,
     providers,
@@ -108,6 +109,8 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
     undo.callback(processor.shutdown)
     if provider is trace.get_tracer_provider():
         providers.give_way(undo, provider)
+    delivery.before_finish.append(model_call.end_open)
+    undo.callback(delivery.before_finish.remove, model_call.end_open)
     tokens.capture_tokens()
     client.switch_on(inference)
     undo.callback(client.switch_off)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final
+from weakref import WeakSet
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -97,6 +98,7 @@ class ModelCall:
         """Match a span with this call: the call's data is written to the span when it ends."""
         self.span = span
         vars(span)[_KEY] = self
+        _open.add(span)
         for choice in self.choices:
             arms.write_choice(choice, span)
 
@@ -129,8 +131,9 @@ class ModelCall:
     def _sampling(self) -> Iterator[tuple[str, AttributeValue]]:
         body = self.request.get("extra_body")
         for given in (self.request, body if isinstance(body, dict) else {}):
-            for name, known in _SAMPLING.items():
-                if name in given and (value := _exportable(given[name])) is not None:
+            for name, argument in given.items():
+                known = _SAMPLING.get(name)
+                if known and (value := _exportable(argument)) is not None:
                     as_list = known == "stop_sequences" and isinstance(value, str)
                     yield f"gen_ai.request.{known}", (value,) if as_list else value
 
@@ -199,6 +202,9 @@ class ModelCall:
 
 
 _current: ContextVar[ModelCall | None] = ContextVar("lightning_model_call", default=None)
+_open: WeakSet[Any] = WeakSet()
+"""Spans of calls that have not ended, such as those of streams that the agent still reads."""
+
 _opened: ContextVar[Span | None] = ContextVar("lightning_llm_span", default=None)
 
 
@@ -267,11 +273,19 @@ def note_ending(span: Any) -> ModelCall | None:
     """
     call: ModelCall | None = vars(span).pop(_KEY, None)
     if call is not None:
+        _open.discard(span)
         try:
             call.write(span)
         finally:
             call.release(span)
     return call
+
+
+def end_open() -> None:
+    """End the spans of open calls at the end of the process, with what was received so far."""
+    for span in list(_open):
+        if span.is_recording():
+            type(span).end(span)  # not `span.end`, which a raw stream replaces
 
 
 def _get(item: Any, name: str) -> Any:

@@ -108,7 +108,7 @@ def _hold_open(span: Any) -> End:
         vars(span).pop("end", None)
         if error is not None:
             _fail(span, error)
-        if asked:
+        if asked and span.is_recording():
             span.end()
 
     return end
