@@ -12,11 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
 from otel_lightning.collector.store import read_server
-from otel_lightning.learner.model_server.app import Serving, make_app
-from otel_lightning.learner.model_server.run import listen, load
 from otel_lightning.learner.rollout_runner.tasks import Task, tasks_of
 
 BIN = Path(sys.executable).parent
@@ -46,6 +42,11 @@ class Models:
 
     def __init__(self) -> None:
         """Open a free port; nothing is served yet."""
+        # Imported here since it loads torch, which who reads this module need not have loaded.
+        import uvicorn
+
+        from otel_lightning.learner.model_server.run import listen
+
         self._app: Any = None
         listener = listen("127.0.0.1", 0)
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
@@ -59,6 +60,9 @@ class Models:
 
     def serve(self, model: Path, temperature: float, seed: int) -> None:
         """Serve a model from now on, as `lightning-learn serve` does."""
+        from otel_lightning.learner.model_server.app import Serving, make_app
+        from otel_lightning.learner.model_server.run import load
+
         self._app = make_app(load(model, Serving(("small",), temperature, seed)))
 
     def close(self) -> None:

@@ -207,6 +207,7 @@ final = 0.15
 """
 
 
+@pytest.mark.slow
 def test_loop_serves_a_better_prompt_and_ends_with_the_same_tables_however_often_it_is_killed(
     served: Path, tmp_path: Path, model: PromptServer
 ) -> None:

@@ -150,6 +150,7 @@ def stages(store: Path, name: str) -> list[tuple[int, str, str]]:
     return sorted((row["round"], row["stage"], row["outcome"]) for row in rows)
 
 
+@pytest.mark.slow
 def test_loop_fine_tunes_serves_the_winner_and_stops_by_the_number_of_rollouts(
     served: Path, tmp_path: Path, model: Path
 ) -> None:
