@@ -7,6 +7,7 @@ from support.running import Ingester, cli
 from support.stores import DATA, KEPT, RELEASED, UNRELEASED, counts, unpacked
 
 from otel_lightning.collector.check.deep import check_deep
+from otel_lightning.collector.derive.to_arrow import TABLES
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.maintain.copy_store import copy_store
 from otel_lightning.collector.store import StoreError, open_file, open_store
@@ -83,3 +84,18 @@ def test_every_table_of_a_new_store_can_be_copied(tmp_path: Path) -> None:
     with open_store(new) as store:
         assert counts(store) == before
     assert set(KEPT) <= set(before)
+
+
+def test_rows_that_are_derived_are_not_copied(tmp_path: Path) -> None:
+    """A row that no trace gives any more, as when a reader was mended, must not outlive a copy."""
+    old, new = tmp_path / "old.duckdb", tmp_path / "new.duckdb"
+    with open_store(old) as store:
+        load_file(store, DATA / "agentops" / "tool.otlp.pb")
+        derive_all(store, old)
+        filled = counts(store, (*TABLES, "rollout_rows"))
+        derived = tuple(table for table, rows in filled.items() if rows)
+        store.execute("UPDATE rollout_rows SET rollout_id = 'of an older reader'")
+    assert "rollout_rows" in derived
+    copy_store(old, new)
+    with open_store(new) as store:
+        assert counts(store, derived) == dict.fromkeys(derived, 0)

@@ -39,7 +39,8 @@ from otel_lightning.collector.store.seen_ids import SeenIds
 
 NOT_COPIED = frozenset({
     "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "reward_events", "rollout_tasks",
-    "trace_keys", "unread_spans", "stale", "transition_rows", "transition_rollouts",  # derived
+    "rollout_rows", "trace_keys", "unread_spans", "stale", "transition_rows",
+    "transition_rollouts",  # derived
     "schema_migrations", "spool_position", "spool_identity",  # belong to one file
 })  # fmt: skip
 ROWS_AT_ONCE = 100_000
