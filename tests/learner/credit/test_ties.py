@@ -59,3 +59,13 @@ def test_small_but_real_difference_is_no_tie(scale: Scale, reward: float) -> Non
     rollouts = [Rollout([reward]), Rollout([reward * (1 + 1e-9)])]
     worse, better = advantages("group", together(rollouts), Options(scale=scale))
     assert worse < 0 < better
+
+
+@pytest.mark.parametrize("credit", list(METHODS))
+@pytest.mark.parametrize("options", SETTINGS[:: len(get_args(Scale))])
+def test_a_method_compares_rollouts_if_the_only_one_of_a_task_gets_nothing(
+    credit: str, options: Options
+) -> None:
+    alone = together([Rollout([1.0, 0.25, 2.0], outcome=3.0, tools=[0.5, 0.0, 1.0])])
+    gets_nothing = not advantages(credit, alone, options).any()
+    assert compares(credit, options) is gets_nothing

@@ -104,6 +104,24 @@ def test_rollouts_of_one_task_count_as_one() -> None:
     )
 
 
+def test_ten_tasks_are_enough_to_judge_by() -> None:
+    logged = logged_bandit(np.random.default_rng(3), [0.1, 0.9], 90)
+    refusals = verdict_of(logged, np.arange(90) % 10).refusals
+    assert not any("too few to judge by" in reason for reason in refusals)
+
+
+def test_the_live_policy_is_modelled_if_the_new_one_is() -> None:
+    logged = logged_bandit(np.random.default_rng(3), [0.1, 0.9], 20)
+    modelled = Logged(logged.rewards, logged.weights, np.full(20, 0.5), np.full(20, 0.7))
+    live = Compared.with_behavior(modelled, np.arange(20)).live
+    assert (live.modelled_taken == 0.5).all()
+    assert (live.modelled_policy == 0.5).all()  # it takes what was taken
+    bare = Compared.with_behavior(
+        Logged.without_model(logged.rewards, logged.weights), np.arange(20)
+    )
+    assert not bare.modelled
+
+
 def test_copies_of_a_rollout_within_its_task_add_nothing() -> None:
     once = logged_bandit(np.random.default_rng(4), [0.4, 0.6], 50)
     rows = np.repeat(np.arange(50), 8)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from otel_lightning.learner.evaluate.estimates import snips_limits, used_weights
 from otel_lightning.learner.evaluate.off_policy import METHODS, Logged
 
 dr_os = import_module("otel_lightning.learner.evaluate.off_policy.dr_os")  # not the function
@@ -159,6 +160,28 @@ def test_weights_above_the_limit_are_cut(method: str) -> None:
 def test_shrinkage_lies_between_the_model_and_doubly_robust() -> None:
     model, robust = (METHODS[name](LOGGED).value for name in ("direct_method", "doubly_robust"))
     assert min(model, robust) < METHODS["dr_os"](LOGGED).value < max(model, robust)
+
+
+@pytest.mark.parametrize("method", ["ips", "clipped_ips", "doubly_robust", "switch_dr", "dr_os"])
+def test_weights_as_used_give_the_value(method: str) -> None:
+    heavy = replace(LOGGED, weights=np.array([20.0, 0.5, 1.0, 0.0]))
+    if method.endswith("ips"):
+        heavy = Logged.without_model(heavy.rewards, heavy.weights)
+    used = used_weights(method, heavy.weights)
+    terms = heavy.modelled_policy + used * (heavy.rewards - heavy.modelled_taken)
+    assert METHODS[method](heavy).value == pytest.approx(terms.mean())
+
+
+@given(st.floats(0, 50), st.floats(-3, 3), st.floats(0, 4), st.floats(0, 1), st.floats(0, 1))
+def test_limits_of_snips_hold_every_weighted_difference_and_are_reached(
+    most: float, low: float, width: float, share: float, at: float
+) -> None:
+    high, value = low + width, low + at * width
+    limits = snips_limits(Logged.without_model(np.zeros(1), np.array([most])), (low, high), value)
+    difference = share * most * (low + share * width - value)
+    assert limits[0] - 1e-9 <= difference <= limits[1] + 1e-9
+    ends = [weight * (reward - value) for weight in (0, most) for reward in (low, high)]
+    assert limits == pytest.approx((min(ends), max(ends)))
 
 
 @pytest.mark.parametrize("method", ["ips", "snips", "clipped_ips", "doubly_robust", "switch_dr"])
