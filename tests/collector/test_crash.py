@@ -128,6 +128,7 @@ def crash(
     if moment == "backup":
         threads.append(threading.Thread(target=back_up, args=(running, whole), daemon=True))
         threads[-1].start()
+        eventually(lambda: bool(whole))  # the first one ends; later ones meet the kill
     if moment == "workers":
         with suppress(AssertionError):  # a slow machine stores too little for workers in this time
             eventually(lambda: has_workers(running), seconds=3)
