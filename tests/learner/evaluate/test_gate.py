@@ -122,6 +122,17 @@ def test_the_live_policy_is_modelled_if_the_new_one_is() -> None:
     assert not bare.modelled
 
 
+def test_a_gain_that_two_rollouts_a_task_underestimate_is_within_its_bounds() -> None:
+    # The good action was taken in 30 % of the rollouts; the new policy always takes it.
+    good = np.random.default_rng(6).random(600) < 0.3
+    model = np.full(600, 0.3)
+    new = Logged(good.astype(float), good / 0.3, model, model)
+    tasks = np.arange(600) // 2
+    verdict = held_out_verdict(Compared.with_behavior(new, tasks, sampled=True), SUCCESS)
+    assert verdict.lower < 0.7 < verdict.upper
+    assert verdict.lower < verdict.gain < verdict.upper
+
+
 def test_copies_of_a_rollout_within_its_task_add_nothing() -> None:
     once = logged_bandit(np.random.default_rng(4), [0.4, 0.6], 50)
     rows = np.repeat(np.arange(50), 8)
