@@ -29,6 +29,13 @@ def plain(value: AnyValue) -> Any:
     return getattr(value, kind) if kind else None
 
 
+def says(text: str | None, value: AnyValue) -> bool:
+    """Whether a stored text says what an attribute's value said on the wire."""
+    if value.WhichOneof("value") in ("string_value", "bytes_value", None):
+        return text == plain(value)
+    return text is not None and json.loads(text) == plain(value)
+
+
 def as_text(value: AnyValue) -> str | None:
     inner = plain(value)
     if inner is None or isinstance(inner, str):

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.load.batches import Request
 from otel_lightning.collector.store import Store, open_store
+from support.made_rollouts import deliver
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = ("js_otel_openai/tool", "agentlightning/tool", "openinference_openai/tool")
@@ -59,22 +59,16 @@ def judgement(response_id: str) -> Request:
     return Request("logs", DAY_NS, sent.SerializeToString())
 
 
-def deliver(requests: Sequence[Request], store: Store, folder: Path) -> None:
-    load(store, requests, dead_letters=folder)
-    while refresh(store):
-        pass
-
-
-def tables(store: Store) -> dict[str, list[str]]:
+def tables(store: Store, names: Sequence[str] = TABLES) -> dict[str, list[str]]:
     return {
-        name: sorted(map(str, store.query(f"SELECT * FROM {name}").to_pylist())) for name in TABLES
+        name: sorted(map(str, store.query(f"SELECT * FROM {name}").to_pylist())) for name in names
     }
 
 
 def derived_from(deliveries: Sequence[Sequence[Request]]) -> dict[str, list[str]]:
     with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
         for requests in deliveries:
-            deliver(requests, store, Path(folder))
+            deliver(store, Path(folder), *requests)
         return tables(store)
 
 

@@ -17,6 +17,7 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from support.captures import says
 from support.running import Ingester, eventually
 from support.sending import column, post
 
@@ -112,24 +113,6 @@ def request(sent: list[Span]) -> ExportTraceServiceRequest:
 
 def valid(span: Span) -> bool:
     return all(len(i) == n and any(i) for i, n in ((span.trace_id, 16), (span.span_id, 8)))
-
-
-def plain(value: AnyValue) -> Any:
-    kind = value.WhichOneof("value")
-    if kind == "array_value":
-        return [plain(item) for item in value.array_value.values]
-    if kind == "kvlist_value":
-        return {item.key: plain(item.value) for item in value.kvlist_value.values}
-    if kind == "bytes_value":
-        return base64.b64encode(value.bytes_value).decode()
-    return getattr(value, kind) if kind else None
-
-
-def says(text: str | None, value: AnyValue) -> bool:
-    """Whether a stored text says what an attribute's value said."""
-    if value.WhichOneof("value") in ("string_value", "bytes_value", None):
-        return text == plain(value)
-    return text is not None and json.loads(text) == plain(value)
 
 
 def said(row: list[tuple[str, str | None]], sent: Any) -> bool:

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.deliveries import tables
+from support.made_rollouts import deliver
 
 from otel_lightning.collector.derive.links import Ties
 from otel_lightning.collector.derive.parse import Reading
 from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.load.batches import Request
 from otel_lightning.collector.store import Store, open_store
 
 TURNS = 12
@@ -67,18 +68,6 @@ def late_span(number: int) -> Request:
     return Request("traces", 1, sent.SerializeToString())
 
 
-def deliver(store: Store, requests: list[Request], folder: Path) -> None:
-    load(store, requests, dead_letters=folder)
-    while refresh(store):
-        pass
-
-
-def tables(store: Store) -> dict[str, list[str]]:
-    return {
-        name: sorted(map(str, store.query(f"SELECT * FROM {name}").to_pylist())) for name in TABLES
-    }
-
-
 def rows_ids(store: Store) -> dict[str, int]:
     found = store.query("SELECT span_id, rowid AS place FROM llm_calls").to_pylist()
     return {row["span_id"]: row["place"] for row in found}
@@ -88,22 +77,22 @@ def test_turns_derived_one_by_one_give_the_tables_of_all_at_once(tmp_path: Path)
     for talk in ("talk", None):
         requests = [turn(number, talk=talk) for number in range(TURNS)]
         with open_store(tmp_path / f"{talk}-once.duckdb") as store:
-            deliver(store, [*requests, late_span(2)], tmp_path)
-            expected = tables(store)
+            deliver(store, tmp_path, *requests, late_span(2))
+            expected = tables(store, TABLES)
         with open_store(tmp_path / f"{talk}.duckdb") as store:
             for number, request in enumerate(requests):
-                deliver(store, [request], tmp_path)
+                deliver(store, tmp_path, request)
                 if number == TURNS // 2:
-                    deliver(store, [late_span(2)], tmp_path)
-            assert tables(store) == expected
+                    deliver(store, tmp_path, late_span(2))
+            assert tables(store, TABLES) == expected
 
 
 def test_the_rows_of_earlier_turns_stay_where_they_are(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         for number in range(TURNS - 1):
-            deliver(store, [turn(number, talk="talk")], tmp_path)
+            deliver(store, tmp_path, turn(number, talk="talk"))
         before = rows_ids(store)
-        deliver(store, [turn(TURNS - 1, talk="talk")], tmp_path)
+        deliver(store, tmp_path, turn(TURNS - 1, talk="talk"))
         after = rows_ids(store)
     assert len(after) == TURNS
     assert before.items() <= after.items()

@@ -14,11 +14,11 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from support.deliveries import (
     SENT,
     WITH_REWARD,
-    deliver,
     derived_from,
     expected,
     tables,
 )
+from support.made_rollouts import deliver
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set import CROWD
@@ -45,7 +45,7 @@ def test_children_that_come_before_their_parents_wait_for_nothing() -> None:
 
 def test_a_rebuild_gives_what_was_there(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
-        deliver(WITH_REWARD, store, tmp_path)
+        deliver(store, tmp_path, *WITH_REWARD)
         rebuild(store)
         while refresh(store):
             pass
@@ -65,7 +65,7 @@ def test_spans_at_once_bounds_a_refresh_and_not_its_result(tmp_path: Path) -> No
 def test_a_conversation_is_derived_anew_when_another_trace_of_it_arrives(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         for number in (2, 0, 1):
-            deliver([turn(number)], store, tmp_path)
+            deliver(store, tmp_path, turn(number))
         rows = store.query("SELECT step, span_id FROM llm_calls ORDER BY step").to_pylist()
     assert [(row["step"], int(row["span_id"], 16)) for row in rows] == [(0, 1), (1, 2), (2, 3)]
 
@@ -74,7 +74,7 @@ def test_what_is_known_of_a_growing_conversation_counts_into_a_refresh(tmp_path:
     with open_store(tmp_path / "t.duckdb") as store:
         talks = ("first", "second", "third")
         numbers = {talk: range(50 * at, 50 * at + 20) for at, talk in enumerate(talks)}
-        deliver([turn(n, talk) for talk in talks for n in numbers[talk]], store, tmp_path)
+        deliver(store, tmp_path, *(turn(n, talk) for talk in talks for n in numbers[talk]))
         more = [turn(numbers[talk][-1] + 1, talk) for talk in talks]
         load(store, more, dead_letters=tmp_path)
         dealt = [refresh(store, spans_at_once=30) for _ in range(4)]
@@ -103,7 +103,7 @@ def test_a_tool_in_a_trace_of_its_own_finds_its_call_whichever_comes_first(tmp_p
     for order in permutations(one_by_one([ASKS, RAN, ANSWERS])):
         with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:
             for request in order:
-                deliver([request], store, tmp_path)
+                deliver(store, tmp_path, request)
             rows = store.query("SELECT rollout_id, source, llm_span_id FROM tool_calls").to_pylist()
             (rollout,) = store.query("SELECT DISTINCT rollout_id FROM llm_calls").to_pylist()
         assert rows == [rollout | {"source": "both", "llm_span_id": f"{1:016x}"}]
@@ -181,7 +181,7 @@ def calls_with_rewards(values: Sequence[float | None], last: float | None = None
 
 def asked_of(request: Request, folder: Path, sql: str) -> list[dict[str, object]]:
     with open_store(folder / "t.duckdb") as store:
-        deliver([request], store, folder)
+        deliver(store, folder, request)
         rows: list[dict[str, object]] = store.query(sql).to_pylist()
     return rows
 

@@ -8,10 +8,11 @@ import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.first_views import differences
+from support.made_rollouts import deliver
 from support.stores import unpacked
 
 from otel_lightning.collector.check.deep import check_deep
-from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.batches import Request
 from otel_lightning.collector.load.retention import LoaderSettings, forget
 from otel_lightning.collector.maintain.erase import Selection, erase
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
@@ -92,12 +93,6 @@ def traffic() -> list[Request]:
             feature_flag__result__variant="kind",
         ),
     ]  # fmt: skip
-
-
-def deliver(store: Store, folder: Path, *requests: Request) -> None:
-    load(store, requests, dead_letters=folder)
-    while refresh(store):
-        pass
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -14,7 +14,7 @@ from transformers.utils import logging
 from otel_lightning.collector.atomic_file import replaced
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_server.app import ServedModel, Serving, make_app
-from otel_lightning.learner.weights.load import load_tokenizer
+from otel_lightning.learner.weights.load import holds_adapter, load_tokenizer
 
 
 def load(folder: Path, serving: Serving) -> ServedModel:
@@ -27,12 +27,7 @@ def load(folder: Path, serving: Serving) -> ServedModel:
         DataError: If the folder holds no model or no tokenizer with a chat template.
     """
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    is_adapter = (folder / "adapter_config.json").is_file()
-    if not is_adapter and not (folder / "config.json").is_file():
-        raise DataError(
-            f"'{folder}' holds no model: it has no config.json. Give --model a folder that "
-            "lightning-learn weights or transformers' save_pretrained wrote."
-        )
+    is_adapter = holds_adapter(folder)
     tokenizer = load_tokenizer(folder)
     if not tokenizer.chat_template:
         raise DataError(

@@ -16,6 +16,7 @@ from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
 from otel_lightning.learner.policy.missing import Missing, check_missing
 from otel_lightning.learner.policy.served import arms_of, shares_in_context
+from otel_lightning.learner.policy.softmax import Choices
 from otel_lightning.learner.policy.staged import read_staged, stage_choices
 from otel_lightning.learner.policy.versions import versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
@@ -127,6 +128,23 @@ def read_choices(
 def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
     """Replace the name of each arm by its position in `arms`."""
     return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
+
+
+def as_choices(rows: pl.DataFrame, arms: Sequence[str]) -> Choices:
+    """Turn logged choices into arrays, one entry per rollout, in the order of the rows.
+
+    Args:
+        rows: Rows of `LoggedChoices`, N of them.
+        arms: All arms by name; each choice becomes its arm's position in them.
+    """
+    return Choices(
+        arms=tuple(arms),
+        taken=numbered(rows["arm"], arms),
+        propensities=rows["propensity"].to_numpy(),
+        rewards=rows["outcome"].to_numpy(),
+        # Task hashes become 0, 1, 2, …, because bootstraps count by `np.bincount`.
+        tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
+    )
 
 
 def _stage_choices(store: Store, window: Window) -> bool:

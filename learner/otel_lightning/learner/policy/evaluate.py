@@ -16,7 +16,7 @@ from otel_lightning.learner.evaluate.gate import effective_sample_size
 from otel_lightning.learner.evaluate.off_policy import Logged
 from otel_lightning.learner.named_sql import append, read
 from otel_lightning.learner.policy.candidate import Candidate, candidate
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
+from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
 from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.drift import drift, mismatched
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
@@ -124,7 +124,7 @@ def _answer(
     versions: Mapping[str, Mapping[str, float]],
 ) -> Answer:
     rows = logged.rows
-    choices = _choices(rows, policy.arms)
+    choices = as_choices(rows, policy.arms)
     seen = cross_fitted(choices, policy.probabilities, policy.features)
     shares = policy.probabilities.mean(axis=0)
     tried = choices.tried
@@ -155,16 +155,6 @@ def _answer(
         notes=tuple(notes),
         weights=tuple(np.quantile(seen.weights, np.linspace(0, 1, 101)).tolist()),
         history=_history(rows),
-    )
-
-
-def _choices(rows: pl.DataFrame, arms: tuple[str, ...]) -> Choices:
-    return Choices(
-        arms=arms,
-        taken=numbered(rows["arm"], arms),
-        propensities=rows["propensity"].to_numpy(),
-        rewards=rows["outcome"].to_numpy(),
-        tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
     )
 
 

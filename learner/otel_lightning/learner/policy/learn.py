@@ -16,7 +16,7 @@ from otel_lightning.learner.evaluate.gate import ALPHA, Verdict
 from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.arms import Arm, describe
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
+from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
 from otel_lightning.learner.policy.drift import drift, live_at_once
 from otel_lightning.learner.policy.features import Features, check_leaks, read_features, read_spec
 from otel_lightning.learner.policy.judge import (
@@ -199,14 +199,7 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
             f"All {rows.height} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "
             "they say nothing about the arms. Choose another reward with --reward."
         )
-    return Choices(
-        arms=tuple(arms),
-        taken=numbered(rows["arm"], arms),
-        propensities=rows["propensity"].to_numpy(),
-        rewards=rows["outcome"].to_numpy(),
-        tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
-        served=served,
-    )
+    return replace(as_choices(rows, arms), served=served)
 
 
 def _by_kind(

@@ -14,6 +14,9 @@ CURVES = ("loss", "eval_loss", "grad_norm", "learning_rate", "entropy", "mean_to
 """Metrics whose curve is drawn, in this order; the others are in the table of the last values."""
 QUANTILE = "importance_weight/q"
 
+PAGE = "otel_lightning.collector.page"
+"""The package whose statement counts the data, so that the report and the page agree."""
+
 Row = Mapping[str, Any]
 
 
@@ -58,6 +61,7 @@ class Facts:
     """The nearest run of the same kind with shuffled rewards."""
     policy: Row | None
     funnel: Row
+    """Counts from spans to transitions: those of the web page, then those of the splits."""
     excluded: tuple[Row, ...]
     curves: Mapping[str, list[tuple[int, float]]]
     quantiles: tuple[tuple[float, float], ...]
@@ -75,9 +79,11 @@ class RecordedQueries:
         self._store = store
         self.queries: dict[str, str] = {}
 
-    def rows(self, query: str, /, **values: Any) -> list[dict[str, Any]]:
-        """Run a statement of this package's folder `sql`."""
-        sql = statement(__package__, query, **values)
+    def rows(
+        self, query: str, /, package: str = __package__, **values: Any
+    ) -> list[dict[str, Any]]:
+        """Run a statement of a package's folder `sql`, by default of this package's."""
+        sql = statement(package, query, **values)
         self.queries[query] = sql.strip()
         found: list[dict[str, Any]] = self._store.query(sql).to_pylist()
         return found
@@ -106,7 +112,7 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
         former=_last(one for one in same if not one.is_control and one.started_ns < run.started_ns),
         control=None if run.is_control else _nearest(run, (o for o in same if o.is_control)),
         policy=policies[0] if policies else None,
-        funnel=asking.rows("funnel")[0],
+        funnel=asking.rows("data_counts", package=PAGE)[0] | asking.rows("transition_counts")[0],
         excluded=tuple(asking.rows("excluded")),
         curves={name: steps[name] for name in CURVES if len(steps.get(name, ())) > 1},
         quantiles=tuple(sorted((float(n.removeprefix(QUANTILE)), v) for n, v in weights.items())),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.arms import Arm, describe
-from otel_lightning.learner.policy.choices import LoggedChoices, Window, numbered, read_choices
+from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
 from otel_lightning.learner.policy.softmax import Choices
 from otel_lightning.learner.policy.versions import known_versions
 from otel_lightning.learner.report.facts import Facts
@@ -68,7 +68,7 @@ def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
         return None
     new = json.loads(policy["arms"])
     live = facts.run.gate.get("live") or {}
-    choices = _choices(logged.rows, sorted({*new, *live, *logged.rows["arm"]}))
+    choices = as_choices(logged.rows, sorted({*new, *live, *logged.rows["arm"]}))
     shares = np.array([new.get(arm, 0.0) for arm in choices.arms])
     before = np.array([live.get(arm, 0.0) for arm in choices.arms])
     is_contextual = bool(json.loads(policy["parameters"] or "{}").get("contextual"))
@@ -102,16 +102,6 @@ def _window(config: Mapping[str, Any], started: datetime) -> Window:
         propensities=config.get("propensities", "auto"),
         shuffle_rewards=config.get("shuffle_rewards"),
         task_by=config.get("task_by", "user"),
-    )
-
-
-def _choices(rows: pl.DataFrame, arms: list[str]) -> Choices:
-    return Choices(
-        arms=tuple(arms),
-        taken=numbered(rows["arm"], arms),
-        propensities=rows["propensity"].to_numpy(),
-        rewards=rows["outcome"].to_numpy(),
-        tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
     )
 
 

@@ -1,6 +1,7 @@
 """Ways to run one attempt of an agent: a process for each, a worker that stays, or a server."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -37,28 +38,27 @@ class Executor(Protocol):
         """Free its resources."""
 
 
+@dataclass(frozen=True, slots=True)
+class ExecutorSettings:
+    """What all attempts of a run share, whichever executor runs them."""
+
+    job: Job
+    """The command and its limits."""
+    journal: Journal
+    """Where starts, ends and outputs are kept."""
+    telemetry: Mapping[str, str]
+    """Variables that make an agent send its traces."""
+    flags: Mapping[str, Path]
+    """Flag file of each arm; empty for a run without arms."""
+
+
 class ProcessExecutor:
     """Runs each attempt as a process of its own."""
 
-    def __init__(
-        self,
-        job: Job,
-        journal: Journal,
-        processes: Processes,
-        telemetry: dict[str, str],
-        flags: "dict[str, Path] | None" = None,
-    ) -> None:
-        """Take the settings that all attempts share.
-
-        Args:
-            job: The command and its limits.
-            journal: Where inputs and outputs are kept.
-            processes: Starts the processes.
-            telemetry: Variables that make an agent send its traces.
-            flags: Flag file of each arm.
-        """
-        self._job, self._journal, self._processes = job, journal, processes
-        self._telemetry, self._flags = telemetry, flags or {}
+    def __init__(self, settings: ExecutorSettings, processes: Processes) -> None:
+        """Take the settings, and the launcher that starts the processes."""
+        self._job, self._journal, self._processes = settings.job, settings.journal, processes
+        self._telemetry, self._flags = settings.telemetry, settings.flags
 
     def check(self, attempt: Attempt) -> None:
         """Refuse a task that does not fit into the command.

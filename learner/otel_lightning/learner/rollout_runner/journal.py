@@ -62,6 +62,15 @@ class Journal:
         with self.path.open("ab") as file:
             file.write(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
 
+    def note_started(self, rollout_id: str, now_ns: int, about: Mapping[str, Any]) -> None:
+        """Append that an attempt starts, for an executor without the launcher, which does this."""
+        line = {"rollout_id": rollout_id, "time": now_ns, "about": about}
+        self.write({"event": "started", **line})
+
+    def note_ended(self, *ends: Ended) -> None:
+        """Append how attempts ended."""
+        self.write(*({"event": "ended", **asdict(one)} for one in ends))
+
     def note_interrupted(self) -> list[Ended]:
         """Note that attempts which started and never ended were interrupted; return them."""
         cut = [
@@ -69,7 +78,7 @@ class Journal:
             for one, started in self.started.items()
             if one not in self.ended
         ]
-        self.write(*({"event": "ended", **asdict(one)} for one in cut))
+        self.note_ended(*cut)
         self.ended |= {one.rollout_id: one for one in cut}
         return cut
 

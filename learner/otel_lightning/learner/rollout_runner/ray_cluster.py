@@ -21,8 +21,7 @@ from otel_lightning.learner.rollout_runner.attempts import (
     environment,
     tail,
 )
-from otel_lightning.learner.rollout_runner.journal import Journal
-from otel_lightning.learner.rollout_runner.plan import Job
+from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
 from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Spec
 
 FILE, FLAGS = "{lightning-task-file}", "{lightning-flag-file}"
@@ -77,28 +76,18 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
 class RayExecutor:
     """Runs each attempt as a Ray task. Ray chooses the machine; the journal stays here."""
 
-    def __init__(
-        self,
-        job: Job,
-        journal: Journal,
-        telemetry: Mapping[str, str],
-        flags: Mapping[str, Path] | None = None,
-    ) -> None:
+    def __init__(self, settings: ExecutorSettings) -> None:
         """Connect to the cluster.
-
-        Args:
-            job: The command and its limits.
-            journal: Where outputs are kept.
-            telemetry: Variables that make an agent send its traces.
-            flags: Flag file of each arm; its text travels with each attempt.
 
         Raises:
             DataError: If Ray is not installed, there is no cluster, or other machines could not
                 reach the receiver.
         """
         self._ray = _connected()
-        self._job, self._journal, self._telemetry = job, journal, dict(telemetry)
-        self._flags = {arm: file.read_text("utf-8") for arm, file in (flags or {}).items()}
+        self._job, self._journal = settings.job, settings.journal
+        self._telemetry = settings.telemetry
+        # The text of a flag file travels with each attempt: other machines have no such file.
+        self._flags = {arm: file.read_text("utf-8") for arm, file in settings.flags.items()}
         self._check_receiver()
         # Never twice without our knowledge: the journal decides about further attempts.
         self._task = self._ray.remote(max_retries=0)(run_once)
@@ -116,8 +105,7 @@ class RayExecutor:
         """Give an attempt to the cluster."""
         now = time.time_ns()
         known = about(self._journal.folder.name, self._job, attempt)
-        line = {"rollout_id": attempt.rollout_id, "time": now, "about": known}
-        self._journal.write({"event": "started", **line})
+        self._journal.note_started(attempt.rollout_id, now, known)
         self._running[self._task.remote(self._message(attempt))] = (attempt, now)
 
     def ended(self, seconds: float) -> Iterator[Ended]:
@@ -153,7 +141,7 @@ class RayExecutor:
                 file = self._journal.outputs / f"{name}.{suffix}"
                 file.write_text(found[suffix], encoding="utf-8", errors="replace")
             ended = replace(Ended(**found["ended"]), started=started)
-        self._journal.write({"event": "ended", **asdict(ended)})
+        self._journal.note_ended(ended)
         return ended
 
     def _message(self, attempt: Attempt) -> dict[str, Any]:

@@ -21,7 +21,11 @@ from otel_lightning.learner.rollout_runner.engine import (
     send_ended,
     stoppable,
 )
-from otel_lightning.learner.rollout_runner.executors import Executor, ProcessExecutor
+from otel_lightning.learner.rollout_runner.executors import (
+    Executor,
+    ExecutorSettings,
+    ProcessExecutor,
+)
 from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_name
@@ -167,16 +171,17 @@ def _executor(job: Job, place: RunContext) -> Executor:
     name, folder = place.journal.folder.name, place.journal.folder
     service = os.environ.get("OTEL_SERVICE_NAME", name)
     telemetry = {"OTEL_SERVICE_NAME": service, **place.receiver.environment()}
+    flags = arm_files.write_flags(job.arms, name, folder) if job.arms and not job.url else {}
+    settings = ExecutorSettings(job, place.journal, telemetry, flags)
     if job.url:
-        return UrlExecutor(job, place.journal)
-    flags = arm_files.write_flags(job.arms, name, folder) if job.arms else {}
+        return UrlExecutor(settings)
     if job.serve:
-        return WorkerExecutor(job, place.journal, telemetry, flags)
+        return WorkerExecutor(settings)
     if job.ray:
         from otel_lightning.learner.rollout_runner.ray_cluster import RayExecutor
 
-        return RayExecutor(job, place.journal, telemetry, flags)
-    return ProcessExecutor(job, place.journal, place.processes, telemetry, flags)
+        return RayExecutor(settings)
+    return ProcessExecutor(settings, place.processes)
 
 
 def _last(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:

@@ -15,10 +15,9 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import dataclass
 from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
@@ -31,7 +30,8 @@ from otel_lightning.learner.rollout_runner.attempts import (
     environment,
     shown,
 )
-from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE, Journal
+from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
+from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE
 from otel_lightning.learner.rollout_runner.plan import Job
 from otel_lightning.learner.rollout_runner.processes import Ended
 
@@ -55,9 +55,9 @@ class FailedError(Exception):
 class ThreadExecutor:
     """Runs each attempt in a thread, and keeps the journal as the launcher does."""
 
-    def __init__(self, job: Job, journal: Journal) -> None:
-        """Take the job and where its journal is."""
-        self._job, self._journal = job, journal
+    def __init__(self, settings: ExecutorSettings) -> None:
+        """Take the settings that all attempts share."""
+        self._job, self._journal = settings.job, settings.journal
         self._results: queue.Queue[Ended] = queue.Queue()
         self._running: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -70,7 +70,7 @@ class ThreadExecutor:
         now = time.time_ns()
         name = attempt.rollout_id
         known = about(self._journal.folder.name, self._job, attempt)
-        self._journal.write({"event": "started", "rollout_id": name, "time": now, "about": known})
+        self._journal.note_started(name, now, known)
         self._running[name] = now
         threading.Thread(target=self._attempt, args=(attempt, now), daemon=True).start()
 
@@ -121,20 +121,21 @@ class ThreadExecutor:
             return  # it was interrupted
         file = self._journal.outputs / f"{ended.rollout_id}.out"
         file.write_text(output, encoding="utf-8", errors="replace")
-        self._journal.write({"event": "ended", **asdict(ended)})
+        self._journal.note_ended(ended)
         self._results.put(ended)
 
 
 class UrlExecutor(ThreadExecutor):
     """Posts each task to a server."""
 
-    def __init__(self, job: Job, journal: Journal) -> None:
-        """Take the job, whose `url` is the server's.
+    def __init__(self, settings: ExecutorSettings) -> None:
+        """Take the settings; the job's `url` is the server's. The server has its own telemetry.
 
         Raises:
             DataError: If it is no URL.
         """
-        super().__init__(job, journal)
+        super().__init__(settings)
+        job = settings.job
         self._place = urlsplit(job.url or "")
         if self._place.scheme not in ("http", "https") or not self._place.netloc:
             raise DataError(f"'{job.url}' is no URL. Write one such as http://127.0.0.1:9000/run.")
@@ -213,28 +214,15 @@ class WorkerExecutor(ThreadExecutor):
     A worker reads its flag file when it starts, so each arm has workers of its own.
     """
 
-    def __init__(
-        self,
-        job: Job,
-        journal: Journal,
-        telemetry: Mapping[str, str],
-        flags: Mapping[str, Path] | None = None,
-    ) -> None:
-        """Take the settings that all workers share.
-
-        Args:
-            job: Its `serve` is the worker's command.
-            journal: Where outputs are kept.
-            telemetry: Variables that make a worker send its traces.
-            flags: Flag file of each arm.
-        """
-        super().__init__(job, journal)
-        self._flags = flags or {}
+    def __init__(self, settings: ExecutorSettings) -> None:
+        """Take the settings; the job's `serve` is the worker's command."""
+        super().__init__(settings)
+        self._flags = settings.flags
         self._environment = {
             **os.environ,
-            **telemetry,
-            **(job.environment or {}),
-            FOLDER_VARIABLE: str(journal.folder.resolve()),
+            **settings.telemetry,
+            **(settings.job.environment or {}),
+            FOLDER_VARIABLE: str(settings.journal.folder.resolve()),
         }
         self._idle: dict[str | None, queue.LifoQueue[Worker]] = {
             arm: queue.LifoQueue() for arm in self._flags or (None,)

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 LOGGED, TEMPLATED = "logged", "template"
 """Where the tokens of an example come from."""
 
+MASKED = -100
+"""Label of a token that the model reads and does not learn: `ignore_index` of torch's
+cross-entropy, which transformers and TRL use as well."""
+
 # Reasons to leave transitions out. They complete the sentence "N transitions …".
 IMAGES = "with images or other parts that tokens cannot carry"
 REFUSED = "that the chat template refuses"
@@ -65,6 +69,13 @@ class Example:
     def length(self) -> int:
         """Number of tokens, of prompt and completion."""
         return len(self.prompt) + len(self.completion)
+
+    def as_labelled(self) -> dict[str, list[int]]:
+        """Return the tokens and their labels, of equal length: only the completion is learned."""
+        return {
+            "input_ids": [*self.prompt, *self.completion],
+            "labels": [MASKED] * len(self.prompt) + list(self.completion),
+        }
 
 
 @dataclass(slots=True)

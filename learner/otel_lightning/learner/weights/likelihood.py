@@ -10,12 +10,10 @@ from torch import nn
 
 from otel_lightning.collector.progress import Progress
 from otel_lightning.learner.weights.distributed import gathered, state, world_size
-from otel_lightning.learner.weights.examples import Example
+from otel_lightning.learner.weights.examples import MASKED, Example
 from otel_lightning.learner.weights.trl_overrides import scoring
 
 Floats = NDArray[np.float64]
-IGNORED = -100
-"""Label of a position whose token has no logprob to be computed."""
 
 
 def completion_logprobs(
@@ -93,7 +91,7 @@ def _batch_logprobs(model: nn.Module, batch: Sequence[Example]) -> list[Floats]:
     longest = max(e.length for e in batch)
     tokens = torch.zeros(len(batch), longest, dtype=torch.long)  # [B, T]
     mask = torch.zeros_like(tokens)
-    labels = torch.full_like(tokens, IGNORED)
+    labels = torch.full_like(tokens, MASKED)
     for i, e in enumerate(batch):
         tokens[i, : e.length] = torch.tensor(e.prompt + e.completion)
         mask[i, : e.length] = 1

@@ -76,6 +76,22 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def holds_adapter(path: Path) -> bool:
+    """Return whether a folder holds a LoRA adapter; if not, it holds a whole model.
+
+    Raises:
+        DataError: If it holds neither.
+    """
+    is_adapter = (path / "adapter_config.json").is_file()
+    if not is_adapter and not (path / "config.json").is_file():
+        raise DataError(
+            f"'{path}' holds no model: it has no config.json. Give --model a folder that "
+            "lightning-learn weights or transformers' save_pretrained wrote, or a downloaded "
+            "snapshot."
+        )
+    return is_adapter
+
+
 def load_model(training: Training, *, reward: bool) -> Loaded:
     """Load a model from its folder onto this process's device, with an adapter if asked.
 
@@ -88,12 +104,7 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
     """
     # An adapter names its base: a pointer such as models/live may lead to the adapter later.
     path = training.model.resolve() if training.model.is_symlink() else training.model
-    is_adapter = (path / "adapter_config.json").exists()
-    if not is_adapter and not (path / "config.json").exists():
-        raise DataError(
-            f"'{path}' holds no model: it has no config.json. Give --model a folder that "
-            "transformers' save_pretrained wrote, or a downloaded snapshot."
-        )
+    is_adapter = holds_adapter(path)
     tokenizer = load_tokenizer(path)
     set_seed(training.seed)  # a new adapter and a new head begin with random weights
     adapter = is_adapter or training.lora is not None

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.examples import Example
 
 Pair = tuple[Example, Example]
@@ -41,4 +42,25 @@ def preference_pairs(examples: Sequence[Example], per_state: int) -> list[Pair]:
         ]
         possible.sort(key=lambda pair: -pair[0])
         pairs += [(chosen, rejected) for _, chosen, rejected in possible[:per_state]]
+    return pairs
+
+
+def required_pairs(examples: Sequence[Example], per_state: int, instead: str = "") -> list[Pair]:
+    """Pair completions as `preference_pairs` does, for a training that cannot do without pairs.
+
+    Args:
+        examples: Transitions in tokens.
+        per_state: Pairs of one state, at most.
+        instead: End of the error's last sentence, which names other ways to learn.
+
+    Raises:
+        DataError: If no state has two completions of different advantage.
+    """
+    pairs = preference_pairs(examples, per_state)
+    if not pairs:
+        raise DataError(
+            f"None of the {len({e.prompt for e in examples})} states of the train split has two "
+            "different completions of different advantage, so there are no pairs. Run the same "
+            f"tasks several times{instead}."
+        )
     return pairs

@@ -1,3 +1,4 @@
+-- From spans to transitions. The report of `lightning-learn report` runs this statement too.
 SELECT
     (SELECT count(*) FROM spans) AS spans,
     (SELECT count(*) FROM logs) AS logs,

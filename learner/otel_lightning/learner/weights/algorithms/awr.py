@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from otel_lightning.learner.weights.job import Job
 
 LEARNING_RATE = 1.0
-MASKED = -100
-"""Label of a token that the model reads and does not learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     weights = [math.exp(min(e.advantage / settings.temperature, limit)) for e in examples]
     mean = sum(weights) / len(weights)
     return [
-        {
-            "input_ids": [*e.prompt, *e.completion],
-            "labels": [MASKED] * len(e.prompt) + list(e.completion),
-            "weight": weight / mean,
-        }
+        {**e.as_labelled(), "weight": weight / mean}
         for e, weight in zip(examples, weights, strict=True)
     ]
 

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.algorithms import Row
-from otel_lightning.learner.weights.pairs import preference_pairs
+from otel_lightning.learner.weights.pairs import required_pairs
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.examples import Example
@@ -39,19 +38,12 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     Raises:
         DataError: If no state has two completions of different advantage.
     """
-    pairs = preference_pairs(examples, settings.per_state)
-    if not pairs:
-        raise DataError(
-            f"None of the {len({e.prompt for e in examples})} states of the train split has two "
-            "different completions of different advantage, so there are no pairs. Run the same "
-            "tasks several times."
-        )
     return [
         {
             "chosen_ids": [*chosen.prompt, *chosen.completion],
             "rejected_ids": [*rejected.prompt, *rejected.completion],
         }
-        for chosen, rejected in pairs
+        for chosen, rejected in required_pairs(examples, settings.per_state)
     ]
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from otel_lightning.learner.weights.job import Job
 
 LEARNING_RATE = 1.0
-MASKED = -100
-"""Label of a token that the model reads and does not learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +55,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     for e in sorted(once.values(), key=lambda e: -e.advantage):
         of_task[e.task] += 1
         if of_task[e.task] <= settings.per_task:
-            labels = [MASKED] * len(e.prompt) + list(e.completion)
-            kept.append({"input_ids": [*e.prompt, *e.completion], "labels": labels})
+            kept.append(e.as_labelled())
     return kept
 
 
