@@ -19,7 +19,7 @@ from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.spool import Spool, backlog, spool_folder
 from otel_lightning.collector.spool_format import Position, scan
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.seen_ids import SeenIds
 
 logger = logging.getLogger(__name__)
@@ -113,17 +113,14 @@ def resume(store: Store, spool: Spool) -> Position:
         logger.warning("This store was fed from another spool: all of '%s' is read.", spool.folder)
         position = spool.start
     with store.transaction():
-        store.execute(
-            f"DELETE FROM spool_identity; INSERT INTO spool_identity VALUES ('{spool.id}');"
-            f"{_keep_position(position)}"
-        )
+        store.execute(statement(__package__, "keep_spool_identity", spool_id=spool.id))
+        store.execute(_keep_position(position))
     return position
 
 
 def _keep_position(position: Position) -> str:
-    return (
-        "DELETE FROM spool_position;"
-        f"INSERT INTO spool_position VALUES ({position.segment}, {position.offset})"
+    return statement(
+        __package__, "keep_spool_position", segment=position.segment, byte_offset=position.offset
     )
 
 

@@ -83,7 +83,7 @@ def derive_all(
 
 
 def _stale(store: Store) -> int:
-    return int(store.query("SELECT count(*) AS n FROM stale")["n"][0].as_py())
+    return store.count("stale")
 
 
 def _send(server: Server, contents: Iterable[Contents], client: Client | None) -> None:

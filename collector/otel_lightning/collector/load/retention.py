@@ -100,11 +100,7 @@ def used_bytes(store: Store) -> int:
 
     The file itself does not shrink after a deletion: DuckDB reuses the free blocks first.
     """
-    row = store.query(
-        "SELECT used_blocks * block_size AS used FROM pragma_database_size()"
-        " WHERE database_name = current_database()"
-    ).to_pylist()[0]
-    return int(row["used"])
+    return int(store.query(statement(__package__, "used_bytes"))["used"][0].as_py())
 
 
 def _forget_oldest(store: Store, max_bytes: int) -> int:
@@ -113,8 +109,8 @@ def _forget_oldest(store: Store, max_bytes: int) -> int:
     if used <= max_bytes:
         return 0
     share = 1 - FILL * max_bytes / used
-    query = f"SELECT epoch_ns(quantile_disc(received_at, {share})) AS cutoff FROM spans"
-    cutoff = store.query(query)["cutoff"][0].as_py()
+    oldest = store.query(statement(__package__, "oldest_share", share=share))
+    cutoff = oldest["cutoff"][0].as_py()
     gone = _forget_before(store, cutoff + 1) if cutoff is not None else 0
     store.checkpoint()
     return gone
@@ -126,7 +122,7 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
         return 0
     with store.transaction():
         store.execute(statement(__package__, "expired", cutoff=cutoff_ns))
-        gone = len(store.query("FROM expired"))
+        gone = store.count("expired")
         for table in _texts(store.query(statement(__package__, "tables_with_trace_id"))):
             store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM expired)")
         store.execute(statement(__package__, "delete_without_trace", cutoff=cutoff_ns))

@@ -122,8 +122,8 @@ def copy_table(store: Store, table: str) -> int:
         StoreError: If not all rows were copied.
     """
     columns = Sql(", ".join(_columns(store, table)))
-    last = store.query(f"SELECT coalesce(max(rowid), -1) AS n, count(*) AS all FROM old.{table}")
-    end, count = last["n"][0].as_py() + 1, int(last["all"][0].as_py())
+    extent = store.query(statement(__package__, "old_extent", table=Sql(table)))
+    end, count = extent["last"][0].as_py() + 1, int(extent["n"][0].as_py())
     for first in range(0, end, ROWS_AT_ONCE):
         store.execute(
             statement(
@@ -135,7 +135,7 @@ def copy_table(store: Store, table: str) -> int:
                 last=first + ROWS_AT_ONCE,
             )
         )
-    copied = int(store.query(f"SELECT count(*) AS n FROM {table}")["n"][0].as_py())
+    copied = store.count(table)
     if copied != count:
         raise StoreError(f"{copied:,} of {count:,} rows of '{table}' could be copied.")
     return copied

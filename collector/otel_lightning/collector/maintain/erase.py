@@ -125,7 +125,7 @@ def _empty_spool(store: Store, path: Path) -> None:
     store.checkpoint()
     for segment in segments_of(folder) if folder.exists() else ():
         _erase_file(segment_path(folder, segment))
-    store.execute("DELETE FROM spool_position; DELETE FROM spool_identity")
+    store.execute(statement(__package__, "forget_spool"))
 
 
 def _erase_rows(store: Store, selection: Selection) -> Erased:
@@ -149,15 +149,12 @@ def _erase_rows(store: Store, selection: Selection) -> Erased:
             for table in tables["name"].to_pylist():
                 store.execute(f"DELETE FROM {table} WHERE {column} IN (FROM {erased})")
         store.execute(statement(__package__, "erase_hashes"))
-    counts = [len(store.query(f"FROM {name}")) for name in ("erased_traces", "erased_rollouts")]
+    counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
     return Erased(counts[0], counts[1], before - _rows(store))
 
 
 def _rows(store: Store) -> int:
-    counts = (f"SELECT count(*) AS n FROM {table}" for table in _tables(store))
-    return int(
-        store.query(f"SELECT sum(n) AS n FROM ({' UNION ALL '.join(counts)})")["n"][0].as_py()
-    )
+    return sum(store.count(table) for table in _tables(store))
 
 
 def _tables(store: Store) -> list[str]:
@@ -178,10 +175,7 @@ def _rewrite(path: Path) -> None:
 
 def _judge_caches(store: Store, path: Path) -> set[Path]:
     """Find the files with judges' answers, which quote traces: the default file and `--cache`."""
-    rows = store.query(
-        "SELECT DISTINCT config ->> '$.cache' AS cache FROM runs"
-        " WHERE command IN ('judge', 'prompts') AND config ->> '$.cache' IS NOT NULL"
-    )
+    rows = store.query(statement(__package__, "judge_caches"))
     found = {judge_cache(path), *map(Path, rows["cache"].to_pylist())}
     return {file for file in found if file.exists()}
 

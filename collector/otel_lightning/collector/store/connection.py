@@ -76,6 +76,10 @@ class Store:
                     raise
             return self._run(sql).to_arrow_table()
 
+    def count(self, table: str) -> int:
+        """Count the rows of a table or view."""
+        return int(self.query(f"SELECT count(*) AS n FROM {table}")["n"][0].as_py())
+
     def stream(self, sql: str, rows_at_once: int) -> Iterator[pa.RecordBatch]:
         """Run a SELECT and yield its rows in batches.
 

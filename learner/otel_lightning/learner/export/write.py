@@ -89,7 +89,7 @@ def export_transitions(
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as temporary:
         with opened(store) as found, bounded(found), writer(temporary, form) as write:
-            if not number(found, "SELECT count(*) FROM transition_rows"):
+            if not found.count("transition_rows"):
                 raise no_transitions(store)
             seen = overview(found, split)
             ties = not (form.is_label and seen.compares)
@@ -141,7 +141,7 @@ def _pieces(store: Store, values: Mapping[str, Value]) -> list[tuple[int, int]]:
     A small store is one range. So is a store that an ingester writes to, because the ingester may
     change row ids.
     """
-    if store.server or number(store, "SELECT count(*) FROM transition_rows") <= CALLS_A_BUCKET:
+    if store.server or store.count("transition_rows") <= CALLS_A_BUCKET:
         store.execute(statement(__package__, "stage_whole", **values))
         return [EVERYTHING]
     store.execute(statement(__package__, "stage_pieces", **values))

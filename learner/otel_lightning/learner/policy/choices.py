@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
 from otel_lightning.learner.policy.missing import Missing, check_missing
 from otel_lightning.learner.policy.served import arms_of, shares_in_context
 from otel_lightning.learner.policy.softmax import Choices
-from otel_lightning.learner.policy.staged import read_staged, stage_choices
+from otel_lightning.learner.policy.staged import known_keys, read_staged, stage_choices
 from otel_lightning.learner.policy.versions import versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
@@ -149,7 +148,7 @@ def as_choices(rows: pl.DataFrame, arms: Sequence[str]) -> Choices:
 
 def _stage_choices(store: Store, window: Window) -> bool:
     """Stage the choices; return whether they are combinations of several flags."""
-    known = read(store, __package__, "keys")["key"].to_list()
+    known = known_keys(store)
     flags = flags_of(window.key, dict.fromkeys(known))
     since, until = _text(window.since), _text(window.until)
     if stage_choices(store, flags, since, until):

@@ -21,6 +21,11 @@ from otel_lightning.learner.transitions.settings import Settings
 SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
 
 
+def known_keys(store: Store) -> list[str]:
+    """Return the keys of all flags with choices, in alphabetical order."""
+    return [str(key) for key in read(store, __package__, "keys")["key"].to_list()]
+
+
 def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: str | None) -> int:
     """Stage the first choice of each rollout; return the number of rollouts.
 
@@ -37,7 +42,7 @@ def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: s
         order = Sql(list_literal(keys))
         query = statement(__package__, "stage_joint_choices", keys=keys, order=order, **window)
     store.execute(query)
-    return number(store, "SELECT count(*) FROM policy_choices")
+    return store.count("policy_choices")
 
 
 def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
@@ -61,7 +66,7 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
     store.execute(
         statement(__package__, "stage_outcomes", idle_before_ns=idle_before, received=received)
     )
-    recent = number(store, "SELECT count(*) FROM policy_recent") > 0
+    recent = store.count("policy_recent") > 0
     rows = _with_single_rewards(store, settings.reward, recent=recent)
     if rows is None:
         rows = _with_any_rewards(store, settings.reward, recent=recent)
@@ -74,7 +79,7 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
 
 def _with_single_rewards(store: Store, name: str | None, *, recent: bool) -> pl.DataFrame | None:
     """Read the choices with outcomes if no rollout has several; None if one does, or on errors."""
-    count = number(store, "SELECT count(*) FROM policy_choices")
+    count = store.count("policy_choices")
     chosen, most = stage.chosen_rewards(name), count + 1
     rows = read(store, __package__, "single_choices", recent=recent, chosen=chosen, most=most)
     known = rows["outcome"].drop_nulls()
@@ -95,8 +100,7 @@ def _with_any_rewards(store: Store, name: str | None, *, recent: bool) -> pl.Dat
 
 def _check_rewards(store: Store, name: str | None) -> None:
     """Raise the error of transitions if there is no reward, or one is not finite."""
-    query = "SELECT (count(*) = 0 OR count(*) > count_if(finite))::INT FROM policy_rewards"
-    if number(store, query):
+    if number(store, statement(__package__, "unusable_rewards")):
         stage.stage_rewards(store, name)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.collector.store import Store, quote_literal, statement
 from otel_lightning.learner.named_sql import append, arrow, read
 from otel_lightning.learner.runs import TIME
 
@@ -77,10 +77,7 @@ def add_policy(store: Store, policy: Row) -> None:
 
 def forget_run(store: Store, run_id: str) -> None:
     """Delete the rows of a run that was killed, before it writes them again."""
-    run = quote_literal(run_id)
-    store.execute(f"DELETE FROM policies WHERE version = {run}")
-    store.execute(f"DELETE FROM runs WHERE run_id = {run}")
-    store.execute(f"DELETE FROM promotions WHERE served_version = {run}")
+    store.execute(statement(__package__, "forget_run", run_id=run_id))
 
 
 @contextmanager
@@ -105,7 +102,10 @@ def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterato
             store.replace("policies", arrow(_with_status(former, change, status)), of_key)
         yield
     except BaseException:
-        store.execute(f"DELETE FROM promotions WHERE {of_key} AND time = '{change['time']}'")
+        withdrawn = statement(
+            __package__, "withdraw_promotion", key=str(change["key"]), time=str(change["time"])
+        )
+        store.execute(withdrawn)
         if status is not None:
             store.replace("policies", arrow(former), of_key)
         raise

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.collector.store import Store, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_file, flag_rules
@@ -189,10 +189,7 @@ def _write(
     row = _row(seen, key, (run_id, share), part | {"arms": after})
     row["version"] = _base(store, key, row["version"])
     # A killed run may have recorded the change without writing the file.
-    store.execute(
-        f"DELETE FROM promotions WHERE key = {quote_literal(key)} AND action = '{ACTION}' "
-        f"AND served_version = {quote_literal(run_id)}"
-    )
+    store.execute(statement(__package__, "forget_share", key=key, action=ACTION, run_id=run_id))
     with promotion_recorded(store, row, None), flag_file.replacing(seen.path, text, seen):
         pass
     return before, after

@@ -109,9 +109,9 @@ def stage_rewards(store: Store, name: str | None, only: str = "TRUE") -> None:
     """
     chosen = Sql(f"{chosen_rewards(name)} AND {only}")
     store.execute(statement(__package__, "staged_rewards", chosen=chosen))
-    if number(store, "SELECT count(*) FROM staged_rewards") == 0:
+    if store.count("staged_rewards") == 0:
         raise DataError(_no_reward(store, name))
-    broken = ask(store, "FROM staged_rewards WHERE NOT isfinite(value) ORDER BY rollout_id LIMIT 1")
+    broken = ask(store, statement(__package__, "infinite_reward"))
     for row in broken.iter_rows(named=True):
         raise DataError(
             f"Reward '{row['name']}' of rollout '{row['rollout_id']}' is {row['value']}. Send it "
@@ -183,12 +183,10 @@ def ask(store: Store, query: str) -> pl.DataFrame:
 
 
 def _no_reward(store: Store, name: str | None) -> str:
-    judged = "rollout_id IS NOT NULL AND value IS NOT NULL"
-    known = ask(store, f"SELECT DISTINCT name FROM rewards WHERE {judged} ORDER BY name")["name"]
-    chosen = f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}"
-    unusable = f"rollout_id IS NOT NULL AND value IS NULL AND {chosen}"
-    nameless = ask(store, f"SELECT count(*) AS n, min(name) AS name FROM rewards WHERE {unusable}")
-    count, first = nameless.row(0)
+    known = ask(store, statement(__package__, "reward_names"))["name"]
+    chosen = Sql(f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}")
+    without_value = statement(__package__, "rewards_without_value", chosen=chosen)
+    count, first = ask(store, without_value).row(0)
     if count:
         others = f" Or choose another with --reward: {', '.join(known)}." if len(known) else ""
         return (

@@ -16,7 +16,7 @@ from typing import Any
 import polars as pl
 
 from otel_lightning.collector.atomic_file import rename_durably
-from otel_lightning.collector.store import Store, quote_literal
+from otel_lightning.collector.store import Store, statement
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import append, read
 from otel_lightning.learner.runs import TIME
@@ -179,8 +179,8 @@ def _alone(live: Path) -> Iterator[None]:
 
 
 def _withdraw(store: Store, row: Row) -> None:
-    live = quote_literal(row["live"])
-    store.execute(f"DELETE FROM model_promotions WHERE live = {live} AND time = '{row['time']}'")
+    values = {"live": str(row["live"]), "time": str(row["time"])}
+    store.execute(statement(__package__, "withdraw_promotion", **values))
 
 
 def _schema(row: Row) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 import io
 import json
 from decimal import Decimal
+from functools import cache
+from importlib import resources
 from typing import Any
 
 import pyarrow as pa
@@ -16,58 +18,23 @@ from otel_lightning.collector.store import StoreError
 MOST_ROWS = 1000
 MOST_SAVED_ROWS = 100_000
 MOST_CHARACTERS = 300
+PACKAGE = "otel_lightning.collector.page"
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 EXAMPLES = {
-    "Newest rollouts": "FROM rollouts ORDER BY start_time DESC LIMIT 20",
-    "Tokens by model and day": (
-        "SELECT response_model, start_time::DATE AS day, count(*) AS calls,\n"
-        "    sum(input_tokens) AS input, sum(output_tokens) AS output\n"
-        "FROM llm_calls GROUP BY ALL ORDER BY day DESC, calls DESC"
-    ),
-    "Tools that fail": (
-        "SELECT name, count(*) AS calls, count(error_type) AS failed\n"
-        "FROM tool_calls GROUP BY name ORDER BY failed DESC, calls DESC"
-    ),
-    "Mean reward by arm": (
-        "SELECT arm_key, arm, count(DISTINCT rollout_id) AS rollouts, avg(return_to_go) AS mean\n"
-        "FROM transition_rows WHERE step = 0 GROUP BY ALL ORDER BY ALL"
-    ),
-    "Why rollouts were left out": (
-        "SELECT excluded, count(*) AS rollouts\n"
-        "FROM transition_rollouts GROUP BY excluded ORDER BY rollouts DESC"
-    ),
-    "Tasks with different rewards": (
-        "SELECT task_id, count(*) AS rollouts, min(final_reward) AS least,\n"
-        "    max(final_reward) AS most\n"
-        "FROM rollouts GROUP BY task_id HAVING least < most ORDER BY rollouts DESC LIMIT 50"
-    ),
-    "States with different actions": (
-        "SELECT c.state_hash, count(*) AS visits, min(t.return_to_go) AS least,\n"
-        "    max(t.return_to_go) AS most\n"
-        "FROM transition_rows t JOIN llm_calls c USING (trace_id, span_id)\n"
-        "GROUP BY ALL HAVING visits > 1 ORDER BY most - least DESC LIMIT 50"
-    ),
-    "Slowest calls": (
-        "SELECT rollout_id, step, response_model, end_time - start_time AS took, output_tokens\n"
-        "FROM llm_calls ORDER BY took DESC LIMIT 20"
-    ),
-    "Errors of model calls": (
-        "SELECT error_type, left(error_message, 80) AS message, count(*) AS calls\n"
-        "FROM llm_calls WHERE error_type IS NOT NULL GROUP BY ALL ORDER BY calls DESC"
-    ),
-    "Judgements by name": (
-        "SELECT name, source, count(*) AS judgements, avg(value) AS mean\n"
-        "FROM judgements GROUP BY ALL ORDER BY judgements DESC"
-    ),
-    "Runs and their gates": (
-        "SELECT run_id, command, outcome, gate ->> '$.gain' AS gain, gate ->> '$.lower' AS lower\n"
-        "FROM runs ORDER BY started DESC LIMIT 20"
-    ),
-    "Attributes of spans": (
-        "SELECT unnest(map_keys(attributes)) AS key, count(*) AS spans\n"
-        "FROM (FROM spans ORDER BY start_time DESC LIMIT 10000) GROUP BY key ORDER BY spans DESC"
-    ),
+    "Newest rollouts": "newest_rollouts",
+    "Tokens by model and day": "tokens_by_model_and_day",
+    "Tools that fail": "tools_that_fail",
+    "Mean reward by arm": "mean_reward_by_arm",
+    "Why rollouts were left out": "why_rollouts_were_left_out",
+    "Tasks with different rewards": "tasks_with_different_rewards",
+    "States with different actions": "states_with_different_actions",
+    "Slowest calls": "slowest_calls",
+    "Errors of model calls": "errors_of_model_calls",
+    "Judgements by name": "judgements_by_name",
+    "Runs and their gates": "runs_and_their_gates",
+    "Attributes of spans": "attributes_of_spans",
 }
+"""Titles of example statements, and their files in `sql/examples`."""
 
 
 def show(ask: ViewRequest) -> View:
@@ -86,7 +53,7 @@ def show(ask: ViewRequest) -> View:
             "query": query or "",
             "error": error,
             "table": _table(found) if found is not None else None,
-            "examples": EXAMPLES,
+            "examples": _examples(),
             "tables": ask.rows("tables"),
             "most_rows": MOST_ROWS,
         },
@@ -191,3 +158,13 @@ def _interval(value: pa.MonthDayNano) -> str:
         fraction = f".{rest:06}".rstrip("0") if rest else ""
         parts.append(f"{'-' if nanoseconds < 0 else ''}{clock}{fraction}")
     return " ".join(parts)
+
+
+@cache
+def _examples() -> dict[str, str]:
+    """Return the examples, by title."""
+    folder = resources.files(PACKAGE) / "sql" / "examples"
+    return {
+        title: (folder / f"{name}.sql").read_text(encoding="utf-8").strip()
+        for title, name in EXAMPLES.items()
+    }

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
+from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.rules import python, shaping, sql
@@ -81,12 +81,14 @@ def grade_rollouts(
     known = pl.concat([calls, pl.DataFrame({"rollout_id": rollouts})], how="diagonal")
     is_python = rule.path.suffix == ".py"
     found = python.run(store, rule, rollouts) if is_python else KINDS[rule.path.suffix](store, rule)
+    # A rule in SQL or TOML scores the whole store; only this run's rollouts are replaced.
     ours = found.scores.filter(pl.col("rollout_id").is_in(list(rollouts)))
     scored = checked(Scored(ours, found.left_out), known)
     whole = scored.scores
     if given is not None and given.height:
         forced = as_scores(rule, given)
         whole = pl.concat([whole, forced])
+    # The trace id of a scored call, which `scores` keeps beside the span id.
     traced = whole.with_columns(source=pl.lit(rule.source)).join(
         calls, on=["rollout_id", "span_id"], how="left"
     )
@@ -129,11 +131,8 @@ def chosen(store: Store, reward: str | None) -> tuple[str | None, Applied | None
 
 def _refuse_taken_name(store: Store, rule: Rule) -> None:
     """Refuse a rule with the name of rewards that come from elsewhere: they would mix."""
-    taken = store.query(
-        f"SELECT min(source) AS source, count(*) AS n FROM judgements "
-        f"WHERE name = {quote_literal(rule.name)} "
-        f"AND NOT starts_with(coalesce(source, ''), {quote_literal(rule.prefix + '@')})"
-    ).to_pylist()[0]
+    own = f"{rule.prefix}@"
+    taken = read(store, __package__, "taken_name", reward=rule.name, own=own).row(0, named=True)
     if taken["n"]:
         raise DataError(
             f"There are {taken['n']} rewards named '{rule.name}' already, from "

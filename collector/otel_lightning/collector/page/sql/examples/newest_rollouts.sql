@@ -1,0 +1,1 @@
+FROM rollouts ORDER BY start_time DESC LIMIT 20

@@ -1,0 +1,1 @@
+DELETE FROM promotions WHERE key = $key AND time = $time

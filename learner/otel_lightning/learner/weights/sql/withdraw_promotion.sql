@@ -1,0 +1,1 @@
+DELETE FROM model_promotions WHERE live = $live AND time = $time
