@@ -85,6 +85,8 @@ def _is_function(tool: Mapping[str, Any]) -> bool:
         return True
     schema = tool.get("parameters", tool.get("input_schema"))
     kind = tool.get("type", "function")
+    # Anthropic's tools have a name and a schema but no type; a provider's own tools, such as web
+    # search, have a type and no schema.
     return bool(tool.get("name")) and (kind == "function" or isinstance(schema, Mapping))
 
 
@@ -103,6 +105,7 @@ def _chats(message: Message) -> list[dict[str, Any]]:
         if part.get("type") != "tool_call_response":
             said.append(part)
             continue
+        # What stood before the tool result becomes a message of its own, so that the order is kept.
         if said:
             chats.append(_chat(message["role"], said))
             said = []

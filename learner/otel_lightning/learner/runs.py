@@ -97,6 +97,7 @@ def recorded_in(location: StoreLike, run: Run) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # The store may be the cause of the error, such as one that another process holds.
         with suppress(StoreError), opened(location) as store:
             store.insert("runs", arrow(run.failed(error)))
         raise
@@ -106,6 +107,8 @@ def fingerprint(frame: pl.DataFrame) -> str:
     """Hash the data that a run learned from; the order of the rows matters."""
     found = sha256()
     for column in frame.iter_columns():
+        # Names, types and lengths too, so that no two frames give the same bytes by moving values
+        # from one column to the next.
         found.update(f"{column.name} {column.dtype} {len(column)}".encode())
         for part in _bytes(column):
             found.update(part)
@@ -124,6 +127,7 @@ def _bytes(column: pl.Series) -> Iterator[bytes]:
     yield column.is_null().cast(pl.UInt8).to_numpy().tobytes()
     known = column.drop_nulls()
     if column.dtype == pl.String:
+        # With the lengths: "ab", "c" and "a", "bc" have the same joined text.
         yield known.str.len_bytes().to_numpy().tobytes()
         yield _joined(known)
     elif column.dtype == pl.Boolean:
@@ -138,6 +142,8 @@ def _joined(texts: pl.Series) -> bytes:
     _, offsets, content = array.buffers()
     if content is None or not len(array):
         return b""
+    # Arrow's large string: text i is content[ends[i] : ends[i + 1]]. The array may be a slice, so
+    # its offset counts.
     ends = np.frombuffer(offsets, np.int64)
     return bytes(memoryview(content)[ends[array.offset] : ends[array.offset + len(array)]])
 

@@ -71,6 +71,8 @@ def advantages(credit: str, steps: Steps, options: Options) -> Floats:
     result = _without_rounding(methods[0], steps, options)
     for method in methods[1:]:
         added = options.step_weight * _without_rounding(method, steps, options)
+        # The sum of two advantages can be a rounding error although neither of them is one: they
+        # may cancel, as in (0.1 + 0.2) + (-0.3).
         result = _zeroed(result + added, np.abs(result) + np.abs(added))
     return result if options.length == "none" else result / lengths(steps)[steps.rollouts]
 
@@ -82,6 +84,7 @@ def _without_rounding(method: Method, steps: Steps, options: Options) -> Floats:
     one rollout of the task. Advantages that were divided by a standard deviation have no unit, so
     they are compared with at most 1.
     """
+    # An outcome is part of the reward of its call, where it may cancel the rest. So both are added.
     earned = np.abs(steps.rewards) + np.abs(steps.outcomes)
     earned = earned + np.abs(options.tool_reward * steps.tools)
     largest = np.zeros(steps.tasks.max() + 1)  # [K]

@@ -26,6 +26,8 @@ def discounted(values: Floats, rollouts: Integers, gamma: float) -> Floats:
     """
     sums = values.astype(np.float64)
     first = first_of(rollouts)
+    # `at` begins at the last call of every rollout and moves one call back in each pass. Invariant:
+    # sums[at] is final, and so is every later call of that rollout.
     at = np.append(first, len(values))[1:] - 1
     while at.size:
         goes_on = at > first

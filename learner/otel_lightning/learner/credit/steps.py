@@ -114,6 +114,8 @@ def first_of(numbers: Integers) -> Integers:
         >>> first_of(np.array([0, 0, 1, 2, 2])).tolist()
         [0, 2, 3]
     """
+    # The prepended number differs from the first one, so that the first run begins at index 0. A
+    # slice keeps an empty array valid.
     return np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
 
 

@@ -47,6 +47,8 @@ def leave_one_out(returns: Floats, steps: Steps) -> Values:
         The values.
     """
     task, length = tasks_of_rollouts(steps), lengths(steps)  # [R]
+    # After its end a rollout counts with the return of its last call, so that rollouts of different
+    # lengths can be compared at every step.
     last = returns[first_of(steps.rollouts) + length - 1]  # [R]
     offset, of_cell = _cells(task, length)
     cell, end = offset[steps.tasks] + step_of(steps), offset[task] + length
@@ -56,6 +58,8 @@ def leave_one_out(returns: Floats, steps: Steps) -> Values:
     ended = discounted(ends_here[::-1], of_cell[::-1], 1.0)[::-1]
     total = ended + sums(returns, cell, len(of_cell))
     others = np.maximum(np.bincount(task) - 1, 1)
+    # The rollout's own return is in the total of its cell, so it is subtracted before dividing by
+    # the number of the others.
     return Values((total[cell] - returns) / others[steps.tasks], (total[end] - last) / others[task])
 
 
@@ -67,6 +71,7 @@ def _cells(task: Integers, length: Integers) -> tuple[Integers, Integers]:
     """
     width = np.zeros(task.max() + 1, dtype=np.int64)
     np.maximum.at(width, task, length + 1)
+    # Exclusive cumulative sum: the cells of a task follow those of the tasks before it.
     return np.cumsum(width) - width, np.repeat(np.arange(len(width)), width)
 
 
@@ -92,6 +97,8 @@ def fitted(returns: Floats, steps: Steps) -> Values:
     size = np.maximum(np.bincount(tasks), 1)  # [K]
     mean_t, mean_g = (sums(x, tasks) / size for x in (t, returns))
     off_t, off_g = t - mean_t[tasks], returns - mean_g[tasks]
+    # Centred at its means, the intercept of the line drops out: only the slope is left to fit, and
+    # only the slope is penalised.
     covariance = sums(off_t * off_g, tasks)
     slope = covariance / (sums(off_t**2, tasks) + PENALTY)
     task = tasks_of_rollouts(steps)

@@ -62,6 +62,8 @@ def lower_bound(several: Sequence[Scores], alpha: float = 0.05) -> float:
         >>> round(lower_bound([Scores(np.full(100, 0.5), lowest=0.0)]), 2)
         0.48
     """
+    # The mean is at least `low` for certain, and no mean above the largest sample mean can be
+    # rejected: the bound is between both.
     low = max(scores.lowest for scores in several)
     high = max(float(scores.values.mean()) for scores in several)
     if high <= low:
@@ -73,6 +75,8 @@ def lower_bound(several: Sequence[Scores], alpha: float = 0.05) -> float:
         if not low < middle < high:  # no floating-point number is between them
             break
         wealth = np.logaddexp.reduce([_log_wealth(one, middle) for one in counted])
+        # Each set of scores starts with 1 / n of the wealth. The average of supermartingales is one
+        # too, so Ville's inequality holds: P(wealth ever >= 1 / alpha) <= alpha.
         if wealth - np.log(len(counted)) >= -np.log(alpha):
             low = middle
         else:
@@ -96,6 +100,9 @@ def _counted(scores: Scores) -> _Counted:
 
 
 def _log_wealth(counted: _Counted, mean: float) -> float:
+    # The largest loss is exactly 1 (at the smallest possible value), so a bet of a fraction below 1
+    # never loses all of the wealth and log1p stays finite.
     gains = (counted.values - mean) / (mean - counted.lowest)
     growth: Floats = np.log1p(np.multiply.outer(FRACTIONS, gains)) @ counted.times
+    # In logarithms, because the wealth of a million values overflows a float.
     return float(np.logaddexp.reduce(growth + np.log(PORTFOLIO)))

@@ -65,6 +65,8 @@ def estimated(
         nothing = (None, None, None, None)
         return Estimated(method, sums.value, intervals.standard_error(sums), *nothing, biased)
     if method == "snips":
+        # A ratio has no scores with known limits. So its intervals come from inverting a test of w
+        # * (r - v), which has mean 0 at the true v.
         limits = snips_limits(logged, reward_range, sums.value)
         values = per_task(estimate.numerators - sums.value * estimate.denominators, tasks)
         bernstein, betting = (
@@ -78,6 +80,8 @@ def estimated(
         bernstein = intervals.empirical_bernstein(values, limits)
         betting = intervals.betting(values, limits)
     steady = logged.unseen == 0 and _steady(method, logged, (values, tasks), limits)
+    # A biased estimator's own expectation may lie outside the range of the rewards, so its interval
+    # is clipped to its scores' limits instead.
     possible = limits if biased else reward_range
     return Estimated(
         method=method,
@@ -111,6 +115,7 @@ def score_limits(method: str, logged: Logged, reward_range: Interval) -> Interva
         most = float(weights.max(initial=0.0))
         return min(0.0, most * low), max(0.0, most * high)
     by_fit, fitted = _fit_of(method, logged)
+    # A score is linear in the rollout's reward, so its extremes are at the two ends of the range.
     ends = [
         logged.modelled_policy + weights * (end - logged.modelled_taken) + by_fit * (end - fitted)
         for end in reward_range
@@ -159,6 +164,8 @@ def _steady(
     variance = _variance(method, logged)
     least = float(variance * (1 / counts).sum())
     furthest = max(abs(limits[0]), abs(limits[1]))
+    # If the rollouts of a task move together, one task can deviate by the whole distance. If they
+    # are independent, one rollout moves the mean of its task only by its share.
     together = float(((values - values.mean()) ** 2).sum()) > CLUSTERED * least
     largest = furthest if together else furthest / float(counts.min())
     return least > 0 and largest**2 <= STEADY * least
@@ -170,6 +177,7 @@ def _variance(method: str, logged: Logged) -> float:
     weights = used_weights(method, logged.weights) + _fit_of(method, logged)[0]
     square = float((expected * weights**2).mean())
     mean = float(logged.rewards.mean())
+    # Var(w * r) = E[w^2] * E[r^2] - E[r]^2, if weights and rewards are independent and E[w] = 1.
     if method in {"ips", "clipped_ips"}:
         return square * float((logged.rewards**2).mean()) - mean**2
     centre = mean if method == "snips" else logged.modelled_taken
@@ -204,12 +212,17 @@ def _by_inversion(
         return limits[0] < 0 and rejects(means, limits)
 
     ends = []
+    # Once for the lower end and once, with the sign of the scores turned, for the upper end.
     for side, end in ((1.0, reward_range[0]), (-1.0, reward_range[1])):
         outer, inner = end, value  # `inner` is never rejected: the mean there is 0
+        # If even the end of the range cannot be rejected, it is the bound. It is nudged inwards,
+        # because at the very end a limit of the scores is 0 and the test cannot reject.
         if not too_far(_nudged(outer, inner), side):
             ends.append(end)
             continue
         for _ in range(STEPS):
+            # Invariant of the bisection: `outer` is rejected, `inner` is not. The bound returned is
+            # the rejected side, so rounding never makes the interval too narrow.
             middle = (outer + inner) / 2
             outer, inner = (middle, inner) if too_far(middle, side) else (outer, middle)
         ends.append(outer)

@@ -45,6 +45,8 @@ class Compared:
     ) -> "Compared":
         """Compare with the policy that logged the rollouts: its weights are 1."""
         ones = np.ones_like(new.weights)
+        # Under the policy that logged the rollout the action taken is a draw from it, so the
+        # model's prediction for that action also stands for the policy's mean.
         live = Logged(new.rewards, ones, new.modelled_taken, new.modelled_taken)
         if not new.modelled_taken.any():
             live = Logged.without_model(new.rewards, ones)
@@ -77,6 +79,8 @@ def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
         return np.zeros(0)
     number = _numbered(tasks)
     counts = np.bincount(number)
+    # Task numbers may have gaps: keep only those that occur, in increasing order. All callers rely
+    # on this one order of tasks.
     there = counts > 0
     return np.asarray(np.bincount(number, values)[there] / counts[there], dtype=np.float64)
 
@@ -181,6 +185,8 @@ def within_tasks(compared: Compared, reward_range: tuple[float, float]) -> Score
         total = np.bincount(number, weights)
         earned = np.bincount(number, weights * compared.new.rewards)
         plain = np.bincount(number, compared.new.rewards) / counts
+        # A task in which every weight is 0 tells nothing about this policy: its plain mean stands
+        # for the value. The tiny divisor only avoids a warning.
         values.append(np.where(total > 0, earned / np.maximum(total, 1e-300), plain))
     span = reward_range[1] - reward_range[0]
     return Scores((values[0] - values[1])[several], -span)
@@ -198,7 +204,11 @@ def _least_centred(logged: Compared, reward_range: tuple[float, float]) -> float
         centre = np.clip(logged.new.modelled_taken, low, high)
     else:  # the centre is the mean of other rollouts, which may be anywhere in the range
         centre = np.where(difference > 0, high, low)
+    # A rollout that the new policy prefers hurts most with the smallest reward; one that it avoids,
+    # with the largest.
     worst = np.where(difference > 0, difference * (low - centre), difference * (high - centre))
+    # Never 0: betting divides by the distance from the mean to the smallest score, so equal
+    # policies need a limit below 0 as well.
     return float((worst + _modelled_gain(logged)).min(initial=-(high - low) / 100))
 
 

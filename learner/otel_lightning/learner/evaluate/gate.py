@@ -19,6 +19,8 @@ from otel_lightning.learner.evaluate.gains import (
     within_tasks,
 )
 
+# The bounds hold for any number of tasks. These two limits keep a handful of odd tasks or rollouts
+# from deciding alone.
 MINIMUM_TASKS = 10
 MINIMUM_EFFECTIVE = 10.0
 ALPHA = 0.05
@@ -96,6 +98,8 @@ def held_out_verdict(
     Returns:
         The verdict. A policy that cannot be measured is refused.
     """
+    # The smallest possible score must not depend on the held-out rewards (see `betting.Scores`). It
+    # comes from the weights and the model, so all rollouts may be used for it.
     logged = logged or compared
     weights = compared.weights
     tasks = len(np.unique(compared.tasks))
@@ -190,6 +194,8 @@ def _bounds(
     """Bound the gain from both sides; the upper bound is a lower bound with swapped policies."""
     low, high = demands.reward_range
     back, back_logged = compared.swapped(), logged.swapped()
+    # The gain of the live policy over the new one is minus the gain. So its lower bound, with the
+    # sign turned, bounds the gain from above.
     losses = _scores(back, back_logged, demands.reward_range)
     if compared.sampled:
         losses = losses[:1]  # differences within tasks underestimate a gain: no bound from above
@@ -208,6 +214,8 @@ def _tasks_needed(scores: list[Scores], demands: Requirements) -> float | None:
     best: float | None = None
     least_gain = demands.least_gain
     for values, lowest in scores:
+        # Mean growth of the log wealth per task for each bet size, as in `betting._log_wealth` with
+        # m = least_gain. Tasks needed = log of the wealth wanted / growth per task.
         gains = (values - least_gain) / (least_gain - lowest)
         growth: Floats = np.log1p(np.multiply.outer(FRACTIONS, gains)).mean(axis=1)
         wanted = -np.log(demands.alpha) - np.log(PORTFOLIO / len(scores))
@@ -262,6 +270,8 @@ def _clipped_away(compared: Compared) -> list[str]:
 def _unseen(weights: Floats) -> list[str]:
     """Refuse weights whose mean is not 1: the log lacks actions, or the propensities are wrong."""
     mean = float(weights.mean())
+    # One-sided 99 % tests: refuse only if the mean weight is significantly below 0.95, or above 1 /
+    # 0.95.
     error = float(weights.std(ddof=1)) / len(weights) ** 0.5 if len(weights) > 1 else 0.0
     if mean + NORMAL_99 * error < LEAST_MEAN_WEIGHT:
         reason = "the new policy does what was hardly logged, or the propensities are wrong"

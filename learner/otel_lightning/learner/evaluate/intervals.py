@@ -96,6 +96,7 @@ def empirical_bernstein(means: Floats, limits: Interval) -> Interval:
     count = len(means)
     if count <= 1:
         return limits
+    # Theorem 4 with delta = ALPHA / 2: half of the error probability on each side.
     log = float(np.log(2 / (ALPHA / 2)))
     spread = (2 * float(means.var(ddof=1)) * log / count) ** 0.5
     reach = spread + 7 * (limits[1] - limits[0]) * log / (3 * (count - 1))
@@ -114,6 +115,7 @@ def betting(means: Floats, limits: Interval) -> Interval:
         Waudby-Smith & Ramdas, Estimating means of bounded random variables by betting (2024).
     """
     low = lower_bound([Scores(means, limits[0])], ALPHA / 2)
+    # The upper bound is the lower bound of the negated values, mirrored.
     return low, -lower_bound([Scores(-means, -limits[1])], ALPHA / 2)
 
 
@@ -121,6 +123,8 @@ def _blocks(sums: Sums, rng: np.random.Generator) -> Sums:
     count = len(sums.numerators)
     if count <= BLOCKS:
         return sums
+    # A random assignment: blocks are exchangeable and almost equal in size, so resampling them
+    # gives nearly the same variance as resampling tasks.
     block = rng.permutation(count) % BLOCKS
     return Sums(
         np.bincount(block, sums.numerators).astype(np.float64),

@@ -34,6 +34,8 @@ def make_choice(index: int, completion: Completion, tokenizer: "PreTrainedTokeni
     """Read a completion as a message: text, or calls of tools."""
     token_ids = completion.token_ids
     tokens = [str(tokenizer.decode([token])) for token in token_ids]
+    # Each prefix as a whole: tokens cannot be decoded one by one, since a character may take
+    # several.
     texts = [decode(tokenizer, token_ids[:end]) for end in range(1, len(token_ids) + 1)]
     reply = parse_reply(texts[-1])
     message: dict[str, Any] = {"role": "assistant", "content": reply.content}
@@ -43,6 +45,7 @@ def make_choice(index: int, completion: Completion, tokenizer: "PreTrainedTokeni
     return Choice(
         index=index,
         message=message,
+        # As OpenAI does; a call that was cut off by the limit stays "length".
         finish_reason="tool_calls" if is_call else completion.finish_reason,
         token_ids=token_ids,
         logprobs=tuple(map(_token_logprob, tokens, completion.logprobs)),

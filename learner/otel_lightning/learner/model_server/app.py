@@ -78,6 +78,7 @@ class ServedModel:
         messages = [message.model_dump(exclude_none=True) for message in request.messages]
         tools = [tool.model_dump(exclude_none=True) for tool in request.tools]
         ids = prompt_ids(self._tokenizer, messages, tools)
+        # At least one token of answer must fit.
         room = self._context - len(ids)
         wanted = request.max_tokens or 1
         if wanted > room:
@@ -93,6 +94,8 @@ class ServedModel:
         """
         if request.seed is not None or self._serving.seed is None:
             return None if request.seed is None else str(request.seed)
+        # A counter of equal prompts: the second sample of a task draws other numbers than the
+        # first.
         self._asked[prompt] += 1
         return f"{self._serving.seed}/{prompt}/{self._asked[prompt]}"
 

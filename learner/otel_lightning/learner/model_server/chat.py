@@ -85,6 +85,8 @@ def parse_reply(text: str) -> Reply:
     content, *blocks = text.split(_OPEN)
     calls = [_parse_call(block) for block in blocks]
     complete = tuple(call for call in calls if call)
+    # If one call is malformed, the agent must see the whole text: half of the calls would mislead
+    # it.
     if not complete or len(complete) < len(calls):
         return Reply(text)
     return Reply(content or None, complete)
@@ -92,6 +94,7 @@ def parse_reply(text: str) -> Reply:
 
 def _parse_call(block: str) -> ToolCall | None:
     body, closed, rest = block.partition(_CLOSE)
+    # Text behind a call is no form that the template writes.
     if not closed or rest.strip():
         return None
     try:

@@ -119,6 +119,7 @@ def read_request(body: object) -> ChatRequest:
     """
     if not isinstance(body, dict):
         raise ApiError("The request body must be a JSON object.")
+    # Clients send null for options that are not set.
     fields = {name: value for name, value in body.items() if value is not None}
     if "max_completion_tokens" in fields:
         fields["max_tokens"] = fields["max_completion_tokens"]

@@ -50,12 +50,14 @@ def sample(model: PreTrainedModel, requests: Sequence[Request]) -> list[Completi
     ends = end_tokens(model)
     limits = torch.tensor([request.max_tokens for request in requests])
     temperatures = torch.tensor([request.temperature for request in requests])
+    # One generator per request, so that its draws do not depend on who shares the batch.
     rngs = [random.Random(request.seed) for request in requests]  # noqa: S311 - no cryptography
     decoder = _decode(model, [request.prompt_ids for request in requests])
     logits = next(decoder)
     draws: list[Draw] = []
     is_done = torch.zeros(len(requests), dtype=torch.bool)
     while True:
+        # Rows that are done go on drawing until all are: their further tokens are cut off below.
         uniforms = torch.tensor([rng.random() for rng in rngs], dtype=torch.float64)
         draws.append(draw(logits.cpu(), temperatures, uniforms))
         is_done |= torch.isin(draws[-1].tokens, torch.tensor(ends)) | (limits <= len(draws))
@@ -80,6 +82,7 @@ def draw(logits: torch.Tensor, temperatures: torch.Tensor, uniforms: torch.Tenso
     """
     greedy = temperatures == 0
     scale = torch.where(greedy, 1.0, temperatures)[:, None]
+    # In float64: cumulative sums over a large vocabulary lose small probabilities in float32.
     logprobs = torch.log_softmax(logits.double() / scale, dim=-1)
     below = (logprobs.exp().cumsum(-1) <= uniforms[:, None]).sum(-1)
     # Rounding can leave the last sum just under 1, and a draw above it.
@@ -94,11 +97,14 @@ def _decode(
 ) -> Generator[torch.Tensor, torch.Tensor, None]:
     """Yield the logits after the prompts, then after each column of tokens sent."""
     width = max(map(len, prompts))
+    # Padded on the left, so that all rows continue in the same column. [B, T]
     ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in prompts])
     mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in prompts])
     ids, mask = ids.to(model.device), mask.to(model.device)
     cache = None
     while True:
+        # Positions count real tokens only, so padding does not change what the model computes.
+        # After the first pass `ids` has one column, hence the slice.
         positions = (mask.cumsum(-1) - 1).clamp(min=0)[:, -ids.shape[1] :]
         out = model(
             input_ids=ids,
@@ -145,6 +151,7 @@ class Sampler:
         return future
 
     def _work(self) -> None:
+        # Several servers and agents share the machine; small models gain nothing from more threads.
         torch.set_num_threads(1)
         while True:
             batch = [self._waiting.get()]

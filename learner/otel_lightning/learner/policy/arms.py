@@ -58,6 +58,8 @@ def _interval(values: Floats, rewards: Floats) -> tuple[float, float]:
         proportions (1998).
     """
     least, greatest = float(rewards[0]), float(rewards[-1])
+    # Agresti and Coull's "plus four": two imagined tasks at each end keep the interval honest even
+    # if all values are equal.
     if len(rewards) == 2 and len(values):  # noqa: PLR2004 - two values
         values = np.concatenate([values, [least, least, greatest, greatest]])
     elif len(values) < LEAST or values.min() == values.max():

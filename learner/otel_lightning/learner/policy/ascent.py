@@ -35,6 +35,8 @@ class Shares(NamedTuple):
     def soft(self, logits: Floats) -> Floats:
         """Compute the softmax over the learned arms, shape [C, K]."""
         masked = logits if self.learned.all() else np.where(self.learned, logits, -np.inf)
+        # Subtracting the largest logit changes no share and keeps exp from overflowing. Arms that
+        # are not learned have logit -inf, hence power 0.
         powers = np.exp(masked - masked.max(axis=1, keepdims=True))
         return np.asarray(powers / powers.sum(axis=1, keepdims=True), dtype=np.float64)
 
@@ -56,6 +58,8 @@ def shares_of(choices: Choices, exploration: float) -> Shares:
             f"An exploration of {exploration:g} leaves nothing to learn. Choose --exploration "
             "below 1: it is the share of all traffic that is divided evenly."
         )
+    # Floors: a learned arm has its part of the exploration, a new arm what it is held at, a retired
+    # arm 0.
     even = np.where(choices.may_serve, exploration / max(int(choices.may_serve.sum()), 1), 0.0)
     held = np.maximum(np.nan_to_num(choices.held, nan=0.0), even) if len(choices.held) else even
     floor = np.where(choices.learned, even, np.where(choices.may_serve, held, 0.0))
@@ -98,6 +102,8 @@ def ascend(
     # A larger penalty makes the objective steeper: without smaller steps, ascent overshoots.
     rate /= 1 + settings.kl_weight + settings.entropy
     start = np.zeros((len(behavior), cells.inputs.shape[1]))
+    # Ascent begins at the logged shares: the intercept is log mu and no feature counts, so the KL
+    # penalty is 0 there (but for the floors).
     start[:, 0] = log_behavior = np.log(np.maximum(behavior, 1e-12))
     weights = start.copy()
     pull, spread = settings.kl_weight, settings.entropy
@@ -106,9 +112,14 @@ def ascend(
         soft = shares.soft(cells.inputs @ weights.T)
         pi = shares.floor + rest * soft
         log = np.log(np.maximum(pi, 1e-12))
+        # Derivative of the objective by pi: d KL(pi || mu) / d pi = log pi - log mu + 1, and d
+        # H(pi) / d pi = -(log pi + 1). [C, K]
         slope = gradient(pi) - each * (pull * (log - log_behavior + 1) + spread * (log + 1))
+        # Chain rule through the softmax: ds[j]/dz[k] = s[j] * ([j = k] - s[k]). The factor `rest`
+        # is the share of the traffic that the softmax divides.
         slope = rest * soft * (slope - (soft * slope).sum(axis=1, keepdims=True))
         change = slope.T @ cells.inputs
+        # The intercepts are not penalised: they hold the shares that do not depend on features.
         change[:, 1:] -= RIDGE * weights[:, 1:]
         weights += rate * change
         if np.abs(change).max() < CONVERGED:
@@ -124,6 +135,8 @@ def ascend(
 
 def divergence(cells: Cells, pi: Floats, behavior: Floats) -> float:
     """Compute the mean over inputs of KL(pi || mu), in nats."""
+    # An arm with share 0 adds 0 to the divergence (p log p tends to 0), so any positive number may
+    # stand for its share in the logarithm.
     ratio = np.where(pi > 0, pi, 1.0) / np.where(behavior > 0, behavior, 1.0)
     return float(cells.shares @ (pi * np.log(ratio)).sum(axis=1))
 
@@ -136,6 +149,8 @@ def _within(
         return weights
     inside, outside = 0.0, 1.0
     for _ in range(HALVINGS):
+        # Invariant: at `inside` the divergence is within the limit, at `outside` it is not. 40
+        # halvings give twelve digits.
         middle = (inside + outside) / 2
         if diverges(start + middle * (weights - start)) <= limit:
             inside = middle

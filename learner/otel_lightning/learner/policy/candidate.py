@@ -70,6 +70,8 @@ def _of_version(
     for served, part, spec in versions_in_context(store, key):
         if served == version:
             return _as_served(label, part, read_features(store, spec, rows["rollout_id"]), rows)
+    # A contextual policy that was never promoted has no rules in a flag file: its learned
+    # parameters give the probabilities.
     for row in policies_of(store, key):
         if row["version"] == version and "contextual" in row["learned"]:
             learned = row["learned"]
@@ -87,6 +89,7 @@ def _of_file(store: Store, rows: pl.DataFrame, key: str, flags: Path) -> Candida
     names = features_of(part)
     if not names:
         return _fixed(label, flag_file.live_shares(document, key), rows)
+    # A canary is served as version@share; its features are declared by the policy itself.
     version = (flag_file.served_version(part) or "").split("@")[0]
     for row in policies_of(store, key):
         if row["version"] == version and row["learned"].get("expressions"):
@@ -120,6 +123,8 @@ def _by_parameters(
 ) -> Candidate:
     policy = contextual.from_parameters(parameters)
     features = read_features(store, expressions, rows["rollout_id"])
+    # As it would be served: flagd counts an absent boolean as false, and our provider an absent
+    # number as the mean (`Standardisation.apply`).
     values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
     arms = _arms(rows, dict.fromkeys(policy.arms, 0.0))
     table = np.zeros((rows.height, len(arms)))

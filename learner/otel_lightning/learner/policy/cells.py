@@ -51,6 +51,8 @@ def cells_of(choices: Choices, inputs: Floats, *, baseline: bool = False) -> Cel
     """
     total, arms = len(choices.taken), len(choices.arms)
     distinct, number = _distinct(inputs)
+    # Pairs and triples are packed into one integer, which np.unique sorts much faster than rows of
+    # several columns. Division and remainder take them apart again.
     place = number * arms + choices.taken
     different, which = np.unique(choices.propensities, return_inverse=True)
     groups, group = np.unique(place * len(different) + which, return_inverse=True)
@@ -80,6 +82,8 @@ def _distinct(inputs: Floats) -> tuple[Floats, NDArray[np.int64]]:
     first = np.zeros(1, np.int64)
     for column in inputs.T[1:]:
         values, which = np.unique(column, return_inverse=True)
+        # Invariant: rows with equal `number` agree in all columns so far, and `first` holds one row
+        # of each number.
         _, first, number = np.unique(
             number * len(values) + which, return_index=True, return_inverse=True
         )
@@ -90,6 +94,7 @@ def _baselines(rewards: Floats) -> Floats:
     """Return the moving mean of the rewards before each one, in time order; it begins at 0."""
     baselines = np.zeros_like(rewards)
     baseline = 0.0
+    # A Python loop, since each baseline depends on the one before. Only `reinforce` asks for it.
     for i, reward in enumerate(rewards.tolist()):
         baselines[i] = baseline
         baseline = BASELINE_DECAY * baseline + (1 - BASELINE_DECAY) * reward

@@ -92,6 +92,7 @@ def read_choices(
         DataError: If no rollout has a reward, nothing was chosen for the flag, a propensity is
             impossible, or rewards are missing more often for one arm than for another.
     """
+    # Only staging is bounded: it is the part whose memory grows with the store.
     with bounded(store):
         together = _stage_choices(store, window)
         settings = TransitionSettings(reward=window.reward, task_by=window.task_by)
@@ -108,6 +109,8 @@ def read_choices(
             "'gen_ai.evaluation.result' events for these rollouts, then run this again."
         )
     joined, missing = check_missing(joined, window.missing, window.worst)
+    # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
+    # the features of each rollout.
     known = _with_propensities(joined, window, versions, together=together)
     if window.propensities in {"auto", "version"}:
         known = _in_context(store, window.key, known, together=together)
@@ -164,7 +167,9 @@ def _stage_choices(store: Store, window: Window) -> bool:
 def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:
     """Permute the outcomes among the rollouts that have one: a negative control."""
     rewarded = pl.col("outcome").is_not_null()
+    # Only rollouts with a reward take part, so which rewards are missing stays as it was.
     mixed = staged.filter(rewarded)["outcome"].shuffle(seed)
+    # The n-th rewarded rollout gets the n-th of the shuffled rewards.
     place = pl.when(rewarded).then(rewarded.cum_sum() - 1)
     return staged.with_columns(outcome=pl.lit(mixed).gather(place))
 
@@ -186,6 +191,8 @@ def _with_propensities(
     So the version comes before the trace.
     """
     if window.propensities == "frequencies":
+        # Within a version, since each version had its own shares; pooled frequencies would be wrong
+        # for both.
         shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
         return joined.with_columns(propensity=shares, source=pl.lit("frequencies"))
     complete = not together and not joined["propensity"].null_count()
@@ -194,6 +201,7 @@ def _with_propensities(
     both = joined.join(_of_versions(versions), on=["policy_version", "arm"], how="left")
     if window.propensities == "version":
         return both.with_columns(propensity="of_version", source=pl.lit("version"))
+    # The source that comes first wins, and names itself in the column `source`.
     first, then = ("of_version", "propensity") if together else ("propensity", "of_version")
     by_trace = pl.col(first).is_null() if together else pl.col(first).is_not_null()
     trace = pl.when(by_trace).then(pl.lit("trace"))
@@ -226,6 +234,8 @@ def _in_context(store: Store, key: str, known: pl.DataFrame, *, together: bool) 
         features = read_features(store, spec, rows["rollout_id"])
         table = shares_in_context(part, features, arms, {})
         given = table[np.arange(rows.height), numbered(rows["arm"], arms)]
+        # An arm that the rules cannot serve was not chosen by them: its propensity is unknown, not
+        # 0.
         shares = [share if share > 0 else None for share in given.tolist()]
         found = pl.DataFrame({"rollout_id": rows["rollout_id"], "in_context": shares})
         known = (

@@ -36,6 +36,7 @@ class Standardisation:
 
     def apply(self, values: Floats) -> Floats:
         """Standardise values of shape [N, D] and put a column of ones before them."""
+        # After standardising, 0 is the mean, so an unknown value becomes the mean of its feature.
         standard = np.nan_to_num((values - self.mean) / self.deviation, nan=0.0)
         return np.concatenate([np.ones((len(values), 1)), standard], axis=1)
 
@@ -136,6 +137,8 @@ def learn(
     model = reward_model(choices, inputs)
     cells = cells_of(choices, inputs, baseline=settings.estimator == "reinforce")
     raw = GRADIENTS[settings.estimator](cells, cells.inputs @ model.T)
+    # In standard deviations of the reward: then learning rate, KL weight and entropy mean the same
+    # for rewards of any unit. The deviation of equal rewards is 0.
     scale = float(choices.rewards.std()) or 1.0
     weights = ascend(cells, lambda pi: raw(pi) / scale, shares, behavior_of(choices), settings)
     return Policy(choices.arms, tuple(names), standard, weights, shares), model

@@ -59,18 +59,24 @@ def cross_fitted(choices: Choices, probabilities: Floats, features: Features) ->
     modelled, fitted = np.zeros(probabilities.shape), np.zeros(len(choices.taken))
     uses = {method: _uses_of_model(data, method) for method in MODELLED}
     weights = {method: np.zeros(len(choices.taken)) for method in MODELLED}
+    # Each rollout is predicted by a model that saw none of its task, so that the model cannot have
+    # learned the noise of the very reward that it corrects.
     for kept, learned in _halves(choices.tasks):
         inside = data.where(learned)
         model = _reward_model(inside)
         modelled[kept] = data.inputs[kept] @ model.T
         fitted[learned] = (inside.inputs * model[inside.choices.taken]).sum(axis=1)
         for method, used in uses.items():
+            # What the value takes from the model: the coefficients of theta, summed over the
+            # predicted half.
             parts = used[kept].T @ data.inputs[kept]  # [K, D + 1]
             weights[method][learned] = _residual_weights(inside, parts)
     tried, inverse = choices.tried, choices.per_arm(1 / choices.propensities)
     seen = contextual.seen_by(choices, probabilities, modelled)
     return replace(
         seen,
+        # By propensities each arm's sum of 1 / mu is N in expectation; the ratio says how far its
+        # logged number is from that.
         expected=len(choices.taken) / inverse[choices.taken],
         fit=Fit(weights, fitted),
         unseen=float(probabilities[:, tried == 0].sum(axis=1).mean()),
@@ -89,6 +95,8 @@ def _halves(tasks: NDArray[np.int64]) -> Iterator[tuple[Mask, Mask]]:
 
     With a single task both are all rollouts.
     """
+    # Tasks are numbered by rank of their hash, so odd and even is as good as random, and the same
+    # on every machine.
     half = tasks % 2 == 0
     if half.all() or not half.any():
         everything = np.ones(len(half), bool)
@@ -114,6 +122,8 @@ def _uses_of_model(data: Data, method: str) -> Floats:
     taken, rows = data.choices.taken, np.arange(len(data.counts))
     used = data.probabilities.copy()
     weights = used[rows, taken] / data.choices.propensities
+    # For exact doubly robust weights both parts cancel in expectation; what is left is where a
+    # method shrinks, clips or drops weights.
     used[rows, taken] -= used_weights(method, weights)
     return np.asarray(used / data.counts[:, None], dtype=np.float64)
 
@@ -143,6 +153,8 @@ def _residual_weights(learned: Data, parts: Floats) -> Floats:
     taken, counts = learned.choices.taken, learned.counts
     if parts.shape[1] == 1:
         tried = np.maximum(learned.choices.tried, 1)
+        # Without features X'X is the number of rollouts of the arm, and each one's leverage is 1 /
+        # n.
         of_arm = parts[:, 0] / tried / np.maximum(1 - 1 / tried, LEAST_FREE)
         return np.asarray(counts * of_arm[taken], dtype=np.float64)
     weights = np.zeros(len(taken))

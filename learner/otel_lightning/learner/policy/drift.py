@@ -43,9 +43,11 @@ def drift(rows: pl.DataFrame) -> list[str]:
     timed = rows.filter(pl.col("time").is_not_null())
     if timed.is_empty() or timed["time"].n_unique() == 1:
         return []
+    # Halves by time, at the median: as many rollouts before as after it.
     newer = pl.col("time") > pl.lit(timed["time"].median())
     weight, outcome = 1 / pl.col("propensity"), pl.col("outcome")
     mean = (weight * outcome).sum() / weight.sum()
+    # Squared standard error of a weighted mean (delta method for a ratio).
     square_error = (weight * (outcome - mean)).pow(2).sum() / weight.sum().pow(2)
     halves = (
         timed.group_by("arm", newer.alias("newer"))
@@ -93,6 +95,7 @@ def _scale_moved(rows: pl.DataFrame) -> list[str]:
         return []
     halves = [part["outcome"].to_numpy() for part in parts]
     (old_low, old_high), (new_low, new_high) = ((float(h.min()), float(h.max())) for h in halves)
+    # Both halves have two values at most, such as 0 and 1, then 0 and 10.
     if all(bool(((half == half.min()) | (half == half.max())).all()) for half in halves):
         differences = sorted((old_high - old_low, new_high - new_low))
         moved = 0 < FACTOR * differences[0] < differences[1]
@@ -129,6 +132,8 @@ def _spread_moved(halves: Sequence[NDArray[np.float64]]) -> bool:
         squares.append(square)
         errors.append((kurtosis - 1) / effective_sample_size(weights))
     difference = abs(log(squares[1] / squares[0]))
+    # A factor of the standard deviations is its square for variances, hence 2 * log. Both must
+    # hold: large enough to matter, and beyond chance.
     return difference > 2 * log(FACTOR) and difference > Z * sqrt(sum(errors))
 
 
@@ -196,6 +201,8 @@ def live_at_once(rows: pl.DataFrame, changes: Sequence[tuple[datetime, str]]) ->
         return None
     served = known.sort("time", "rollout_id")
     for at, _ in changes:
+        # Processes reload a flag file at different moments, so right after a change two versions
+        # are served for good reason.
         reloading = pl.col("time").is_between(pl.lit(at), pl.lit(at).dt.offset_by(HANDOVER))
         served = served.filter(~reloading)
     turns = served.filter(pl.col("policy_version").ne_missing(pl.col("policy_version").shift()))

@@ -109,6 +109,8 @@ def evaluate_policy(store: StoreLike, question: Question) -> Answer:
         answer = _answer(question, logged, policy, segments, versions)
         ended = run.ended(
             outcome="done",
+            # The fingerprint covers only what estimates depend on; `report` compares it to tell
+            # whether the data is still the same.
             fingerprint=fingerprint(logged.rows.drop("policy_version", "time")),
             metrics=asdict(answer),
         )

@@ -30,12 +30,15 @@ def fallen(compared: Compared, least_gain: float) -> list[str]:
     """
     scores = robust_gains(compared)
     for share in NEWEST:
+        # Rollouts are in time order, so the newest ones are the last ones.
         place = round(len(scores) * (1 - share))
         if min(place, len(scores) - place) < LEAST:
             continue
         older, old_error = _mean(scores[:place], compared.tasks[:place])
         newer, error = _mean(scores[place:], compared.tasks[place:])
         has_fallen = older - newer > FALLEN * (error**2 + old_error**2) ** 0.5
+        # Both must hold: a gain that fell and is still surely above the least gain is no reason to
+        # refuse.
         if has_fallen and newer - NORMAL_95 * error <= least_gain:
             reason = (
                 f"the gain fell from {older:+.4g} in the older rollouts to {newer:+.4g} in the "
@@ -49,5 +52,6 @@ def _mean(scores: Floats, tasks: NDArray[np.int64]) -> tuple[float, float]:
     """Compute a mean and its standard error; rollouts of one task are correlated."""
     mean = float(scores.mean())
     _, number = np.unique(tasks, return_inverse=True)
+    # Cluster-robust standard error: deviations are added up within a task before they are squared.
     sums = np.bincount(number, scores - mean)
     return mean, float((sums**2).sum()) ** 0.5 / len(scores)

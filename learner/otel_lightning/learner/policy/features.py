@@ -99,6 +99,7 @@ def read_features(store: Store, spec: dict[str, str], rollouts: pl.Series) -> Fe
             f"A feature does not work: {error} A feature sees: input, messages, service_name, "
             "request_model, start_time."
         ) from error
+    # A left join keeps the order of the rollouts, on which every array of shape [N] relies.
     joined = pl.DataFrame({"rollout_id": rollouts}).join(
         found, on="rollout_id", how="left", maintain_order="left"
     )
@@ -133,6 +134,8 @@ def check_leaks(features: Features, rewards: Floats) -> None:
         correlation = float(np.corrcoef(column, reward)[0, 1])
         ratio = _correlation_ratio(column, reward)
         told = f"its correlation with the reward is {correlation:.3f}"
+        # A feature whose values tell the reward in no particular order, such as an error code, has
+        # a low correlation and a high correlation ratio.
         if abs(correlation) <= LEAK < ratio:
             told = f"its values alone tell the reward (correlation ratio {ratio:.3f})"
         if max(abs(correlation), ratio) > LEAK:
@@ -151,6 +154,8 @@ def _correlation_ratio(column: Floats, reward: Floats) -> float:
         Fisher, Statistical methods for research workers (1925), section 45.
     """
     _, number, counts = np.unique(column, return_inverse=True, return_counts=True)
+    # With few rollouts per value the group means follow the noise, and every feature would seem to
+    # leak.
     if len(column) < LEAST_OF_VALUE * len(counts):
         return 0.0
     means = np.bincount(number, reward) / counts

@@ -118,6 +118,8 @@ def live_shares(
     by_default = {str(default): 1.0} if default is not None else {}
     if not targeting or flag.get("state", "ENABLED") != "ENABLED":
         return by_default
+    # Without a given input every combination of features counts equally: the true frequencies are
+    # not in the file.
     among = flag_rules.cells(flag_rules.features_of(targeting)) if cell is None else [dict(cell)]
     shares: dict[str, float] = {}
     for one in among:
@@ -158,6 +160,8 @@ def integer_weights(probabilities: Mapping[str, float]) -> dict[str, int]:
         {'a': 3334, 'b': 3333, 'c': 3333}
     """
     weights = {arm: int(WHOLE * share) for arm, share in probabilities.items()}
+    # Rounded down, the weights miss at most one unit per arm. Those units go to the arms that lost
+    # most by rounding (largest remainder method).
     by_remainder = sorted(probabilities, key=lambda arm: weights[arm] - WHOLE * probabilities[arm])
     for arm in by_remainder[: WHOLE - sum(weights.values())]:
         weights[arm] += 1
@@ -189,7 +193,11 @@ def policy_part(
     """Return a flag's targeting and metadata for a policy; arguments as of `with_policy`."""
     flag = document["flags"][key]
     fractional = (flag.get("targeting") or {}).get("fractional") or []
+    # flagd allows an expression before the pairs, which chooses by what a unit is bucketed. It is
+    # the user's and stays.
     bucketing = [part for part in fractional if not isinstance(part, list)]
+    # Propensities of the version before must not be logged with the new one. Beside a policy for
+    # our provider they stay, since other providers go on serving that version.
     metadata = {
         name: value
         for name, value in (flag.get("metadata") or {}).items()
@@ -226,6 +234,7 @@ def replaced(seen: FlagFile, changed: Mapping[str, Any], key: str) -> str:
     """Return the text of a flag file with a changed flag; the rest keeps its formatting."""
     flags, part = seen.document["flags"], our_part(changed, key)
     real = {name: flag for name, flag in flags.items() if name != key}
+    # A combined flag exists only in memory; in the file each of its flags gets its part.
     keys = joint.flags_of(key, real) if joint.FLAGS in part["metadata"] else [key]
     parts = joint.parted(part, real, keys) if len(keys) > 1 else {key: part}
     text = seen.text
@@ -261,6 +270,8 @@ def replacing(path: Path, text: str, seen: FlagFile | None = None) -> Iterator[N
     with temporary_beside(path, None if path.exists() else PRIVATE) as temporary:
         temporary.write_bytes(text.encode())
         sync(temporary)
+        # The lock is held from the first comparison until after the rename, so two of our commands
+        # cannot both find the file unchanged and then overwrite each other.
         with _locked(path.parent):
             _check_unchanged(seen)
             yield
@@ -308,6 +319,8 @@ def _check_rules(flag: Mapping[str, Any], path: Path, key: str) -> None:
     strange = sorted(set(targeting) - {"fractional"})
     if not strange:
         return
+    # Rules of a policy that we wrote can be read back; a parse error means that somebody edited
+    # them, and then the error below is raised.
     if POLICY_VERSION in (flag.get("metadata") or {}):
         with suppress(DataError):
             for cell in flag_rules.cells(flag_rules.features_of(targeting)):

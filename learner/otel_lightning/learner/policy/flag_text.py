@@ -32,6 +32,8 @@ def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) ->
         >>> with_members('{"a": {"b": 1,  "c": 2}}', ("a",), {"b": 3})
         '{"a": {"b": 3,  "c": 2}}'
     """
+    # The text is scanned again for each value, because every replacement moves the positions behind
+    # it.
     for name, value in values.items():
         start = _find(text, path)
         there = {member.name: member for member in _members(text, start)}
@@ -78,6 +80,7 @@ def _written(text: str, member: Member, value: Any, *, was_there: bool = True) -
     It goes on one line if the old value or the whole object is on one; else it has the indentation
     of its member, with lists of plain values, such as weights, on one line each.
     """
+    # None: the member does not begin its line, so the object is written on one line.
     margin = _margin(text, member.start)
     on_one_line = was_there and "\n" not in text[member.value_start : member.end]
     if margin is None or on_one_line:
@@ -111,6 +114,7 @@ def _on_lines(value: Any, start: str, step: str) -> str:
 def _margin(text: str, at: int) -> str | None:
     """Return the white space before a member that begins its line; None if none begins there."""
     margin = text[text.rfind("\n", 0, at) + 1 : at]
+    # White space before the very first line's member is no indentation of an object.
     return margin if "\n" in text[:at] and not margin.strip() else None
 
 

@@ -23,6 +23,7 @@ Part = dict[str, Any]
 def flags_of(key: str, flags: Mapping[str, Any]) -> list[str]:
     """Return the keys of the flags that a key names: itself, or several with + between them."""
     parts = key.split(SEPARATOR)
+    # A real flag may have a plus in its key: then it is that flag and no combination.
     together = key not in flags and len(parts) > 1 and all(part in flags for part in parts)
     return parts if together else [key]
 
@@ -61,6 +62,7 @@ def parted(combination: Mapping[str, Any], flags: Mapping[str, Any], keys: Seque
         _merged([_targeting(key, flags[key] | former[key]) for key in keys], _bucketing(keys))
         == (combination["targeting"])
     ):
+        # The combination is what the flags as they are would give, so they need not be rewritten.
         return dict(former)  # such as the state that a rollback restores
     version = combination["metadata"].get(POLICY_VERSION)
     parts = {}
@@ -96,6 +98,8 @@ def _targeting(key: str, flag: Mapping[str, Any]) -> Part:
 
 
 def _bucketing(keys: Sequence[str]) -> Part:
+    # flagd hashes this value to choose a bucket. By default it begins with the flag's own key, so
+    # two flags would draw independently; with a common prefix they draw together.
     return {"cat": [SEPARATOR.join(keys), {"var": "targetingKey"}]}
 
 
@@ -114,6 +118,8 @@ def _merged(targetings: Sequence[Mapping[str, Any]], bucketing: Part) -> Part:
     lists = [[p for p in one["fractional"] if isinstance(p, list)] for one in targetings]
     weights = [[int((part[1:] or [1])[0]) for part in parts] for parts in lists]
     names = [[str(part[0]) for part in parts] for parts in lists]
+    # Flags with our bucketing and equal weights draw together: the n-th entries belong together.
+    # All others draw independently, so every combination has the product of the shares.
     if all(one["fractional"][:1] == [bucketing] for one in targetings) and all(
         one == weights[0] for one in weights
     ):

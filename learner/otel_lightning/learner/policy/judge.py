@@ -48,6 +48,8 @@ def hold_new_arms(choices: Choices, live: Floats, exploration: float) -> Choices
     """
     served = choices.may_serve
     even = 1 / max(int(served.sum()), 1)
+    # An arm with more than an even share is not new, even with few rewards: holding it would freeze
+    # a decision that somebody made.
     new = served & (choices.tried < ENOUGH_REWARDED) & (live <= even + 1e-9)
     if not new.any() or (served & ~new).sum() < 2:  # noqa: PLR2004 - a choice needs two
         return choices
@@ -76,12 +78,15 @@ def learn_and_judge(
     train, held_out = choices.where(in_train), choices.where(~in_train)
     probabilities = contextual.learn_shares(train, settings)
     rewards = _rewards(choices, probabilities, live, demands[0])
+    # The model is fitted on training rollouts only, so that it is independent of the held-out
+    # rewards that it is corrected by.
     for_new, for_live = _both_limits(choices, reward_model(train), rewards)
     compared, logged = (
         Compared(seen_by(part, probabilities, for_new), seen_by(part, live, for_live), part.tasks)
         for part in (held_out, choices)
     )
     verdict = _verdict(compared, logged, (choices, in_train), rewards, demands)
+    # The gate would say "may be chance", which sounds as if more data could help.
     if np.abs(probabilities - live).max() < SAME:
         verdict = _nothing_new(verdict)
     return Judged(probabilities, verdict, rewards)
@@ -115,6 +120,8 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     new = policy.probabilities(values)
     rewards = _rewards(choices, new.mean(axis=0), live.mean(axis=0), demands[0])
     low, high = rewards.range
+    # A linear model can predict rewards that do not exist. Clipped predictions keep the scores
+    # within the limits that the bounds assume.
     modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
     for_new, for_live = _both_limits(choices, modelled, rewards)
     everything = Compared(

@@ -130,10 +130,14 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         window = replace(request.window, reward=name)
         logged = read_choices(found, window, known_versions(found, request.key))
         _check_one_live(found, request.key, logged.rows)
+        # During a canary, the policy to beat is the one before the canary: the canary itself was
+        # not judged by this data.
         live = stable_shares(found, request.key, document)
         stable = stable_part(found, request.key, document)
         spec = read_spec(request.features) if request.features else {}
         features = read_features(found, spec, logged.rows["rollout_id"])
+    # The store is closed while learning computes, so that an ingester or another command can have
+    # it.
     choices = _choices(logged.rows, document, request)
     in_train = (logged.rows["split"] == TRAIN).to_numpy()
     if not in_train.any():
@@ -157,6 +161,8 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         promoted=verdict.passed and request.promote,
         notes=_notes(str(rule) if rule else None, logged, choices, (live, request), features),
     )
+    # First the record, then the flag file: a policy that is served can always be looked up in the
+    # store.
     with opened(store) as found:
         _record(found, run, (learned, extra), request, live)
         if learned.promoted:
@@ -194,6 +200,7 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
             f"Flag '{request.key}' in '{request.flags}' may serve fewer than two variants, so "
             "there is nothing to choose. Add a variant, or raise a weight of 0."
         )
+    # Equal rewards have no gradient and no variance; the estimators would divide by 0.
     if rows["outcome"].min() == rows["outcome"].max():
         raise DataError(
             f"All {rows.height} rewards for flag '{request.key}' are {rows['outcome'][0]:g}, so "

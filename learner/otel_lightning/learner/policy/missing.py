@@ -102,4 +102,6 @@ def _differs(per_arm: dict[str, tuple[int, int]]) -> bool:
     # both counts of an arm have the same deviation. So the missing ones alone give the same test.
     statistics = ((drawn - expected) ** 2 / expected).sum(axis=1)
     observed = float(((missing - expected) ** 2 / expected).sum())
+    # Many draws equal the observed statistic exactly, up to rounding; they count as at least as
+    # extreme.
     return bool((statistics >= observed - 1e-9).mean() < CHANCE)

@@ -34,6 +34,7 @@ def more_rollouts(
     needed = verdict.tasks_needed
     if verdict.passed or needed is None or not verdict.tasks or not math.isfinite(needed):
         return {}
+    # Written as "not above", so that a gain of NaN returns here too.
     if not verdict.gain > verdict.least_gain or needed <= verdict.tasks:
         return {}
     variance = _variance_of_arms(held_out, choices.taken[judged_by], len(choices.arms))
@@ -62,6 +63,8 @@ def _smallest_counts(variance: Floats, counts: Floats, wanted: float) -> Floats:
     is found by bisection.
     """
     root = np.sqrt(variance * counts)
+    # c = max(n, root * x): the sum of V * n / c falls as x rises. At `high` even the arm with the
+    # smallest root has enough, so the solution is in between.
     low, high = 0.0, float((variance * counts).sum() / wanted / root.min()) + 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2

@@ -18,6 +18,8 @@ them, both shape [C, K]."""
 def _doubly_robust(cells: Cells, model: Floats) -> Gradient:
     """V = sum of pi * q + pi / mu * (r - q); it is linear in pi."""
     modelled = cells.counts * model.ravel()[cells.place]
+    # `cells.rewards` and `cells.counts` are shares of all rollouts, so every sum here is already a
+    # mean.
     residuals = cells.table((cells.rewards - modelled) / cells.propensities)
     slope = cells.shares[:, None] * model + residuals
     return lambda _: slope
@@ -30,6 +32,7 @@ def _snips(cells: Cells, model: Floats) -> Gradient:
     weights = cells.table(cells.counts / cells.propensities)
 
     def slope(pi: Floats) -> Floats:
+        # Quotient rule for R / W with R = sum of pi * rewards and W = sum of pi * weights.
         total = float((pi * weights).sum())
         return (rewards - weights * float((pi * rewards).sum()) / total) / total
 
@@ -54,6 +57,8 @@ def _reinforce(cells: Cells, model: Floats) -> Gradient:
     def slope(pi: Floats) -> Floats:
         now = np.maximum(pi.ravel()[cells.place], 1e-12)
         weights = np.minimum(now / cells.propensities, LARGEST_WEIGHT)
+        # grad log pi = 1 / pi by each probability; the weight is a constant here, as in
+        # azure-agents-learning-sdk.
         return cells.table(weights * cells.advantages / now)
 
     return slope

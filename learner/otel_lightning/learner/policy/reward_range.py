@@ -58,6 +58,8 @@ def reward_range(
                 f"{given[0]:g},{given[1]:g}. Widen the range, or choose a reward with --reward."
             )
         return Rewards(given, assumed=False)
+    # The first thousand decide quickly for rewards that are not 0 or 1; a million rewards are
+    # compared only if they may be.
     if set(np.unique(rewards[:1000])) <= {0.0, 1.0} and bool(np.isin(rewards, (0.0, 1.0)).all()):
         return Rewards((0.0, 1.0), assumed=True)
     return Rewards((low, high), assumed=True, refusals=tuple(_doubts(rewards, gaining)))

@@ -68,5 +68,7 @@ def _by_provider(policy: Mapping[str, Any], features: Features, arms: Sequence[s
     for number, arm in enumerate(arms):
         if arm in learned.arms:
             rows[:, number] = policy["share"] * probabilities[:, learned.arms.index(arm)]
+        # A canary of our provider draws first between the new policy and the live shares: the
+        # propensity is the mixture.
         rows[:, number] += (1 - policy["share"]) * policy["base"].get(arm, 0.0)
     return rows

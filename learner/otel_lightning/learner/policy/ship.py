@@ -77,8 +77,12 @@ def promote(  # noqa: PLR0913 - what, where and how
     former = stable_shares(store, key, document)
     _check_live(policy, former)
     share = 1.0 if canary is None else canary
+    # A canary mixes two policies, so its propensities are not those of the version alone: it is a
+    # version of its own.
     served_version = policy["version"] if canary is None else f"{policy['version']}@{canary:g}"
     before_canary = flag_file.with_our_part(document, key, stable_part(store, key, document))
+    # A retired variant keeps its line with weight 0. Without the line it would count as never
+    # retired.
     kept = dict.fromkeys(flag_file.retired(document, key), 0)
     weights = _weights(policy, before_canary, key, share, kept)
     mixed = _mixed(former, policy["arms"], share)
@@ -98,6 +102,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     row = _row(
         change, key, target, document, action="promote" if canary is None else "canary", share=share
     )
+    # Recorded as it is read back from the text, so that a later comparison with the file is exact.
     row |= {"after": to_json(flag_file.our_part(flag_file.parsed(target, text, key).document, key))}
     served = (
         {arm: n / flag_file.WHOLE for arm, n in weights.items()}
@@ -130,6 +135,8 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     seen = flag_file.reading(path, key)
     document = seen.document
     now, before = flag_file.our_part(document, key), last["before"]
+    # `before` is allowed: a promotion that was killed between its record and its file is taken back
+    # too.
     if now not in (last["after"], before):
         raise DataError(
             f"Flag '{key}' in '{path}' is neither as policy {last['served_version']} left it nor "
@@ -208,6 +215,7 @@ def _chosen(store: Store, key: str, version: str | None) -> dict[str, Any]:
             "one with: policy, or name one with --version."
         )
     passed = [row for row in candidates if row["gate"].get("passed")]
+    # If none passed, the newest one is returned for its refusal to be reported.
     return (passed or candidates)[-1]
 
 
@@ -312,6 +320,7 @@ def _to_take_back(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
     standing: list[dict[str, Any]] = []
     for change in changes:
         if change["action"] == "rollback":
+            # Changes are a stack: each rollback takes back the newest change that still stands.
             standing = standing[:-1]
         else:
             standing.append(change)

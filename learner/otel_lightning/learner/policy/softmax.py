@@ -89,5 +89,6 @@ def seen_by(choices: Choices, probabilities: Floats, model: Floats) -> Logged:
         rewards=choices.rewards,
         weights=probabilities[choices.taken] / choices.propensities,
         modelled_taken=model[choices.taken],
+        # Without features the policy's modelled value is the same for every rollout.
         modelled_policy=np.full(len(choices.taken), probabilities @ model),
     )

@@ -80,9 +80,12 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
 def _with_single_rewards(store: Store, name: str | None, *, recent: bool) -> pl.DataFrame | None:
     """Read the choices with outcomes if no rollout has several; None if one does, or on errors."""
     count = store.count("policy_choices")
+    # A rollout with several rewards joins to several rows. One row more than choices is enough to
+    # know, so the query stops there.
     chosen, most = stage.chosen_rewards(name), count + 1
     rows = read(store, __package__, "single_choices", recent=recent, chosen=chosen, most=most)
     known = rows["outcome"].drop_nulls()
+    # Anything unusual takes the general way, which also finds the right error message.
     if rows.height > count or known.is_empty() or not known.is_finite().all():
         return None
     return rows.with_columns(outcome=pl.when(~pl.col("open")).then("outcome"))

@@ -54,6 +54,8 @@ def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
         for row in promotions_of(store, key)
         if row["served_version"] and row["arms"]
     }
+    # The recorded arms of a contextual version are means over inputs, which are nobody's
+    # propensity.
     in_context = {version for version, *_ in versions_in_context(store, key)}
     return {name: arms for name, arms in (known | served).items() if name not in in_context}
 
@@ -95,12 +97,14 @@ def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterato
     schema: dict[str, Any] = dict.fromkeys(change, pl.String())
     row = pl.DataFrame([change], schema=schema | {"time": TIME, "share": pl.Float64()})
     of_key = f"key = {quote_literal(str(change['key']))}"
+    # The rows as they were, to be restored if the block fails.
     former = read(store, __package__, "policies").filter(key=str(change["key"]))
     store.insert("promotions", arrow(row))
     try:
         if status is not None:
             store.replace("policies", arrow(_with_status(former, change, status)), of_key)
         yield
+    # Also on Ctrl-C: a record of a change that was never made would mislead rollback.
     except BaseException:
         withdrawn = statement(
             __package__, "withdraw_promotion", key=str(change["key"]), time=str(change["time"])

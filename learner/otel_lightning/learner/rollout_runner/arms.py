@@ -50,6 +50,7 @@ def write_flags(arms: Arms, run_id: str, folder: Path) -> dict[str, Path]:
     for number, arm in enumerate(arms.names):
         ours = copy.deepcopy(document)
         flag = ours["flags"][arms.key]
+        # Without targeting the default variant has all traffic.
         flag.pop("targeting", None)
         kept = {
             name: value

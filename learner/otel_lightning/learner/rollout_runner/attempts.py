@@ -20,6 +20,7 @@ KEPT_OUTPUT, KEPT_ERRORS = 20_000, 4_000
 """Characters of the end of standard output and of standard error that the store keeps."""
 LONGEST_ARGUMENT = 131_071
 """Bytes of one argument that Linux accepts."""
+# Matches `{{` and `}}` (braces that stay) or `{name}`; other braces, as of JSON, are left alone.
 FIELD = re.compile(r"\{\{|\}\}|\{([A-Za-z_][\w.-]*)\}")
 
 
@@ -93,6 +94,7 @@ def command(words: Sequence[str], attempt: Attempt, files: Mapping[str, Path | N
 
     filled = [FIELD.sub(value, word) for word in words]
     for word in filled:
+        # Linux would refuse it with "Argument list too long" only when the agent is started.
         if len(word.encode("utf-8", "replace")) > LONGEST_ARGUMENT:
             raise DataError(
                 f"Task '{attempt.planned.task.task_id}' makes an argument of {len(word)} "
@@ -114,6 +116,7 @@ def _values(attempt: Attempt, files: Mapping[str, Path | None]) -> dict[str, Any
     if planned.arm is not None:
         of_the_run["arm"] = planned.arm
     paths = {name: str(path) for name, path in files.items() if path is not None}
+    # The later ones win, so a field of a task cannot hide the file or the seed.
     return {**planned.task.fields, **of_the_run, **paths}
 
 
@@ -128,6 +131,7 @@ def status_of(ended: Ended) -> tuple[str, str | None]:
         return FAILED, "it wrote more than the limit of --max-output"
     if ended.status == "exited" and ended.exit_code is not None:
         return (OK if ended.exit_code == 0 else FAILED), ended.reason
+    # Killed from outside, as by the kernel when memory runs out: not the agent's decision.
     if ended.signal is not None and ended.status == "exited":
         return LOST, f"it was ended by signal {ended.signal}"
     return LOST, ended.reason or ended.status.replace("_", " ")
@@ -187,6 +191,7 @@ def tail(file: Path, characters: int) -> str:
     try:
         with file.open("rb") as opened:
             size = opened.seek(0, 2)
+            # A character has at most 4 bytes in UTF-8.
             opened.seek(max(0, size - 4 * characters))
             return opened.read().decode("utf-8", "replace")[-characters:].replace("\0", "\ufffd")
     except OSError:

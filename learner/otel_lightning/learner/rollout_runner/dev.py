@@ -76,6 +76,8 @@ def check_chain(job: Job, grading: Grading) -> Iterator[Link]:
     Raises:
         DataError: If the job or the grader cannot be used at all.
     """
+    # One task after the other and without retries, so that the first problem is the one that is
+    # seen.
     ours = replace(
         job, name="dev", limit=TASKS, samples=1, jobs=1, retries=0, shard=(1, 1), endpoint=None
     )
@@ -85,6 +87,8 @@ def check_chain(job: Job, grading: Grading) -> Iterator[Link]:
         with open_store(path) as store:
             calls = read(store, __package__, "dev_calls", rollouts=list(report.tasks)).to_dicts()
             found = Found(ours, grading, report, store, calls)
+            # In the order in which data passes the links: behind a broken one the others would
+            # break too.
             for check in LINKS:
                 link = check(found)
                 yield link
@@ -207,6 +211,7 @@ def _wrong_answer(found: Found) -> Link:
     after = _graded_as_wrong(found, asked)
     if after is None:
         return Link("wrong answer", None, "only a function in Python or a command is checked.")
+    # A rollout that the grader now fails on counts as unchanged.
     lower = [one for one in expecting if after.get(one, before[one]) < before[one]]
     if lower:
         return _holding("wrong answer", f"scores lower on {len(lower)} of {len(expecting)} tasks.")
@@ -247,6 +252,7 @@ def _graded_as_wrong(found: Found, asked: Sequence[Mapping[str, Any]]) -> dict[s
 def _transitions(found: Found) -> Link:
     reward = found.report.reward_name if found.grading.rule else None
     try:
+        # Nothing is held out: two tasks may both fall into the held-out split.
         summary = make_transitions(found.store, Settings(reward=reward, held_out=0.0))
     except (DataError, StoreError) as error:
         return _broken("transitions", str(error))

@@ -54,6 +54,7 @@ class AttemptHistory:
         """Return whether the rollout needs an attempt."""
         if self.status is None:
             return True
+        # An attempt that was cut off by the runner's end does not count as one of the retries.
         return self.status == LOST and (self.ends[-1][1] or self.lost <= retries)
 
 
@@ -72,6 +73,8 @@ class Stop:
 def stoppable() -> Iterator[Stop]:
     """Handle SIGINT and SIGTERM during the block, if this is the main thread."""
     stop = Stop()
+    # Python allows signal handlers in the main thread only; in a notebook's or a loop's thread the
+    # caller decides about Ctrl-C.
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -115,10 +118,14 @@ class Engine:
         progress = Progress("Rollouts", total)
         done = total - len(planned)
         waiting = deque(self._next(one) for one in planned)
+        # Ends when nothing runs: either nothing waits, or a stop was asked for and what ran has
+        # ended.
         while self._start_some(waiting):
             self._heed_second_stop()
             for ended in self.executor.ended(LOOK_SECONDS):
                 attempt = self._note(ended)
+                # A lost attempt goes to the end of the queue, so that a passing fault has time to
+                # pass.
                 if self.past[attempt.planned.key].is_open(self.job.retries):
                     waiting.append(attempt.next())
                 else:
@@ -140,6 +147,7 @@ class Engine:
             return
         self.sent_at = now
         while self.unsent:
+            # If sending fails, the journal still has these ends, and the next start sends them.
             some, self.unsent = self.unsent[:SENT_AT_ONCE], self.unsent[SENT_AT_ONCE:]
             send_ended(some, self.journal, self.receiver)
 
@@ -175,6 +183,7 @@ class Engine:
         self.left += ended.left
         self.journal.ended[ended.rollout_id] = ended
         self.unsent.append(ended)
+        # What was cut off by Ctrl-C says nothing about the agent.
         if not cut:
             self._give_up_if_hopeless(ended, status)
         return attempt

@@ -84,6 +84,7 @@ def evaluate_models(
     asked = {"models": list(trial.models), "folders": folders, "tasks": str(job.tasks)}
     record = Run("evaluate", asked)
     reports: dict[tuple[str, str], Report] = {}
+    # One model at a time: a GPU rarely has room for two.
     for setting in (SERVING, GREEDY) if trial.greedy else (SERVING,):
         for model in trial.models:
             reports[setting, model] = _run(Path(store), job, grading, trial, (setting, model))
@@ -108,6 +109,7 @@ def _run(store: Path, job: Job, grading: Grading, trial: Trial, which: tuple[str
             job,
             name=name,
             model=model,
+            # Greedy answers are the same each time, so one sample tells all.
             samples=1 if setting == GREEDY else job.samples,
             environment={**(job.environment or {}), **variables},
         )
@@ -124,6 +126,7 @@ def _verdict(
     store: Path, trial: Trial, reports: Mapping[tuple[str, str], Report], candidate: str
 ) -> Verdict:
     base = trial.models[0]
+    # Bonferroni: the chance that any candidate passes without being better stays at ALPHA.
     alpha = ALPHA / (len(trial.models) - 1)
     gains = {
         setting: compare(
@@ -141,6 +144,7 @@ def _verdict(
         for measure in ("tool calls parse", "not cut off")
     }
     lengths = (both[0][1]["tokens"], both[1][1]["tokens"])
+    # 0 where a server reported no tokens; lengths are then not judged.
     mean = tuple(sum(one.values()) / len(one) if one else 0.0 for one in lengths)
     found = Verdict(candidate, gains, formats, (mean[0], mean[1]), ())
     warm = [

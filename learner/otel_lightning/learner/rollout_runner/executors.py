@@ -80,6 +80,7 @@ class ProcessExecutor:
         """
         job, task = self._job, attempt.planned.task
         as_json = self._written(f"{task.fingerprint[:20]}.json", as_line(task))
+        # Each variant writes only the file that it needs.
         stdin = {"json": as_json, "none": None}.get(job.stdin, as_json)
         if job.stdin == "input":
             stdin = self._written(f"{task.fingerprint[:20]}.txt", as_text(task.input) + "\n")
@@ -117,6 +118,7 @@ class ProcessExecutor:
 
     def _written(self, name: str, text: str) -> Path:
         path = self._journal.inputs.resolve() / name
+        # Named by the hash of the task, so all samples and arms of a task share one file.
         if not path.exists():
             path.write_text(text, encoding="utf-8", errors="replace")
         return path

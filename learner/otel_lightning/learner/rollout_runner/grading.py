@@ -78,6 +78,7 @@ def grade(
     Raises:
         DataError: If the grader cannot be used at all.
     """
+    # A lost attempt says nothing about the agent, so it gets no reward, not even a bad one.
     told = {one: status for one, status in statuses.items() if status != LOST}
     forced = {
         one: {"value": grading.failed_reward}
@@ -91,6 +92,7 @@ def grade(
         rewards, problems = _by_command(store, grading, graded)
         return _sent("grade_command", rewards | forced, problems, send)
     if grading.by_exit_code:
+        # An agent that was killed at its time limit has no exit code of its own.
         exits = {one: {"value": float(told[one] == OK)} for one in graded if told[one] != TIMEOUT}
         return _sent("exit_code", exits | forced, [], send)
     return _received(store, grading.reward, list(told))
@@ -115,6 +117,7 @@ def check(grading: Grading) -> None:
 
         rule = read_rule(grading.rule)
         if rule.path.suffix == ".py":
+            # Imports the file now: a syntax error should not show after an hour of rollouts.
             python.load(rule)
 
 
@@ -140,12 +143,14 @@ def _by_command(
     store: Store, grading: Grading, rollouts: Sequence[str]
 ) -> tuple[dict[str, Reward], list[str]]:
     asked = read(store, __package__, "to_grade", rollouts=rollouts).to_dicts()
+    # Threads are enough: each only waits for a process.
     with ThreadPoolExecutor(grading.jobs) as threads:
         answers = list(threads.map(lambda row: answer_of(grading.command, row), asked))
     rewards: dict[str, Reward] = {}
     failures: dict[str, list[str]] = {}
     for row, answer in zip(asked, answers, strict=True):
         if isinstance(answer, str):
+            # One message for each reason, not one for each rollout.
             failures.setdefault(answer, []).append(row["rollout_id"])
         else:
             rewards[row["rollout_id"]] = answer
@@ -203,6 +208,7 @@ def _sent(
                 attributes.EVALUATION_NAME: name,
                 attributes.EVALUATION_SCORE_VALUE: float(reward["value"]),
                 attributes.ROLLOUT_ID: rollout,
+                # The id of the reward: grading again replaces it instead of adding a second one.
                 attributes.FEEDBACK_ID: f"{name}:{rollout}",
                 **(
                     {attributes.EVALUATION_EXPLANATION: reward["explanation"]}

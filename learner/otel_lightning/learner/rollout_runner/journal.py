@@ -122,6 +122,8 @@ def _lock(lock: IO[bytes], folder: Path) -> None:
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:
+            # Without waiting, in a loop: a blocking lock could not say after a while what it waits
+            # for.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if time.monotonic() > deadline:
@@ -150,12 +152,14 @@ def _read(folder: Path) -> Journal:
 def _note(journal: Journal, text: bytes) -> None:
     try:
         line = json.loads(text)
+    # A line that was cut off when the machine stopped: its attempt counts as interrupted.
     except ValueError:
         return
     match line.get("event"):
         case "started":
             journal.started[line["rollout_id"]] = Started(line["time"], line.get("about") or {})
         case "ended":
+            # A journal of a later version may have further fields.
             known = {name: value for name, value in line.items() if name in NAMES}
             journal.ended[line["rollout_id"]] = Ended(**known)
         case "stored":
@@ -170,6 +174,8 @@ def end_leftovers(folder: Path) -> int:
     """
     mark = f"{FOLDER_VARIABLE}={folder.resolve()}".encode()
     count = 0
+    # Every process of the machine: children of a killed launcher were adopted by init and have no
+    # other mark than their environment.
     for place in Path("/proc").glob("[0-9]*") if Path("/proc/self").exists() else ():
         if int(place.name) == os.getpid():
             continue

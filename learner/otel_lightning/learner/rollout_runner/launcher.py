@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+# Value of the constant in Linux's <linux/prctl.h>; Python has no name for it.
 PR_SET_CHILD_SUBREAPER = 36
 LOOK_SECONDS = 0.25
 """Interval of the checks for timeouts, too much output and processes left behind."""
@@ -62,6 +63,8 @@ class Launcher:
         now = time.time_ns()
         if not spec.get("service"):
             line = {"rollout_id": spec["id"], "time": now, "about": spec.get("about")}
+            # Before the process exists: an agent that runs is then always in the journal, even if
+            # this process is killed in the next moment.
             self._write({"event": "started", **line})
         try:
             process = _started(spec)
@@ -107,6 +110,8 @@ class Launcher:
         """End processes that are slow, write too much or were left behind; kill those that stay."""
         now = time.monotonic()
         for pid, one in list(self.running.items()):
+            # `kill_at` is set by the first SIGTERM. From then on only its deadline counts, not the
+            # others.
             if one.kill_at is not None and now >= one.kill_at:
                 _signal_group(pid, signal.SIGKILL)
             elif one.kill_at is None and one.deadline is not None and now >= one.deadline:
@@ -146,6 +151,8 @@ class Launcher:
             for pid in _children()
             if pid not in self.running and pid not in self.left and _is_of(pid, one)
         ]
+        # The group signal misses processes that moved to a session of their own; these are in
+        # `found`.
         self.left.update(dict.fromkeys(found, at))
         number = signal.SIGTERM if one.status == "exited" else signal.SIGKILL
         _signal_group(one.process.pid, number)
@@ -180,10 +187,12 @@ def main() -> None:
     """Serve commands until standard input closes and no process is left."""
     launcher = Launcher(Path(sys.argv[1]) if sys.argv[1:] else None)
     _adopt_orphans()
+    # A signal writes a byte into this pipe, so that `select` returns at once when a child ends.
     woken, wake = os.pipe()
     for end in (woken, wake):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    # A handler that does nothing: without one the signal is ignored, and no byte is written.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: _close(launcher))
     with selectors.DefaultSelector() as selector:
@@ -193,6 +202,8 @@ def main() -> None:
         lines = Lines(sys.stdin.buffer)
         while not launcher.is_done():
             busy = launcher.running or launcher.left or launcher.closing
+            # While something runs, its timeouts and output are checked at an interval; else sleep
+            # until a command or a signal comes.
             ready = selector.select(LOOK_SECONDS if busy else None)
             with suppress(BlockingIOError):
                 os.read(woken, 4096)
@@ -218,6 +229,7 @@ class Lines:
         """Yield the objects whose lines have arrived."""
         data = os.read(self.file.fileno(), 1 << 20)
         self.ended = not data
+        # A read may end within a line: the rest waits for the next read.
         *whole, self.rest = (self.rest + data).split(b"\n")
         for line in whole:
             yield json.loads(line)
@@ -263,6 +275,7 @@ def _ended(spec: dict[str, Any], status: str, started_ns: int, **more: Any) -> d
 def _next_ended() -> int:
     """Return the id of a child that has ended and was not waited for, or 0."""
     try:
+        # WNOWAIT leaves it a zombie, so that its process id is not given to another process yet.
         found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return 0
@@ -296,6 +309,8 @@ def _stat(pid: int) -> list[str]:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
+    # The second field is the program's name in parentheses, which may itself hold spaces and
+    # parentheses. So the fields after the last parenthesis are read.
     return text.rpartition(")")[2].split()
 
 

@@ -58,6 +58,7 @@ def greedy_by_policy(model: str) -> bool:
 
 def _variables(url: str, policy: Path | None) -> dict[str, str]:
     found = {"OPENAI_BASE_URL": url, "OPENAI_API_BASE": url}
+    # OpenAI's clients refuse to start without a key, and a local server reads none.
     if "OPENAI_API_KEY" not in os.environ:
         found["OPENAI_API_KEY"] = "none"
     return found | ({"LIGHTNING_POLICY": str(policy)} if policy else {})
@@ -85,6 +86,7 @@ def _start_ours(
     model: Path, names: Sequence[str], processes: Processes, folder: Path, *, greedy: bool
 ) -> str:
     port_file = folder.resolve() / "port"
+    # Of a former run: `wait_until` takes the file as the sign that the server listens.
     port_file.unlink(missing_ok=True)
     words = [sys.executable, "-m", "otel_lightning.learner", "serve", "--model", str(model)]
     words += ["--port", "0", "--port-file", str(port_file), "--seed", "0"]
@@ -107,6 +109,7 @@ def _start_vllm(
     if adapter.is_file():
         base = json.loads(adapter.read_text(encoding="utf-8"))["base_model_name_or_path"]
         loras = [f"{name}={model.resolve()}" for name in names]
+        # vLLM serves an adapter beside its base, under the adapter's names.
         words += ["--model", base, "--enable-lora", "--lora-modules", *loras]
     else:
         words += ["--model", str(model), "--served-model-name", *names]
@@ -127,5 +130,7 @@ def _answers(url: str) -> bool:
 
 def _free_port() -> int:
     with socket.socket() as probe:
+        # Another process may take the port before vLLM binds it; vLLM then ends, and `wait_until`
+        # says so.
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

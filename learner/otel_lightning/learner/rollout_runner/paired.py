@@ -84,12 +84,15 @@ def compare(
     by_task: dict[str, list[tuple[float, float]]] = {}
     for pair in shared:
         by_task.setdefault(pair[0], []).append((base[1][pair], other[1][pair]))
+    # [T, 2]: the mean of each task's samples under both. The reshape keeps this shape without
+    # tasks.
     means = np.array([np.mean(rows, axis=0) for rows in by_task.values()]).reshape(-1, 2)
     differences = means[:, 1] - means[:, 0]
     rng = np.random.default_rng(seed)
     drawn = _bootstrap(differences, rng)
     lower, upper = np.quantile(drawn, [0.025, 0.975]) if len(drawn) else (np.nan, np.nan)
     binary = len(by_task) == len(shared) and set(np.unique(means)) <= {0.0, 1.0}
+    # McNemar's test knows only better and worse; with a least gain differences have to be compared.
     exact = binary and least_gain == 0
     p_value = _mcnemar(differences) if exact else _signs(differences - least_gain, rng)
     bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
@@ -155,12 +158,14 @@ def _signs(differences: Floats, rng: np.random.Generator) -> float:
     # A sum that equals the seen one up to rounding counts as large.
     seen = float(differences.sum()) - 1e-9 * float(np.abs(differences).sum())
     if count <= EXACT_TASKS:
+        # [2^T, T]: each row is one choice of signs, the binary digits of its number.
         bits = (np.arange(2**count)[:, None] >> np.arange(count)) & 1
         return float(np.mean((1.0 - 2.0 * bits) @ differences >= seen))
     larger = 0
     for _ in range(PARTS):
         signs = 1.0 - 2.0 * rng.integers(0, 2, (FLIPS // PARTS, count))
         larger += int((signs @ differences >= seen).sum())
+    # The signs that were observed count as one draw, so that p is never 0.
     return (larger + 1) / (FLIPS + 1)
 
 

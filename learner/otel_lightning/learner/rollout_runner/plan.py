@@ -88,6 +88,7 @@ class Planned:
 def run_name(job: Job) -> str:
     """Return the name of a run, which `attempts.run_id` has: the given one, or a hash."""
     if job.name is not None:
+        # The name becomes a folder and part of ids: no slash, no space, no leading dot or dash.
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", job.name):
             raise DataError(
                 f"'{job.name}' cannot name a run. Use letters, digits, '_', '-' and '.', at most "
@@ -111,8 +112,12 @@ def plan(job: Job, tasks: Sequence[Task]) -> Iterator[Planned]:
     for sample in range(job.samples):
         for task in tasks:
             place = _hash(task.task_id, str(sample))
+            # By hash and not by position, so that every shard has a similar mix of tasks, and a
+            # task that is added moves no other.
             if int(place[:16], 16) % count != number - 1:
                 continue
+            # The arm is no part of it: all arms of a task and sample get the same seed, which pairs
+            # them.
             seed = int(_hash(str(job.seed), task.task_id, str(sample))[:16], 16) % SEEDS
             for arm in sorted(arms, key=lambda arm: _hash(str(seed), arm or "")):
                 said = (name, str(job.seed), task.fingerprint, str(sample))

@@ -102,6 +102,8 @@ class Processes:
             journal: File to append each start and end to.
             held: File descriptors that stay open while the launcher lives, such as a lock.
         """
+        # Isolated and without site-packages: no .pth file or PYTHONPATH, such as
+        # auto-instrumentation, can load anything into the launcher.
         command = [sys.executable, "-I", "-S", str(LAUNCHER)]
         self._process = subprocess.Popen(
             command + ([str(journal)] if journal else []),
@@ -131,6 +133,7 @@ class Processes:
         """
         if not self._selector.select(seconds):
             return
+        # `os.read` returns what is there; the pipe's own `read` would wait for a whole buffer.
         data = os.read(_pipe(self._process.stdout).fileno(), 1 << 20)
         if not data:
             raise LauncherDiedError(f"the launcher ended, code {self._process.wait(5)}")
@@ -149,6 +152,7 @@ class Processes:
     def close(self) -> None:
         """End all processes, agents before services, and wait until none is left."""
         with suppress(OSError):
+            # The launcher takes the end of its input as the request to end everything.
             _pipe(self._process.stdin).close()
         deadline = time.monotonic() + END_SECONDS
         # Read on: the launcher would wait for ever at a full pipe.

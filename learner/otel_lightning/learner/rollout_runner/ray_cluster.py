@@ -62,6 +62,8 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
             grace=message["grace"],
             max_output=message["max_output"],
         )
+        # The same launcher as without Ray, so that timeouts and leftovers are handled alike
+        # everywhere.
         with Processes() as processes:
             processes.start(spec)
             while True:
@@ -140,6 +142,7 @@ class RayExecutor:
             for suffix in ("out", "err"):
                 file = self._journal.outputs / f"{name}.{suffix}"
                 file.write_text(found[suffix], encoding="utf-8", errors="replace")
+            # The clock of this machine counts for the start: those of the cluster may differ.
             ended = replace(Ended(**found["ended"]), started=started)
         self._journal.note_ended(ended)
         return ended

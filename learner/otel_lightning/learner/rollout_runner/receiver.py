@@ -55,6 +55,7 @@ class Receiver:
         body = _request(events).SerializeToString()
         deadline = time.monotonic() + SEND_SECONDS
         while (problem := self._refusal(body)) is not None:
+            # A status 4xx does not change by trying again; a refused connection or 5xx may.
             if time.monotonic() > deadline or problem.startswith("4"):
                 raise StoreError(f"The receiver at {self.url} does not take the journal: {problem}")
             time.sleep(RETRY_SECONDS)
@@ -81,6 +82,8 @@ class Receiver:
             return http.client.HTTPConnection(place.netloc, timeout=SEND_SECONDS)
         context = ssl.create_default_context()
         if self.cert:  # the server's own certificate is trusted directly
+            # The certificate of a server on this machine is usually self-signed and for any name:
+            # it is compared with the file itself instead of with the system's authorities.
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -138,12 +141,14 @@ def _local(store: Path) -> Receiver:
 def _start(store: Path, processes: Processes, folder: Path) -> None:
     store.parent.mkdir(parents=True, exist_ok=True)
     server_file(store).unlink(missing_ok=True)  # of one that was killed
+    # Port 0: the system chooses free ports, and the server file names them.
     addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", *addresses]
     spec = Spec(
         INGESTER,
         [*command, "--store", str(store.resolve())],
         folder,
+        # The ingester must not trace itself into its own store.
         environment={"LIGHTNING_INSTRUMENT": "false"},
         grace=20.0,
         is_service=True,
@@ -165,6 +170,7 @@ def _request(events: Sequence[Event]) -> ExportLogsServiceRequest:
     for event in events:
         record = scope.log_records.add(event_name=event.name, time_unix_nano=event.time_ns)
         if event.body:
+            # Sorted, since the log record's id is a hash of its content.
             record.body.string_value = _valid(json.dumps(event.body, sort_keys=True))
         record.attributes.extend(
             KeyValue(key=key, value=_value(value)) for key, value in event.attributes.items()
@@ -186,6 +192,7 @@ def _valid(text: str) -> str:
 def _headers_from_environment() -> dict[str, str]:
     given = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
     pairs = (pair.partition("=") for pair in given.split(",") if "=" in pair)
+    # The format of OTEL_EXPORTER_OTLP_HEADERS: key=value pairs as in W3C Baggage, percent-encoded.
     return {unquote(key.strip()): unquote(value.strip()) for key, _, value in pairs}
 
 

@@ -103,6 +103,7 @@ def interval(report: Report) -> tuple[float, float]:
     sums: dict[str, list[float]] = {}
     for rollout, value in report.rewards.items():
         sums.setdefault(report.tasks.get(rollout, rollout), []).append(value)
+    # A ratio of sums over tasks, so that a task with more rollouts weighs more, as in the mean.
     totals = np.array([sum(values) for values in sums.values()])
     counts = np.array([len(values) for values in sums.values()], np.float64)
     low, high = bootstrap(Sums(totals, counts))

@@ -70,9 +70,13 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
     folder = store.with_name(store.name + ".runs") / name
     with opened_journal(folder) as (journal, lock):
         end_leftovers(folder)
+        # In this order: no agent of a killed runner is alive any more, so what has no end in the
+        # journal never will.
         journal.note_interrupted()
         try:
             with (
+                # The launcher inherits the lock: if this process is killed, the next start waits
+                # until the launcher has ended its agents.
                 Processes(journal.path, [lock.fileno()]) as processes,
                 receiving(store, processes, folder, job.endpoint) as receiver,
             ):
@@ -131,6 +135,7 @@ def _run(
     with _asked(store, job) as opened:
         past = _attempts_of(rollouts, journal, opened)
         _send_tasks([one.task for one in rollouts], place.receiver, opened)
+    # Ends that a killed runner noted and did not send. They are sent before any agent starts.
     if unsent := journal.unsent():
         send_ended(unsent, journal, place.receiver)
     open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
@@ -138,6 +143,8 @@ def _run(
     executor = _executor(job, place)
     with closing(executor), stoppable() as stop:
         for one in open_ones:
+            # All tasks are checked before the first one runs, so that no run fails halfway for a
+            # bad task.
             executor.check(Attempt(one))
         engine = Engine(job, journal, executor, place.receiver, past, stop)
         stopped = engine.run([*open_ones, *again], len(rollouts))
@@ -208,10 +215,13 @@ def _attempts_of(
     if store is not None:
         rows = read(store, __package__, "known_attempts", run_id=journal.folder.name)
         for name, status, reason in rows.iter_rows():
+            # The store has no flag for "cut off"; its reason says "the runner was killed".
             known.setdefault(name, (status, "runner" in (reason or "")))
     found = {}
     for one in rollouts:
         ends: list[tuple[str, bool]] = []
+        # Attempts are numbered from 0 without gaps, so the first one that is missing ends the
+        # history.
         while (end := known.get(one.rollout_id(len(ends)))) is not None:
             ends.append(end)
         found[one.key] = AttemptHistory(ends)
@@ -266,6 +276,7 @@ def _silent(opened: Store, store: Path, rollouts: list[str], patience: float) ->
     while True:
         derive_all(opened, store)
         silent = read(opened, __package__, "silent", rollouts=rollouts).height
+        # If no rollout has a call, the agent is not traced at all, and waiting would not help.
         if silent in (0, len(rollouts)) or time.monotonic() > deadline:
             return silent
         time.sleep(LOOK_SECONDS)

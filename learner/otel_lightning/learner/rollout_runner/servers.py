@@ -72,6 +72,7 @@ class ThreadExecutor:
         known = about(self._journal.folder.name, self._job, attempt)
         self._journal.note_started(name, now, known)
         self._running[name] = now
+        # Daemon threads: a request that hangs must not keep the process alive after the run.
         threading.Thread(target=self._attempt, args=(attempt, now), daemon=True).start()
 
     def ended(self, seconds: float) -> Iterator[Ended]:
@@ -113,6 +114,7 @@ class ThreadExecutor:
             status, reason = "lost", str(error)
         code = exit_code if status == "exited" else None
         ended = Ended(name, status, started, time.time_ns(), exit_code=code, reason=reason)
+        # The lock decides whether an answer or `stop` comes first; only the first one is written.
         with self._lock:
             self._end(ended, output)
 
@@ -163,6 +165,8 @@ class UrlExecutor(ThreadExecutor):
         finally:
             connection.close()
         said = f"HTTP {answer.status} {answer.reason}: {' '.join(text.split())[:200]}"
+        # A 5xx is a fault of the server, such as an overload: the attempt is lost and tried again.
+        # A 4xx is the agent's own answer: it failed.
         if answer.status >= SERVER_ERRORS:
             raise LostError(said)
         if answer.status != http.client.OK:
@@ -180,6 +184,7 @@ def headers(attempt: Attempt) -> dict[str, str]:
     carried = {attributes.ROLLOUT_ID: attempt.rollout_id, attributes.TASK_ID: planned.task.task_id}
     return {
         "Content-Type": "application/json",
+        # Version 00, a new trace id, a span id, and 01 for "sampled".
         "traceparent": f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01",
         "baggage": ",".join(f"{name}={quote(value, safe='')}" for name, value in carried.items()),
         "Lightning-Seed": str(planned.seed),
@@ -192,6 +197,8 @@ def _whole(answer: http.client.HTTPResponse, deadline: float) -> bytes:
     while part := answer.read1(1 << 16):
         parts.append(part)
         size += len(part)
+        # The connection's timeout is for each read. A server that sends a byte now and then needs
+        # this one.
         if time.monotonic() > deadline:
             raise TooLateError
         if size > LONGEST_ANSWER:
@@ -230,9 +237,13 @@ class WorkerExecutor(ThreadExecutor):
 
     def ask(self, attempt: Attempt) -> str:
         """Give a task to an idle worker, or start one; a worker that is late is killed."""
+        # Workers are kept in a stack: the one that was used last is warm, and further ones are
+        # started only if all are busy.
         worker = self._worker(attempt.planned.arm)
         try:
             answer = self._answer(worker, attempt)
+        # A worker that was asked and did not answer may still do so: its answer would be taken for
+        # that of the next task. So it is not used again.
         except BaseException:
             self._kill(worker)
             raise
@@ -310,6 +321,7 @@ class WorkerExecutor(ThreadExecutor):
 
     def _kill(self, worker: Worker) -> None:
         process = worker.process
+        # The whole group, so that what the worker started ends with it.
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, number)

@@ -45,6 +45,7 @@ class Task:
     def position(self) -> float:
         """Return where the task lies in [0, 1): the same place that `transitions` splits by."""
         number = int(sha256(self.task_id.encode()).hexdigest()[:16], 16)
+        # As in `transitions.splits`: 53 bits are exact in a float, so the result is below 1.
         return float(number >> 11) / 2**53
 
 
@@ -143,6 +144,7 @@ def _rows(path: Path) -> Iterator[tuple[str, Any]]:
 
 def _text(path: Path) -> str:
     try:
+        # Also without the byte order mark that Windows programs put first.
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: is not UTF-8 ({error}). Save it as UTF-8.") from error
@@ -155,6 +157,7 @@ def _lines(path: Path, text: str) -> Iterator[tuple[str, Any]]:
         try:
             yield f"{path}:{number}", json.loads(line)
         except ValueError as error:
+            # The last line has no line end: it was probably cut off while it was written.
             cut = number == text.count("\n") + 1
             problem = "the last line is cut off" if cut else "not a JSON object"
             remedy = "Write the file again." if cut else "Mend the line."
@@ -180,9 +183,11 @@ def _table(path: Path) -> list[dict[str, Any]]:
 
     try:
         is_csv = path.suffix.lower() == ".csv"
+        # All columns of a CSV stay text: a task id such as 007 must not become 7.
         frame = pl.read_csv(path, infer_schema=False) if is_csv else pl.read_parquet(path)
     except pl.exceptions.PolarsError as error:
         raise DataError(f"{path}: cannot be read as a table: {error}") from error
+    # By way of JSON, so that dates and decimals become the texts that an agent is given anyway.
     return json.loads(frame.write_json())  # type: ignore[no-any-return]
 
 

@@ -87,12 +87,14 @@ def with_ids(scores: pl.DataFrame) -> pl.DataFrame:
 def reward_ids(scores: pl.DataFrame) -> pl.Series:
     """Hash the identity of each score: its source, its name and the ids of what it judges."""
     parts = scores.select(pl.col(IDENTITY).fill_null(""))
+    # \x1f, the unit separator, does not occur in ids: so no two rows give one text.
     ids = [sha256("\x1f".join(row).encode()).hexdigest()[:32] for row in parts.rows()]
     return pl.Series("reward_id", ids, pl.String())
 
 
 def _keep_times(rows: pl.DataFrame, former: pl.DataFrame) -> pl.DataFrame:
     return (
+        # Equal in everything but the time: then the score is the same, and keeps its former time.
         rows.join(former, on=SAME, how="left", nulls_equal=True, maintain_order="left")
         .with_columns(pl.coalesce("former", "time").alias("time"))
         .drop("former")

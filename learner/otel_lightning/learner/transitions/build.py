@@ -45,6 +45,8 @@ def build(calls: pl.LazyFrame, rewards: pl.LazyFrame, settings: Settings) -> pl.
     Returns:
         One row per call, with `COLUMNS`, in the order of task, rollout and step.
     """
+    # From here on, calls are identified by `row`, their position in the order of rollout and step.
+    # The rows of one rollout are adjacent, which `discounted` and `rle_id` rely on.
     ordered = calls.with_columns(in_order()).sort("order").with_row_index("row")
     ended = ordered.with_columns(split(settings.held_out), **_ends())
     placed = _placed(ordered, rewards, settings.shuffle_rewards)
@@ -58,6 +60,7 @@ def steps_of(rows: pl.DataFrame) -> Steps:
         rewards=rows["reward"].to_numpy(),
         outcomes=rows["outcome_reward"].to_numpy(),
         tools=rows["tools"].to_numpy(),
+        # `rle_id` numbers runs of equal values: 0, 1, 2, … without gaps, since the rows are sorted.
         rollouts=rows["rollout"].rle_id().cast(pl.Int64).to_numpy(),
         tasks=rows["task_hash"].rle_id().cast(pl.Int64).to_numpy(),
         states=(rows["state"].rank("dense").cast(pl.Int64) - 1).to_numpy(),
@@ -85,6 +88,7 @@ def _sums(earned: pl.DataFrame, calls: int) -> list[pl.Series]:
 
 
 def _ends() -> dict[str, pl.Expr]:
+    # The last row has no next row (null): it ends its rollout.
     goes_on = (pl.col("rollout") == pl.col("rollout").shift(-1)).fill_null(value=False)
     return {
         "next_span_id": pl.when(goes_on).then(pl.col("span_id").shift(-1)),

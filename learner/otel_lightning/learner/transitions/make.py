@@ -65,9 +65,12 @@ def make_transitions(
     run = Run("transitions", asdict(settings))
     with opened(store) as found, recorded(run, found), stage.bounded(found):
         credit.validate(settings.credit)
+        # A reward that is a rule is computed first: its scores become rewards in the store, of
+        # which the settings then name one.
         name, rule = rules.chosen(found, settings.reward)
         settings = replace(settings, reward=name)
         stage_rollouts(found, settings)
+        # A permutation depends on every rollout, so no task can stay as it was.
         all_again = rebuild or settings.shuffle_rewards is not None
         calls = stage.stage_calls(found, choice_of(settings), rebuild=all_again)
         _write(found, calls, settings)
@@ -78,6 +81,8 @@ def make_transitions(
             metrics=asdict(summary),
             artifact="transition_rows",
         )
+        # The row in `runs` is written last: a run that was killed before leaves none that says
+        # "done".
         found.insert("runs", arrow(ended))
     return summary
 
@@ -97,6 +102,8 @@ def choice_of(settings: Settings) -> stage.Choice:
     methods = credit.validate(settings.credit)
     return stage.Choice(
         agents=settings.agents,
+        # The only input that changes by itself with time. It is left out of `Settings.identity`:
+        # what it changes, how a rollout ended, is part of the fingerprint of the rollout.
         idle_before_ns=time.time_ns() - int(settings.idle * NS_A_MINUTE),
         tools_count=any(method.needs_tools for method in methods),
         states_count=any(method.needs_states for method in methods),
@@ -117,6 +124,8 @@ def _write(store: Store, calls: int, settings: Settings) -> None:
         rewards = stage.read_bucket(store, "bucket_rewards", bucket)
         stage.write_bucket(store, bucket, build(calls_there, rewards, settings))
         progress.report(done, "buckets of tasks")
+    # Only after all buckets: a later run finds the old fingerprints of a run that was killed, so it
+    # skips nothing that is not written.
     store.execute(statement(__package__, "remember_rollouts"))
 
 

@@ -28,8 +28,11 @@ def last_judged(rewards: pl.LazyFrame) -> pl.LazyFrame:
         rewards: Columns reward_id, rollout, name, value, time, step, emitted. A reward that was
             emitted during the rollout replaces no other.
     """
+    # Null for all judgements that may replace each other, since nulls are equal to `unique`. An
+    # emitted reward has its own id here, so no other row is equal to it.
     its_own = pl.when("emitted").then("reward_id")
     return (
+        # The id breaks ties of time, so that the same judgement wins on every machine.
         rewards.sort("time", "reward_id")
         .with_columns(its_own=its_own)
         .unique(["rollout", "name", "step", "its_own"], keep="last", maintain_order=True)
@@ -59,6 +62,8 @@ def place(calls: pl.LazyFrame, rewards: pl.LazyFrame) -> pl.LazyFrame:
     first = pl.col("row").cast(pl.Int64).fill_null(-1) + 1  # the call before is of another rollout
     return (
         judged.sort("order", maintain_order=True)
+        # The nearest call at or before the judgement, over all rollouts: it may belong to the
+        # rollout before, which is corrected below.
         .join_asof(places, on="order", check_sortedness=False)
         .with_columns(
             row=pl.when(pl.col("before") == pl.col("rollout")).then("row").otherwise(first)

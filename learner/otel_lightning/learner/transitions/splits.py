@@ -24,5 +24,7 @@ def split(held_out: float) -> pl.Expr:
     """
     # The first 53 bits are exact in a float, so no position is rounded up to 1.
     position = (pl.col("task_hash") // 2**11).cast(pl.Float64) / 2**53
+    # A larger share holds out a superset of the tasks that a smaller one does, since only the
+    # threshold moves.
     name = pl.when(position < held_out).then(pl.lit(HELD_OUT)).otherwise(pl.lit(TRAIN))
     return name.alias("split")

@@ -75,6 +75,8 @@ def bounded(store: Store) -> Iterator[None]:
     if store.server:
         yield
         return
+    # A served store has one thread, set once; changing it there can deadlock. So limits are set on
+    # stores of this process only.
     threads = store.threads
     store.execute(BOUNDS)
     try:
@@ -161,6 +163,8 @@ def buckets(calls: int) -> list[Bucket]:
         >>> len(buckets(CALLS_A_BUCKET + 1))
         2
     """
+    # Division rounded up. Hashes are uniform, so equal ranges of hashes hold about equal numbers of
+    # calls.
     count = max(1, -(-calls // CALLS_A_BUCKET))
     edges = [HASHES * i // count for i in range(count + 1)]
     return [Bucket(first, after - 1) for first, after in pairwise(edges)]
@@ -173,6 +177,8 @@ def read_bucket(store: Store, name: str, bucket: Bucket) -> pl.LazyFrame:
 
 def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
     """Replace the transitions of the changed tasks in a bucket with the computed rows."""
+    # `store.replace` deletes and inserts in one transaction, so no reader sees a task without its
+    # rows.
     rows = statement(__package__, "transition_rows", **asdict(bucket))
     store.replace("transition_rows", arrow(computed), bucket.changed, rows)
 

@@ -38,6 +38,7 @@ def check_template(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path:
             "transitions have no token ids. Add the template (chat_template.jinja) of the server "
             "that the agent used, or record token ids."
         )
+    # One row is enough: a template writes tools or it does not.
     offering = needing.filter(pl.col("tools").is_not_null(), pl.col("tools") != "[]")
     if not offering.is_empty() and _drops_tools(offering.row(0, named=True), tokenizer):
         raise DataError(
@@ -54,6 +55,7 @@ def _drops_tools(row: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> boo
     rendered = tokenizer.apply_chat_template(
         messages, tools=[dict(tool) for tool in tools], tokenize=False
     )
+    # A template that ignores tools renders the same text with and without them.
     return bool(plain == rendered)
 
 
@@ -103,6 +105,8 @@ def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Pa
             continue
         compared += 1
         decoded = str(tokenizer.decode(row["completion_token_ids"]))
+        # White space is left out of the comparison: servers strip it, and tokens hold it. `in`,
+        # since the decoded text may also have reasoning or tool calls around the answer.
         different += "".join(text.split()) not in "".join(decoded.split())
     if different > compared / 2:
         raise DataError(
@@ -115,6 +119,7 @@ def _check_text(rows: pl.DataFrame, tokenizer: PreTrainedTokenizerBase, path: Pa
 def _check_tool_calls(
     examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase, path: Path
 ) -> None:
+    # Only if it is one token: a mark that is spelled in several tokens is ordinary text.
     token = tokenizer.get_vocab().get(TOOL_CALL)
     added = getattr(tokenizer, "added_tokens_decoder", {}).get(token)
     if token is None or added is None or not added.special:
@@ -192,6 +197,8 @@ def shared_states(examples: Sequence[Example]) -> int:
     """Count held-out rollouts whose first prompt is also the first prompt of a training rollout."""
     first: dict[str, Example] = {}
     for e in examples:
+        # Examples are in the order of their steps, so the first one of a rollout is its first
+        # prompt.
         first.setdefault(e.rollout_id, e)
     trained = {e.prompt for e in first.values() if e.split == TRAIN}
     return sum(e.split == HELD_OUT and e.prompt in trained for e in first.values())

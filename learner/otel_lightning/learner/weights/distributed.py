@@ -9,6 +9,7 @@ T = TypeVar("T")
 
 def world_size() -> int:
     """Count the processes."""
+    # Variables that torchrun sets for each of its processes.
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -144,6 +144,7 @@ def has_uncarried_parts(row: Mapping[str, Any], *, are_tokens_logged: bool) -> b
     texts = [row[column] for column in ("messages", "completion") if row[column]]
     if any(uncarried_parts(json.loads(t), text_arguments=are_tokens_logged) for t in texts):
         return True
+    # Logged tokens already hold the tools as the server wrote them.
     tools = [] if are_tokens_logged or not row["tools"] else json.loads(row["tools"])
     return bool(uncarried_tools(tools))
 
@@ -159,6 +160,7 @@ def templated_tokens(
 ) -> tuple[list[int], list[int]] | None:
     """Write the messages by the chat template; None if the prompt is not a prefix of the whole."""
     messages = chat_messages(json.loads(row["messages"]))
+    # A response may have several choices; the first is the one that the agent read.
     answer = chat_messages(json.loads(row["completion"])[:1])
     options: dict[str, Any] = {"return_dict": False}
     if row["tools"]:
@@ -167,11 +169,14 @@ def templated_tokens(
     prompt: list[int] = template(messages, add_generation_prompt=True)
     whole: list[int] = template(messages + answer)
     completion = _until_end(whole[len(prompt) :], tokenizer.eos_token_id)
+    # Some templates drop earlier reasoning when a further message follows. Then the prompt in the
+    # conversation is not the prompt that was sent.
     return (prompt, completion) if whole[: len(prompt)] == prompt and completion else None
 
 
 def _until_end(tokens: list[int], end: Any) -> list[int]:
     """Cut the tokens that templates add after the end of the answer; no model writes them."""
+    # The end token itself stays: the model must learn to stop.
     return tokens[: tokens.index(end) + 1] if end in tokens else tokens
 
 
@@ -179,6 +184,7 @@ def _example(
     row: Mapping[str, Any], prompt: list[int], completion: list[int], source: str
 ) -> Example:
     logprobs = row["completion_logprobs"] if source == LOGGED else None
+    # A list of another length cannot be matched with the tokens: it counts as not logged.
     logged = logprobs is not None and len(logprobs) == len(completion)
     return Example(
         rollout_id=row["rollout_id"],

@@ -76,6 +76,7 @@ def expected_rewards(
             features.T @ features + penalty, features.T @ (history.rewards - mean)
         )
         predicted = np.clip(mean + wanted @ weights, low, high)
+    # The rollout's own reward is subtracted: the correction needs a prediction independent of it.
     count = np.bincount(judged.tasks)[judged.tasks]
     total = np.bincount(judged.tasks, judged.rewards)[judged.tasks]
     return np.asarray(
@@ -88,8 +89,12 @@ def _features(prompts: Sequence[tuple[int, ...]]) -> Floats:
     found = np.zeros((len(prompts), WIDTH))
     for row, prompt in zip(found, prompts, strict=True):
         ids = np.array(prompt, dtype=np.uint64)
+        # A pair is a number above most token ids, so that it seldom equals a single token.
         pairs = ids[:-1] * PAIR + ids[1:] + np.uint64(1)
         mixed = np.unique(np.concatenate([ids, pairs])) * MIX >> np.uint64(40)
+        # The hashing trick with random signs: collisions then cancel on average (Weinberger et al.,
+        # Feature hashing for large scale multitask learning, 2009). The sign is a bit above the
+        # index.
         sign = np.where(mixed & np.uint64(WIDTH), 1.0, -1.0)
         np.add.at(row, (mixed % np.uint64(WIDTH)).astype(np.int64), sign)
     length = np.linalg.norm(found, axis=1, keepdims=True)

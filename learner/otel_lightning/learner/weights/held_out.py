@@ -34,6 +34,8 @@ class Likelihoods:
 
 def usable(examples: Sequence[Example], skipped: Sequence[str]) -> list[Example]:
     """Keep rollouts whose probability is known: whole, and sampled rather than greedy."""
+    # A greedy completion has probability 1 under the behavior policy, whatever its logprob says, so
+    # its importance weight would be wrong. One such call spoils its rollout.
     greedy = {e.rollout_id for e in examples if e.temperature <= 0}
     broken = greedy | set(skipped)
     return [e for e in examples if e.rollout_id not in broken]
@@ -74,6 +76,8 @@ def judge_weights(  # noqa: PLR0913 - what to judge, by what, and what it takes
     wanted = demands or default_demands(judged.rewards)
     expected = expected_rewards(rollouts_of(history), judged, wanted.reward_range)
     weights = rollout_weights(examples, likelihoods)
+    # The model of the reward sees the prompt only, so its prediction for the logged completion is
+    # also that for the policy's mean. Only the importance weights tell the two policies apart.
     new = Logged(judged.rewards, weights, expected, expected)
     compared = Compared.with_behavior(new, judged.tasks, clip, sampled=True)
     verdict = held_out_verdict(compared, wanted)
@@ -123,6 +127,9 @@ def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[st
     as_good = 0
     for _ in range(PERMUTATIONS):
         drawn = rng.random(len(compared.tasks))
+        # Sort by task in two ways, once by position and once by a random number. The n-th of a task
+        # gets the reward of the n-th in the random order: a permutation within each task, without a
+        # loop.
         order = np.empty(len(drawn), dtype=np.int64)
         order[np.lexsort((np.arange(len(drawn)), compared.tasks))] = np.lexsort(
             (drawn, compared.tasks)
@@ -130,6 +137,8 @@ def _no_better_than_chance(compared: Compared, demands: Requirements) -> list[st
         new = replace(compared.new, rewards=compared.new.rewards[order])
         mixed = within_tasks(replace(compared, new=new), limits)
         as_good += mixed is not None and float(mixed.values.mean()) >= gain
+    # The gain that was observed counts as one permutation, so the p-value is never 0 (Phipson &
+    # Smyth, Permutation p-values should never be zero, 2010).
     share = (1 + as_good) / (1 + PERMUTATIONS)
     if share <= alpha:
         return []
@@ -157,10 +166,13 @@ def rollout_weights(examples: Sequence[Example], likelihoods: Likelihoods) -> Fl
     names, rollout, _ = _numbered([e.rollout_id for e in examples])
     logged = np.array(
         [
+            # At another temperature some servers log logprobs before it is applied and others
+            # after.
             before if e.logprob is None or e.temperature != 1 else e.logprob
             for e, before in zip(examples, likelihoods.before, strict=True)
         ]
     )
+    # Logarithms add up: the probability of a rollout is the product over its completions.
     after, before = (
         np.bincount(rollout, values, len(names)).astype(np.float64)
         for values in (likelihoods.after, logged)

@@ -110,13 +110,16 @@ class Job:
             "disable_tqdm": True,
             "use_cpu": not torch.accelerator.is_available(),
         }
+        # The later ones win: the algorithm over the defaults, and the user's [trl] table over all.
         return common | self._length(size) | self._saving() | dict(own) | dict(training.trl)
 
     def _rows_per_device(self, *, even: bool) -> int:
         training, world = self.training, world_size()
+        # At most as many rows as there are: with fewer, no whole batch could be made.
         wanted = min(training.batch_size, max(self.rows, 1)) if even else training.batch_size
         parts = world * training.accumulate
         size = max(wanted // parts, 1)
+        # It wants batches of whole groups, and `offline_grpo` names two as the size of a group.
         if even and size % 2:
             size = max(size - 1, 2)
         if not even and size * parts != wanted:
@@ -134,17 +137,20 @@ class Job:
         batch = size * world_size() * training.accumulate
         if training.epochs is not None:
             return {"num_train_epochs": training.epochs}
+        # With few rows, three epochs are only a few steps, too few to learn from.
         return {"max_steps": max(math.ceil(EPOCHS * self.rows / batch), LEAST_STEPS)}
 
     def _saving(self) -> dict[str, Any]:
         training = self.training
         if training.stop_early is not None:
+            # A fraction below 1 means a share of all steps to transformers.
             every = 1 / EVALUATIONS
             return {
                 "eval_strategy": "steps",
                 "eval_steps": every,
                 "save_strategy": "steps",
                 "save_steps": every,
+                # The best one, which is loaded at the end, and the last one, to resume from.
                 "save_total_limit": 2,
                 "load_best_model_at_end": True,
                 "metric_for_best_model": "eval_loss",
@@ -199,6 +205,7 @@ class Job:
                 callbacks=callbacks,
                 **options,
             )
+            # Progress is shown by our own callback; both of these would print beside it.
             made.remove_callback(PrinterCallback)
             made.remove_callback(ProgressCallback)
             checkpoint = last_checkpoint(self.folder) if self.training.resume else None
@@ -207,7 +214,9 @@ class Job:
                 self.best_step = made.state.best_global_step
             if self.measures and evaluation is not None:
                 self.validation_loss = float(made.evaluate()["eval_loss"])
+        # The trainer may have wrapped the model, and replaced it by its best checkpoint.
         self.model = made.accelerator.unwrap_model(made.model)
+        # A probe with too high a learning rate may diverge: its validation loss tells.
         if not self.measures and not math.isfinite(loss):
             raise DataError(
                 f"The loss became {loss} at learning rate {self.learning_rate:g}: training "
@@ -231,6 +240,7 @@ def _dataset(rows: Sequence[Row], folder: Path) -> datasets.Dataset:
         return datasets.Dataset.from_list(list(rows))
 
     def written() -> str:
+        # Left by a run that was killed.
         rmtree(folder, ignore_errors=True)
         datasets.Dataset.from_list(list(rows)).save_to_disk(folder)
         return str(folder)
@@ -262,6 +272,7 @@ class _Curve(TrainerCallback):
         **kwargs: Any,  # noqa: ARG002
     ) -> None:
         """Report the step that was just logged."""
+        # All processes get the same logs; only the main one writes the curve.
         if not logs or not state.is_world_process_zero:
             return
         numbers = {k: float(v) for k, v in logs.items() if isinstance(v, int | float | str)}

@@ -96,10 +96,13 @@ def _learn_weights(
         return rows
 
     _check_installed()
+    # Only the main process opens the store: DuckDB lets one process write, and all need equal rows.
     rows = shared(prepared)
+    # Imported here, since it loads torch: what can be refused without it is refused first.
     from otel_lightning.learner.weights.train import train_and_judge
 
     if not is_main():
+        # The other processes of torchrun take part in training, and write nothing.
         return train_and_judge(rows, algorithm, training, (None, checkpoints), _ignore)
     with _staged(output, checkpoints) as staging, Curve(store, run.run_id) as curve:
         folders = staging, checkpoints
@@ -109,6 +112,7 @@ def _learn_weights(
             "run_id": run.run_id,
             "against": str(training.model.resolve()),
         }
+        # Within the block, so that the folder gets its final name with everything in it.
         (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
         card = Card(run.run_id, run.config, _fingerprint(rows), learned.metrics, gate)
         (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")
@@ -170,5 +174,6 @@ def _staged(output: Path, checkpoints: Path) -> Iterator[Path]:
             yield staging
         rmtree(checkpoints, ignore_errors=True)
     finally:
+        # There is nothing to resume from in it.
         if checkpoints.exists() and not any(checkpoints.glob("checkpoint-*")):
             rmtree(checkpoints, ignore_errors=True)

@@ -56,10 +56,14 @@ def token_logprobs(
     computed = []
     was_training = model.training
     model.train(mode=False)
+    # Process `rank` takes every `world`-th example. `gathered` brings the results of all together,
+    # so every process returns the same list.
     for temperature, places in _by_temperature(examples, range(rank, len(examples), world)).items():
         with scoring(model, temperature):
             for rows in _batches(examples, places, batch_size):
                 batch = _batch_logprobs(model, [examples[i] for i in rows])
+                # With their positions, because batches are sorted by length and not in the order of
+                # the examples.
                 computed += list(zip(rows, batch, strict=True))
                 done += world * len(rows)
                 if rank == 0:
@@ -100,4 +104,5 @@ def _batch_logprobs(model: nn.Module, batch: Sequence[Example]) -> list[Floats]:
     inputs = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
     outputs = model(**{k: v.to(device) for k, v in inputs.items()}, fused_lm_head=True)
     logprobs = outputs.log_probs.double().cpu().numpy()  # [B, T - 1]
+    # Entry t is the logprob of token t + 1, so the completion begins at len(prompt) - 1.
     return [logprobs[i, len(e.prompt) - 1 : e.length - 1] for i, e in enumerate(batch)]

@@ -72,6 +72,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
             f"'{path}' holds no tokenizer that transformers can load ({_first_line(error)})."
         ) from error
     if tokenizer.pad_token is None:
+        # The usual choice for models without a pad token; masks hide padded positions.
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
@@ -120,6 +121,7 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
         ) from error
     if training.lora is not None and not is_adapter:
         model = _with_adapter(model, training.lora, reward=reward)
+    # Quantized weights are put on the GPU while they are loaded.
     if not training.four_bit:
         model.to(device())
     return Loaded(model, tokenizer)

@@ -32,6 +32,7 @@ def preference_pairs(examples: Sequence[Example], per_state: int) -> list[Pair]:
                 (sum(e.advantage for e in same) / len(same), same[0])
                 for same in completions.values()
             ),
+            # Only by the mean: examples have no order.
             key=lambda pair: -pair[0],
         )
         possible = [

@@ -100,6 +100,7 @@ def change(  # noqa: PLR0913 - what, where and why
         append(store, "model_promotions", pl.DataFrame([row], schema=_schema(row)))
         try:
             point(live, model)
+        # Also on Ctrl-C. A process that is killed outright leaves the row to `settled`.
         except BaseException:
             _withdraw(store, row)
             raise
@@ -113,6 +114,8 @@ def settled(store: Store, live: Path) -> Path | None:
     if history and now != Path(history[-1]["after"]):
         last = history[-1]
         before = None if last["before"] is None else Path(last["before"])
+        # The link never moved. If it leads elsewhere, a person moved it, and the record is left
+        # alone.
         if now == before:
             _withdraw(store, last)
     return now
@@ -128,6 +131,7 @@ def point(live: Path, model: Path) -> None:
     name = model.relative_to(folder) if model.is_relative_to(folder) else model
     partial = folder / f".{live.name}.partial"
     partial.unlink(missing_ok=True)
+    # A link cannot be changed in place: a new one is made under another name and renamed over it.
     partial.symlink_to(name, target_is_directory=True)
     rename_durably(partial, folder / live.name)
 

@@ -24,6 +24,7 @@ def judge_scores(job: Job, held_out: list[Example]) -> Verdict:
     pairs = preference_pairs(held_out, PAIRS_PER_STATE)
     better = completion_scores(job, [chosen for chosen, _ in pairs])
     worse = completion_scores(job, [rejected for _, rejected in pairs])
+    # A tie counts as half right, as a coin would rank it.
     right = (better > worse).astype(np.float64) + CHANCE * (better == worse)
     tasks = sorted({chosen.task for chosen, _ in pairs})
     number = {task: i for i, task in enumerate(tasks)}
@@ -83,6 +84,7 @@ def _bounds(
         return float("nan"), float("nan")
     rng = np.random.default_rng(seed)
     totals, sizes = np.bincount(tasks, right, count), np.bincount(tasks, minlength=count)
+    # Resample tasks, not pairs: pairs of one task share completions.
     drawn = rng.integers(count, size=(RESAMPLES, count))
     gains = totals[drawn].sum(1) / sizes[drawn].sum(1) - CHANCE
     lower, upper = np.quantile(gains, [0.05, 0.95])

@@ -128,6 +128,8 @@ def read_assignments(assignments: Sequence[str]) -> dict[str, Any]:
         if not separator:
             raise DataError(f"'{assignment}' is no NAME=VALUE, for example beta=0.2.")
         try:
+            # TOML tells numbers, booleans and lists from text; what it refuses is text without
+            # quotes.
             values[name.strip()] = tomllib.loads(f"value = {text}")["value"]
         except tomllib.TOMLDecodeError:
             values[name.strip()] = text.strip()
@@ -147,6 +149,7 @@ def algorithm_settings(kind: type[Any], name: str, training: Training) -> Any:
         raise DataError(f"{name} has no setting '{min(unknown)}'. Its settings: {known}.")
     for setting, value in values.items():
         default = fields[setting].default
+        # `type` and not `isinstance`, because True is an int too.
         if isinstance(default, float) and type(value) is int:
             values[setting] = float(value)
         elif type(value) is not type(default):

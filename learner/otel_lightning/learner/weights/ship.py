@@ -133,6 +133,7 @@ def models_of(store: Store) -> list[Row]:
 
 def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
     """Return the judgement that passed a model against the live one, or refuse."""
+    # Running the model beats an estimate from logs of another model.
     judgement = _by_running(store, model) or _by_logs(model)
     if judgement is None:
         raise RefusedError(
@@ -144,6 +145,7 @@ def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
         raise RefusedError(
             f"The gate {judgement.gate} refused '{model}': {'; '.join(judgement.refusals)}."
         )
+    # A gate says "better than"; it holds only for the model that it compared with.
     if live is not None and judgement.against not in (None, live):
         raise RefusedError(
             f"The gate {judgement.gate} compared '{model}' with '{judgement.against}', but "
@@ -161,6 +163,7 @@ def _by_running(store: Store, model: Path) -> Judgement | None:
         names = [name for name, folder in folders.items() if folder == wanted]
         refusals = [row["gate"][name] for name in names if name in (row["gate"] or {})]
         if row["command"] == "evaluate" and refusals:
+            # `evaluate` compares all models with the first one that is named.
             first = folders.get(row["config"]["models"][0])
             against = None if first is None else Path(first)
             return Judgement(BY_RUNNING, against, tuple(refusals[0]))

@@ -116,7 +116,10 @@ def train_and_judge(
         job = _job(loaded, data, training, algorithm, folders[1])
         if training.find_lr:
             job.learning_rate = _probe(job, data, algorithm, settings)
+            # The probes trained copies of the model in place, so the real training begins with a
+            # fresh one.
             job.model = load_model(training, reward=algorithms.scores_text(algorithm)).model
+        # Only now: the steps of the probes are no part of the run's curve.
         job.record = record
         data.metrics |= {"learning_rate": job.learning_rate, "processes": world_size()}
         judged = _judge_scores if algorithms.scores_text(algorithm) else _judge_text
@@ -142,6 +145,8 @@ def _prepare(
     check_tokens(tokenized, rows, loaded, training.model)
     check_rewards(tokenized.examples)
     metrics: dict[str, Any] = sources(tokenized.examples)
+    # Logged logprobs are of one temperature, which the trainer divides logits by as well.
+    # `with_behavior` chooses it, and leaves out transitions of another.
     temperature = 1.0
     if algorithms.needs_behavior(algorithm):
         behavior = with_behavior(tokenized, loaded.model, training.batch_size, name)
@@ -189,6 +194,7 @@ def _split(
 
 def _position(task: str) -> float:
     """Map a task to a number in [0, 1), the same everywhere."""
+    # The prefix makes this hash independent of the one that splits off the held-out tasks.
     digest = sha256(f"validation {task}".encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64
 
@@ -247,11 +253,14 @@ def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "V
     held_out = usable(data.held_out, data.skipped)
     data.metrics["held_out_left_out"] = len(data.held_out) - len(held_out)
     size = training.batch_size
+    # Before training, because `learn` changes the model in place.
     before = completion_logprobs(job.model, held_out, size, "Judging the model before")
     _compare_with_log(held_out, before, data, training)
     data.metrics["train_loss"] = algorithm.learn(job, data.train, data.validation, settings)
     after = completion_logprobs(job.model, held_out, size, "Judging the model after")
     likelihoods = Likelihoods(before, after)
+    # The likelihood of good completions shows a damaged format, which a gain of few rollouts may
+    # hide.
     good_before, good_after = mean_token_logprobs(held_out, likelihoods, training.threshold)
     data.metrics |= {
         "good_token_logprob_before": good_before,

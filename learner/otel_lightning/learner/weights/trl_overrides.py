@@ -34,6 +34,7 @@ def row_order(trainer: Any, dataset: Any = None, repeat: int = 1) -> RowOrder:
 
 def in_row_order(trainer: type[Any]) -> type[Any]:
     """Let a trainer of TRL visit its rows in our order, which several processes share evenly."""
+    # Our own trainers define their order themselves.
     if "_get_train_sampler" in vars(trainer):
         return trainer
 
@@ -60,6 +61,7 @@ class WeightedSFTTrainer(SFTTrainer):  # type: ignore[misc]
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
+        # The trainer drops all columns of the data set that are not in this list.
         if "weight" not in self._signature_columns:
             self._signature_columns.append("weight")
 
@@ -78,9 +80,12 @@ class WeightedSFTTrainer(SFTTrainer):  # type: ignore[misc]
         if return_outputs:
             raise ValueError("Weighted fine-tuning gives no outputs, only a loss.")
         weights = inputs.pop("weight")
+        # No cache of keys and values: nothing is generated, and it would keep memory for every
+        # layer.
         inputs["use_cache"] = False
         outputs = model(**inputs, fused_lm_head=True)
         count = outputs.label_mask.sum() if num_items_in_batch is None else num_items_in_batch
+        # [B, T - 1] times [B, 1]. The log probs of masked positions are 0.
         loss = -(outputs.log_probs * weights[:, None]).sum() / torch.as_tensor(count).clamp(min=1)
         if self.args.average_tokens_across_devices and num_items_in_batch is not None:
             loss = loss * self.accelerator.num_processes
@@ -124,6 +129,8 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # GRPOTrainer refuses to start without a reward function; this one fails if it is ever
+        # called.
         super().__init__(*args, reward_funcs=_no_reward, **kwargs)
 
     def _get_train_sampler(self, dataset: Any = None) -> RowOrder:
@@ -148,6 +155,8 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
 
         `old_per_token_logps` are the logged ones, so the clipped ratio is model / behavior policy.
         """
+        # Prompts on the left and completions on the right, so that they meet in one column and the
+        # completion's tokens are the last ones of the joined row.
         prompt_ids, prompt_mask = self._padded([row["prompt_ids"] for row in inputs], "left")
         completion_ids, completion_mask = self._padded(
             [row["completion_ids"] for row in inputs], "right"
@@ -164,6 +173,7 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
             "completion_mask": completion_mask,
             "old_per_token_logps": logprobs,
             "advantages": torch.tensor([row["advantage"] for row in inputs], device=device),
+            # Tokens of all processes: the loss types that average over tokens divide by it.
             "num_items_in_batch": self.accelerator.gather(completion_mask.sum()).sum(),
         }
         if self.beta != 0.0:
@@ -223,6 +233,8 @@ def scoring(model: nn.Module, temperature: float) -> Iterator[nn.Module]:
     inner: Any = model
     if hasattr(model, "get_base_model"):
         inner = cast("Any", model).get_base_model()
+    # The fused head replaces `forward` on the instance. If a trainer has done so already, its
+    # version is put back; else deleting ours uncovers the one of the class.
     patched = "forward" in vars(inner)
     before = inner.forward
     add_fused_lm_head(inner, temperature=temperature)

@@ -27,6 +27,8 @@ def anchor_state(steps: Steps, options: Options) -> Floats:
         6 (anchor state grouping), 7 (step relative advantages) and 8 (their sum).
     """
     returns = discounted(steps.rewards, steps.rollouts, options.gamma)
+    # Equal states of different tasks are different groups: one number for each pair of task and
+    # state.
     in_task = steps.tasks * (steps.states.max() + 1) + steps.states
     _, groups = np.unique(in_task, return_inverse=True)
     return compare(returns, groups, options)

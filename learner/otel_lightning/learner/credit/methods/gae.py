@@ -35,6 +35,8 @@ def gae(steps: Steps, options: Options) -> Floats:
 
 
 def _following(values: Values, steps: Steps) -> Floats:
+    # Shifting by one call gives V(s[t+1]), except at the last call of a rollout, where the next
+    # entry belongs to another rollout. Those entries are replaced below.
     following = np.append(values.at[1:], 0.0)
     last = np.append(first_of(steps.rollouts)[1:], len(following)) - 1
     following[last] = np.where(steps.truncated[last], values.after, 0.0)

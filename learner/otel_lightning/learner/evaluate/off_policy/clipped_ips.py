@@ -4,6 +4,8 @@ import numpy as np
 
 from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged, mean_estimate
 
+# The second moment of a score is then at most 100 times that of the rewards. `policy.objectives`
+# and `estimates.used_weights` use the same limit.
 CLIP = 10.0
 
 

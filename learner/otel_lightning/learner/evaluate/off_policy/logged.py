@@ -88,6 +88,8 @@ class Estimate:
         total, count = float(self.denominators.sum()), len(self.numerators)
         if total <= 0 or (self.small_sample and count < 2):  # noqa: PLR2004 - N - 1
             return float("nan")
+        # Delta method for a ratio sum(x) / sum(d): Var = sum of (x[i] - value * d[i])^2 / sum(d)^2.
+        # With all d = 1 this is the variance of a mean.
         squares = float(((self.numerators - self.value * self.denominators) ** 2).sum())
         correction = count / (count - 1) if self.small_sample else 1.0
         return float((squares * correction) ** 0.5 / total)

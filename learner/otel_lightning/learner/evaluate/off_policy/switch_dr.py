@@ -4,6 +4,7 @@ import numpy as np
 
 from otel_lightning.learner.evaluate.off_policy.logged import Estimate, Logged, mean_estimate
 
+# The same limit as `clipped_ips.CLIP`.
 THRESHOLD = 10.0
 
 

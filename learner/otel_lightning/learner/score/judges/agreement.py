@@ -65,6 +65,7 @@ def agree(judge: Sequence[float], labels: Sequence[float], seed: int = 0) -> Agr
         raise DataError(f"{len(levels)} different values are too many to compare; round them.")
     counts = cross(judge, labels, levels)
     whole = bool(np.all(np.mod(labels, 1) == 0))
+    # Not `round`, which rounds 0.5 to the even number.
     categories = np.floor(levels + 0.5) if whole else levels
     drawn = np.array([_statistics(table, categories) for table in resampled(counts, seed)])
     found = zip(_statistics(counts, categories), drawn.T, strict=True)
@@ -78,6 +79,8 @@ def resampled(counts: Counts, seed: int) -> Iterator[Counts]:
     n = int(counts.sum())
     for _ in range(RESAMPLES):
         table = np.zeros_like(counts)
+        # Drawing n rollouts with replacement is one multinomial draw over the cells of the table,
+        # which is much cheaper than n single draws.
         table[filled] = generator.multinomial(n, counts[filled] / n)
         yield table
 
@@ -119,6 +122,7 @@ def cohen_kappa(counts: Counts, levels: Values | None = None) -> float:
     """
     expected = np.outer(counts.sum(1), counts.sum(0)) / counts.sum()
     alike = 1 - np.eye(len(counts))
+    # Weights of disagreement: 0 on the diagonal.
     weights = alike if levels is None else np.subtract.outer(levels, levels) ** 2
     chance = float((weights * expected).sum())
     return 1 - float((weights * counts).sum()) / chance if chance else np.nan
@@ -155,6 +159,7 @@ def kendall_tau_b(counts: Counts) -> float:
         -1.0
     """
     concordant, discordant = _ordered(counts), _ordered(counts[:, ::-1])
+    # Pairs that are not tied in one rating: the factors under the root of tau-b.
     untied = [_pairs(counts.sum()) - _pairs(counts.sum(axis)).sum() for axis in (0, 1)]
     product = float(untied[0] * untied[1])
     return (concordant - discordant) / float(np.sqrt(product)) if product else np.nan
@@ -163,6 +168,7 @@ def kendall_tau_b(counts: Counts) -> float:
 def _statistics(counts: Counts, categories: Values) -> tuple[float, float, float, float]:
     levels = np.unique(categories)
     fold = (categories[:, None] == levels).astype(np.float64)  # [K, levels]
+    # Adds up the rows and columns that round to one category: shape [levels, levels].
     folded = fold.T @ counts @ fold
     kappas = cohen_kappa(folded), cohen_kappa(folded, levels)
     return *kappas, spearman_rho(counts), kendall_tau_b(counts)
@@ -176,6 +182,7 @@ def _estimate(value: float, drawn: Values) -> Estimate:
 
 def _ordered(counts: Counts) -> float:
     """Count the pairs in which one rollout is greater in both ratings."""
+    # Sum of all cells at or below and to the right of each cell, in one pass over the table.
     greater = counts[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1]
     return float((counts[:-1, :-1] * greater[1:, 1:]).sum())
 

@@ -15,6 +15,7 @@ QUOTED = 200
 """Number of characters of an answer that an error text quotes."""
 THINKING = "</think>"
 """Marks the end of the thinking that some servers leave in the answer."""
+# The opening fence of a Markdown code block, with or without its language.
 FENCE = re.compile(r"```(?:json)?\s*")
 
 
@@ -63,6 +64,7 @@ def read_answer(answer: Answer, rubric: Rubric) -> Reading:
     found = _verdicts(answer.text)
     if not found:
         return _unreadable(answer.text, rubric)
+    # Equal verdicts may be repeated; different ones leave open which one is meant.
     if len({_shown(verdict["score"]) for verdict in found}) > 1:
         return Reading(None, f"The judge gave several verdicts: {answer.text[-QUOTED:]!r}")
     score, reason = found[0]["score"], str(found[0].get("reason") or "")
@@ -115,12 +117,14 @@ def _verdicts(text: str) -> list[dict[str, Any]]:
 
     A verdict has a score and a reason. Objects with only a score count if there is no verdict.
     """
+    # The last mark counts: thinking may quote the mark itself.
     body = text.rpartition(THINKING)[2].lstrip()
     if fence := FENCE.match(body):
         body = body[fence.end() :]
     scored = _scored(body[:LONGEST])
     if body.startswith("{"):
         first, _ = _decoded(body[:LONGEST], 0)
+        # It begins like a verdict: if it cannot be read, no object inside of it may stand for it.
         return [first] if first is not None and "score" in first else []
     return [value for value in scored if "reason" in value] or scored
 
@@ -138,6 +142,7 @@ def _scored(text: str) -> list[dict[str, Any]]:
 def _decoded(text: str, start: int) -> tuple[dict[str, Any] | None, int]:
     try:
         return json.JSONDecoder().raw_decode(text, start)
+    # RecursionError: thousands of nested brackets, which some models repeat without end.
     except (ValueError, RecursionError):
         return None, start + 1
 
@@ -148,6 +153,7 @@ def _shown(score: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
+    # A text such as "4" counts as a number: some models quote it. True is no score of 1.
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:

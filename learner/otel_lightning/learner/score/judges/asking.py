@@ -73,6 +73,8 @@ class Session:
 
 def question_key(payload: Payload, sample: int) -> str:
     """Hash all inputs of an answer: the key of the cache."""
+    # The number of the sample is part of the key, so several samples of one question are kept
+    # apart.
     return sha256(json.dumps([payload, sample], sort_keys=True).encode()).hexdigest()
 
 
@@ -90,6 +92,7 @@ def answer_all(session: Session, questions: Sequence[Question]) -> dict[str, Ans
         DataError: If the model stops answering. The answers so far are in the cache.
     """
     known = _known(session, questions)
+    # By key, so that equal questions are asked once.
     todo = {question.key: question for question in questions if question.key not in known}
     session.usage.cached += len(questions) - len(todo)
     session.report()
@@ -127,6 +130,7 @@ def _ask(session: Session, todo: Sequence[Question]) -> dict[str, Answer]:
 
 def _ask_one(session: Session, question: Question) -> Answer:
     answer = session.model.ask(question.payload)
+    # A refusal is not cached: another limit or filter of the endpoint may accept it later.
     if not answer.refused:
         session.cache.put(question.key, answer)
     return answer

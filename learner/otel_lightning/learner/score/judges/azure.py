@@ -65,6 +65,7 @@ class AzureJudge:
         Raises:
             DataError: If the endpoint still fails after the retries.
         """
+        # The measure is the last word, behind the package and its version.
         name = payload["evaluator"].rsplit(" ", 1)[1]
         inputs = {key: payload[key] for key in ("query", "response", "tool_definitions")}
         try:
@@ -89,9 +90,12 @@ def load_evaluators(endpoint: Endpoint) -> dict[str, Evaluator]:
         DataError: If the package is not installed.
     """
     for variable, value in QUIET.items():
+        # Before the import below, which reads them.
         os.environ.setdefault(variable, value)
     try:
         from azure.ai.evaluation import IntentResolutionEvaluator, TaskAdherenceEvaluator
+
+        # A private name: the package has no public one for this measure.
         from azure.ai.evaluation._evaluators._task_completion import _TaskCompletionEvaluator
     except ModuleNotFoundError as error:
         raise DataError(
@@ -156,6 +160,7 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _openai_cause(error: BaseException | None) -> openai.OpenAIError | None:
+    # The package wraps errors of the client in its own.
     while error is not None and not isinstance(error, openai.OpenAIError):
         error = error.__cause__
     return error

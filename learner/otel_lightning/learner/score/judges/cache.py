@@ -29,12 +29,15 @@ class AnswerCache:
         self._lock = Lock()
         schema = Path(__file__).with_name("cache.sql").read_text(encoding="utf-8")
         with self._expected_errors():
+            # Threads share the connection, and the lock below lets one use it at a time. Other
+            # processes may have the file too: SQLite waits up to 60 seconds for them.
             self._connection = sqlite3.connect(path, timeout=60, check_same_thread=False)
             self._connection.executescript(schema)
 
     def put(self, key: str, answer: Answer) -> None:
         """Store an answer; it replaces a former answer with the same key."""
         row = (key, answer.text, answer.input_tokens, answer.output_tokens)
+        # The connection as a context commits at its end, or rolls back.
         with self._expected_errors(), self._lock, self._connection:
             self._connection.execute("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?)", row)
 

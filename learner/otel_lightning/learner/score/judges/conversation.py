@@ -35,6 +35,7 @@ def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
         tools: Columns llm_span_id, tool_call_id, name, result, error_type and source of the tool
             calls. A tool call whose result is in the messages is not added again.
     """
+    # Ids of the tool calls whose result a later call sent back to the model.
     told = {part.get("id") for call in calls for part in _responses(call)}
     results: dict[str | None, list[Turn]] = defaultdict(list)
     for tool in tools:
@@ -42,6 +43,7 @@ def conversation(calls: Sequence[Row], tools: Sequence[Row]) -> list[Turn]:
             results[tool["llm_span_id"]].append(_tool_turn(tool))
     shown = ShownMessages()
     turns = [turn for call in calls for turn in [*_turns(call, shown), *results[call["span_id"]]]]
+    # Tools that belong to no model call come last: their place is not known.
     return turns + results[None]
 
 
@@ -52,6 +54,7 @@ def _turns(call: Row, shown: ShownMessages) -> Iterator[Turn]:
             yield Turn(message["role"], tuple(message.get("parts") or ()))
     if call["content"] in ("truncated", "redacted"):
         yield _note(f"the trace holds this model call's messages only {call['content']}", call)
+    # Of several choices, agents go on with the first one.
     for message in read_messages(call["output_messages"])[:1]:
         if shown.is_new(message):
             yield Turn("assistant", tuple(message.get("parts") or ()), call["agent_name"])

@@ -170,6 +170,7 @@ def counted(response: ChatCompletion, text: str) -> Answer:
 
 def messages(rubric: Rubric, record: str) -> list[dict[str, str]]:
     """Build the prompt; the marks around the record hold its hash, so its text cannot fake them."""
+    # Nobody can write a text that holds the hash of the record it is part of.
     mark = sha256(record.encode()).hexdigest()[:16]
     system = SYSTEM.format(
         name=rubric.name,

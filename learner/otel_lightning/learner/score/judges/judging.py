@@ -105,9 +105,11 @@ def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
             rows = [
                 row
                 for start in range(0, len(rollouts), AT_ONCE)
+                # `_read` takes the first `AT_ONCE` of the rest.
                 for row in _judge(session, judge, plan, _read(store, plan, rollouts[start:]))
             ]
         except DataError as error:
+            # `recorded` writes the failure into `runs` because the block raises.
             with opened(store) as found, recorded(run, found):
                 raise stopped(session, error) from error
     scores = pl.DataFrame(rows, schema=SCHEMA)
@@ -119,6 +121,8 @@ def judge_rollouts(store: StoreLike, plan: Plan, judge: Judge) -> Report:
 
 def source_of(rubric: Rubric, plan: Plan, judge: Judge) -> str:
     """Return the source of a judge's scores: its prefix and a hash of all inputs of its scores."""
+    # The request for an empty record: it holds the model, the prompt and the temperature, that is,
+    # all that scores depend on besides the rollout.
     nothing = Record("", "", "", (), (), "")
     shape = [judge.prepare(rubric, nothing), plan.samples, plan.selection.max_characters]
     mark = sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:8]
@@ -192,6 +196,7 @@ def _write(store: StoreLike, plan: Plan, scores: pl.DataFrame, run: Run, report:
         metrics=asdict(report),
         artifact="scores",
     )
+    # All scores are written at the end: a run that fails leaves the former scores as they were.
     with opened(store) as found:
         for rubric in plan.rubrics:
             own = scores.filter(name=rubric.name)

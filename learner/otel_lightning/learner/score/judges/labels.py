@@ -56,6 +56,7 @@ def read_csv(path: Path) -> pl.DataFrame:
         OSError: If the file cannot be read.
     """
     try:
+        # As text at first: ids such as 007 must not become numbers.
         rows = pl.read_csv(path, infer_schema=False)
         if "rollout_id" not in rows.columns or not {"value", "label"} & set(rows.columns):
             raise DataError(
@@ -80,6 +81,7 @@ def pair(scores: pl.DataFrame, labels: pl.DataFrame) -> Pairs:
     values = both.drop_nulls(["value", "value_given"])
     if values.height:
         return _pairs(values["value"], values["value_given"], "value", scores, labels)
+    # Without numbers, labels are compared as names: their codes have no order.
     named = both.drop_nulls(["label", "label_given"])
     if named.is_empty():
         raise DataError(
@@ -106,6 +108,7 @@ def _last(ratings: pl.DataFrame) -> pl.DataFrame:
 
 
 def _chosen(rewards: pl.DataFrame, name: str, option: str) -> pl.DataFrame:
+    # A source has a fingerprint at its end, so a user names it by its beginning.
     by_source = pl.col("source").str.starts_with(name).fill_null(value=False)
     is_spread = pl.col("name").str.ends_with(SPREAD)
     chosen = rewards.filter((pl.col("name") == name) | (by_source & ~is_spread))

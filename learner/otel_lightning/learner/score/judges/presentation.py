@@ -30,6 +30,8 @@ def present(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]], limit: in
         One JSON object per line.
     """
     part_limit = min(PART_CHARACTERS, limit // 4)
+    # At most a quarter for tools, and a quarter for a single message, so that none crowds out the
+    # rest.
     listed = shorten([_line(_tool(tool, part_limit)) for tool in tools], limit // 4, "tools")
     messages = [_line(_message(n, turn, part_limit)) for n, turn in enumerate(turns, start=1)]
     return "\n".join([*listed, *shorten(messages, limit, "messages")])
@@ -75,6 +77,7 @@ def shorten(lines: Sequence[str], limit: int, what: str) -> list[str]:
     if sum(map(len, lines)) <= limit:
         return list(lines)
     head = _fitting(lines, limit // 3)
+    # At least the last message, which is usually the result.
     tail = max(_fitting(lines[::-1], limit - limit // 3), 1)
     left_out = len(lines) - head - tail
     if left_out <= 0:
@@ -91,6 +94,7 @@ def _fitting(lines: Sequence[str], room: int) -> int:
 
 
 def _line(value: Mapping[str, Any]) -> str:
+    # JSON escapes quotes and line feeds, so a text cannot begin a new line of the record.
     return json.dumps(value, ensure_ascii=False).translate(LINE_BREAKS)
 
 

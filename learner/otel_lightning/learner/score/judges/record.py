@@ -86,6 +86,7 @@ def read_records(store: StoreLike, rollouts: Sequence[str], selection: Selection
 
 def make_record(calls: Sequence[Row], tools: Sequence[Row], max_characters: int) -> Record:
     """Build the record of one rollout from its calls, which are in the order of their steps."""
+    # None: tools of the rollout that belong to no model call.
     own = {call["span_id"] for call in calls} | {None}
     turns = conversation(calls, [tool for tool in tools if tool["llm_span_id"] in own])
     definitions = _definitions(calls)
@@ -103,6 +104,8 @@ def make_record(calls: Sequence[Row], tools: Sequence[Row], max_characters: int)
 def _definitions(calls: Iterable[Row]) -> tuple[Mapping[str, Any], ...]:
     listed = [tool for call in calls for tool in json.loads(call["tool_definitions"] or "[]")]
     tools = [tool.get("function") or tool for tool in listed if isinstance(tool, dict)]
+    # Every call repeats the definitions: each different one is kept once, in the order of its first
+    # use.
     return tuple({json.dumps(tool, sort_keys=True): tool for tool in tools}.values())
 
 

@@ -13,6 +13,8 @@ from otel_lightning.learner.errors import DataError
 MEASURES = ("intent_resolution", "task_adherence", "task_completion")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
 NUMBER = r"(-?\d+(?:\.\d+)?)"
+# Matches a whole line such as "Scale: 1 to 5, passes from 3"; the part about passing may be
+# missing.
 SCALE = re.compile(rf"^Scale: {NUMBER} to {NUMBER}(?:, passes from {NUMBER})?\s*$", re.MULTILINE)
 
 
@@ -112,4 +114,5 @@ def _checked(values: Mapping[str, Any], where: str) -> Rubric:
 def _is(value: object, kind: type) -> bool:
     if kind is str:
         return isinstance(value, str)
+    # TOML's 1 is an int and is accepted for a number; `true` is an int to Python and is not.
     return isinstance(value, int | float) and not isinstance(value, bool)

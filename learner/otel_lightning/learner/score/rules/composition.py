@@ -102,6 +102,7 @@ class _Reader:
 
     def number(self, value: Any, where: str) -> float:
         if (
+            # True is an int to Python.
             isinstance(value, bool)
             or not isinstance(value, int | float)
             or not math.isfinite(value)
@@ -132,6 +133,7 @@ class _Reader:
             self.number(table.get(key, default), f"{where}.{key}")
             for key, default in (("weight", None), ("above", 0))
         )
+        # With a limit alone, the weight is added once; without both, for each unit.
         per = table.get("per", None if "above" in table else 1)
         if per is not None and self.number(per, f"{where}.per") <= 0:
             raise self.wrong(f"'{where}.per' is {per:g}. Give one above 0.")

@@ -26,4 +26,6 @@ def scan(store: Store, name: str, among: Sequence[str] | None = None) -> pl.Lazy
     """
     chosen = "TRUE" if among is None else f"rollout_id IN {literal(among)}"
     sql = statement(__package__, name, among=Sql(chosen), silent=among is not None)
+    # A fixed order: a rule that returns a Series is matched to the rows by position, so the frame
+    # must have the same order each time it is read.
     return named_sql.scan(store, sql, ORDER[name])

@@ -50,6 +50,7 @@ def checked(scored: Scored, calls: pl.DataFrame) -> Scored:
         The scores that may be written; all others become exclusions.
     """
     scores = scored.scores.with_columns(reason=_reason(scored.scores, calls))
+    # Equal scores given twice are one. What is still double after this contradicts itself.
     kept = scores.filter(pl.col("reason").is_null()).drop("reason").unique(maintain_order=True)
     clashes = pl.struct(*JUDGED, "name").is_duplicated()
     contradictory = kept.filter(clashes).with_columns(reason=pl.lit("several different scores"))

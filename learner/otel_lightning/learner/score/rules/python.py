@@ -42,6 +42,7 @@ class Function:
     def said(self, error: Exception) -> str:
         """Describe an exception, with the last line of the rule's file in its traceback."""
         frames = extract_tb(error.__traceback__)
+        # The innermost line of the user's file, not one of polars.
         lines = [frame.lineno for frame in frames if frame.filename == str(self.rule.path)]
         line = [self.begins, *lines][-1]
         words = " ".join(str(error).split())
@@ -68,6 +69,7 @@ def run(store: Store, rule: Rule, among: Sequence[str] | None = None) -> Scored:
         raise
     except Exception as error:  # noqa: BLE001 - a user's code may raise any exception
         failed = error
+    # Only now: a function that works is run once, on the lazy frame.
     return _without_failures(function, frame.collect(), failed)
 
 
@@ -110,6 +112,7 @@ def _module(rule: Rule) -> ModuleType:
 
 @contextmanager
 def _importing_from(folder: str) -> Iterator[None]:
+    # A rule may import modules beside its file.
     sys.path.insert(0, folder)
     try:
         yield
@@ -126,6 +129,7 @@ def _without_failures(function: Function, frame: pl.DataFrame, failed: Exception
     """Find the rollouts on which the function raises, and score all others in one call."""
     failures = _failures(function, frame)
     left = frame.filter(~pl.col("rollout_id").is_in(list(failures))).lazy()
+    # It fails on too many rollouts, or on all: the function is wrong and not the data.
     if len(failures) in {MOST_FAILURES, frame["rollout_id"].n_unique()}:
         raise _beyond_repair(function, failed, len(failures))
     try:
@@ -158,6 +162,7 @@ def find_failures(
         >>> [item for item, _ in find_failures("abcdef", fails)]
         ['c']
     """
+    # If the whole part works, none of its items is tried alone.
     error = attempt(items) if items else None
     if error is None:
         return

@@ -32,6 +32,7 @@ def run(store: Store, rule: Rule) -> Scored:
     counted = ["rollout_id", *(TERMS[term.name] for term in composition.terms)]
     tokens = pl.col("input_tokens") + pl.col("output_tokens")
     rollouts = scan(store, "rollouts").with_columns(tokens=tokens).select(counted)
+    # Without its own scores of a former run, which would feed on themselves.
     judgements = scan(store, "judgements").filter(
         ~pl.col("source").str.starts_with(f"{rule.prefix}@").fill_null(value=False)
     )
@@ -53,6 +54,8 @@ def compose(
         The scores. A rollout whose measures are all missing has no score and is an exclusion.
     """
     measured = measure(composition, judgements)
+    # A value outside its range means that the range in the file is wrong; it is not clipped
+    # silently.
     broken = measured.filter(~pl.col("value").is_between("low", "high"))
     parts = pl.concat([
         _measure_parts(composition, measured),
@@ -113,8 +116,10 @@ def _last(judgements: pl.DataFrame) -> pl.DataFrame:
 def _measure_parts(composition: Composition, measured: pl.DataFrame) -> pl.DataFrame:
     value, low, high = pl.col("value"), pl.col("low"), pl.col("high")
     total = sum(one.weight for one in composition.measures)
+    # Weights of the measures that are there add up to the total of all.
     weight = pl.col("weight") * total / pl.sum("weight").over("rollout_id")
     said = pl.format("{} of [{}, {}], weight {}", value, low, high, weight.round(4))
+    # [low, high] to [-1, 1].
     mapped = 2 * (value - low) / (high - low) - 1
     return measured.with_columns(value=weight * mapped, explanation=said).select(PART)
 
@@ -155,6 +160,7 @@ def _scores(
 ) -> pl.DataFrame:
     shown = parts.join(judged, on="rollout_id", how="semi")
     total = shown.group_by("rollout_id").agg(pl.sum("value"))
+    # A left join: a rollout without any part has reward 0 and not none.
     whole = judged.join(total, on="rollout_id", how="left", maintain_order="left").select(
         "rollout_id", pl.col("value").fill_null(0.0), name=pl.lit(name)
     )

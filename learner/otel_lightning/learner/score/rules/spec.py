@@ -36,6 +36,7 @@ class Rule:
     @property
     def source(self) -> str:
         """Source of its scores: the prefix and a fingerprint of the rule."""
+        # The text and not the path: the same rule in another folder is the same rule.
         said = "\x1f".join((self.path.suffix, self.function or "", self.text))
         return f"{self.prefix}@{sha256(said.encode()).hexdigest()[:12]}"
 
@@ -77,6 +78,7 @@ def read_toml(rule: Rule) -> dict[str, Any]:
 
 
 def _split(spec: str) -> tuple[str, str | None]:
+    # The last colon, since paths on Windows have one after the drive.
     file, colon, function = spec.rpartition(":")
     return (file, function) if colon and file.endswith(".py") else (spec, None)
 

@@ -16,6 +16,7 @@ def run(store: Store, rule: Rule) -> Scored:
         DataError: If the file is not one SELECT, DuckDB refuses it, or a column is unknown.
     """
     try:
+        # Checked before it is run: a rule that deletes would already have done so.
         if not is_select(rule.text):
             raise DataError(f"{rule.spec}: not one SELECT, and a rule only reads. Write one.")
         answer = pl.DataFrame(store.query(rule.text.strip().removesuffix(";")))

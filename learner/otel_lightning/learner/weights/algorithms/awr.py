@@ -47,6 +47,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
             "has no better ones to prefer. Collect rollouts that differ in their rewards, or build "
             "transitions with another --credit."
         )
+    # exp(min(x, log most)) = min(exp(x), most), without overflow.
     limit = math.log(settings.most)
     weights = [math.exp(min(e.advantage / settings.temperature, limit)) for e in examples]
     mean = sum(weights) / len(weights)

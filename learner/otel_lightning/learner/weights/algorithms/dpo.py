@@ -69,6 +69,7 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
         "loss_type": losses,
         "loss_weights": [1.0, settings.sft][: len(losses)],
         "max_length": job.max_length,
+        # Once before training, so that no second copy of the model stays in memory.
         "precompute_ref_log_probs": True,
     }
     return job.fit(TokenizedDPOTrainer, DPOConfig(**job.arguments(own)), train, validation)

@@ -50,6 +50,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:  # noq
     Raises:
         DataError: If no completion has an advantage other than 0.
     """
+    # An advantage of 0 has no gradient and would only fill batches.
     told = [e for e in examples if e.advantage != 0]
     if not told:
         raise DataError(
@@ -84,5 +85,6 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
         "max_completion_length": max(len(row["completion_ids"]) for row in train),
         **offline_grpo(job.accumulate),
     }
+    # `even`: GRPOTrainer takes batches of whole groups.
     arguments = GRPOConfig(**job.arguments(own, even=True))
     return job.fit(OfflineGRPOTrainer, arguments, train, validation)

@@ -69,6 +69,7 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
     bad = len(train) - good
     own = {
         "beta": settings.beta,
+        # The rarer kind weighs as much more as it is rarer; the other kind weighs 1.
         "desirable_weight": max(bad / good, 1.0),
         "undesirable_weight": max(good / bad, 1.0),
         "max_length": job.max_length,

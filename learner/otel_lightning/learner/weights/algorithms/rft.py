@@ -49,6 +49,7 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
             f"{settings.threshold:g}. Collect rollouts that succeed, or lower --threshold if "
             "advantages below it are good ones too."
         )
+    # The same answer to the same state, sampled several times, would weigh several times.
     once = {(e.state_hash or e.prompt, e.completion): e for e in good}
     kept: list[Row] = []
     of_task: Counter[str] = Counter()
