@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import wrapt
 
+from otel_lightning.instrumentation import overhead
 from otel_lightning.instrumentation.guard import never_raise
 
 _INSTRUMENTATION: Final = "opentelemetry.instrumentation.openai"
@@ -53,7 +54,7 @@ def _load_lightly(load: Callable[[], Any], _openai: ModuleType | None) -> None:
     if _INSTRUMENTATION in sys.modules:
         # The agent imports the instrumentation itself, which imports openai: it also starts it.
         return
-    with _without_beta_types():
+    with _without_beta_types(), overhead.without_unread_metrics():
         load()
     _name_images()
 
@@ -127,6 +128,7 @@ def _name_images() -> None:
     from opentelemetry.instrumentation.openai.shared.config import Config
 
     if not inspect.iscoroutinefunction(Config.upload_base64_image):
+        overhead.never_waits(_name_of_image)
         setattr(Config, "upload_base64_image", _name_of_image)  # noqa: B010 - its type is wrong
 
 

@@ -186,7 +186,8 @@ def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
     kind = type(response).__name__
     raw = kind == "LegacyAPIResponse"
     body = response.parse() if raw else response
-    if hasattr(body, "_iterator"):
+    # Not `hasattr`: on a response object, pydantic takes long to say that it has no such attribute.
+    if "_iterator" in getattr(body, "__dict__", ()):
         # Wrap the iterator inside the stream, so that the agent gets openai's own stream object.
         end = unrecorded.follow(call) if raw else None
         body._iterator = _Chunks(body._iterator, call, added, end)  # noqa: SLF001

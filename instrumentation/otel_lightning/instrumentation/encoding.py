@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import wrapt
 
+from otel_lightning.instrumentation.genai import attributes_of
 from otel_lightning.instrumentation.guard import never_raise
 
 _ENCODER: Final = "opentelemetry.exporter.otlp.proto.common._internal"
@@ -105,30 +106,99 @@ def _join_resources(names: Mapping[str, Any], spans: Any) -> bytes:
     return b"".join(parts)
 
 
-class _Without:
-    """A span with fewer attributes."""
-
-    def __init__(self, span: Any, attributes: Mapping[str, Any]) -> None:
-        self._span = span
-        self.attributes = attributes
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._span, name)
-
-
 def _span(names: Mapping[str, Any], span: Any) -> bytes:
-    """Return the bytes of OTLP's `Span`, with the arrays of numbers after the other attributes."""
-    arrays, others = [], {}
-    for key, value in (span.attributes or {}).items():
-        encoded = None
-        if type(value) is tuple and len(value) >= _SHORTEST:
-            encoded = encode_numbers(value)
-        if encoded is None:
-            others[key] = value
-        else:
-            arrays.append(_field(9, _key_value(key, encoded)))
-    message = names["_encode_span"](_Without(span, others) if arrays else span)
-    return b"".join([message.SerializeToString(), *arrays])
+    """Return the bytes of OTLP's `Span`."""
+    context = span.get_span_context()
+    parts = [
+        b"\x0a\x10",  # field 1: 16 bytes
+        context.trace_id.to_bytes(16),
+        b"\x12\x08",  # field 2: 8 bytes
+        context.span_id.to_bytes(8),
+    ]
+    if context.trace_state:
+        parts.append(_text(3, names["_encode_trace_state"](context.trace_state)))
+    if span.parent:
+        parts += [b"\x22\x08", span.parent.span_id.to_bytes(8)]  # field 4: 8 bytes
+    parts.append(_text(5, span.name))
+    parts.append(_count(6, names["_SPAN_KIND_MAP"][span.kind]))
+    parts.append(_time(7, span.start_time) + _time(8, span.end_time))
+    parts += _attributes(names, 9, span)
+    parts.append(_count(10, span.dropped_attributes))
+    parts += [_field(11, _event(names, event)) for event in span.events]
+    parts.append(_count(12, span.dropped_events))
+    for link in names["_encode_links"](span.links) or ():
+        parts.append(_field(13, link.SerializeToString()))
+    parts.append(_count(14, span.dropped_links))
+    if span.status is not None:
+        parts.append(_status(span.status.status_code.value, span.status.description))
+    parts.append(b"\x85\x01" + struct.pack("<I", names["_span_flags"](span.parent)))  # field 16
+    return b"".join(parts)
+
+
+def _event(names: Mapping[str, Any], event: Any) -> bytes:
+    """Return the bytes of OTLP's `Span.Event`."""
+    parts = [_time(1, event.timestamp), _text(2, event.name), *_attributes(names, 3, event)]
+    return b"".join([*parts, _count(4, event.dropped_attributes)])
+
+
+def _status(code: int, description: str | None) -> bytes:
+    return _field(15, _text(2, description or "") + _count(3, code))
+
+
+def _text(number: int, text: str) -> bytes:
+    return _field(number, text.encode()) if text else b""  # protobuf omits empty values
+
+
+def _count(number: int, value: int) -> bytes:
+    return bytes([number << 3]) + _varint(value) if value else b""
+
+
+def _time(number: int, nanoseconds: int | None) -> bytes:
+    return struct.pack("<BQ", number << 3 | 1, nanoseconds) if nanoseconds else b""
+
+
+def _attributes(names: Mapping[str, Any], number: int, holder: Any) -> list[bytes]:
+    """Return the bytes of the attributes of a span or event, each with its field number."""
+    found = []
+    for key, value in attributes_of(holder).items():
+        try:
+            if type(value) is str and len(value) <= _LONGEST:
+                found.append(_short_pair(number, key, value))
+                continue
+            encoded = _value(type(value), value)
+            if encoded is not None:
+                found.append(_field(number, _text(1, key) + _field(2, encoded)))
+                continue
+        except UnicodeEncodeError:
+            pass  # half of a surrogate pair: OpenTelemetry logs it and drops the attribute
+        pairs = names["_encode_attributes"]({key: value})
+        found += [_field(number, pair.SerializeToString()) for pair in pairs]
+    return found
+
+
+@functools.lru_cache(maxsize=1024)
+def _short_pair(number: int, key: str, value: str) -> bytes:
+    return _field(number, _text(1, key) + _field(2, _string(value)))
+
+
+def _string(value: str) -> bytes:
+    return _field(1, value.encode())
+
+
+def _value(kind: type, value: Any) -> bytes | None:
+    """Return the bytes of OTLP's `AnyValue`, or None for a value that OpenTelemetry encodes."""
+    if kind is str:
+        return _string(value)
+    if kind is tuple and len(value) >= _SHORTEST:
+        array = encode_numbers(value)
+        return None if array is None else _field(5, array)
+    if kind is bool:
+        return b"\x10\x01" if value else b"\x10\x00"
+    if kind is int:
+        return _INTEGER + _varint(value) if 0 <= value < 1 << 63 else None
+    if kind is float:
+        return b"\x21" + struct.pack("<d", value)
+    return None
 
 
 def _quickly(module: ModuleType) -> Callable[..., Any]:
@@ -155,7 +225,12 @@ def _key_value(key: str, array: bytes) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+    return _head(number, len(content)) + content
+
+
+@functools.lru_cache(maxsize=1024)
+def _head(number: int, length: int) -> bytes:
+    return bytes([number << 3 | 2]) + _varint(length)
 
 
 def encode_numbers(values: tuple[Any, ...]) -> bytes | None:

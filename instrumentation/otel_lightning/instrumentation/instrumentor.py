@@ -18,6 +18,7 @@ from otel_lightning.instrumentation import (
     ids,
     missing,
     model_call,
+    overhead,
     privacy,
     propagation,
     providers,
@@ -62,6 +63,7 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         for start in (
             _make_ids,
             _encode_quickly,
+            _save_overhead,
             _bound_exit,
             _stamp_spans,
             _record_arms,
@@ -84,6 +86,11 @@ def _make_ids(undo: ExitStack, _provider: TracerProvider) -> None:
 @never_raise
 def _encode_quickly(undo: ExitStack, _provider: TracerProvider) -> None:
     encoding.encode_quickly(undo)
+
+
+@never_raise
+def _save_overhead(undo: ExitStack, _provider: TracerProvider) -> None:
+    overhead.save(undo)
 
 
 @never_raise

@@ -161,13 +161,19 @@ def _places(
 
 def _draw(flag: _Flag, rollout: str) -> str:
     """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
-    digest = hashlib.sha256(f"{flag.bucketing}\0{rollout}".encode()).digest()
-    at = int.from_bytes(digest[:8]) / 2**64
+    at = _place(flag.bucketing, rollout)
     for variant, share in flag.places:
         at -= share
         if at < 0:
             return variant
     return flag.places[-1][0]  # rounding left `at` just above 0
+
+
+@lru_cache(maxsize=1024)
+def _place(bucketing: str, rollout: str) -> float:
+    """Return the place in [0, 1) of a rollout in the shares of the variants."""
+    digest = hashlib.sha256(f"{bucketing}\0{rollout}".encode()).digest()
+    return int.from_bytes(digest[:8]) / 2**64
 
 
 def _rollout(call: ModelCall) -> str:

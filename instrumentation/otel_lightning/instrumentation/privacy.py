@@ -39,13 +39,45 @@ _KINDS: Final = {
     ),
 }
 
-_MAY_MATCH: Final = re.compile(
-    r"@|[spr]k[-_]|AKIA|gh[pousr]_|xox|AIza|eyJ|Bearer|\\u|\+\d|\(\d|\d(?:[ .-]?\d){3}"
+_KEY_MAY_MATCH: Final = re.compile(
+    # Without their first letters, which vary: a search for a set of letters is quick.
+    r"k[-_][A-Za-z0-9_-]{16}|KIA[0-9A-Z]{16}|h[pousr]_[A-Za-z0-9]{20}|xox[abprs]-"
+    r"|Iza[0-9A-Za-z_-]{30}|yJ[A-Za-z0-9_-]{8}|earer "
 ).search
-"""Finds a part of every text that one of `_KINDS` can match, also of text that JSON escapes.
+_NUMBER_MAY_MATCH: Final = re.compile(r"\+\d|\d(?:[ .()-]{0,3}\d){9}").search
+_DIGITS: Final = bytes(ord("0") if chr(code).isdecimal() else code for code in range(256))
+"""Translates every digit of ASCII to 0."""
 
-Most texts have none, so they need no parsing and no search for each kind.
+
+def _may_hold_key(text: str) -> bool:
+    return _KEY_MAY_MATCH(text) is not None
+
+
+def _may_hold_email(text: str) -> bool:
+    return "@" in text
+
+
+def _may_hold_number(text: str) -> bool:
+    if not text.isascii():
+        return _NUMBER_MAY_MATCH(text) is not None
+    # The shortest numbers have ten digits, or begin with a plus sign and have four.
+    digits = text.encode().translate(_DIGITS, b" .-()")
+    return b"0000000000" in digits or b"+0000" in digits
+
+
+_MAY_HOLD: Final[Mapping[str, Callable[[str], bool]]] = {
+    "keys": _may_hold_key,
+    "emails": _may_hold_email,
+    "cards": _may_hold_number,
+    "phones": _may_hold_number,
+}
+"""A quick test for each of `_KINDS`. If it is False, no part of the text matches the pattern.
+
+Most texts hold none, so they need no parsing and no search for the patterns themselves.
 """
+
+_LONGEST_REMEMBERED: Final = 1 << 15
+"""Longest text, in characters, whose redaction is cached: this bounds the memory."""
 
 
 class _Pattern(NamedTuple):
@@ -130,10 +162,11 @@ class _Redactor:
     """
 
     def __init__(self, named: Sequence[_Pattern], own: Sequence[_Pattern]) -> None:
-        self._patterns = (*named, *own)
-        self._only_named = not own
+        self._patterns = [(one, _MAY_HOLD[one.name]) for one in named]
+        self._own = own
+        self._tests = tuple(dict.fromkeys(test for _, test in self._patterns))
         # Each call repeats the conversation's history, so most texts were redacted before.
-        self._text = lru_cache(maxsize=512)(self._redact_text)
+        self._remembered = lru_cache(maxsize=512)(self._redact_text)
 
     def __call__(self, value: Any) -> Any:
         """Redact a value: a text, or the texts within a sequence or a mapping."""
@@ -151,8 +184,13 @@ class _Redactor:
             return kind([self(one) for one in value])
         return value
 
+    def _text(self, text: str) -> str:
+        if len(text) > _LONGEST_REMEMBERED:
+            return self._redact_text(text)
+        return self._remembered(text)
+
     def _redact_text(self, text: str) -> str:
-        if self._only_named and not _MAY_MATCH(text):
+        if not self._may_match(text):
             return text
         if text[:1] in ("{", "["):
             try:
@@ -162,6 +200,10 @@ class _Redactor:
             redacted = self._leaves(parsed)
             return text if redacted == parsed else json.dumps(redacted)
         return self._replace(text)
+
+    def _may_match(self, text: str) -> bool:
+        # JSON may escape any character, such as an `@`, as `\\u0040`.
+        return bool(self._own) or "\\u" in text or any(test(text) for test in self._tests)
 
     def _leaves(self, value: Any) -> Any:
         if isinstance(value, dict):
@@ -177,11 +219,12 @@ class _Redactor:
         return value
 
     def _replace(self, text: str) -> str:
-        for name, expression in self._patterns:
-            if name == "cards":
-                text = expression.sub(_card, text)
-            else:
-                text = expression.sub(f"[redacted:{name}]", text)
+        for (name, expression), may_hold in self._patterns:
+            if may_hold(text):
+                replacement = _card if name == "cards" else f"[redacted:{name}]"
+                text = expression.sub(replacement, text)
+        for name, expression in self._own:
+            text = expression.sub(f"[redacted:{name}]", text)
         return text
 
 

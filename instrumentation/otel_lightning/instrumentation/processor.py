@@ -19,6 +19,9 @@ _logger = logging.getLogger(__name__)
 _WITHHELD: Final = "[redacted:error]"
 """Replaces a value that could not be redacted."""
 
+_HARMLESS: Final = frozenset({bool, int, float})
+"""Types of values that need no redaction."""
+
 
 class LightningSpanProcessor(SpanProcessor):
     """Add the rollout, the task and the arms in force to spans. It exports nothing.
@@ -90,11 +93,14 @@ def _note_tool(span: Span, inference: Inference) -> None:
 @never_raise
 def _redact(span: Any, redact: Callable[[Any], Any]) -> None:
     for holder in (span, *span.events, *span.links):
-        present = dict(holder.attributes or {})
+        # A copy: another thread of the agent may still set an attribute.
+        present = dict(attributes_of(holder))
         changed = {
             name: redacted
             for name, value in present.items()
-            if (redacted := redact(value)) != value
+            if type(value) not in _HARMLESS
+            and (redacted := redact(value)) is not value
+            and redacted != value
         }
         if changed:
             write_late(holder, changed)
