@@ -92,6 +92,8 @@ def export_transitions(
             if not found.count("transition_rows"):
                 raise no_transitions(store)
             seen = overview(found, split)
+            # Whether rows with advantage 0 are exported: a comparing credit gives 0 to ties, which
+            # are neither good nor bad, so a label would be made up.
             ties = not (form.is_label and seen.compares)
             done = _write_all(_read(found, form, split, threshold, ties=ties), form, write)
         if not ties and seen.ties:
@@ -129,6 +131,7 @@ def _read(
     progress, total = Progress("Export", 0), 0
     for first, last in _pieces(store, values) if form.by_call else [EVERYTHING]:
         piece = statement(__package__, form.statement, first=first, last=last, **values)
+        # Rows that Python converts need much memory each; others are passed on as Arrow.
         for batch in store.stream(piece, ROWS_AT_ONCE if form.row else PIECE):
             total += len(batch)
             progress.report(total, "transitions read")
@@ -171,6 +174,7 @@ def _made(
         except LeftOutError as error:
             done.left_out[str(error)] += 1
             continue
+        # Counted after the row was made, so that a row that is left out does not count here too.
         done.without.update(form.without(source) if form.without else ())
         yield made
 
@@ -223,6 +227,8 @@ def _json_lines(path: Path, form: Format) -> Iterator[Write]:  # noqa: ARG001 - 
 @contextmanager
 def _parquet(path: Path, form: Format) -> Iterator[Write]:
     schema = pa.schema(form.columns)
+    # Unconverted rows are written as fast as they compress, hence lz4. Otherwise the conversion in
+    # Python takes longer than zstd.
     with pq.ParquetWriter(path, schema, compression="zstd" if form.row else "lz4") as file:
 
         def write(rows: Rows) -> None:
@@ -241,6 +247,7 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
     texts = [
         None if one is None else [json.dumps(m, ensure_ascii=False) for m in one] for one in values
     ]
+    # pyarrow cannot build its JSON type from Python objects, so the texts are cast.
     return pa.array(texts, pa.list_(pa.utf8())).cast(MESSAGES)
 
 

@@ -169,6 +169,8 @@ class Config:
         The number of rounds, the stop rules and the hooks may change, and what only speeds up.
         Defaults are left out, so that a loop goes on after an upgrade that adds a setting.
         """
+        # Only what differs from the defaults: so a setting that a later release adds changes
+        # nothing.
         kept = _differing(self)
         for part, names in FREE.items():
             values = kept.pop(part, {})
@@ -270,12 +272,14 @@ def _part(kind: Any, values: dict[str, Any], path: str, where: str) -> Any:
 
 
 def _value(hint: Any, value: Any, path: str, where: str) -> Any:
+    # `X | None` has two options; a value has to fit one of them.
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     for option in options:
         if dataclasses.is_dataclass(option) and isinstance(value, dict):
             return _part(option, value, path, where)
         if option is Path and isinstance(value, str):
             return Path(value)
+        # TOML's 1 is an int and fits a number; `true` does not, although Python calls it an int.
         if option is float and isinstance(value, int | float) and not isinstance(value, bool):
             return float(value)
         if get_origin(option) is tuple and isinstance(value, list):
@@ -283,6 +287,7 @@ def _value(hint: Any, value: Any, path: str, where: str) -> Any:
             return tuple(_value(inner, one, path, where) for one in value)
         if get_origin(option) is dict and isinstance(value, dict):
             return value
+        # `type` and not isinstance: True is no whole number.
         if isinstance(option, type) and type(value) is option:
             return value
     names = " or ".join(_kind_name(option) for option in options if option is not type(None))

@@ -38,6 +38,8 @@ def _run(loop: Loop, label: str, live: tuple[str | None, str | None]) -> Report:
     flag, shares = loop.config.flag, "policy" in loop.config.learn.what
     flags = None
     if shares and flag is not None:
+        # Learned shares are compared as a whole: with the flag file of the beginning, and that of
+        # now.
         flags = loop.folder / "first.json" if label == "before" else flag.flags
     return loop.run(
         f"final.{label}",

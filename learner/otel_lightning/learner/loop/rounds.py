@@ -74,6 +74,7 @@ def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
 def _prepared(config: Config, store: Path, folder: Path) -> Loop:
     tasks = read_tasks(config.run.tasks).tasks
     with open_store(store):
+        # The context closes the store again: agents and the ingester must be able to open it.
         pass  # create it, and refuse one that cannot be used, before anything runs
     state = State.of(store, config.name)
     part = config.weights
@@ -81,6 +82,7 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
     loop = Loop(config, store, state, divide(tasks, config.split), folder, server)
     said = sha256("\0".join(sorted(task.whole_fingerprint for task in tasks)).encode()).hexdigest()
     begun = {"settings": config.identity, "tasks": said[:16]}
+    # Round 0 keeps what the loop began with; every later start compares itself with it.
     _, first = state.once(0, "start", lambda: (DONE, begun | {"arm": loop.live} | _first(loop)))
     for name, what in (("settings", "The settings"), ("tasks", "The tasks")):
         if first[name] != begun[name]:
@@ -103,6 +105,7 @@ def _first(loop: Loop) -> Details:
 def _rounds(loop: Loop, say: Say) -> Outcome:
     config, state, problems = loop.config, loop.state, []
     last = max((number for number, stage in state.ended if stage == "end"), default=0)
+    # The final tasks were read. Learning on and reporting on them again would select by them.
     if (
         (0, "final") in state.ended
         and config.learn.rounds > last
@@ -113,6 +116,8 @@ def _rounds(loop: Loop, say: Say) -> Outcome:
             "final tasks. Further rounds need tasks that nobody has read: begin another loop."
         )
     done, stopped = 0, None
+    # Rounds that are done are walked through again: each of their stages returns its recorded
+    # result.
     while done < config.learn.rounds and not (stopped := stop_rule(config.stop, state, done)):
         _round(loop, done + 1, say)
         problems += _hook(loop, done + 1, say)
@@ -164,6 +169,8 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
     rollouts = sum(
         int(details.get("rollouts", 0))
         for details in done
+        # Only stages that run the agent count: training runs have a mean, gates have an alpha.
+        # Transitions, too, have a number of rollouts, but run none.
         if "alpha" in details or "mean" in details
     )
     if rules.rollouts is not None and rollouts >= rules.rollouts:
@@ -201,6 +208,7 @@ def _called(command: str, said: dict[str, Any]) -> str | None:
     """Call a hook; return its error, or None."""
     try:
         done = subprocess.run(
+            # Split into words as a shell would, but no shell runs it.
             shlex.split(command),
             input=json.dumps(said).encode(),
             capture_output=True,
@@ -220,6 +228,7 @@ def _alone(folder: Path, name: str) -> Iterator[None]:
     """Hold the loop's lock, so that no second process runs the same loop."""
     with (folder / "lock").open("w") as file:
         try:
+            # The system frees the lock when the process ends, however it ends.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise DataError(f"Loop '{name}' runs already, in another process.") from error

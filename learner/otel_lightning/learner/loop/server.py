@@ -50,6 +50,7 @@ class ModelServer:
         if self._model == model and self._process is not None and self._process.poll() is None:
             return
         self.stop()
+        # Else the loop would wait for its own server and measure another one's model.
         if _answers(self._ready):
             raise DataError(
                 f"'{self._ready}' answers already, so another server has its port. End it first."
@@ -58,6 +59,8 @@ class ModelServer:
         with self._log.open("ab") as log:
             self._process = self._started(words, log)
         self._pid.write_text(
+            # A process id may belong to another process later; with the time of its start it is
+            # unique.
             json.dumps({"pid": self._process.pid, "began": _began(self._process.pid)})
         )
         deadline = time.monotonic() + self._seconds
@@ -123,6 +126,8 @@ def _end_leftover(file: Path) -> None:
 def _began(pid: int) -> str | None:
     """Return when a process began, so that a process id that is used again is recognised."""
     with suppress(OSError, IndexError):
+        # Field 22 of the file, the start time in clock ticks. The name in parentheses may hold
+        # spaces, so fields are counted from behind it: index 0 is field 3.
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return None
 
@@ -133,12 +138,14 @@ def _end_group(pid: int) -> None:
         deadline = time.monotonic() + GRACE_SECONDS
         while _lives(pid) and time.monotonic() < deadline:
             time.sleep(0.05)
+        # Always: what ignored SIGTERM is ended, and a group that is gone raises ProcessLookupError.
         os.killpg(pid, signal.SIGKILL)
 
 
 def _lives(pid: int) -> bool:
     """Tell whether a process of the group still runs; one that only waits for us does not."""
     with suppress(ChildProcessError):
+        # Leaves the zombie for `wait`, which reads its exit code.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     try:
         os.killpg(pid, 0)

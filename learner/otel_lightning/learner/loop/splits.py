@@ -45,4 +45,6 @@ def divide(tasks: Tasks, part: SplitPart) -> Split:
 
 def _position(task_id: str) -> float:
     """Return where a task lies in [0, 1) for the final split."""
+    # 13 hexadecimal digits are 52 bits, which a float holds exactly. The prefix makes this hash
+    # independent of the one that divides the other tasks.
     return int(sha256(f"final/{task_id}".encode()).hexdigest()[:13], 16) / 2**52

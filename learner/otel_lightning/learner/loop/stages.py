@@ -97,6 +97,7 @@ class Loop:
             jobs=part.jobs,
             timeout=part.timeout,
             retries=part.retries,
+            # Each round has seeds of its own; a thousand rounds fit between two seeds of a user.
             seed=part.seed * 1000 + number,
             stdin=part.stdin,
             arms=several,
@@ -132,6 +133,7 @@ class Loop:
         """The model that is served: the last one that won, or the first one."""
         if self.config.weights is None:
             return None
+        # In the order of the rounds, so the last one is the newest.
         won = [d["output"] for o, d in self.state.of_stage("weights_gate").values() if o == WON]
         return Path(won[-1]) if won else self.config.weights.model
 
@@ -168,6 +170,8 @@ def run_train(loop: Loop, number: int) -> Result:
     shares = "policy" in loop.config.learn.what
     report = loop.run(
         f"{number}.train",
+        # A policy is judged by logged choices, so it needs rollouts of held-out tasks too. The
+        # other gates run held-out tasks themselves, and keep them unseen until then.
         [*loop.split.train, *(loop.split.held_out if shares else ())],
         loop.config.run.samples,
         arms=[live] if live and not shares else [],
@@ -232,6 +236,7 @@ def judge_prompts(loop: Loop, number: int) -> Result:
         alpha=loop.alpha(number),
         least_gain=gate.least_gain,
     )
+    # All arms on the same held-out tasks and seeds, which pairs them.
     report = loop.run(
         f"{number}.gate",
         loop.split.held_out,
@@ -290,6 +295,7 @@ def learn_model(loop: Loop, number: int) -> Result:
 
     part = given(loop.config.weights)
     if loop.server is not None:
+        # The loop serves again at its next run.
         loop.server.stop()  # it would share the memory of the machine with training
     output = part.output / f"{loop.config.name}.{number}"
     run_id = f"{loop.config.name}.{number}.weights"
@@ -306,6 +312,7 @@ def _is_trained(store: Path, run_id: str, output: Path) -> bool:
         if ended.height and output.exists():
             return True
         found.execute(str(statement(__package__ or "", "forget_training", run_id=run_id)))
+    # Also the folder under its temporary name, if training was killed while it wrote.
     for left in (output, *output.parent.glob(f".{output.name}-*")):
         shutil.rmtree(left, ignore_errors=True)
     return False
@@ -332,6 +339,8 @@ def judge_model(loop: Loop, number: int) -> Result:
     verdict = compare(
         (str(loop.model), live.pairs()), (output.name, new.pairs()), gate.least_gain, alpha=alpha
     )
+    # A loop that is killed between here and the record of the stage judges again: `pointer.change`
+    # then finds that the pointer leads there already.
     if verdict.passed:
         with opened(loop.store) as store:
             pointer.change(store, part.output / pointer.LIVE, output, gate=BY_RUNNING)

@@ -71,7 +71,10 @@ class State:
             f"AND stage = {quote_literal(stage)}"
         )
         with open_store(self.store) as found:
+            # Replaced and not inserted: a stage has one row, also if it was recorded twice.
             found.replace("rounds", arrow(pl.DataFrame([row], schema=schema)), where)
+        # As it is read back after a restart, where tuples have become lists: both ways must be
+        # equal.
         result = outcome, json.loads(row["details"])
         self.ended[number, stage] = result
         self.seconds[number, stage] = (row["ended"] - started).total_seconds()

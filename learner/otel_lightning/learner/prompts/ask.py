@@ -20,6 +20,8 @@ TRIED_CHARACTERS = 400
 """Number of characters that are shown of a prompt that was tried before."""
 FENCE_INFO = frozenset({"", "text", "txt", "plaintext", "markdown", "md", "json", "prompt"})
 """Words that may follow the opening fence. Another word there may belong to the prompt."""
+# A code block: an opening fence at the beginning of a line with an optional word, its text, and the
+# first line of three back quotes alone.
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 
 SYSTEM = """\
@@ -116,6 +118,7 @@ def messages(task: Task, records: Sequence[Record]) -> list[dict[str, str]]:
         prompt=task.prompt,
         copied=COPIED_WORDS,
         placeholders=_keep(task.prompt),
+        # The same limit as `checks._length` applies to the answer.
         longest=max(2 * len(task.prompt), task.longest),
         tried=_tried(task.tried),
     )
@@ -150,6 +153,7 @@ def read_proposal(answer: Answer) -> Proposal:
         return Proposal(None, "", f"the endpoint refused the request: {answer.text}")
     kept = json.loads(answer.text)
     content = str(kept["content"])
+    # "length" means that the limit of tokens cut the answer; a filter may cut it too.
     if kept["finish_reason"] != STOP:
         ended = kept["finish_reason"] or "nothing said"
         return Proposal(None, "", f"the answer did not end by itself (finish reason: {ended})")
@@ -157,6 +161,7 @@ def read_proposal(answer: Answer) -> Proposal:
     if found := _object_with_prompt(body):
         return Proposal(str(found["prompt"]), str(found.get("reason") or ""))
     fences = FENCE.findall(body)
+    # Exactly one fence, and nothing before it that looks like JSON which could not be read.
     if "{" not in body.split("```")[0] and body.count("```") == 2 and len(fences) == 1:  # noqa: PLR2004
         info, text = fences[0]
         if info.strip().lower() in FENCE_INFO:
@@ -169,6 +174,7 @@ def _object_with_prompt(body: str) -> dict[str, Any] | None:
     decoder, start = json.JSONDecoder(), body.find("{")
     while start >= 0:
         try:
+            # Reads one JSON value and ignores what follows; `end` is where it ends.
             value, end = decoder.raw_decode(body, start)
         except (ValueError, RecursionError):
             value, end = None, start + 1

@@ -11,7 +11,9 @@ from otel_lightning.learner.prompts.variants import text_hash
 COPIED_WORDS = 8
 """A run of this many words from a record counts as copied."""
 THINKING = re.compile(r"</?think(?:ing)?>", re.IGNORECASE)
+# A text that is one fenced block from its first to its last character; `\1` is the same fence.
 FENCED = re.compile(r"\s*(```|~~~).*\1\s*", re.DOTALL)
+# Control characters but tab, line feed and carriage return; and halves of surrogate pairs.
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|[\ud800-\udfff]")
 PLACEHOLDER = re.compile(
     r"\{\{.*?\}\}|\$\{\w+\}|\{[A-Za-z_]\w*(?:[.\[][^{}]*)?(?:![rsa])?(?::[^{}]*)?\}|\{\}"
@@ -66,6 +68,7 @@ def copied(text: str, parent: str, shown: Iterable[str]) -> str | None:
         'one two three four five six seven eight'
     """
     allowed = set(_runs(parent))
+    # Words that the parent has too are not copied from a record.
     of_records = {run for record in shown for run in _runs(record)} - allowed
     found = next((run for run in _runs(text) if run in of_records), None)
     return None if found is None else " ".join(found)
@@ -103,6 +106,7 @@ def _length(text: str, limits: Limits) -> str | None:
 
 def _placeholders(text: str, limits: Limits) -> str | None:
     wanted, found = placeholders(limits.parent), placeholders(text)
+    # Counters: a placeholder that occurs less often than before is missing as well.
     if missing := wanted - found:
         return f"it lost the placeholder {min(missing)}"
     if added := found - wanted:
@@ -122,6 +126,7 @@ def _copy(text: str, limits: Limits) -> str | None:
 
 
 def _secret(text: str, limits: Limits) -> str | None:
+    # A key that the present prompt holds is not new.
     found = sorted(secrets_in(text) - secrets_in(limits.parent))
     kinds = ", ".join(sorted({kind for kind, _ in found}))
     return f"it holds what looks like a secret ({kinds})" if found else None

@@ -83,6 +83,7 @@ def champion(flags: Path, key: str) -> str:
     live = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
     if not live:
         raise DataError(f"Flag '{key}' in '{flags}' serves nothing.")
+    # The name breaks ties, so that every process chooses the same variant.
     return max(live, key=lambda arm: (live[arm], arm))
 
 
@@ -102,6 +103,7 @@ def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
         raise DataError(f"No rollout of run '{report.run_id}' has a reward. {problems}")
     against, *candidates = report.arm_names
     base = (against, report.pairs(against))
+    # Bonferroni: all candidates together pass by chance with probability alpha at most.
     alpha = comparison.alpha / max(len(candidates), 1)
     verdicts = {
         arm: compare(base, (arm, report.pairs(arm)), comparison.least_gain, alpha=alpha)
@@ -129,7 +131,10 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
         document = flag_file.read_flag_file(flags, key)
         live = flag_file.live_shares(document, key)
         served = (document["flags"][key].get("metadata") or {}).get(POLICY_VERSION)
+        # The version in the file says whether this decision was carried out already, by a process
+        # that was killed afterwards.
         if served != decision.run_id:
+            # Rows of a process that was killed before it changed the file.
             forget_run(found, decision.run_id)
             _record(found, comparison, decision, live)
             if decision.winner is not None:
@@ -147,6 +152,7 @@ def _shares(
 ) -> dict[str, float]:
     shares = {arm: share for arm, share in live.items() if arm not in losers}
     kept = min(KEPT_SHARE, shares.get(decision.against, 0.0))
+    # The shares of the losers, and what the variant that was beaten gives up.
     freed = 1.0 - sum(shares.values()) + shares.get(decision.against, 0.0) - kept
     shares[decision.against] = kept
     winner = str(decision.winner)

@@ -36,6 +36,7 @@ def history(store: Store, key: str, retired: frozenset[str]) -> History:
         retired: Variants that the flag does not serve any more.
     """
     rows = read(store, __package__, "proposals", key=key)
+    # Only variants that were served and retired: a refused text was never tried.
     tried = rows.filter(pl.col("variant").is_in(sorted(retired)))["text"].drop_nulls().to_list()
     hashes = frozenset(rows["text_hash"].drop_nulls().to_list())
     return History(rows.height, hashes, tuple(tried[-SHOWN:]))

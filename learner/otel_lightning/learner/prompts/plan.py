@@ -122,6 +122,7 @@ def check_proposal(
     parent = plan.variants[task.parent]
     name = new_name(task.parent, digest, names.taken, is_candidate=task.parent in names.candidates)
     value = parent.with_text(task.component, proposal.prompt)
+    # Noted at once, so that a later proposal of the same run cannot repeat the name or the text.
     names.taken[name] = value
     names.hashes.add(digest)
     return Judged(task, proposal, ids, Candidate(name, task.parent, value, parent.value))

@@ -88,6 +88,8 @@ def propose_prompts(
     """
     key = request.window.key
     with opened(store) as found:
+        # A run that was killed after it recorded its proposals is finished first: its answers are
+        # paid for.
         resumed = unfinished(found, key) if request.run_id is None else request.run_id
     run = Run("prompts", _config(request), name=resumed)
     with recorded_in(store, run):
@@ -96,6 +98,7 @@ def propose_prompts(
             before = proposals_of(found, run.run_id)
         judged, usage = (
             (_judged_before(before, plan), Usage())
+            # The recorded proposals count, and the model is not asked again.
             if before
             else (ask or ask_once)(plan, request, proposer, run.run_id)
         )
@@ -123,9 +126,11 @@ def _plan(store: Store, request: Request) -> Plan:
     proposed = {arm: parent for arm, parent in candidates_of(document, key).items() if arm in live}
     losers = ruled_out(rollouts, proposed)
     left = {arm: share for arm, share in live.items() if arm not in losers}
+    # May be 0 or negative: then no call is planned.
     room = min(request.candidates, request.max_arms - len(left))
     retired = retired_variants(document, key, left)
     before = history(store, key, frozenset(retired))
+    # If all serving variants were ruled out, one of them has to be the parent nevertheless.
     ordered = parents(rollouts, [arm for arm in serving if arm in left] or serving)
     chosen = _tasks(request, room, ordered, variants)
     tasks = [replace(task, tried=before.failed) for task in chosen] if rollouts.failed else []
@@ -151,6 +156,7 @@ def _tasks(
         other = call == room - 1 and room >= OTHER_PARENT_FROM and len(ordered) > 1
         parent = variants[ordered[1] if other else ordered[0]]
         components = list(parent.texts.items())
+        # In turn, so that each component of a variant is improved.
         component, text = components[call % len(components)]
         tasks.append(Task(parent.name, component, text, request.max_length))
     return tasks
@@ -235,6 +241,7 @@ def _write(store: Store, run: Run, result: Proposed, request: Request) -> Propos
     """
     key, now = request.window.key, datetime.now(UTC).replace(tzinfo=None)
     rows = [_row(call, one, run.run_id, key, now) for call, one in enumerate(result.judged)]
+    # First the store, then the file: what is served can always be traced to its proposal.
     replace_proposals(store, run.run_id, rows)
     if result.candidates or result.retired:
         settings = (run.run_id, request.share)

@@ -15,6 +15,7 @@ from otel_lightning.learner.score.judges.record import Selection, read_records
 
 LONGEST = {"input": 500, "answer": 400, "tool_errors": 200, "explanations": 400}
 """Largest number of characters of each part of a record; longer ones lose their middle."""
+# Only the turns are used here, so the text that a judge would read is kept short.
 AS_TEXT = Selection(max_characters=1)
 
 
@@ -51,6 +52,7 @@ def make_records(store: Store, rollouts: Rollouts, chosen: Sequence[str]) -> dic
             record.rollout_id,
             record.turns,
             rows[record.rollout_id],
+            # With shuffled rewards, the explanations come from the rollout whose reward it got.
             (errors[record.rollout_id], judged[rows[record.rollout_id]["judged_as"]]),
         )
         for record in read_records(store, chosen, AS_TEXT)

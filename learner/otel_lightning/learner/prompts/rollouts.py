@@ -20,6 +20,7 @@ FAILURES = 2 / 3
 """Share of the records that are failures; the others are successes."""
 LIKENESS = 40
 """Number of characters of an explanation by which failures count as of one kind."""
+# 97.5 % quantile of the normal distribution: a two-sided interval of 95 %.
 NORMAL_97_5 = 1.96
 
 
@@ -114,6 +115,7 @@ def parents(rollouts: Rollouts, among: Sequence[str], support: int = 10) -> list
         low=pl.mean("outcome") - NORMAL_97_5 * pl.std("outcome") / pl.len().sqrt(),
     )
     known = {arm: low for arm, count, low in bounds.iter_rows() if count >= support}
+    # `sorted` is stable, so variants without a bound keep their order.
     return sorted(among, key=lambda arm: -known.get(arm, -np.inf))
 
 
@@ -138,6 +140,7 @@ def choose(rollouts: Rollouts, parent: str, count: int, call: int, seed: int) ->
     )
     failures = _dealt(own.filter("failed"), seed)
     successes = own.filter("own", ~pl.col("failed"))["rollout_id"].to_list()
+    # If there are too few successes, failures fill their places.
     wanted = min(len(failures), max(round(count * FAILURES), count - len(successes)))
     return _window(failures, wanted, call) + _window(successes, count - wanted, call)
 
@@ -155,6 +158,7 @@ def _dealt(failures: pl.DataFrame, seed: int) -> list[str]:
 
 def _window(rollouts: Sequence[str], count: int, call: int) -> list[str]:
     count = min(count, len(rollouts))
+    # Each call begins where the one before ended, and begins again at the end of the list.
     return [rollouts[(call * count + i) % len(rollouts)] for i in range(count)]
 
 
@@ -170,6 +174,7 @@ def _shuffled(rows: pl.DataFrame, seed: int | None) -> pl.DataFrame:
 def _judged(rows: pl.DataFrame, judgements: pl.DataFrame) -> pl.DataFrame:
     """Add to each rollout its kind of failure and whether it has an explanation."""
     texts = judgements.filter(pl.col("explanation").is_not_null()).with_columns(
+        # Numbers differ between failures of one kind, such as "row 17 is missing".
         like=pl.col("explanation").str.replace_all(r"\d+", "#").str.slice(0, LIKENESS)
     )
     kinds = texts.group_by("rollout_id").agg(

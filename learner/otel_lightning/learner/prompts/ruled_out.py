@@ -38,6 +38,7 @@ def _upper_bound(rows: pl.DataFrame, name: str, parent: str) -> float:
     rewards = both["outcome"].to_numpy().astype(np.float64)
     share = is_new.mean()
     compared = Compared(
+        # Importance weights of "always this variant": 1 / propensity where it was served, else 0.
         new=Logged.without_model(rewards, is_new / share),
         live=Logged.without_model(rewards, ~is_new / (1 - share)),
         tasks=(both["task_hash"].rank("dense").to_numpy() - 1).astype(np.int64),

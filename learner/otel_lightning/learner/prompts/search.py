@@ -149,6 +149,7 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         Raises:
             DataError: If no rollout has a reward, or the budget would be exceeded.
         """
+        # GEPA may draw a task twice into a batch; it is run once.
         tasks = {task.task_id: task for task in batch}
         if self.spent + len(tasks) > self._search.budget:
             raise DataError("The budget of rollouts is spent.")  # never: the search stops before
@@ -163,6 +164,7 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
                 "rewards."
             )
         self.missing += len(tasks) - len(rewards)
+        # The mean of the others neither rewards nor punishes a prompt for a grader's failure.
         others = sum(rewards) / len(rewards)
         scores = [found.rewards.get(task.task_id, others) for task in batch]
         shown = [found.records.get(task.task_id) for task in batch]
@@ -210,6 +212,8 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
 
     def should_stop(self) -> bool:
         """Tell whether the next iteration could exceed the budget, or the model has failed."""
+        # Asked before each iteration: one begins only if the budget covers the most that it may
+        # take.
         return self.failure is not None or self.spent + self._search.iteration > self._search.budget
 
     def _proposed(self, candidate: Texts, component: str, records: tuple[Record, ...]) -> str:
@@ -235,6 +239,7 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
     def _answer(self, task: Task, records: tuple[Record, ...]) -> Proposal:
         asked = self._asked
         payload = asked.proposer.prepare(task, records)
+        # Part of the cache's key, so that a repeated question gets another answer.
         number = asked.plan.history.count + len(asked.judged)
         question = Question(question_key(payload, number), payload)
         return read_proposal(answer_all(asked.session, [question])[question.key])
@@ -289,6 +294,8 @@ def _optimized(
     tasks = list(search.tasks)
     result: GEPAResult[Any, Any] = optimize(
         seed_candidate={name or WHOLE: text for name, text in parent.texts.items()},
+        # The tasks of validation are not trained on. Both are of the train split: the gate has
+        # others.
         trainset=tasks[search.validation :],
         valset=tasks[: search.validation],
         adapter=adapter,
@@ -302,6 +309,7 @@ def _optimized(
     )
     if adapter.failure is not None:
         raise adapter.failure
+    # The first candidate is the prompt that the search began with.
     scored = zip(result.val_aggregate_scores[1:], result.candidates[1:], strict=True)
     return sorted(scored, key=lambda one: -one[0])
 
@@ -322,6 +330,8 @@ def _chosen(found: list[tuple[float, Texts]], asked: _Asked, count: int) -> tupl
             and text in (value if isinstance(value, dict) else {"": value}).values()
         ]
         if one.candidate and mine:
+            # Each prompt of the pool is used once. It may combine several proposals: the one that
+            # is found first stands for it.
             score, value = best.pop(mine[0])
             score_said = f"(Search: {score:.3f} on the tasks that chose it, so too high.)"
             said = f"{one.proposal.reason} {score_said}"

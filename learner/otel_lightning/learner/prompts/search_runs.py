@@ -53,6 +53,7 @@ class Runs:
         document = copy.deepcopy(flag_file.read_flag_file(self.flags, self.key))
         flag = document["flags"][self.key]
         arm = f"search-{sha256(json.dumps(value).encode()).hexdigest()[:8]}"
+        # Without targeting, the default variant serves every request.
         flag.pop("targeting", None)
         flag["variants"] = {arm: value}
         flag |= {"state": "ENABLED", "defaultVariant": arm}
@@ -64,6 +65,7 @@ class Runs:
 
     def _records(self, report: Report) -> Mapping[str, Record]:
         low, high = min(report.rewards.values()), max(report.rewards.values())
+        # Below the middle is a failure. If all are equal, they are failures unless they reach 0.5.
         middle = (low + high) / 2 if low < high else max(low, 0.5)
         rows = pl.DataFrame(
             [

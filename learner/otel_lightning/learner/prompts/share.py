@@ -114,6 +114,7 @@ def add_candidates(
         DataError: If the flag cannot be used.
     """
     path, key = place
+    # Optimistic locking: read, compute, write only if the file is still the same; else begin again.
     for attempt in range(1, ATTEMPTS + 1):
         seen = flag_file.reading(path, key)
         if written_by(seen.document, key, settings[0]):
@@ -160,6 +161,7 @@ def diluted(
         kept = {arm: share for arm, share in live.items() if arm not in retired}
         if not kept:
             raise DataError(f"No variant of flag '{key}' would be left beside the new ones.")
+        # All live variants shrink by the same factor, and take over what retired ones had.
         factor = (1 - sum(new.values())) / sum(kept.values())
         shares = {arm: share * factor for arm, share in kept.items()} | new
         return dict.fromkeys(sorted(kept_at_0), 0) | flag_file.integer_weights(shares)
@@ -187,6 +189,7 @@ def _write(
     text = with_members(text, ("flags", key, "variants"), {c.name: c.value for c in candidates})
     before, after = (flag_file.live_shares(one, key) for one in (document, changed))
     row = _row(seen, key, (run_id, share), part | {"arms": after})
+    # Rollback and reports want the learned policy beneath, not the run that added variants to it.
     row["version"] = _base(store, key, row["version"])
     # A killed run may have recorded the change without writing the file.
     store.execute(statement(__package__, "forget_share", key=key, action=ACTION, run_id=run_id))

@@ -12,6 +12,7 @@ WHOLE_TEXT = ""
 """Name of the only component of a variant that is a string."""
 HEX = 4
 """Number of hexadecimal digits in the name of a new variant; more if that name is taken."""
+# The hash at the end of the name of a variant that was proposed before.
 _SUFFIX = re.compile(r"-[0-9a-f]{4,64}$")
 
 

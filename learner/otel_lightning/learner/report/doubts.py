@@ -69,6 +69,7 @@ def rank_correlation(first: NDArray[np.float64], second: NDArray[np.float64]) ->
     ranks = [_ranks(values) for values in (first, second)]
     if any(np.ptp(rank) == 0 for rank in ranks):
         return None
+    # Rounded, so that the same store gives the same bytes on every CPU.
     return round(float(np.corrcoef(ranks[0], ranks[1])[0, 1]), 12)
 
 
@@ -76,6 +77,7 @@ def _ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the rank of each value; equal values have the mean of their ranks."""
     _, number, counts = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(counts)
+    # A run of c equal values ends at rank e and has the mean rank e - (c - 1) / 2.
     ranks: NDArray[np.float64] = (ends - (counts - 1) / 2)[number]
     return ranks
 
@@ -88,6 +90,7 @@ def _interval(
     Ranks are those among all rollouts, so that a resample is a weighted sum over tasks.
     """
     first, second = (_ranks(values) / len(values) for values in (across, outcomes))
+    # Sums that a correlation needs: n, x, y, x^2, y^2, x y. They add up over tasks.
     products = (np.ones_like(first), first, second, first**2, second**2, first * second)
     sums = np.stack([np.bincount(tasks, product) for product in products], axis=1)  # [T, 6]
     random = np.random.default_rng(0)

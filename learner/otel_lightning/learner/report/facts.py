@@ -148,6 +148,8 @@ def _runs(rows: Iterable[Row]) -> Iterator[RunRow]:
         parsed = {name: json.loads(row[name] or "{}") for name in ("config", "metrics", "gate")}
         config = parsed["config"]
         if row["command"] == "transitions":
+            # Rows are in time order: a training learned from the transitions that were built last
+            # before it.
             shuffled = config.get("shuffle_rewards")
             continue
         if row["command"] == "weights" and config.get("shuffle_rewards") is None:

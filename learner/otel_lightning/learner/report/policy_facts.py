@@ -64,6 +64,7 @@ def read_policy(store: Store, facts: Facts) -> PolicyFacts | None:
     started = datetime.fromtimestamp(facts.run.started_ns / 1e9, UTC).replace(tzinfo=None)
     try:
         logged = read_choices(store, _window(config, started), known_versions(store, policy["key"]))
+    # The data may have been forgotten since; the rest of the report is still right.
     except DataError:
         return None
     new = json.loads(policy["arms"])
@@ -96,6 +97,7 @@ def _window(config: Mapping[str, Any], started: datetime) -> Window:
         reward=config.get("reward"),
         held_out=config.get("held_out", 0.3),
         since=datetime.fromisoformat(since) if since else None,
+        # A choice that came later did not count, whatever --until says.
         until=min([*times, started]),
         missing=config.get("missing"),
         worst=(config.get("reward_range") or [None])[0],

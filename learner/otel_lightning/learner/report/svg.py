@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 SVG, LINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 INK = "#010203"
 """Colour that stands for the colour of the page's text."""
+# The size in a CSS `font` shorthand, such as "italic 10px 'DejaVu Sans'".
 FONT = re.compile(r"^(?:\w+ )*?([\d.]+)px .*$")
 KEPT = {
     "fill", "fill-opacity", "fill-rule", "font-size", "opacity", "stroke", "stroke-dasharray",
@@ -34,6 +35,7 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
     root = fromstring(file.getvalue())  # noqa: S314  matplotlib wrote it
     register_namespace("", SVG)
     register_namespace("xlink", LINK)
+    # A list, because the tree changes while it is walked.
     for parent in list(root.iter()):
         for child in list(parent):
             if child.tag in {f"{{{SVG}}}metadata", f"{{{SVG}}}style"}:
@@ -41,6 +43,7 @@ def to_svg(figure: Figure, name: str, label: str) -> str:
     for element in root.iter():
         _without_style(element)
         _own_ids(element, name)
+    # With the width of the page and a viewBox, the height follows.
     root.attrib.pop("height", None)
     root.set("width", "100%")
     root.set("role", "img")

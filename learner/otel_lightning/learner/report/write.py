@@ -106,6 +106,7 @@ def render(values: Mapping[str, Any]) -> str:
     """Render the template; every value but our own plots is escaped."""
     folder = resources.files(__package__)
     style = (folder / "report.css").read_text(encoding="utf-8")
+    # The content policy allows the style by its hash, so no other style or script can be added.
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     environment = jinja2.Environment(
         autoescape=True,
@@ -138,6 +139,7 @@ def _would_pass(facts: Facts) -> str | None:
         return None
     names = set(Verdict.__dataclass_fields__)
     numbers = {name: value for name, value in gate.items() if name in names}
+    # JSON has no NaN: `to_json` wrote null.
     none = {name: float("nan") for name, value in numbers.items() if value is None}
     kept = numbers | {name: nan for name, nan in none.items() if name != "tasks_needed"}
     return what_would_pass(Verdict(**(kept | {"refusals": tuple(gate["refusals"])})))
@@ -186,6 +188,7 @@ def _examples(store: Store, asking: RecordedQueries, most: int) -> list[Mapping[
         return []
     sides = {"best": Sql("difference > 0"), "worst": Sql("difference < 0")}
     found = {name: asking.rows("examples", side=side, most=most) for name, side in sides.items()}
+    # As many good as bad ones: a report with more of one kind would give a wrong impression.
     equally = min(map(len, found.values()))
     return [
         {**row, "side": side, "text": as_text(_first_steps(store, row["rollout_id"]), EXAMPLE)}

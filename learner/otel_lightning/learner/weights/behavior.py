@@ -52,6 +52,7 @@ def with_behavior(
             kept.append(e)
         else:
             tokenized.leave_out(e.rollout_id, NO_LOGPROB)
+    # At another temperature all are computed again, the logged ones too.
     missing = [i for i, e in enumerate(kept) if e.logprobs is None or temperature != 1]
     _check_models([kept[i] for i in missing], len(kept), algorithm)
     computed = token_logprobs(

@@ -68,6 +68,7 @@ def declared_licence(model: Path) -> str | None:
     if not card.exists():
         return None
     lines = card.read_text(encoding="utf-8", errors="replace").splitlines()
+    # The head of a model card is YAML between two lines of three dashes.
     if not lines or lines[0].strip() != "---":
         return None
     for line in lines[1:]:

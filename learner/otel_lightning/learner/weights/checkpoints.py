@@ -21,6 +21,8 @@ def last_checkpoint(folder: Path) -> str | None:
     complete = []
     for checkpoint in folder.glob("checkpoint-*"):
         try:
+            # By the step in the file, since names such as checkpoint-9 and checkpoint-10 do not
+            # sort by number.
             step = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["global_step"]
         except (OSError, ValueError, KeyError):
             rmtree(checkpoint, ignore_errors=True)

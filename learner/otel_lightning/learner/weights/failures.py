@@ -33,6 +33,7 @@ def explained(checkpoints: object) -> Iterator[None]:
         raise
     except Exception as error:
         text = str(error).lower()
+        # torch raises RuntimeError with these words; there is no class for memory of the CPU.
         if isinstance(error, MemoryError) or any(words in text for words in MEMORY):
             raise DataError(
                 "Training ran out of memory. Lower --batch-size, or keep it and raise "

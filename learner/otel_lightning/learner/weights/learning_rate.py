@@ -45,5 +45,6 @@ def find_learning_rate(middle: float, validation_loss: Callable[[float], float])
         2.0
     """
     losses = {middle * factor: validation_loss(middle * factor) for factor in PROBED}
+    # NaN is not equal to itself.
     finite = {rate: loss for rate, loss in losses.items() if loss == loss}  # noqa: PLR0124 - NaN
     return min(finite, key=finite.__getitem__) if finite else middle * PROBED[0]

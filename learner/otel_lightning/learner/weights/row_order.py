@@ -49,6 +49,8 @@ class RowOrder(torch.utils.data.Sampler[int]):
         """Yield row numbers without end, from a place in the series of all passes on."""
         number, skipped = divmod(start, self._rows)
         while True:
+            # The order of a pass follows from the seed and its number alone, so that a resumed
+            # training and every process agree on it.
             generator = torch.Generator().manual_seed(self._seed * PASSES + number)
             order = torch.randperm(self._rows, generator=generator).tolist()
             yield from order[skipped:]

@@ -96,6 +96,7 @@ def answer_of(completion: str | None, *, text_arguments: bool = False) -> list[d
     Raises:
         LeftOutError: If no text was recorded, or a part does not fit into chat messages.
     """
+    # Several choices: the agent read the first one.
     return _chat(json.loads(completion or "[]")[:1], text_arguments=text_arguments)
 
 
@@ -127,5 +128,6 @@ def _chat(messages: list[dict[str, Any]], *, text_arguments: bool) -> list[dict[
     for lost in uncarried_parts(messages, text_arguments=text_arguments):
         if lost == NOT_JSON:
             raise LeftOutError(lost)
+        # An image is more than its placeholder tokens, so token ids do not represent it either.
         raise LeftOutError(f"a part that is not text: {lost}", in_tokens=False)
     return chat_messages(messages)

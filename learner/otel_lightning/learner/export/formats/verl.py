@@ -48,6 +48,7 @@ def row(source: Row) -> dict[str, Any]:
         "prompt_token_ids": source["prompt_token_ids"],
         "response_token_ids": tokens,
         "rollout_log_probs": source["completion_logprobs"],
+        # Without token ids the number of tokens is not known: the advantage is given once.
         "advantages": [source["advantage"]] * len(tokens or [None]),
         "extra_info": origin(source) | {"index": source["step"], "split": source["split"]},
     }
