@@ -51,7 +51,7 @@ def test_a_dialect_is_one_file_and_one_test(checkout: Path) -> None:
 
 def test_its_test_passes(checkout: Path) -> None:
     said = run(checkout, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", TEST)
-    assert "1 passed" in said
+    assert "2 passed" in said
 
 
 def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:

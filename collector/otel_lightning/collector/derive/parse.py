@@ -12,6 +12,7 @@ from otel_lightning.collector.derive import (
     reading,
     rewards_and_arms,
     rollouts,
+    spellings,
     tools,
 )
 from otel_lightning.collector.derive.rows import (
@@ -128,7 +129,7 @@ class _Plan:
     def __init__(self, shape: Shape) -> None:
         known = shape.known
         self.states_rollout = names.ROLLOUT_ID in known
-        self.states_conversation = not known.isdisjoint(reading.CONVERSATION_KEYS)
+        self.states_conversation = not known.isdisjoint(spellings.CONVERSATION)
         self.states_task = names.TASK_ID in known
         self.has_output = not known.isdisjoint(rewards_and_arms.AGENTOPS_OUTPUTS)
 

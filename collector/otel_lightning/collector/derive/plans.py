@@ -9,7 +9,7 @@ Example:
     FIELDS.fill(call, span.attributes)
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.rows import Attributes
@@ -22,8 +22,9 @@ Fill = Callable[[Any, Attributes], None]
 class Field(NamedTuple):
     """How one field of a row is read from attributes."""
 
-    keys: tuple[str, ...]
-    """The keys that may hold it, the most reliable first."""
+    keys: Sequence[str]
+    """The keys that may hold it, the most reliable first. They are looked at when a function is
+    compiled, so a list may be completed until then."""
     read: Read | None = None
     """Makes the value from the texts of the keys that are present; None for the first text that is
     not empty."""

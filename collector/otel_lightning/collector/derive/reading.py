@@ -3,6 +3,7 @@
 from functools import lru_cache
 from typing import Any
 
+from otel_lightning.collector.derive import spellings
 from otel_lightning.collector.derive.plans import Field
 from otel_lightning.collector.derive.rows import Attributes
 from otel_lightning.collector.derive.text import json_text
@@ -11,23 +12,6 @@ LARGEST, LARGEST_TOKEN = 2**63, 2**31
 """Exclusive upper bounds of a count (a BIGINT column) and of a token id (an INTEGER column)."""
 LONGEST_COUNT = 100
 """Limit in characters: a text of this length or more is not parsed as a number."""
-CONVERSATION_KEYS = (
-    "gen_ai.conversation.id",
-    "session.id",
-    "gen_ai.session.id",
-    "langfuse.session.id",
-    "traceloop.association.properties.session_id",
-    "traceloop.association.properties.thread_id",
-    "langsmith.metadata.session_id",
-    "langsmith.metadata.thread_id",
-    "ai.telemetry.metadata.sessionId",
-    "lmnr.association.properties.session_id",
-    "gen_ai.thread.id",
-    "conversation.id",
-    "gcp.vertex.agent.session_id",
-)
-"""The spellings of a conversation's id, the most reliable first."""
-_CONVERSATION = frozenset(CONVERSATION_KEYS)
 
 
 def text(attributes: Attributes, *keys: str) -> str | None:
@@ -109,6 +93,4 @@ def logprobs(value: object) -> list[float] | None:
 
 def conversation_id(attributes: Attributes) -> str | None:
     """Return the conversation id that a span or event states, if any."""
-    if _CONVERSATION.isdisjoint(attributes):
-        return None
-    return text(attributes, *CONVERSATION_KEYS)
+    return text(attributes, *spellings.CONVERSATION) if attributes else None

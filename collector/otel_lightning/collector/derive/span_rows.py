@@ -2,9 +2,8 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive import reading, spellings
 from otel_lightning.collector.derive.plans import Field, Fields
-from otel_lightning.collector.derive.plans import text as one_text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -20,13 +19,6 @@ from otel_lightning.collector.derive.text.json_text import is_cut
 from otel_lightning.collector.derive.text.message_memory import SharedMessage
 from otel_lightning.instrumentation import attributes as names
 
-GRAPH_NODES = (
-    "traceloop.association.properties.lc_agent_name",
-    "traceloop.association.properties.langgraph_node",
-    "langsmith.metadata.lc_agent_name",
-    "langsmith.metadata.langgraph_node",
-)
-"""The spellings of the agent of a call in LangGraph: its name, else the node that calls."""
 TOKEN_COUNTS = (
     "input_tokens",
     "output_tokens",
@@ -34,8 +26,6 @@ TOKEN_COUNTS = (
     "reasoning_tokens",
     "cache_creation_input_tokens",
 )
-COSTS = ("operation.cost", "gen_ai.usage.cost", "llm.cost.total", "gen_ai.usage.total_cost")
-"""The spellings of the cost of a call, as instrumentations report it."""
 
 
 def failed(span: Span) -> bool:
@@ -66,10 +56,10 @@ def _cost(*texts: str) -> float | None:
 
 
 COMMON = Fields(
-    agent_name=one_text("gen_ai.agent.name", "agent.name", *GRAPH_NODES),
-    conversation_id=one_text(*reading.CONVERSATION_KEYS),
+    agent_name=Field(spellings.AGENT),
+    conversation_id=Field(spellings.CONVERSATION),
     content=Field((names.TRUNCATED,), lambda _: "truncated"),
-    cost=Field(COSTS, _cost),
+    cost=Field(spellings.COST, _cost),
     prompt_token_ids=Field(
         (names.PROMPT_TOKEN_IDS,), lambda said: reading.token_ids(reading.parsed_array(said))
     ),

@@ -7,7 +7,9 @@ rank; a family that matches many spans gets a high one. Prefer attribute keys to
 evidence, because scope names are reused across versions.
 
 A family that writes several kinds of spans may also have `reader(span)`, which returns the function
-that reads spans of this kind; without it, `read` is that function.
+that reads spans of this kind; without it, `read` is that function. Keys of its own for the id of a
+conversation, the name of an agent or the cost of a call it declares as `CONVERSATION_KEYS`,
+`AGENT_KEYS` and `COST_KEYS` (see `spellings`).
 
 The decision is cached: it holds for all spans with the same keys and the same values of the fields
 that `matches` and `reader` read. So both must depend on their span alone, and read short values.
@@ -21,6 +23,7 @@ from operator import attrgetter
 from types import ModuleType, NoneType
 from typing import Any, Protocol, cast
 
+from otel_lightning.collector.derive import spellings
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -51,8 +54,10 @@ def _families() -> list[Family]:
     """Return the families of this folder, sorted by rank: each module that has `matches`."""
     names = (each.name for each in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
-    found = [module for module in modules if hasattr(module, "matches")]
-    return [cast("Family", module) for module in sorted(found, key=_rank)]
+    found = sorted((one for one in modules if hasattr(one, "matches")), key=_rank)
+    for module in found:
+        spellings.add(module)
+    return [cast("Family", module) for module in found]
 
 
 def _rank(module: ModuleType) -> tuple[int, str]:

@@ -15,6 +15,7 @@ from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "observed"
 RANK = 110
+CONVERSATION_KEYS = ("lmnr.association.properties.session_id",)
 OPERATIONS = {**dict.fromkeys(("llm", "generation", "model"), "chat"), "embedding": "embeddings"}
 AGENT_KINDS = {"agent": "agent", "workflow": "workflow", "flow": "workflow"}
 RETRIEVALS = {"rag": "retriever", "retriever": "retriever", "reranker": "reranker"}

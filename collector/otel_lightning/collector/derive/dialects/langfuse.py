@@ -8,6 +8,7 @@ from otel_lightning.collector.derive.text import json_text, payloads, tool_value
 
 NAME = "langfuse"
 RANK = 30
+CONVERSATION_KEYS = ("langfuse.session.id",)
 OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
 PREFIX = "langfuse.observation."
 OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})

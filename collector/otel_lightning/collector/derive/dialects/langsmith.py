@@ -9,6 +9,9 @@ from otel_lightning.collector.derive.text import json_text, messages, payloads, 
 
 NAME = "langsmith"
 RANK = 40
+CONVERSATION_KEYS = ("langsmith.metadata.session_id", "langsmith.metadata.thread_id")
+AGENT_KEYS = ("langsmith.metadata.lc_agent_name", "langsmith.metadata.langgraph_node")
+"""The agent of a call in LangGraph: its name, else the node that calls."""
 METADATA = "langsmith.metadata."
 FIELDS = {"id": "id", "status": "status", "model": "ls_model_name"}
 

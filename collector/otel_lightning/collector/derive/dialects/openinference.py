@@ -27,6 +27,7 @@ from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "openinference"
 RANK = 10
+COST_KEYS = ("llm.cost.total",)
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
 OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})

@@ -30,6 +30,18 @@ from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "semconv"
 RANK = 90
+CONVERSATION_KEYS = (
+    "traceloop.association.properties.session_id",
+    "traceloop.association.properties.thread_id",
+    "gen_ai.thread.id",
+    "conversation.id",
+    "gcp.vertex.agent.session_id",
+)
+AGENT_KEYS = (
+    "traceloop.association.properties.lc_agent_name",
+    "traceloop.association.properties.langgraph_node",
+)
+COST_KEYS = ("operation.cost", "gen_ai.usage.cost", "gen_ai.usage.total_cost")
 DETAILS = "gen_ai.client.inference.operation.details"
 REQUEST = "gen_ai.request."
 HISTORY_NAMES = ("previous_response_id", "conversation")

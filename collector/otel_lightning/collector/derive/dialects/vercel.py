@@ -11,6 +11,7 @@ from otel_lightning.collector.derive.text import json_text, messages, payloads, 
 
 NAME = "vercel"
 RANK = 50
+CONVERSATION_KEYS = ("ai.telemetry.metadata.sessionId",)
 OPERATIONS = {"doGenerate": "chat", "doStream": "chat", "doEmbed": "embeddings"}
 SETTINGS = "ai.settings."
 MADE_UP = ("aitxt-", "aiobj-")  # prefixes of ids that the SDK makes up for responses without id

@@ -1,0 +1,29 @@
+"""Attribute keys that state one fact of any span: each dialect's file adds the keys of its vendor.
+
+Which spans make one rollout depends on the conversation ids of all of them, whichever dialect reads
+each. So these keys are looked for on every span.
+
+A dialect adds its keys as constants with the names of `OF_DIALECTS`. The lists are complete once
+the package `dialects` is imported, before the first span is read.
+"""
+
+from types import ModuleType
+
+CONVERSATION = ["gen_ai.conversation.id", "session.id", "gen_ai.session.id"]
+"""The keys of a conversation's id, the most reliable first: the conventions', then the vendors'."""
+AGENT = ["gen_ai.agent.name", "agent.name"]
+"""The keys of the name of the agent that makes a call."""
+COST: list[str] = []
+"""The keys of the cost of a call. The conventions have none."""
+OF_DIALECTS = {
+    "CONVERSATION_KEYS": CONVERSATION,
+    "AGENT_KEYS": AGENT,
+    "COST_KEYS": COST,
+}
+"""The constants of a dialect's module, with the list that each adds to."""
+
+
+def add(dialect: ModuleType) -> None:
+    """Add the keys that a dialect declares behind those that are known."""
+    for name, known in OF_DIALECTS.items():
+        known.extend(key for key in getattr(dialect, name, ()) if key not in known)
