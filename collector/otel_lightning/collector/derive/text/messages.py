@@ -10,20 +10,24 @@ from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
 from otel_lightning.collector.derive.text import hosted_tools
+from otel_lightning.collector.derive.text.content_blocks import (
+    BLOCKS,
+    ELIDED,
+    content_parts,
+    read_call,
+    read_reasoning,
+    read_response,
+)
 from otel_lightning.collector.derive.text.json_text import is_cut, parse
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
-from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
 from otel_lightning.collector.derive.text.tool_parts import (
     Part,
     distinct_calls,
     response_part,
-    tool_call_part,
 )
 
 SHORT = 3
 """Histories of at most this many messages do not share them with other histories."""
-ELIDED = "<elided>"
-"""The placeholder in Google ADK's logs for content that must not be recorded."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -62,12 +66,6 @@ def finish_reason(raw: object) -> str | None:
 @lru_cache(maxsize=256)
 def _finish_reason(raw: str) -> str | None:
     return FINISH_REASONS.get(raw.rpartition(".")[2].lower().replace("-", "_"))
-
-
-def text_part(content: object) -> Part | None:
-    """Return a text part, or None if the text was not recorded."""
-    left_out = content is None or content == ELIDED
-    return None if left_out else {"type": "text", "content": str(content)}
 
 
 def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> list[Message]:
@@ -163,13 +161,13 @@ def system_parts(text: str | None) -> list[Part]:
     if text is None or is_cut(text):
         return []
     value = parse(text)
-    return _parts(value if isinstance(value, list) else text)
+    return content_parts(value if isinstance(value, list) else text)
 
 
 def read_message(value: Any) -> list[Message]:
     """Return the canonical messages of one message in any form; tool responses are split off."""
     if isinstance(value, str):
-        return [{"role": "user", "parts": _parts(value)}]
+        return [{"role": "user", "parts": content_parts(value)}]
     if not isinstance(value, dict):
         return []
     if "parts" in value:
@@ -280,7 +278,7 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     if role == "tool" and not _has_response(body):
         call_id = value.get("tool_call_id", value.get("id"))
         return {"role": role, "parts": [response_part(call_id, body)]}
-    parts = [*_reasoning_parts(value), *_parts(body), *_tool_calls(value)]
+    parts = [*_reasoning_parts(value), *content_parts(body), *_tool_calls(value)]
     if role == "assistant":
         parts = [_written_out(part) for part in parts]
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
@@ -298,7 +296,7 @@ def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
 
 
 def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
-    return [_read_call(call) for call in value.get("tool_calls") or [] if isinstance(call, dict)]
+    return [read_call(call) for call in value.get("tool_calls") or [] if isinstance(call, dict)]
 
 
 def _written_out(part: Part) -> Part:
@@ -307,7 +305,7 @@ def _written_out(part: Part) -> Part:
     if part["type"] == "text" and isinstance(text, str) and '"function_call"' in text:
         item = parse(text)
         if isinstance(item, dict) and item.get("type") == "function_call":
-            return _read_call(item)
+            return read_call(item)
     return part
 
 
@@ -337,103 +335,24 @@ def only_calls(message: Message) -> bool:
 
 def _has_response(body: Any) -> bool:
     return isinstance(body, list) and any(
-        part["type"] == "tool_call_response" for part in _parts(body)
+        part["type"] == "tool_call_response" for part in content_parts(body)
     )
-
-
-def _parts(body: Any) -> list[Part]:
-    """Return the parts of a message's content: text, a list of blocks, or nothing."""
-    if isinstance(body, list):
-        parts = [part for block in body for part in _block_parts(block)]
-        text = parts[0].get("content") if len(parts) == 1 else None
-        written = parse(text) if isinstance(text, str) and text.startswith(BLOCKS) else None
-        return _parts(written) if written else parts
-    part = text_part(body)
-    return [] if part is None else [part]
-
-
-def _block_parts(block: Any) -> list[Part]:
-    """Return the parts of one content block: several only for a tool that the provider ran."""
-    if not isinstance(block, dict):
-        return _known(text_part(block))
-    kind = str(block.get("type") or _untyped(block))
-    if (read := _PARTS.get(kind)) is not None:
-        return _known(read(block))
-    if (item := hosted_tools.item_parts(block)) is not None:
-        return item[1]
-    return [hosted_tools.block_part(block) or {**block, "type": kind}]
-
-
-def _known(part: Part | None) -> list[Part]:
-    return [] if part is None else [part]
 
 
 def _told_plainly(part: Part) -> Part:
     return response_part(part["id"], part.get("response")) if "response" in part else part
 
 
-def _untyped(block: Mapping[str, Any]) -> str:
-    """Return the kind of a Gemini or Bedrock block: its only key whose value is set."""
-    return next((key for key in _UNTYPED if block.get(key) not in (None, False)), "unknown")
-
-
-def _read_text(block: Mapping[str, Any]) -> Part | None:
-    return text_part(block.get("content", block.get("text")))
-
-
-def _read_reasoning(block: Mapping[str, Any]) -> Part | None:
-    given = (block.get(key) for key in ("content", "thinking", "text", "summary"))
-    content = next((value for value in given if value), None)
-    blocks = parse(content) if isinstance(content, str) else content
-    content = plain(blocks) if isinstance(blocks, list) else content
-    return {"type": "reasoning", "content": content} if content else None
-
-
-def _read_call(block: Mapping[str, Any]) -> Part:
-    function = block if _CALL_BODIES.isdisjoint(block) else _inside(block, *_BODIES_OF_CALLS)
-    # A Responses item has its own id (fc_…) and the call id (call_…), which the response uses.
-    call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
-    call_id = call_id or function.get("id") or function.get("ref") or function.get("toolUseId")
-    name = function.get("name") or block.get("toolName")
-    for key in ("arguments", "input", "args"):
-        if key in function:
-            return tool_call_part(call_id, name, function[key])
-    return tool_call_part(call_id, name, None)
-
-
-def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    """Return the object under the first of these keys, or the block itself if there is none."""
-    return next((block[key] for key in keys if isinstance(block.get(key), dict)), block)
-
-
-def _read_response(block: Mapping[str, Any]) -> Part:
-    block = _inside(block, "function_response", "functionResponse", "toolResponse", "toolResult")
-    keys = ("tool_use_id", "call_id", "toolCallId", "id", "ref", "toolUseId")
-    call_id = next((block[key] for key in keys if block.get(key)), None)
-    values = ("response", "result", "output", "content")
-    return response_part(call_id, next((block[key] for key in values if key in block), None))
-
-
-def _read_image(block: Mapping[str, Any]) -> Part:
-    source = block.get("image_url", block.get("source", block.get("image")))
-    url = source.get("url", source.get("data")) if isinstance(source, dict) else source
-    head, comma, data = str(url).partition(";base64,")
-    if not comma:
-        return {"type": "uri", "modality": "image", "uri": url}
-    mime_type = head.removeprefix("data:")
-    return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": data}
-
-
 def _call_item(item: Mapping[str, Any]) -> Message:
-    return {"role": "assistant", "parts": [_read_call(item)]}
+    return {"role": "assistant", "parts": [read_call(item)]}
 
 
 def _response_item(item: Mapping[str, Any]) -> Message:
-    return {"role": "tool", "parts": [_read_response(item)]}
+    return {"role": "tool", "parts": [read_response(item)]}
 
 
 def _reasoning_item(item: Mapping[str, Any]) -> Message:
-    part = _read_reasoning(item)
+    part = read_reasoning(item)
     return {"role": "assistant", "parts": [part] if part else []}
 
 
@@ -444,9 +363,6 @@ _MORE = {
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
-BLOCKS = '[{"type":"'  # prefix of a text into which a package wrote all blocks of a message
-_BODIES_OF_CALLS = ("function", "function_call", "functionCall", "toolRequest", "toolUse")
-_CALL_BODIES = frozenset(_BODIES_OF_CALLS)
 _PLAIN_PART = ("type", "content")
 _ODD_TEXT = ("", BLOCKS)
 _PLAIN_ROLES = ("system", "user", "assistant")
@@ -455,19 +371,3 @@ _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call_output": _response_item,
     "reasoning": _reasoning_item,
 }
-_PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
-    **dict.fromkeys(TEXTS, _read_text),
-    **dict.fromkeys(("reasoning", "thinking", "thought"), _read_reasoning),
-    **dict.fromkeys(
-        ("tool_call", "tool_use", "tool-call", "function", "function_call"), _read_call
-    ),
-    **dict.fromkeys(
-        ("tool_call_response", "tool_result", "tool-result", "toolResult"), _read_response
-    ),
-    **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
-    **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), _read_call),
-    "input_json_delta": lambda _: None,
-    **dict.fromkeys(("function_response", "functionResponse", "toolResponse"), _read_response),
-}
-_GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
-_UNTYPED = ("thought", "text", "toolUse", "toolResult", "toolRequest", "toolResponse", *_GEMINI)

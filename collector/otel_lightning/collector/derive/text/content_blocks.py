@@ -1,0 +1,127 @@
+"""The parts of a message's content blocks, in the form of each provider.
+
+OpenAI's, Anthropic's, Gemini's, Bedrock's and LangChain's blocks differ in the names of their keys.
+`_PARTS` has the function that reads a block of each type.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from otel_lightning.collector.derive.text import hosted_tools
+from otel_lightning.collector.derive.text.json_text import parse
+from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
+from otel_lightning.collector.derive.text.tool_parts import Part, response_part, tool_call_part
+
+ELIDED = "<elided>"
+"""The placeholder in Google ADK's logs for content that must not be recorded."""
+BLOCKS = '[{"type":"'
+"""How a text begins into which a package wrote all blocks of a message."""
+_BODIES_OF_CALLS = ("function", "function_call", "functionCall", "toolRequest", "toolUse")
+_CALL_BODIES = frozenset(_BODIES_OF_CALLS)
+
+
+def text_part(content: object) -> Part | None:
+    """Return a text part, or None if the text was not recorded."""
+    left_out = content is None or content == ELIDED
+    return None if left_out else {"type": "text", "content": str(content)}
+
+
+def content_parts(body: Any) -> list[Part]:
+    """Return the parts of a message's content: text, a list of blocks, or nothing."""
+    if isinstance(body, list):
+        parts = [part for block in body for part in _block_parts(block)]
+        text = parts[0].get("content") if len(parts) == 1 else None
+        written = parse(text) if isinstance(text, str) and text.startswith(BLOCKS) else None
+        return content_parts(written) if written else parts
+    part = text_part(body)
+    return [] if part is None else [part]
+
+
+def _block_parts(block: Any) -> list[Part]:
+    """Return the parts of one content block: several only for a tool that the provider ran."""
+    if not isinstance(block, dict):
+        return _known(text_part(block))
+    kind = str(block.get("type") or _untyped(block))
+    if (read := _PARTS.get(kind)) is not None:
+        return _known(read(block))
+    if (item := hosted_tools.item_parts(block)) is not None:
+        return item[1]
+    return [hosted_tools.block_part(block) or {**block, "type": kind}]
+
+
+def _known(part: Part | None) -> list[Part]:
+    return [] if part is None else [part]
+
+
+def _untyped(block: Mapping[str, Any]) -> str:
+    """Return the kind of a Gemini or Bedrock block: its only key whose value is set."""
+    return next((key for key in _UNTYPED if block.get(key) not in (None, False)), "unknown")
+
+
+def _read_text(block: Mapping[str, Any]) -> Part | None:
+    return text_part(block.get("content", block.get("text")))
+
+
+def read_reasoning(block: Mapping[str, Any]) -> Part | None:
+    """Return the reasoning that a block or an item of a response holds; None if it has no text."""
+    given = (block.get(key) for key in ("content", "thinking", "text", "summary"))
+    content = next((value for value in given if value), None)
+    blocks = parse(content) if isinstance(content, str) else content
+    content = plain(blocks) if isinstance(blocks, list) else content
+    return {"type": "reasoning", "content": content} if content else None
+
+
+def read_call(block: Mapping[str, Any]) -> Part:
+    """Return the tool call in a block, or in an entry of a message's `tool_calls`."""
+    function = block if _CALL_BODIES.isdisjoint(block) else _inside(block, *_BODIES_OF_CALLS)
+    # A Responses item has its own id (fc_…) and the call id (call_…), which the response uses.
+    call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
+    call_id = call_id or function.get("id") or function.get("ref") or function.get("toolUseId")
+    name = function.get("name") or block.get("toolName")
+    for key in ("arguments", "input", "args"):
+        if key in function:
+            return tool_call_part(call_id, name, function[key])
+    return tool_call_part(call_id, name, None)
+
+
+def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
+    """Return the object under the first of these keys, or the block itself if there is none."""
+    return next((block[key] for key in keys if isinstance(block.get(key), dict)), block)
+
+
+def read_response(block: Mapping[str, Any]) -> Part:
+    """Return the response to a tool call that a block or an item of a request holds."""
+    block = _inside(block, "function_response", "functionResponse", "toolResponse", "toolResult")
+    keys = ("tool_use_id", "call_id", "toolCallId", "id", "ref", "toolUseId")
+    call_id = next((block[key] for key in keys if block.get(key)), None)
+    values = ("response", "result", "output", "content")
+    return response_part(call_id, next((block[key] for key in values if key in block), None))
+
+
+def _read_image(block: Mapping[str, Any]) -> Part:
+    source = block.get("image_url", block.get("source", block.get("image")))
+    url = source.get("url", source.get("data")) if isinstance(source, dict) else source
+    head, comma, data = str(url).partition(";base64,")
+    if not comma:
+        return {"type": "uri", "modality": "image", "uri": url}
+    mime_type = head.removeprefix("data:")
+    return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": data}
+
+
+_PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
+    **dict.fromkeys(TEXTS, _read_text),
+    **dict.fromkeys(("reasoning", "thinking", "thought"), read_reasoning),
+    # The conventions, Anthropic and Vercel's AI SDK; then OpenAI; then Gemini, Genkit and Bedrock.
+    **dict.fromkeys(("tool_call", "tool_use", "tool-call"), read_call),
+    **dict.fromkeys(("function", "function_call"), read_call),
+    **dict.fromkeys(("functionCall", "toolRequest", "toolUse"), read_call),
+    **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), read_response),
+    **dict.fromkeys(("function_response", "functionResponse"), read_response),
+    **dict.fromkeys(("toolResponse", "toolResult"), read_response),
+    **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
+    "input_json_delta": lambda _: None,  # a chunk of a stream, whose call holds the arguments
+}
+_GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
+_UNTYPED = ("thought", "text", "toolUse", "toolResult", "toolRequest", "toolResponse", *_GEMINI)
+"""The keys by which blocks without a `type` are told apart. `thought` comes first, because Gemini's
+thoughts have a `text` too."""
