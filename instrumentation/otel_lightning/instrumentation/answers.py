@@ -65,6 +65,7 @@ class Answer:
         if prompt := _numbers(self.prompt_token_ids, int):
             yield attributes.PROMPT_TOKEN_IDS, prompt
         for index, tokens in self.choices.items():
+            # The first choice has the plain name, since nearly all answers have one choice.
             suffix = f".{index}" if index else ""
             if ids := _numbers(tokens.ids, int):
                 yield attributes.COMPLETION_TOKEN_IDS + suffix, ids
@@ -148,6 +149,7 @@ class CompletionsAnswer(Answer):
                 self.choice(choice.index).ids.extend(ids)
             logprobs = choice.logprobs.token_logprobs if choice.logprobs is not None else None
             if logprobs:
+                # With `echo`, the server repeats the prompt; its first token has no logprob.
                 known = [value for value in logprobs if value is not None]
                 self.choice(choice.index).logprobs.extend(known)
             if choice.index == 0 and choice.text:
@@ -160,6 +162,7 @@ class ResponsesAnswer(Answer):
     def add(self, part: Any) -> None:
         """Add a whole response or an event."""
         kind = getattr(part, "type", None)
+        # A whole `Response` has no `type`; each event of a stream has one.
         if kind is None:
             self._add_whole(part)
         elif kind == "response.output_text.delta":
@@ -172,6 +175,8 @@ class ResponsesAnswer(Answer):
             self._add_whole(whole)
 
     def _add_whole(self, response: Any) -> None:
+        # Events repeat the whole response, each time further filled: the last one counts, except
+        # for the id.
         self.response_id = self.response_id or response.id or ""
         self.whole = response
         if response.usage is not None:
@@ -195,6 +200,7 @@ class ResponsesAnswer(Answer):
 
     def _add_item(self, item: Any) -> None:
         call_id, name = getattr(item, "call_id", None), getattr(item, "name", None)
+        # The item may come twice: in its own event, and in the whole response at the end.
         if call_id and item.id not in self.requests:
             kind = str(item.type).removesuffix("_call")  # built-in tools (`shell_call`) lack a name
             text = getattr(item, "arguments", None) or getattr(item, "input", None) or ""

@@ -73,6 +73,7 @@ def write_choice(choice: Choice, span: Span) -> None:
         choice: Attributes of a `feature_flag.evaluation` event.
         span: The span of a model call.
     """
+    # The hook may have written it already, if the flag was evaluated inside this span.
     if span.is_recording() and not _carries(span, choice):
         span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
 
@@ -92,6 +93,7 @@ def register() -> Callable[[], None]:
     api.add_hooks([hook])
 
     def unregister() -> None:
+        # OpenFeature can only remove all hooks, so the others are added again.
         others = [other for other in api.get_hooks() if other is not hook]
         api.clear_hooks()
         api.add_hooks(others)
@@ -150,6 +152,7 @@ def _choice(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") 
 
 def _propensity(metadata: Mapping[str, object], variant: str) -> float | None:
     value = metadata.get(f"{attributes.PROPENSITY}.{variant}")
+    # Anything else is no probability; a wrong propensity would be worse than none.
     return float(value) if isinstance(value, int | float) and 0 < value <= 1 else None
 
 

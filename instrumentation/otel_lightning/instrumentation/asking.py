@@ -55,6 +55,7 @@ def additions(endpoint: str, kwargs: Mapping[str, Any]) -> Additions | None:
     body = kwargs.get("extra_body") or {}
     ids = tokens and isinstance(body, Mapping) and "return_token_ids" not in body
     if ids:
+        # vLLM's name for it; `extra_body` is merged into the JSON of the request.
         changed["extra_body"] = {"return_token_ids": True, **body}
     logprobs = tokens and _ask_logprobs(endpoint, changed)
     options = kwargs.get("stream_options")
@@ -90,6 +91,8 @@ def _ask_logprobs(endpoint: str, changed: dict[str, Any]) -> bool:
     # Any other type is one of openai's markers for an argument that was not given.
     if isinstance(changed.get("logprobs"), bool | int):
         return False
+    # A switch on chat completions. On completions it is a number of alternatives; 1 is the least
+    # that servers give the chosen token's logprob for.
     changed["logprobs"] = True if endpoint == "chat" else 1
     return True
 
@@ -152,6 +155,7 @@ def strip_body(added: Additions, body: bytes) -> bytes:
             _drop_key(owner, "logprobs", empty=empty)
     spaced = b'": ' in body
     separators = (", ", ": ") if spaced else (",", ":")
+    # The server either escapes characters beyond ASCII or does not; ours shall look the same.
     ascii_only = body.isascii()
     return json.dumps(whole, separators=separators, ensure_ascii=ascii_only).encode()
 
@@ -190,6 +194,7 @@ def _drop_key(owner: dict[str, Any], name: str, *, empty: bool) -> None:
     """Remove a key, or set it to the empty value that this server would send."""
     if name not in owner:
         return
+    # A text part of Responses: it always has the list, empty if no logprobs were asked for.
     if name == "logprobs" and "annotations" in owner:
         owner[name] = []
     elif empty or (name == "logprobs" and "text" in owner):
@@ -245,6 +250,7 @@ def _nulls(owner: Any) -> bool:
     values = owner.__dict__
     parsed = "parsed" in owner.__pydantic_fields_set__
     for name in owner.__pydantic_fields_set__:
+        # 0 stands for "no such field", because None is the value that is looked for.
         if values.get(name, 0) is None and name not in _OFTEN_EMPTY:
             if parsed and name in _SET_BY_PARSE:
                 continue

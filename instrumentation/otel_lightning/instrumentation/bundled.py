@@ -43,6 +43,7 @@ def _load(
     if getattr(entry_point, "module", "") != _INSTRUMENTATION:
         return wrapped(*args, **kwargs)
     load = partial(_load_lightly, partial(wrapped, *args, **kwargs))
+    # The agent imported it before the loader ran: too late for a hook.
     if "openai" in sys.modules:
         return load(None)
     wrapt.register_post_import_hook(load, "openai")
@@ -68,6 +69,7 @@ def _without_beta_types() -> Iterator[None]:
     """
     stub = ModuleType(_RUN)
     vars(stub)["Run"] = type("Run", (), {})
+    # If the real module is loaded already, nothing is replaced.
     stubbed = sys.modules.setdefault(_RUN, stub) is stub
     try:
         from opentelemetry.instrumentation.openai import v1
@@ -78,6 +80,7 @@ def _without_beta_types() -> Iterator[None]:
         wrapt.register_post_import_hook(_give_type_back, _RUN)
     before = vars(v1).get("wrap_function_wrapper")
     if before is not None:
+        # wrapt's function imports the module that it wraps, and that would import all beta types.
         vars(v1)["wrap_function_wrapper"] = _wrap_when_imported
     try:
         yield

@@ -60,6 +60,7 @@ def wrap(module: ModuleType) -> None:
         module: A module of `ENDPOINTS`.
     """
     endpoint, name = ENDPOINTS[module.__name__]
+    # Each resource has two classes, such as `Completions` and `AsyncCompletions`.
     for prefix, wrapper in (("", _create), ("Async", _acreate)):
         resource = getattr(module, prefix + name)
         for method in ("create", "parse"):
@@ -69,6 +70,8 @@ def wrap(module: ModuleType) -> None:
                     method,
                     wrapt.FunctionWrapper,
                     (partial(wrapper, endpoint),),
+                    # wrapt asks this at each call: after `switch_off` the agent's call goes
+                    # straight through.
                     {"enabled": _on.is_set},
                 )
 
@@ -259,6 +262,7 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return chunk
 
     def _self_finish(self, error: BaseException | None) -> None:
+        # Taken first, so that it is called once: `__del__` follows the end of the stream.
         end, self._self_end = self._self_end, None
         if end is not None:
             end(None if isinstance(error, StopIteration | StopAsyncIteration) else error)
@@ -270,6 +274,7 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
 @never_raise
 def _take_out(added: Additions, chunk: Any) -> bool:
     """Remove our additions from a chunk; return whether the agent should not see the chunk."""
+    # A chunk that exists only because we asked for token counts: the agent reads the next one.
     if added.usage and asking.is_only_usage(added, chunk):
         return True
     asking.strip(added, chunk)

@@ -76,6 +76,8 @@ def bound_exit(undo: ExitStack) -> None:
         undo: Receives the callbacks that revert this.
     """
     watch()
+    # Exit handlers run in the reverse order of their registration, so this one runs before those of
+    # libraries that were imported earlier.
     atexit.register(finish)
     undo.callback(atexit.unregister, finish)
     for name in _EXPORT_LOGGERS:
@@ -119,6 +121,8 @@ def flush() -> None:
 def _all_at_once(method: str) -> None:
     deadline = time.monotonic() + _timeout()
     threads = [
+        # Daemon threads: an exporter that hangs beyond the deadline does not keep the process
+        # alive.
         threading.Thread(target=never_raise(getattr(provider, method)), daemon=True)
         for provider, _ in _providers()
         if hasattr(provider, method)
@@ -126,6 +130,7 @@ def _all_at_once(method: str) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
+        # One deadline for all signals together.
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
@@ -155,6 +160,8 @@ def _batches(provider: Any) -> Iterator[Any]:
         ("_multi_log_record_processor", "_log_record_processors"),
     ):
         for processor in getattr(getattr(provider, holder, None), names, ()):
+            # Only batching processors have a queue. A simple one exports at once and loses nothing
+            # at exit.
             if batch := getattr(processor, "_batch_processor", None):
                 yield batch
 
@@ -165,6 +172,7 @@ def _counted(batch: Any, kind: str) -> _Exports:
     export = exporter.export
 
     def count(records: Sequence[Any]) -> Any:
+        # Counted while they are sent: if the deadline comes in between, these are lost too.
         exports.in_flight += len(records)
         delivered = False
         try:
@@ -181,6 +189,7 @@ def _counted(batch: Any, kind: str) -> _Exports:
         exports.dropped += number
         drop(number, *reason)
 
+    # On the instance: other exporters of the same class are not counted.
     exporter.export = count
     drop = batch._metrics.drop_items  # noqa: SLF001
     batch._metrics.drop_items = count_dropped  # noqa: SLF001
@@ -188,6 +197,7 @@ def _counted(batch: Any, kind: str) -> _Exports:
 
 
 def _keep(record: logging.LogRecord) -> bool:
+    # `msg` is the format, without its arguments, so the beginning is always the same.
     if not str(record.msg).startswith(_SAID_BY_US):
         return True
     if record.levelno >= logging.WARNING and not str(record.msg).startswith("Shutdown"):
@@ -224,6 +234,7 @@ def _say_what_was_lost() -> None:
 def _finish_on_sigterm(undo: ExitStack) -> None:
     """Deliver before SIGTERM ends the process, unless the agent has its own handler for it."""
     main = threading.current_thread() is threading.main_thread()
+    # Python allows handlers in the main thread only.
     if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         return
 
@@ -231,11 +242,14 @@ def _finish_on_sigterm(undo: ExitStack) -> None:
         del frame
         finish()
         signal.signal(number, signal.SIG_DFL)
+        # Again with the default handler, so that the parent sees death by SIGTERM and not an exit
+        # code.
         os.kill(os.getpid(), number)
 
     signal.signal(signal.SIGTERM, finish_and_die)
 
     def give_back() -> None:
+        # The agent may have set its own handler since.
         if signal.getsignal(signal.SIGTERM) is finish_and_die:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

@@ -28,6 +28,7 @@ def is_genai(present: Attributes) -> bool:
     Args:
         present: Attributes that the span has so far.
     """
+    # A tuple, because another thread may add an attribute during the loop.
     return any(name.startswith(_GENAI_PREFIXES) for name in tuple(present or ()))
 
 

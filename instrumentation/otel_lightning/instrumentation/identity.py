@@ -36,6 +36,7 @@ def current_ids(context: Context | None = None) -> dict[str, str]:
     carried = baggage.get_all(context)
     found = {}
     for name, variable in ENVIRONMENT_VARIABLES.items():
+        # An empty value counts as absent in both.
         if value := carried.get(name) or os.environ.get(variable):
             found[name] = str(value)
     return found
@@ -84,6 +85,7 @@ def run_with_ids(
     inside: Any = None
     for name, value in ids.items():
         inside = baggage.set_baggage(name, value, inside)
+    # Nothing to carry: the function keeps the context that it runs in.
     if inside is None:
         return function(*args, **kwargs)
     token = context.attach(inside)

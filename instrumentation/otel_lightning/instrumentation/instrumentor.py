@@ -60,6 +60,8 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         privacy.share_switch()
         self._undo = ExitStack()
         provider = kwargs.get("tracer_provider") or trace.get_tracer_provider()
+        # Each step has a guard of its own, so that a failure costs only that step. The ids come
+        # first, since spans may start at once.
         for start in (
             _make_ids,
             _encode_quickly,
@@ -116,6 +118,7 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
     undo.callback(processor.shutdown)
     if provider is trace.get_tracer_provider():
         providers.give_way(undo, provider)
+    # Before the last delivery, so that spans of open streams are among what is delivered.
     delivery.before_finish.append(model_call.end_open)
     undo.callback(delivery.before_finish.remove, model_call.end_open)
     tokens.capture_tokens()

@@ -43,6 +43,7 @@ def say_what_is_missing() -> None:
 
 @never_raise
 def _check(module: str, remedy: Remedy, _imported: object) -> None:
+    # Installed is enough: the launcher starts every instrumentor of this group.
     installed = {entry.name for entry in metadata.entry_points(group="opentelemetry_instrumentor")}
     if installed.isdisjoint(remedy.known):
         _logger.warning(

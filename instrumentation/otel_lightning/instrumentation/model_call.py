@@ -97,6 +97,7 @@ class ModelCall:
     def adopt(self, span: Span) -> None:
         """Match a span with this call: the call's data is written to the span when it ends."""
         self.span = span
+        # On the span itself and not in a table: it disappears together with the span.
         vars(span)[_KEY] = self
         _open.add(span)
         for choice in self.choices:
@@ -114,6 +115,7 @@ class ModelCall:
             found.append(("gen_ai.response.id", self.answer.response_id))
         if bundled and self.endpoint == "chat":
             found += self._raw_stream()
+        # What the instrumentation recorded is kept; gaps are filled.
         late |= {name: value for name, value in found if not present.get(name)}
         if self.changed:
             late |= dict(self._sampling()) | sent.as_sent(self.request, self.changed, present)
@@ -123,6 +125,8 @@ class ModelCall:
                 late |= self._unrecorded_answer(present)
             if self.endpoint == "responses":
                 late |= self._with_call_ids({**present, **late})
+        # The bundled functions fill these attributes even with content switched off by
+        # OpenTelemetry's switch. Readers expect a list, hence the empty one.
         elif self.made:
             late |= {name: "[]" for name in _CONTENT if name in present}
         if late:
@@ -219,6 +223,7 @@ def begin(endpoint: str, request: Mapping[str, Any]) -> ModelCall | None:
         The call; None if it is nested in another call of the client.
     """
     around = _current.get()
+    # A method of the client may call another one: one call of the agent is one record.
     if around is not None and not around.ended_ns:
         return None
     call = ModelCall(
@@ -238,6 +243,8 @@ def end(call: ModelCall) -> None:
     """Record that the client's method has returned or failed."""
     call.ended_ns = time.time_ns()
     if call.span is not None:
+        # With its span known, the call needs no further match. Without one, the span may still
+        # come.
         _current.set(None)
 
 
@@ -257,6 +264,8 @@ def note_start(span: Any) -> None:
     llm = is_llm(attributes_of(span))
     if call is not None and call.span is None:
         # After the call ended, only a span with a start time before the call belongs to it.
+        # During the call: the first LLM span. After it: an instrumentation that makes its span late
+        # gives it the start time of the call. That span may have no attributes yet.
         if llm if not call.ended_ns else span.start_time <= call.started_ns:
             call.adopt(span)
             if call.ended_ns:
@@ -294,6 +303,7 @@ def _get(item: Any, name: str) -> Any:
 
 def _exportable(value: Any) -> AttributeValue | None:
     """Return a request argument as an attribute value; None if OTLP cannot carry it."""
+    # OTLP has integers of 64 bits; Python's may be larger. True is an int too.
     if isinstance(value, int):
         return value if -_LARGEST_INTEGER <= value < _LARGEST_INTEGER else None
     if isinstance(value, float | str):

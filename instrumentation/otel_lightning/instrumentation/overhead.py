@@ -55,6 +55,7 @@ def without_unread_metrics() -> Iterator[None]:
     if not unread or _METRICS_VARIABLE in os.environ:
         yield
         return
+    # The instrumentation reads the variable when it starts; afterwards it is taken back.
     os.environ[_METRICS_VARIABLE] = "false"
     try:
         yield
@@ -68,6 +69,7 @@ def _replace(undo: ExitStack, name: str, make: Callable[[ModuleType], Mapping[st
     @never_raise
     def replace(module: ModuleType) -> None:
         names = vars(module)
+        # Only names that this release of the instrumentation has.
         made = {one: new for one, new in make(module).items() if one in names}
         undo.callback(names.update, {one: names[one] for one in made})
         names.update(made)
@@ -104,6 +106,8 @@ def _cheap_runner(module: ModuleType) -> Mapping[str, Any]:
             return
         try:
             while True:
+                # Runs the coroutine to its next wait. It never waits, so it ends with StopIteration
+                # at once.
                 coroutine.send(None)
         except StopIteration:
             pass

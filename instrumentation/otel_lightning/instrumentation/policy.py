@@ -34,6 +34,8 @@ POLICY_VARIABLE: Final = "LIGHTNING_POLICY"
 
 _PLAIN: Final = ("model", "temperature", "top_p", "max_tokens", "max_completion_tokens", "seed")
 _KNOWN: Final = frozenset({*_PLAIN, "system", "tools"})
+# Hashes of messages become ids in spans. With a salt of this process, nobody can find the text of a
+# short message by trying.
 _SALT: Final = os.urandom(8).hex()
 _LARGEST: Final = 10_000
 
@@ -84,6 +86,7 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
         call.choices.append(choice)
         if call.span is not None:
             arms.write_choice(choice, call.span)
+    # Compared by identity: the agent's own objects are unchanged wherever no arm replaced them.
     if changed is not kwargs:
         every = {*changed, *kwargs}
         names = [n for n in every if changed.get(n) is not kwargs.get(n)]
@@ -152,6 +155,7 @@ def _places(
         if isinstance(part, list) and part and part[0] in variants
     ]
     total = sum(weight for _, weight in weights)
+    # No targeting, or only weights of 0: the default variant has all traffic, as with flagd.
     if total <= 0:
         return ((str(flag.get("defaultVariant") or next(iter(variants))), 1.0),), None
     shared = parts[0]["cat"][0] if isinstance(parts[0], dict) and "cat" in parts[0] else None
@@ -163,6 +167,7 @@ def _draw(flag: _Flag, rollout: str) -> str:
     """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
     at = _place(flag.bucketing, rollout)
     for variant, share in flag.places:
+        # Walks along [0, 1), where each variant has a piece as long as its share.
         at -= share
         if at < 0:
             return variant
@@ -182,6 +187,8 @@ def _rollout(call: ModelCall) -> str:
         return stated
     around = trace.get_current_span(call.context)
     parent = getattr(around, "parent", None) if around is call.span else None
+    # If the model call is the root of its trace, the trace id would be another rollout for each
+    # call. Then the conversation identifies the rollout.
     if around is not call.span or parent is not None:
         context = around.get_span_context()
         if context.is_valid:
@@ -234,6 +241,7 @@ def _changed(endpoint: str, kwargs: dict[str, Any], variant: Mapping[str, Any]) 
     if "tools" in variant and isinstance(offered, list):
         changed["tools"] = [tool for tool in offered if _tool_name(tool) in variant["tools"]]
         if not changed["tools"]:
+            # The API refuses the other two without tools.
             for name in ("tools", "tool_choice", "parallel_tool_calls"):
                 changed.pop(name, None)
     return changed

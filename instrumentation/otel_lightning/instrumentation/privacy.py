@@ -25,6 +25,9 @@ PATTERNS_VARIABLE: Final = "LIGHTNING_REDACT_PATTERNS"
 
 _ON: Final = frozenset({"true", "1", "yes", "on"})
 _ON_SPANS: Final = _ON | {"span_only", "span_and_event"}
+# keys: of OpenAI, Stripe, AWS, GitHub, Slack and Google, JSON Web Tokens, and bearer tokens. cards:
+# 13 to 19 digits, with single spaces or dashes. phones: with a country code, or in the North
+# American forms.
 _KINDS: Final = {
     "keys": (
         r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}"
@@ -96,6 +99,7 @@ def content_allowed() -> bool:
 
 def share_switch() -> None:
     """Switch off the bundled instrumentation's content too if OpenTelemetry's switch is off."""
+    # The bundled instrumentation does not read OpenTelemetry's switch.
     if BUNDLED_CONTENT_VARIABLE not in os.environ and not content_allowed():
         os.environ[BUNDLED_CONTENT_VARIABLE] = "false"
 
@@ -198,6 +202,8 @@ class _Redactor:
             except (ValueError, RecursionError):  # no JSON, or nested too deeply
                 return self._replace(text)
             redacted = self._leaves(parsed)
+            # Written again only if something changed: else the spacing of the original would be
+            # lost.
             return text if redacted == parsed else json.dumps(redacted)
         return self._replace(text)
 
@@ -213,6 +219,7 @@ class _Redactor:
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
+            # A card number may stand in JSON as a number.
             text = str(value)
             replaced = self._replace(text)
             return value if replaced == text else replaced
@@ -231,6 +238,7 @@ class _Redactor:
 def _card(match: re.Match[str]) -> str:
     """Redact digits only if they have the checksum of a card number (Luhn, ISO/IEC 7812-1)."""
     digits = [int(digit) for digit in match[0] if digit.isdigit()]
+    # Every second digit from the right, doubled; above 9 its two digits are added (2d - 9).
     doubled = [2 * digit - 9 * (digit > 4) for digit in digits[-2::-2]]  # noqa: PLR2004
     total = sum(digits[-1::-2]) + sum(doubled)
     return match[0] if total % 10 else "[redacted:cards]"

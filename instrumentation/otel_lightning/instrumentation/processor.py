@@ -59,6 +59,7 @@ class LightningSpanProcessor(SpanProcessor):
 def _stamp(span: Span, parent_context: Context | None) -> None:
     present = attributes_of(span)
     ids = current_ids(parent_context)
+    # What the agent set itself is kept.
     if new := {name: ids[name] for name in ids if name not in present}:
         write_late(span, new)
     if arms.any_in_force() and _needs_arms(span):
@@ -106,6 +107,7 @@ def _redact(span: Any, redact: Callable[[Any], Any]) -> None:
             write_late(holder, changed)
     if span.status.description:
         span._status._description = redact(span.status.description)  # noqa: SLF001
+    # `update_name` does nothing on a span that has ended.
     span._name = redact(span.name)  # noqa: SLF001
 
 

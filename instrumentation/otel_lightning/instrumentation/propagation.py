@@ -51,6 +51,7 @@ def _deliver_from_celery(undo: ExitStack, pool: ModuleType) -> None:
 
 
 def _wrap(undo: ExitStack, owner: Any, name: str, wrapper: _Wrapper) -> None:
+    # The class's own method only; an inherited one is wrapped where it is defined.
     before = vars(owner).get(name)
     if before is None:
         return
@@ -79,6 +80,7 @@ def _note(
 def _run(
     wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    # Taken off again: the object may outlive the rollout.
     ids, choices = vars(instance).pop(_CARRIED, ({}, {}))
     return run_with_arms(choices, run_with_ids, ids, wrapped, *args, **kwargs)
 

@@ -164,6 +164,7 @@ def _served(flag: Mapping[str, Any], given: Mapping[str, Any]) -> _Served:
     version = metadata.get(attributes.POLICY_VERSION)
     told = None if version is None else str(version)
     targeting = flag.get("targeting") or {}
+    # Without targeting, flagd serves the default variant.
     if not targeting:
         default = flag.get("defaultVariant")
         return _Served([(str(default), 1.0)] if default else [], Reason.STATIC, told)
@@ -213,6 +214,7 @@ def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares
         sum(w * x for w, x in zip(row, inputs, strict=True)) if learned else -math.inf
         for row, learned in zip(policy["weights"], policy["learned"], strict=True)
     ]
+    # Subtracted before exp, which would overflow; the shares do not change by it.
     highest = max(logits)
     powers = [math.exp(logit - highest) for logit in logits]
     total, rest = sum(powers), 1 - sum(policy["floor"])
@@ -230,11 +232,13 @@ def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares
 def _draw(bucketing: str, unit: str | None, places: Sequence[tuple[str, float]]) -> str:
     """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
     if unit is None:
+        # Without a unit there is nothing to be consistent with: each evaluation draws for itself.
         at = random.random()  # noqa: S311 - sampling, not cryptography
     else:
         digest = hashlib.sha256(f"{bucketing}\0{unit}".encode()).digest()
         at = int.from_bytes(digest[:8]) / 2**64
     for variant, share in places:
+        # Walks along [0, 1), where each variant has a piece as long as its share.
         at -= share
         if at < 0:
             return variant

@@ -35,6 +35,8 @@ def give_way(undo: ExitStack, provider: Any) -> None:
         if trace.get_tracer_provider() is provider and _is_sdk(given) and given is not provider:
             never_raise(_hand_over)(provider, given)
             names = vars(trace)
+            # OpenTelemetry guards the provider by a flag that can be set once: a new flag opens it
+            # again.
             names["_TRACER_PROVIDER"], names["_TRACER_PROVIDER_SET_ONCE"] = None, Once()
         wrapped(*args, **kwargs)
         never_raise(delivery.watch)()
@@ -53,12 +55,15 @@ def _hand_over(ours: Any, agents: Any) -> None:
     target = agents._active_span_processor  # noqa: SLF001 - the SDK has no public way to it
     known = set(_endpoints(target))
     for processor in ours._active_span_processor._span_processors:  # noqa: SLF001
+        # If the agent exports to the same endpoint itself, each span would arrive twice.
         if not known.intersection(_endpoint(processor)):
             target.add_span_processor(processor)
     # Our processor must be first: it changes a span at its end, before any exporter reads it.
     mine, others = _split(target._span_processors)  # noqa: SLF001
     target._span_processors = (*mine, *others)  # noqa: SLF001
     for tracer in ours._tracers.values():  # noqa: SLF001
+        # Instrumentations keep the tracers that they got at the start, so these are changed in
+        # place.
         tracer.resource, tracer.sampler = agents.resource, agents.sampler
         tracer.id_generator, tracer.span_processor = agents.id_generator, target
     _logger.debug("The agent set up a TracerProvider: spans go to its exporters too.")

@@ -24,6 +24,7 @@ def drop_marker_warnings() -> Callable[[], None]:
 
 def _is_wanted(record: logging.LogRecord) -> bool:
     arguments = record.args if isinstance(record.args, tuple) else ()
+    # The first argument of OpenTelemetry's message is the type of the value.
     marker = arguments[0] if arguments else None
     return not (
         isinstance(marker, type)

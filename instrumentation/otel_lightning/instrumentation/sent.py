@@ -29,6 +29,7 @@ def as_sent(
     if "model" in changed and isinstance(model := request.get("model"), str):
         late["gen_ai.request.model"] = model
     system = _system(request) if _WITH_SYSTEM.intersection(changed) else None
+    # Changed where it was recorded: the other messages stay as the instrumentation wrote them.
     told = present.get("gen_ai.input.messages")
     if system is not None and isinstance(told, str):
         rest = [m for m in json.loads(told) if m.get("role") not in ("system", "developer")]

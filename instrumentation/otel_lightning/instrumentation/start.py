@@ -61,6 +61,8 @@ def start() -> None:
     if not is_asked(environment) or program(sys.orig_argv) in _NOT_AGENTS:
         return
     set_defaults(environment)
+    # The launcher puts this folder first on the path, with a `sitecustomize` that starts
+    # everything.
     if _LAUNCHER_FOLDER in environment.get("PYTHONPATH", ""):
         return  # the process runs under opentelemetry-instrument, which starts us later
     from opentelemetry.instrumentation.auto_instrumentation import initialize

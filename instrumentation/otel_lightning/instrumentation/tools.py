@@ -63,6 +63,7 @@ class Inference:
             asked = self._asked.setdefault(request.call_id, [])
             if request.call_id and not any(one.request is request for one in asked):
                 asked.append(_Asked(request, call))
+                # Keeps the newest ones.
                 del asked[:-_REPEATED]
         while len(self._asked) > _LARGEST:
             self._asked.popitem(last=False)
@@ -103,6 +104,7 @@ class Inference:
         found = waiting[-1]
         if len(waiting) > 1:
             repeated = _repeated(call, call_id)
+            # Of equal calls the oldest one, since results come in the order of the requests.
             same = [a for a in waiting if (a.request.name, a.request.arguments) == repeated]
             found = same[0] if same else found
         waiting.remove(found)
@@ -132,6 +134,8 @@ class Inference:
         span = self._tracer.start_span(
             f"execute_tool {request.name}",
             context=_beside(asker, call.context),
+            # The tool ran between the answer that requested it and the request that holds its
+            # result. More is not known, which `lightning.inferred` says.
             start_time=asked.call.ended_ns or asked.call.started_ns,
             attributes=known,
         )
@@ -145,6 +149,8 @@ class Inference:
             return True
         starts = self._seen.names.get(request.name, ())
         for start in starts:
+            # Without call ids: the first span of this name that began after the model was asked.
+            # Each span stands for one request.
             if start >= asked.call.started_ns:
                 self._seen.names[request.name].remove(start)
                 return True
@@ -199,6 +205,7 @@ def _repeated(call: ModelCall, call_id: str) -> tuple[str, str] | None:
 
 
 def _from_end(items: Any) -> Iterable[Any]:
+    # The last ones, from the end: new results are there, and a history may have thousands of items.
     return items[: -_SCANNED - 1 : -1] if isinstance(items, list | tuple) else ()
 
 
@@ -216,6 +223,7 @@ def _text(content: Any) -> str:
 
 def _says_error(text: str) -> bool:
     """Return whether a result states that the tool failed, like MCP's `isError`."""
+    # Quick tests first: most results are long texts without it.
     if "rror" not in text or text[:1] != "{":
         return False
     try:

@@ -101,6 +101,7 @@ def follow(call: ModelCall) -> End | None:
 def _hold_open(span: Any) -> End:
     """Delay the end of a span: its own `end` does nothing until the stream has ended."""
     asked: list[bool] = []
+    # On the instance, which hides the method of the class until it is removed.
     vars(span)["end"] = lambda *_args, **_kwargs: asked.append(True)
 
     @never_raise
@@ -137,6 +138,8 @@ class _Record:
         request = module._sanitize_sentinel_values(dict(call.request))  # noqa: SLF001
         prepared = module.prepare_kwargs_for_shared_attributes(request)
         module._set_request_attributes(span, prepared, call.resource)  # noqa: SLF001
+        # The instrumentation's own reader of streams: it writes the attributes of the answer and
+        # ends the span.
         self._stream = module.ResponseStream(
             span=span,
             response=SimpleNamespace(),
