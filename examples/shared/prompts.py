@@ -1,4 +1,4 @@
-"""Learn prompts: `lightning-learn loop`, and a control that is written from shuffled rewards."""
+"""Learn prompts: `lightning-learn loop`, and controls that are written from shuffled rewards."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from otel_lightning.learner.rollout_runner.tasks import Task
 from otel_lightning.learner.score.judges.endpoint import Endpoint
 from shared.loops import Round, curve, draw, lines_of, run_rounds, write_settings, write_tasks
 from shared.rollouts import Models, background, ingesting, model_variables, wait_for
-from shared.study import MODELS, TEMPERATURES, Rewards, Study, ran, rewards_of
+from shared.study import MODELS, TEMPERATURES, Rewards, Study, averaged, ran, rewards_of
 
 FIRST = "first"
 JOBS = 3
@@ -27,6 +27,9 @@ GATE_SHARE, GATE_SAMPLES = 0.5, 4
 """The first line that is found helps half of the requests: many rollouts are needed to see it."""
 RECORDS = 80
 """Records that the writer reads."""
+SHUFFLES = 5
+"""Controls. One in three lines that are written without knowledge is right by chance, so what one
+control gains has a standard deviation of 0.15, over tasks that are always the same."""
 
 
 def prompts_study(
@@ -39,11 +42,9 @@ def prompts_study(
         rounds, _ = run_rounds(one, settings(one, url, lines, final=0.0))
         print("\n".join(["", *curve(rounds), ""]), flush=True)
         draw(rounds, one.example.NAME, one.folder / "curve.svg")
-        texts = {
-            "before": one.example.PROMPT,
-            "after": live_text(one),
-            "control": control_text(one, url),
-        }
+        texts = {"before": one.example.PROMPT, "after": live_text(one)}
+        for number in range(1, SHUFFLES + 1):
+            texts[f"control-{number}"] = control_text(one, url, number)
         for name, text in texts.items():
             print(f"{name}: {text.splitlines()}", flush=True)
         arms = Arms(one.example.FLAG, write_flag(one, "arms.json", texts), [*texts])
@@ -119,8 +120,14 @@ def live_text(one: Study) -> str:
     return str(variants[champion(flags, key)])
 
 
-def control_text(one: Study, url: str) -> str:
-    """Let the writer improve the first prompt as often as in the loop, by shuffled rewards."""
+def control_text(one: Study, url: str, shuffle: int) -> str:
+    """Let the writer improve the first prompt as often as in the loop, by shuffled rewards.
+
+    Args:
+        one: The study.
+        url: Where the writer is.
+        shuffle: Number of the control; each has other shuffles.
+    """
     text: str = one.example.PROMPT
     endpoint = Endpoint(url, os.environ.get("WRITER_MODEL", "writer"), 1.0, 0, 60.0)
     for number in range(1, one.size.rounds + 1):
@@ -129,13 +136,13 @@ def control_text(one: Study, url: str) -> str:
                 key=one.example.FLAG,
                 reward=one.example.RULE,
                 held_out=GATE_SHARE,
-                shuffle_rewards=one.seed + number,
+                shuffle_rewards=one.seed + 100 * shuffle + number,
             ),
             flags=write_flag(one, "control.json", {FIRST: text}),
             cache=one.folder / "control.judge",
             candidates=1,
             records=RECORDS,
-            run_id=f"control.{number}",
+            run_id=f"control-{shuffle}.{number}",
         )
         with closing(Proposer(endpoint)) as proposer:
             proposed = propose_prompts(one.store, request, proposer).candidates
@@ -154,5 +161,8 @@ def compared(
         worker = one.agent.worker
         job = Job(held_out, serve=worker, name=temperature, samples=samples, jobs=JOBS, arms=arms)
         report = ran(one, job)
-        found |= {(model, temperature): rewards_of(report, model) for model in MODELS}
+        by_arm = {arm: rewards_of(report, arm) for arm in arms.names}
+        controls = [found for arm, found in by_arm.items() if arm.startswith("control")]
+        together = by_arm | {"control": averaged(controls)}
+        found |= {(model, temperature): together[model] for model in MODELS}
     return found

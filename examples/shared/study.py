@@ -33,7 +33,7 @@ MODELS = {
 PROMPTS = {
     "before": "before: first prompt",
     "after": "after:  prompt that won",
-    "control": "control: prompt written from shuffled rewards",
+    "control": "control: prompts written from shuffled rewards",
 }
 TEMPERATURES = {"t1": 1.0, "greedy": 0.0}
 DRAWS = 4000
@@ -61,6 +61,8 @@ class Rewards(NamedTuple):
     """Rewards of one model at one temperature, by task."""
 
     by_task: dict[str, list[float]]
+    repeated: "tuple[Rewards, ...]" = ()
+    """The rewards of each repetition, if they are the mean over several, such as controls."""
 
     @property
     def mean(self) -> float:
@@ -226,11 +228,36 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
+def averaged(repeated: Sequence[Rewards]) -> Rewards:
+    """Put the rewards of repetitions on the same tasks together."""
+    tasks = sorted(repeated[0].by_task)
+    return Rewards(
+        {task: [value for one in repeated for value in one.by_task[task]] for task in tasks},
+        tuple(repeated),
+    )
+
+
 def gain(new: Rewards, old: Rewards) -> tuple[float, float, float]:
-    """Return the difference of two rewards over the same tasks, and its 95 % interval."""
+    """Return the difference of two rewards over the same tasks, and its 95 % interval.
+
+    The interval is a bootstrap over tasks. If the new rewards are of several repetitions, these are
+    drawn as well: a control of its own chance proves nothing, however many tasks it ran on.
+    """
     tasks = sorted(new.by_task.keys() & old.by_task.keys())
-    pairs = [float(np.mean(new.by_task[one]) - np.mean(old.by_task[one])) for one in tasks]
-    return float(np.mean(pairs)), *interval(pairs)
+    pairs = np.array(
+        [
+            [np.mean(one.by_task[task]) - np.mean(old.by_task[task]) for task in tasks]
+            for one in new.repeated or (new,)
+        ]
+    )  # [repetitions, tasks]
+    rng = np.random.default_rng(0)
+    rows = rng.integers(len(pairs), size=(DRAWS, len(pairs)))
+    columns = rng.integers(len(tasks), size=(DRAWS, len(tasks)))
+    drawn = [
+        pairs[row].mean(axis=0)[column].mean() for row, column in zip(rows, columns, strict=True)
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return float(pairs.mean()), float(low), float(high)
 
 
 def table(rewards: Mapping[tuple[str, str], Rewards], names: Mapping[str, str]) -> list[str]:

@@ -1,13 +1,18 @@
 """What running an agent on tasks costs, beside agentlightning 0.3's Trainer and Inspect AI.
 
-    python tests/bench/loop.py [--rollouts 200]
+    python tests/bench/loop.py [--rollouts 200] [--turns 2]
 
-Each runs the same trivial agent, a shell command that notes its start and its end, on the same
-tasks, two at a time. CPU is that of the whole process tree (user and system), less the agents' own,
-measured by running them alone; "further" is the CPU of a rollout after the first, so without the
-start of the runner. Then each is killed (SIGKILL) when half of the rollouts have ended,
-started again as its documentation says, and the notes tell which rollouts ended twice, and which
-never. The other two run in environments of their own, made when they are first needed.
+Each runs the same trivial agent on the same tasks, two at a time. The agent notes its start and its
+end in a file. It runs as a command (a shell, a process for each rollout) or stays: a worker for
+`lightning-learn run --serve`, a function in the runner's own process for the other two.
+
+Columns: CPU of the whole process tree (user and system) for each rollout, less the agents' own
+("CPU"); the CPU of a run with one task ("start"); what each further rollout adds ("further"); the
+agents' own CPU, measured by running them alone ("agents"); and the time. For an ingester that runs
+already, its CPU during the run is counted. All runners take turns, and the least of the turns
+counts. Then each is killed (SIGKILL) when half of the rollouts have ended, and started again as its
+documentation says; the notes tell which rollouts ended twice, and which never. The other two run in
+environments of their own, made when they are first needed.
 """
 
 import argparse
@@ -22,7 +27,8 @@ import tempfile
 import time
 import venv
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,6 +44,10 @@ AGENT = 'echo "started $1" >> "$0"; echo "ended $1" >> "$0"'
 PATIENCE_SECONDS = 600
 
 
+WORKER = [sys.executable, "-I", "-S", str(HERE / "loop_worker.py")]
+READY_SECONDS = 60
+
+
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What one run cost."""
@@ -45,37 +55,123 @@ class Cost:
     cpu: float
     wall: float
 
-    def less(self, other: "Cost") -> "Cost":
-        """Return the cost beyond another."""
-        return Cost(self.cpu - other.cpu, self.wall)
+
+@dataclass(slots=True)
+class Runner:
+    """One way to run the agent on the tasks, and what was measured."""
+
+    command: list[str]
+    stays: bool
+    """Whether the agent stays in one process."""
+    served: bool = False
+    """Whether a lightning-ingest serves the store before the run starts."""
+    start: float = float("inf")
+    cost: Cost = Cost(float("inf"), float("inf"))
+    twice: int = 0
+    lost: int = 0
 
 
 def main() -> None:
-    """Measure, and print the tables."""
+    """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rollouts", type=int, default=200)
-    count = parser.parse_args().rollouts
+    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--only", help="runners whose name has this text")
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+        folder, count = Path(place), options.rollouts
         write_tasks(folder, count)
-        alone = measured(["sh", "-c", alone_script(folder, count)])
-        print(f"{count} agents alone, one after the other: {alone.cpu:.2f} CPU-s.\n")
-        heads = ("CPU ms", "wall ms", "further", "twice", "lost")
-        print(f"{'a rollout':<18}" + "".join(f"{head:>10}" for head in heads))
-        for name, command in commands(folder).items():
-            write_tasks(folder, 1)
-            start = measured(command)
+        alone = {stays: agents_alone(folder, count, stays=stays) for stays in (False, True)}
+        found = runners(folder)
+        found = {name: one for name, one in found.items() if (options.only or "") in name}
+        for _ in range(options.turns):
+            for name, one in found.items():
+                measure(one, folder, count, name)
+        for name, one in found.items():
+            with prepared(one, folder):
+                one.twice, one.lost = killed(one.command, folder, count)
             clean(folder)
-            write_tasks(folder, count)
-            cost = measured(command).less(alone)
-            assert_all_ended(folder, count, name)
-            clean(folder)
-            twice, lost = killed(command, folder, count)
-            clean(folder)
-            further = (cost.cpu - start.cpu) / max(count - 1, 1)
-            each = [1000 * number for number in (cost.cpu / count, cost.wall / count, further)]
-            numbers = "".join(f"{number:>10.1f}" for number in each)
-            print(f"{name:<18}{numbers}{twice:>10}{lost:>10}", flush=True)
+            print(f"{name}: killed, {one.twice} twice, {one.lost} lost", flush=True)
+    show(found, alone, count)
+
+
+def measure(one: Runner, folder: Path, count: int, name: str) -> None:
+    """Run one task and then all; keep the least of the turns."""
+    write_tasks(folder, 1)
+    one.start = min(one.start, timed(one, folder).cpu)
+    clean(folder)
+    write_tasks(folder, count)
+    cost = timed(one, folder)
+    one.cost = min(one.cost, cost, key=lambda cost: cost.cpu)
+    assert_all_ended(folder, count, name)
+    clean(folder)
+    print(f"{name}: {cost.cpu:.2f} CPU-s in {cost.wall:.1f} s", flush=True)
+
+
+def timed(one: Runner, folder: Path) -> Cost:
+    """Measure one run, with the CPU of an ingester that runs already."""
+    with prepared(one, folder) as ingester:
+        before = cpu_of(ingester)
+        cost = measured(one.command)
+        return Cost(cost.cpu + cpu_of(ingester) - before, cost.wall)
+
+
+@contextmanager
+def prepared(one: Runner, folder: Path) -> Iterator["subprocess.Popen[bytes] | None"]:
+    """Serve the store for the block, if the runner is measured beside an ingester."""
+    if not one.served:
+        yield None
+        return
+    store = folder / "t.duckdb"
+    command = [sys.executable, "-m", "otel_lightning.collector", "serve", "--store", str(store)]
+    command += ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+        deadline = time.monotonic() + READY_SECONDS
+        while not store.with_name("t.duckdb.server").exists():
+            if process.poll() is not None or time.monotonic() > deadline:
+                sys.exit("lightning-ingest does not start")
+            time.sleep(0.05)
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(READY_SECONDS)
+
+
+def cpu_of(process: "subprocess.Popen[bytes] | None") -> float:
+    """Return the CPU-seconds that a running process has used; 0 without one."""
+    if process is None:
+        return 0.0
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def show(found: dict[str, Runner], alone: dict[bool, Cost], count: int) -> None:
+    """Print the table, in CPU-milliseconds a rollout."""
+    heads = ("CPU ms", "start ms", "further ms", "agents ms", "wall ms", "twice", "lost")
+    print(f"\n{'a rollout':<42}" + "".join(f"{head:>11}" for head in heads))
+    for name, one in found.items():
+        agents = alone[one.stays]
+        further = (one.cost.cpu - one.start - agents.cpu) / max(count - 1, 1)
+        each = [
+            (one.cost.cpu - agents.cpu) / count,
+            one.start,
+            further,
+            agents.cpu / count,
+            one.cost.wall / count,
+        ]
+        numbers = "".join(f"{1000 * number:>11.1f}" for number in each)
+        print(f"{name:<42}{numbers}{one.twice:>11}{one.lost:>11}")
+
+
+def agents_alone(folder: Path, count: int, *, stays: bool) -> Cost:
+    """Measure the agents without any runner."""
+    log = folder / "alone.log"
+    if stays:
+        lines = (folder / "tasks.jsonl").read_text()
+        return measured([*WORKER, str(log)], given=lines)
+    script = f"for i in $(seq {count}); do sh -c '{AGENT}' {log} t$i; done"
+    return measured(["sh", "-c", script])
 
 
 def write_tasks(folder: Path, count: int) -> None:
@@ -84,23 +180,26 @@ def write_tasks(folder: Path, count: int) -> None:
     (folder / "tasks.jsonl").write_text("".join(rows))
 
 
-def alone_script(folder: Path, count: int) -> str:
-    """Return a shell script that runs each agent once, as a process of its own."""
-    log = folder / "alone.log"
-    return f"for i in $(seq {count}); do sh -c '{AGENT}' {log} t$i; done"
-
-
-def commands(folder: Path) -> dict[str, list[str]]:
-    """Return the command of each runner; what cannot be installed is left out, and said."""
+def runners(folder: Path) -> dict[str, Runner]:
+    """Return the runners by name; what cannot be installed is left out, and said."""
     log = folder / "agents.log"
     run = [sys.executable, "-m", "otel_lightning.learner", "run"]
     run += ["--store", str(folder / "t.duckdb"), "--tasks", str(folder / "tasks.jsonl")]
-    run += ["--jobs", str(JOBS), "--exit-code-is-reward", "--stdin", "none"]
-    found = {"otel-lightning": [*run, "--", "sh", "-c", AGENT, str(log), "{id}"]}
+    run += ["--jobs", str(JOBS), "--exit-code-is-reward"]
+    command = [*run, "--stdin", "none", "--", "sh", "-c", AGENT, str(log), "{id}"]
+    worker = [*run, "--serve", " ".join([*WORKER, str(log)])]
+    found = {
+        "otel-lightning, command": Runner(command, stays=False),
+        "otel-lightning, command, ingester runs": Runner(command, stays=False, served=True),
+        "otel-lightning, worker": Runner(worker, stays=True),
+        "otel-lightning, worker, ingester runs": Runner(worker, stays=True, served=True),
+    }
     for name, (script, packages) in PEERS.items():
         python = installed(name, packages)
         if python is not None:
-            found[name] = [str(python), str(HERE / script), str(folder), AGENT, str(JOBS)]
+            start = [str(python), str(HERE / script), str(folder), AGENT, str(JOBS)]
+            found[f"{name}, command"] = Runner([*start, "command"], stays=False)
+            found[f"{name}, in process"] = Runner([*start, "inside"], stays=True)
     return found
 
 
@@ -118,12 +217,12 @@ def installed(name: str, packages: Sequence[str]) -> Path | None:
     return python
 
 
-def measured(command: Sequence[str]) -> Cost:
+def measured(command: Sequence[str], given: str | None = None) -> Cost:
     """Run a command to its end; return the CPU of its process tree, and the time."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     done = subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=PATIENCE_SECONDS,
-        check=False,
+        command, env=environment(), input=given, capture_output=True, text=True,
+        timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
     if done.returncode:
         sys.exit(f"{command[:3]} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")

@@ -10,7 +10,7 @@ from inspect_ai.scorer import Score, Target, accuracy, scorer
 from inspect_ai.solver import Generate, TaskState, solver
 from inspect_ai.util import subprocess
 
-FOLDER, AGENT, JOBS = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+FOLDER, AGENT, JOBS, WAY = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
 
 
 @solver
@@ -19,6 +19,13 @@ def agent():  # noqa: ANN201 - Inspect's own way
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         del generate
+        if WAY == "inside":
+            with (FOLDER / "agents.log").open("a") as log:
+                log.write(f"started {state.sample_id}\n")
+                log.flush()
+                log.write(f"ended {state.sample_id}\n")
+            state.metadata["code"] = 0
+            return state
         command = ["sh", "-c", AGENT, str(FOLDER / "agents.log"), str(state.sample_id)]
         done = await subprocess(command)
         state.metadata["code"] = done.returncode

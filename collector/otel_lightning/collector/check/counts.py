@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_lightning.collector.alarms import Alarm, read_alarms
-from otel_lightning.collector.load.batches import oldest_waiting, waiting
+from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.store import Store
 

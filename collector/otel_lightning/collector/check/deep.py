@@ -4,7 +4,7 @@ from pathlib import Path
 
 from otel_lightning.collector.check.counts import Finding
 from otel_lightning.collector.check.derive_again import Compared, compare
-from otel_lightning.collector.load.batches import spool_position
+from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.spool import damaged, spool_folder
 from otel_lightning.collector.store import Sql, Store, statement
 

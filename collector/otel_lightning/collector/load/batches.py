@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import NamedTuple
@@ -16,9 +15,10 @@ import pyarrow as pa
 
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
+from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.otlp.fields import Signal
-from otel_lightning.collector.spool import Spool, backlog, spool_folder
-from otel_lightning.collector.spool_format import Position, scan
+from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.spool_format import Position
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.seen_ids import SeenIds
 
@@ -93,12 +93,6 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
     return new
 
 
-def spool_position(store: Store) -> Position:
-    """Return the spool position up to which requests are stored."""
-    rows = store.query("SELECT segment, byte_offset FROM spool_position").to_pylist()
-    return Position(rows[0]["segment"], rows[0]["byte_offset"]) if rows else Position(1, 0)
-
-
 def resume(store: Store, spool: Spool) -> Position:
     """Return the spool position at which to continue, and store the id of this spool.
 
@@ -122,20 +116,6 @@ def _keep_position(position: Position) -> str:
     return statement(
         __package__, "keep_spool_position", segment=position.segment, byte_offset=position.offset
     )
-
-
-def waiting(store: Store, path: Path) -> int:
-    """Return the number of bytes in the spool of the store at `path` that are not stored yet."""
-    return backlog(spool_folder(path), spool_position(store))
-
-
-def oldest_waiting(store: Store, path: Path) -> int | None:
-    """Return when the oldest request that is not stored yet was received, Unix nanoseconds."""
-    folder, position = spool_folder(path), spool_position(store)
-    with suppress(FileNotFoundError):  # the loader has just deleted the segment, or it is empty
-        for record in scan(folder, position):
-            return record.received_ns
-    return None
 
 
 def _store(loading: _Loading, signal: Signal, requests: list[Request]) -> int:

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from google.rpc.status_pb2 import Status
 
 from otel_lightning.collector.ingester_client import Client, connected
-from otel_lightning.collector.load.batches import Request, load, waiting
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.position import wait_until_derived
 from otel_lightning.collector.otlp.files import Contents, read_file
 from otel_lightning.collector.receive.accept import PROTOBUF
 from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS
@@ -70,8 +71,7 @@ def derive_all(
         workers: Processes that derive; with 0 or 1 this process does.
     """
     if store.server:
-        while waiting(store, path) or _stale(store):
-            time.sleep(0.1)
+        wait_until_derived(store, path)
         return
     store.execute("SET threads = 1")  # a second thread would only spin while Python works
     refresher = Refresher(store, workers)
@@ -80,10 +80,6 @@ def derive_all(
             pass
     finally:
         refresher.close()
-
-
-def _stale(store: Store) -> int:
-    return store.count("stale")
 
 
 def _send(server: Server, contents: Iterable[Contents], client: Client | None) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from otel_lightning.collector.atomic_file import rename_durably, sync
-from otel_lightning.collector.load.batches import spool_position
+from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import judge_cache
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.spool_format import segment_path, segments_of

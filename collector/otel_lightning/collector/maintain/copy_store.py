@@ -14,7 +14,8 @@ from itertools import chain
 from pathlib import Path
 
 from otel_lightning.collector.atomic_file import rename_durably, sync
-from otel_lightning.collector.load.batches import Request, load, spool_position
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.spool_format import (
     SIGNALS,

@@ -11,8 +11,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_lightning.collector.load.batches import load, spool_position
+from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import (
     copy_table,
     judge_cache,

@@ -26,7 +26,8 @@ from otel_lightning.learner.rollout_runner.processes import Ended, last_words
 from otel_lightning.learner.rollout_runner.receiver import Receiver
 from otel_lightning.learner.rollout_runner.report import told
 
-SEND_EVERY_SECONDS = 0.5
+SEND_EVERY_SECONDS = 2.0
+"""Interval between requests to the receiver, each of which is a transaction of the store."""
 LOOK_SECONDS = 0.2
 SENT_AT_ONCE = 200
 """Most attempts in one request: each may have 24,000 characters of output."""

@@ -59,6 +59,8 @@ class ProcessExecutor:
         """Take the settings, and the launcher that starts the processes."""
         self._job, self._journal, self._processes = settings.job, settings.journal, processes
         self._telemetry, self._flags = settings.telemetry, settings.flags
+        self._folder = settings.journal.folder.resolve()
+        self._inputs = settings.journal.inputs.resolve()
 
     def check(self, attempt: Attempt) -> None:
         """Refuse a task that does not fit into the command.
@@ -90,7 +92,7 @@ class ProcessExecutor:
             **self._telemetry,
             **environment(job, attempt),
             "LIGHTNING_TASK_FILE": str(as_json),
-            FOLDER_VARIABLE: str(self._journal.folder.resolve()),
+            FOLDER_VARIABLE: str(self._folder),
             **served,
         }
         return Spec(
@@ -117,7 +119,7 @@ class ProcessExecutor:
         """Do nothing: the launcher ends with the run."""
 
     def _written(self, name: str, text: str) -> Path:
-        path = self._journal.inputs.resolve() / name
+        path = self._inputs / name
         # Named by the hash of the task, so all samples and arms of a task share one file.
         if not path.exists():
             path.write_text(text, encoding="utf-8", errors="replace")

@@ -199,7 +199,7 @@ def main() -> None:
         selector.register(sys.stdin.buffer, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
         os.set_blocking(sys.stdin.fileno(), False)
-        lines = Lines(sys.stdin.buffer)
+        lines, looked = Lines(sys.stdin.buffer), 0.0
         while not launcher.is_done():
             busy = launcher.running or launcher.left or launcher.closing
             # While something runs, its timeouts and output are checked at an interval; else sleep
@@ -214,7 +214,10 @@ def main() -> None:
                 if lines.ended:
                     selector.unregister(sys.stdin.buffer)
                     _close(launcher)
-            launcher.look()
+            # Each look reads /proc; for every agent that starts or ends that would cost too much.
+            if launcher.closing or time.monotonic() - looked >= LOOK_SECONDS:
+                launcher.look()
+                looked = time.monotonic()
 
 
 @dataclass(slots=True)
