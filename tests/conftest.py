@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.late import IMPORTED
 from support.once import once
 from support.running import INSTALL_S, finish
 
@@ -14,6 +15,10 @@ from support.running import INSTALL_S, finish
 # inherit that: then no test could interrupt one.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The tests start hundreds of processes: without compiled modules on disk each compiles them again.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # One thread adds numbers in one order, so that training gives the same model on every machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -34,6 +39,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         finish(*pip, folder, root, check=True, seconds=INSTALL_S)
 
     return next(once(tmp_path_factory, "wheel", build).glob("otel_lightning-*.whl"))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Keep the names of the packages that collecting has imported, for `test_collection.py`."""
+    session.config.stash[IMPORTED] = {name for name in sys.modules if "." not in name}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

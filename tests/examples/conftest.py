@@ -9,12 +9,14 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai
 import pytest
 from support.once import once
 from support.running import LIMIT_S, background, join, written_by
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 DESK = Path(__file__).parents[2] / "examples" / "support_desk"
 sys.path.insert(0, str(DESK))
@@ -24,7 +26,7 @@ sys.path.insert(0, str(DESK))
 class Server:
     """A running model server, and a client of it."""
 
-    client: openai.OpenAI
+    client: "OpenAI"
     url: str
     name: str
 
@@ -67,8 +69,7 @@ class Desk:
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
         thread.start()
-        client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=LIMIT_S)
-        with listener, client:
+        with listener, client_of(url) as client:
             try:
                 yield Server(client, url, model.name)
             finally:
@@ -82,10 +83,16 @@ class Desk:
         options = ("--model", str(model), "--port", "0", "--port-file", str(port_file))
         with background(*serve, *options, *more) as process:
             url = f"http://127.0.0.1:{written_by(process, port_file)}/v1"
-            client = openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=LIMIT_S)
-            yield Server(client, url, model.name)
+            with client_of(url) as client:
+                yield Server(client, url, model.name)
             process.terminate()
             process.wait(60)
+
+
+def client_of(url: str) -> "OpenAI":
+    from openai import OpenAI  # slow to import, and not needed to collect tests
+
+    return OpenAI(base_url=url, api_key="none", max_retries=0, timeout=LIMIT_S)
 
 
 @pytest.fixture(scope="session")

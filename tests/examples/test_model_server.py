@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
 from click.testing import CliRunner
+from support.late import Late
 from tokenizers import AddedToken
 from tools import TOOLS
 
@@ -19,6 +19,8 @@ from otel_lightning.learner.model_server.chat import (
     parse_reply,
     prompt_ids,
 )
+
+openai: Any = Late("openai")
 
 
 def ask(server: Any, **options: Any) -> Any:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.instrumentation.openai import OpenAIInstrumentor
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -274,6 +273,9 @@ class Traced:
 
 @pytest.fixture(scope="session")
 def _instrumented() -> Iterator[Traced]:
+    # It imports openai, which is slow and not needed to collect tests.
+    from opentelemetry.instrumentation.openai import OpenAIInstrumentor
+
     provider = TracerProvider()
     exporter = InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))

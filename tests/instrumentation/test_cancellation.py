@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-import openai
 import pytest
+from support.late import Late
 
+openai: Any = Late("openai")
 REQUEST: Any = {"model": "small", "messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -24,7 +25,7 @@ def silent() -> Iterator[socket.socket]:
 def test_a_cancelled_call_is_recorded_with_its_error_and_the_next_one_is_apart(
     traced: Any, model_server: Any, silent: socket.socket, endpoint: str
 ) -> None:
-    def ask(client: openai.AsyncOpenAI) -> Any:
+    def ask(client: Any) -> Any:
         if endpoint == "chat":
             return client.chat.completions.create(**REQUEST)
         return client.responses.create(model="small", input="Hi")

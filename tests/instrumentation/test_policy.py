@@ -5,9 +5,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import openai
 import pytest
+from support.late import Late
 
+openai: Any = Late("openai")
 FLAGS = {
     "desk": {
         "state": "ENABLED",

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import openai
 import pytest
 from opentelemetry.instrumentation.utils import suppress_instrumentation
+from support.late import Late
 
+openai: Any = Late("openai")
 MESSAGES = [{"role": "user", "content": "Say hello."}]
 REQUEST: dict[str, Any] = {"model": "small", "messages": MESSAGES}
 ASKING: dict[str, Any] = {
@@ -29,10 +30,10 @@ def ours(attributes: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.fixture
-def client(model_server: Any) -> Iterator[Callable[[str], openai.OpenAI]]:
+def client(model_server: Any) -> Iterator[Callable[[str], Any]]:
     opened = []
 
-    def connect(kind: str) -> openai.OpenAI:
+    def connect(kind: str) -> Any:
         opened.append(
             openai.OpenAI(api_key="none", base_url=model_server.base_url(kind), max_retries=0)
         )

@@ -5,9 +5,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import openai
 import pytest
+from support.late import Late
 
+openai: Any = Late("openai")
 TOOLS = [{"type": "function", "function": {"name": n, "parameters": {}}} for n in ("sun", "rain")]
 FLAT_TOOLS = [{"type": "function", "name": name, "parameters": {}} for name in ("sun", "rain")]
 
@@ -16,7 +17,7 @@ FLAT_TOOLS = [{"type": "function", "name": name, "parameters": {}} for name in (
 def connect(model_server: Any) -> Iterator[Any]:
     opened = []
 
-    def make(kind: str = "vllm") -> openai.OpenAI:
+    def make(kind: str = "vllm") -> Any:
         url = model_server.base_url(kind)
         opened.append(openai.OpenAI(api_key="none", base_url=url, max_retries=0))
         return opened[-1]

@@ -8,13 +8,14 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import openai
 import pytest
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from support.late import Late
 
 from otel_lightning.instrumentation import asking, model_call, policy
 from otel_lightning.instrumentation.answers import ChatAnswer
 
+openai: Any = Late("openai")
 MESSAGES: Any = [{"role": "user", "content": "Say hello."}]
 CHAT: Any = {"model": "small", "messages": MESSAGES}
 RESPONSES: Any = {"model": "small", "input": "Say hello."}
@@ -23,7 +24,7 @@ IDS = (9707, 385, 151645)
 
 
 @pytest.fixture
-def connect(model_server: Any) -> Iterator[openai.OpenAI]:
+def connect(model_server: Any) -> Iterator[Any]:
     base_url = model_server.base_url("same")
     with openai.OpenAI(api_key="none", base_url=base_url, max_retries=0) as opened:
         yield opened

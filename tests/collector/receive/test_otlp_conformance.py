@@ -410,15 +410,15 @@ def test_grpc_answers_as_http_does(running: Ingester) -> None:
 @pytest.mark.parametrize(
     ("body", "code"),
     [
-        (b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
-        (blob(70 * MIB), grpc.StatusCode.RESOURCE_EXHAUSTED),
+        (lambda: b"\xff\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        (lambda: blob(70 * MIB), grpc.StatusCode.RESOURCE_EXHAUSTED),
     ],
 )
 def test_grpc_refuses_for_good_without_retry_info(
-    body: bytes, code: grpc.StatusCode, running: Ingester
+    body: Callable[[], bytes], code: grpc.StatusCode, running: Ingester
 ) -> None:
     with pytest.raises(grpc.RpcError) as refused:
-        export(running, body)
+        export(running, body())
     assert refused.value.code() is code  # type: ignore[attr-defined]
     assert "grpc-status-details-bin" not in dict(refused.value.trailing_metadata())  # type: ignore[attr-defined]
 

@@ -10,6 +10,7 @@ from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.migrate import Migration, applied_files, migrate, migrations
+from otel_lightning.collector.store.opening import open_file
 
 FROZEN = {
     1: "3087dce823ad5b8ff7bbb2d795f39b93289365f8ce498cf7046f99c7bd130538",
@@ -103,6 +104,33 @@ def test_a_migration_that_changes_what_is_derived_has_it_derived_again(tmp_path:
         again = store.query("SELECT count(*) AS n FROM llm_calls WHERE operation = 'old'")
         assert again["n"].to_pylist() == [0]
         assert counts(store, ("llm_calls", "tool_calls")) == derived
+
+
+def test_a_new_store_equals_one_that_got_each_migration_alone(tmp_path: Path) -> None:
+    schema = """
+        SELECT 'table' AS kind, table_name AS name, sql FROM duckdb_tables() UNION ALL
+        SELECT 'view', view_name, sql FROM duckdb_views() WHERE NOT internal UNION ALL
+        SELECT 'index', index_name, sql FROM duckdb_indexes() ORDER BY ALL
+    """
+    with (
+        open_store(tmp_path / "new.duckdb") as new,
+        open_file(tmp_path / "upgraded.duckdb", read_only=False) as upgraded,
+    ):
+        for count in range(1, len(migrations()) + 1):
+            migrate(upgraded, migrations()[:count])
+        assert applied_files(new) == applied_files(upgraded)
+        assert applied_files(new) == {m.version: m.checksum for m in migrations()}
+        assert new.query(schema).to_pylist() == upgraded.query(schema).to_pylist()
+
+
+def test_a_new_store_is_made_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    broken = Migration(9_001, "SELECT error('no');")
+    with open_file(tmp_path / "t.duckdb", read_only=False) as store:
+        with pytest.raises(StoreError, match="no"):
+            migrate(store, [*migrations(), broken])
+        assert store.query("SELECT table_name FROM duckdb_tables()").num_rows == 0
+        migrate(store)
+        assert len(applied_files(store)) == len(migrations())
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(tmp_path: Path) -> None:

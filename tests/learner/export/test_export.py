@@ -2,12 +2,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import datasets
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from openai.types.chat import ChatCompletionFunctionToolParam, ChatCompletionMessageParam
 from pydantic import TypeAdapter
+from support.late import Late
 
 from otel_lightning.collector.store import open_store, server_file, write_server
 from otel_lightning.learner.cli import cli
@@ -18,6 +17,9 @@ from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 if TYPE_CHECKING:
     from conftest import Traces
+
+datasets: Any = Late("datasets")
+chat: Any = Late("openai.types.chat")
 
 LOOKUP = {"name": "lookup", "parameters": {"type": "object", "properties": {"order": {}}}}
 REFUND = {"name": "refund", "parameters": {"type": "object", "properties": {"amount": {}}}}
@@ -151,8 +153,8 @@ def test_lines_for_openai_are_what_its_library_calls_chat_messages(learned: "Tra
     lines = export(learned, "openai", "chat.jsonl").read_text().splitlines()
     assert len(lines) == 4
     for line in map(json.loads, lines):
-        TypeAdapter(list[ChatCompletionMessageParam]).validate_python(line["messages"])
-        TypeAdapter(list[ChatCompletionFunctionToolParam]).validate_python(line["tools"])
+        TypeAdapter(list[chat.ChatCompletionMessageParam]).validate_python(line["messages"])
+        TypeAdapter(list[chat.ChatCompletionFunctionToolParam]).validate_python(line["tools"])
         weights = [m.get("weight", 1) for m in line["messages"] if m["role"] == "assistant"]
         assert weights == [0] * (len(weights) - 1) + [1]
 

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from support.desk_bandit import fine_tune, log, run
+from support.late import Late
 from support.running import background, finish
-from transformers import AutoModelForCausalLM
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.checkpoints import last_checkpoint
@@ -24,6 +23,9 @@ from otel_lightning.learner.weights.failures import explained
 
 if TYPE_CHECKING:
     from conftest import Traces
+
+torch: Any = Late("torch")
+transformers: Any = Late("transformers")
 
 TOOLS = json.dumps([{"type": "function", "name": "lookup", "parameters": {}}])
 
@@ -106,7 +108,7 @@ def test_tool_call_token_that_servers_would_drop(
     special.add_special_tokens({"additional_special_tokens": ["<tool_call>"]})
     folder = tmp_path / "special"
     shutil.copytree(model, folder)
-    grown = AutoModelForCausalLM.from_pretrained(folder)
+    grown = transformers.AutoModelForCausalLM.from_pretrained(folder)
     grown.resize_token_embeddings(len(special))
     grown.save_pretrained(folder)
     special.save_pretrained(folder)

@@ -3,7 +3,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
 
 if TYPE_CHECKING:
@@ -54,6 +53,8 @@ def test_same_seed_gives_the_same_weights(
     model: Path,
     tmp_path: Path,
 ) -> None:
+    import torch
+
     log(traces, tokenizer, attempts=2)
     run("transitions", "--store", traces.store())
     for number, name in enumerate(("first", "second")):

@@ -1,15 +1,17 @@
 """The order of training rows: full batches, every row equally often, the same after a resume."""
 
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.late import Late
 
-from otel_lightning.learner.weights.row_order import RowOrder
+weights: Any = Late("otel_lightning.learner.weights.row_order")  # which imports torch
 
 
-def epochs(order: RowOrder, count: int) -> list[list[int]]:
+def epochs(order: Any, count: int) -> list[list[int]]:
     seen = []
     for epoch in range(count):
         order.set_epoch(epoch)
@@ -21,7 +23,7 @@ def epochs(order: RowOrder, count: int) -> list[list[int]]:
 def test_every_row_is_visited_equally_often_in_full_batches(
     rows: int, batch: int, count: int
 ) -> None:
-    order = RowOrder(rows, batch, seed=0)
+    order = weights.RowOrder(rows, batch, seed=0)
     seen = epochs(order, count)
     assert all(len(epoch) == len(order) and len(epoch) % batch == 0 for epoch in seen)
     visits = Counter(row for epoch in seen for row in epoch)
@@ -29,16 +31,16 @@ def test_every_row_is_visited_equally_often_in_full_batches(
 
 
 def test_epoch_is_the_same_whenever_it_is_asked_for() -> None:
-    order = RowOrder(10, 4, seed=3)
+    order = weights.RowOrder(10, 4, seed=3)
     first = epochs(order, 3)
     order.set_epoch(2)
     assert list(order) == first[2]
     assert first[0] != first[1]
-    assert epochs(RowOrder(10, 4, seed=4), 1) != first[:1]
+    assert epochs(weights.RowOrder(10, 4, seed=4), 1) != first[:1]
 
 
 @pytest.mark.parametrize("repeat", [1, 2])
 def test_each_batch_is_repeated_as_a_whole(repeat: int) -> None:
-    once, several = RowOrder(6, 3, seed=0), RowOrder(6, 3, seed=0, repeat=repeat)
+    once, several = weights.RowOrder(6, 3, seed=0), weights.RowOrder(6, 3, seed=0, repeat=repeat)
     batches = [list(once)[:3], list(once)[3:]]
     assert list(several) == [row for batch in batches for row in batch * repeat]

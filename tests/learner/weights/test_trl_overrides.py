@@ -6,27 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers
-import trl
-from transformers import AutoModelForCausalLM
+from support.late import Late
 
 from otel_lightning.learner.weights.examples import Example
-from otel_lightning.learner.weights.likelihood import completion_logprobs, token_logprobs
-from otel_lightning.learner.weights.trl_overrides import (
-    OfflineGRPOTrainer,
-    TokenizedDPOTrainer,
-    TokenizedKTOTrainer,
-    WeightedSFTTrainer,
-    in_row_order,
-    scoring,
-)
+
+torch: Any = Late("torch")
+transformers: Any = Late("transformers")
+trl: Any = Late("trl")
+likelihood: Any = Late("otel_lightning.learner.weights.likelihood")
+overrides: Any = Late("otel_lightning.learner.weights.trl_overrides")
 
 OVERRIDDEN = {
-    WeightedSFTTrainer: ["_set_signature_columns_if_needed", "compute_loss"],
-    TokenizedDPOTrainer: ["_prepare_dataset"],
-    TokenizedKTOTrainer: ["_prepare_dataset"],
-    OfflineGRPOTrainer: [
+    "WeightedSFTTrainer": ["_set_signature_columns_if_needed", "compute_loss"],
+    "TokenizedDPOTrainer": ["_prepare_dataset"],
+    "TokenizedKTOTrainer": ["_prepare_dataset"],
+    "OfflineGRPOTrainer": [
         "_get_train_sampler",
         "_get_eval_sampler",
         "_set_signature_columns_if_needed",
@@ -36,9 +30,10 @@ OVERRIDDEN = {
 
 
 @pytest.mark.parametrize("ours", OVERRIDDEN)
-def test_trl_still_has_the_methods_that_we_override(ours: type) -> None:
+def test_trl_still_has_the_methods_that_we_override(ours: str) -> None:
+    base = getattr(overrides, ours).__base__
     for method in OVERRIDDEN[ours]:
-        assert callable(getattr(ours.__base__, method, None)), f"TRL {trl.__version__}: {method}"
+        assert callable(getattr(base, method, None)), f"TRL {trl.__version__}: {method}"
 
 
 def test_trl_still_reads_our_batch_in_its_grpo_loss() -> None:
@@ -69,10 +64,17 @@ def test_trl_still_names_the_columns_that_our_rows_have() -> None:
 
 
 @pytest.mark.parametrize(
-    "trainer", [trl.SFTTrainer, trl.RewardTrainer, WeightedSFTTrainer, TokenizedKTOTrainer]
+    ("module", "name"),
+    [
+        (trl, "SFTTrainer"),
+        (trl, "RewardTrainer"),
+        (overrides, "WeightedSFTTrainer"),
+        (overrides, "TokenizedKTOTrainer"),
+    ],
 )
-def test_every_trainer_visits_rows_in_our_order(trainer: type) -> None:
-    ours = in_row_order(trainer)
+def test_every_trainer_visits_rows_in_our_order(module: Any, name: str) -> None:
+    trainer = getattr(module, name)
+    ours = overrides.in_row_order(trainer)
     assert ours.__name__ == trainer.__name__
     assert "_get_train_sampler" in vars(ours)
     assert "_get_train_sampler" in inspect.getsource(transformers.Trainer.get_train_dataloader)
@@ -107,23 +109,23 @@ def naive_logprob(model: Any, e: Example) -> float:
 
 
 def test_judging_without_logits_gives_what_the_definition_gives(behavior_model: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(behavior_model)
+    model = transformers.AutoModelForCausalLM.from_pretrained(behavior_model)
     expected = [naive_logprob(model, e) for e in examples()]
     for size in (1, 3, 7):
-        found = completion_logprobs(model, examples(), batch_size=size, label="Test")
+        found = likelihood.completion_logprobs(model, examples(), batch_size=size, label="Test")
         assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
 def test_each_token_of_the_completion_has_its_logprob(behavior_model: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(behavior_model)
-    rows = token_logprobs(model, examples(), 4, "Test")
+    model = transformers.AutoModelForCausalLM.from_pretrained(behavior_model)
+    rows = likelihood.token_logprobs(model, examples(), 4, "Test")
     assert [len(row) for row in rows] == [len(e.completion) for e in examples()]
     assert all((row <= 0).all() for row in rows)
 
 
 def test_scoring_leaves_the_model_as_it_was(behavior_model: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(behavior_model)
+    model = transformers.AutoModelForCausalLM.from_pretrained(behavior_model)
     before = set(vars(model))
-    with scoring(model, 0.7):
+    with overrides.scoring(model, 0.7):
         assert "forward" in vars(model)
     assert set(vars(model)) == before

@@ -17,7 +17,7 @@ import duckdb
 
 from otel_lightning.collector.store.connection import Store
 from otel_lightning.collector.store.errors import StoreError
-from otel_lightning.collector.store.sql_text import statement
+from otel_lightning.collector.store.sql_text import Sql, statement
 
 DERIVE_AGAIN = "-- derive: again"
 CHECKSUMS_SINCE = 5
@@ -88,24 +88,32 @@ def check(store: Store, path: Path, known: Sequence[Migration] | None = None) ->
 def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
     """Run the migrations that a store lacks. Call `check` first.
 
-    Each migration and its row in `schema_migrations` are one transaction, so that a crash leaves
-    the migration either complete or not started.
+    A new store gets all of them in one transaction, which takes a third of the time of one
+    transaction each. In a store with rows each migration and its row in `schema_migrations` are one
+    transaction: DuckDB cannot alter a table that the same transaction has filled. In both cases a
+    crash leaves a migration either complete or not started.
     """
     known = migrations() if known is None else known
     applied = applied_files(store)
-    for migration in known:
-        if migration.version in applied:
-            continue
+    missing = [migration for migration in known if migration.version not in applied]
+    if not missing:
+        return
+    for together in [[migration] for migration in missing] if applied else [missing]:
         with store.transaction():
-            store.execute(migration.sql)
-            store.execute(
-                "INSERT INTO schema_migrations (version, applied_at)"
-                f" VALUES ({migration.version}, now()::TIMESTAMP)"
-            )
-            if migration.version >= CHECKSUMS_SINCE:
+            for migration in together:
+                _run(store, migration)
+            if together[-1].version >= CHECKSUMS_SINCE:
                 _keep_checksums(store, known)
-            if migration.derives_again:
-                mark_all_stale(store)
+
+
+def _run(store: Store, migration: Migration) -> None:
+    store.execute(migration.sql)
+    store.execute(
+        "INSERT INTO schema_migrations (version, applied_at)"
+        f" VALUES ({migration.version}, now()::TIMESTAMP)"
+    )
+    if migration.derives_again:
+        mark_all_stale(store)
 
 
 def mark_all_stale(store: Store) -> None:
@@ -127,11 +135,8 @@ def applied_files(store: Store) -> Mapping[int, str | None]:
 
 
 def _keep_checksums(store: Store, known: Sequence[Migration]) -> None:
-    for migration in known:
-        store.execute(
-            f"UPDATE schema_migrations SET checksum = '{migration.checksum}'"
-            f" WHERE version = {migration.version} AND checksum IS NULL"
-        )
+    values = ", ".join(f"({migration.version}, '{migration.checksum}')" for migration in known)
+    store.execute(statement(__package__, "keep_checksums", known=Sql(values)))
 
 
 def _layout(store: Store) -> Layout:

@@ -4,9 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from typing import Any
-
-import openai
+from typing import TYPE_CHECKING, Any
 
 from otel_lightning.collector.show.conversation import arguments_of
 from otel_lightning.learner.errors import DataError
@@ -16,6 +14,9 @@ from otel_lightning.learner.score.judges.endpoint import Endpoint, Payload, no_a
 from otel_lightning.learner.score.judges.presentation import PART_CHARACTERS, as_text, clip
 from otel_lightning.learner.score.judges.record import Record
 from otel_lightning.learner.score.judges.rubric import MEASURES, Rubric
+
+if TYPE_CHECKING:
+    import openai
 
 PACKAGE = "azure-ai-evaluation"
 # The package prints tracebacks into our output; errors are reported per rollout instead.
@@ -75,6 +76,8 @@ class AzureJudge:
         return read_result(name, result)
 
     def _failure(self, error: Exception) -> Answer:
+        import openai
+
         cause = _openai_cause(error)
         if cause is None:
             return Answer(f"{type(error).__name__}: {error}")  # it could not parse the answer
@@ -159,7 +162,9 @@ def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": tool.get("name"), "description": description, "parameters": parameters}
 
 
-def _openai_cause(error: BaseException | None) -> openai.OpenAIError | None:
+def _openai_cause(error: BaseException | None) -> "openai.OpenAIError | None":
+    import openai
+
     # The package wraps errors of the client in its own.
     while error is not None and not isinstance(error, openai.OpenAIError):
         error = error.__cause__

@@ -3,15 +3,15 @@
 import os
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Protocol
-
-import openai
-from openai.types.chat import ChatCompletion
+from typing import TYPE_CHECKING, Any, Protocol
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 from otel_lightning.learner.score.judges.record import Record
 from otel_lightning.learner.score.judges.rubric import Rubric
+
+if TYPE_CHECKING:
+    from openai.types.chat import ChatCompletion
 
 Payload = dict[str, Any]
 NO_KEY = "none"
@@ -90,6 +90,8 @@ class Chat:
     """Sends chat requests to an endpoint, with retries."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        import openai  # slow: imported when there is an endpoint to ask
+
         self.endpoint = endpoint
         self._client = openai.OpenAI(
             base_url=endpoint.url,
@@ -105,7 +107,7 @@ class Chat:
             payload["temperature"] = self.endpoint.temperature
         return payload
 
-    def send(self, payload: Payload) -> ChatCompletion | Answer:
+    def send(self, payload: Payload) -> "ChatCompletion | Answer":
         """Send a request.
 
         Returns:
@@ -116,6 +118,9 @@ class Chat:
             DataError: If the endpoint cannot be reached, refuses the key, does not know the
                 model, or still fails after all retries.
         """
+        import openai
+        from openai.types.chat import ChatCompletion
+
         try:
             response = self._client.chat.completions.create(**payload)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
@@ -156,12 +161,12 @@ class PromptJudge:
         self._chat.close()
 
 
-def said(response: ChatCompletion) -> str:
+def said(response: "ChatCompletion") -> str:
     """Return the text of a completion; an empty text if it has none."""
     return (response.choices[0].message.content if response.choices else None) or ""
 
 
-def counted(response: ChatCompletion, text: str) -> Answer:
+def counted(response: "ChatCompletion", text: str) -> Answer:
     """Make an answer of a text and the token counts of the completion."""
     if response.usage is None:
         return Answer(text)
