@@ -91,4 +91,6 @@ def _count(store: Store, table: str) -> int:
 
 
 def _is_well(table: str, counts: dict[str, int]) -> bool:
+    # A rejected row was not stored, and an unread span has no derived rows: these two should stay
+    # empty. The other numbers are neither good nor bad.
     return table not in ("rejected", "unread_spans") or counts[table] == 0

@@ -35,6 +35,8 @@ def _derived_again(compared: Compared) -> Finding:
     name, wrong = f"{compared.table} derived again", compared.different
     if not wrong:
         return Finding(name, f"{compared.traces:,} traces are equal")
+    # The ids are sorted and `NO_TRACE` is the empty text: the last one names a trace if any trace
+    # differs.
     example = wrong[-1] or "the rows without a trace id"
     return Finding(
         name,

@@ -40,6 +40,8 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
         store: A direct or served store.
         sample: Number of traces to compare, chosen at random; None for all.
     """
+    # The check may run while a process stores. What it stores after this moment may be copied or
+    # not, so it is not compared.
     newest = store.query(statement(__package__, "again_newest"))["newest"][0].as_py()
     since = Sql(f"make_timestamp_ns({newest})")
     chosen = None
@@ -55,6 +57,7 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
         again = {table: _checksums(scratch, table) for table in (*PER_TRACE, WITH_LOGS)}
         traces = set(_texts(scratch, "again_traces"))
     stored = {table: _checksums(store, table, chosen) for table in again}
+    # Asked after the checksums were read, so that it names all traces that grew before that.
     traces -= _connected(store, _texts(store, "again_changing_traces", since=since))
     if sample is None and not _texts(store, "again_changing_logs", since=since):
         traces.add(NO_TRACE)
@@ -79,6 +82,7 @@ def _copies(store: Store, table: str, chosen: set[str] | None) -> Iterator[pa.Ta
 
 def _connected(store: Store, traces: Iterable[str]) -> set[str]:
     """Return these traces and all traces that a chain of shared keys connects to them."""
+    # Breadth-first: each round asks for the neighbours of the traces that the round before found.
     found, new = set[str](), set(traces)
     while new:
         found |= new

@@ -11,6 +11,7 @@ CONTENT_SWITCHES = {
     "opentelemetry.instrumentation.genai": f"set {GENAI_CONTENT}=span_only",
     "opentelemetry.instrumentation.openai_v2": f"set {GENAI_CONTENT}=true and export logs too",
     "@opentelemetry/instrumentation-openai": f"set {GENAI_CONTENT}=true and export logs too",
+    # The other packages with this prefix are those of Traceloop's OpenLLMetry.
     "opentelemetry.instrumentation.": "set TRACELOOP_TRACE_CONTENT=true",
     "@traceloop/": "set TRACELOOP_TRACE_CONTENT=true",
     "openinference.": "unset OPENINFERENCE_HIDE_INPUTS, _OUTPUTS, _INPUT_MESSAGES and the like",

@@ -71,6 +71,7 @@ def shortened(texts: pa.Array, limits: Limits) -> pa.Array:
 def _fewer(pairs: Pairs, most: int | None) -> tuple[Pairs, NDArray[np.int64]]:
     if most is None or not (pairs.sizes > most).any():
         return pairs, np.zeros(len(pairs.sizes), np.int64)
+    # The place of each record's first attribute.
     starts = np.cumsum(pairs.sizes) - pairs.sizes
     number = np.arange(pairs.sizes.sum()) - np.repeat(starts, pairs.sizes)  # within its record
     keep = pa.array(np.flatnonzero(number < most))

@@ -157,6 +157,7 @@ def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence
     since = min(received_ns) if loading.derives else None
     store.insert("stale", _stale("trace", new["trace_id"].drop_null(), since))
     if table == "logs":
+        # A log record without a trace is derived by itself, so it is marked by its own id.
         loose = new.filter(new["trace_id"].is_null())
         store.insert("stale", _stale("log", loose["log_id"], since))
     return len(new)

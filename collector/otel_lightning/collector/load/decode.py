@@ -32,6 +32,7 @@ from otel_lightning.instrumentation.attributes import FEEDBACK_ID, REJECTED_RECO
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 STATUS_CODES = ("UNSET", "OK", "ERROR")
 SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
+# The two hex digits of each byte.
 HEX = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2")
 MAP = pa.map_(pa.string(), pa.string())
 
@@ -231,6 +232,7 @@ def _hex(ids: pa.Array, size: int) -> pa.Array:
     text = HEX[np.frombuffer(raw, np.uint8)].tobytes()
     offsets = np.arange(0, len(text) + 1, 2 * size, dtype=np.int32)
     known = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    # The place of each valid id among the valid ones: their running number, from 0.
     position = pc.subtract(pc.cumulative_sum(valid.cast(pa.int64())), 1)
     return known.take(pc.if_else(valid, position, pa.scalar(None, pa.int64())))
 
@@ -313,6 +315,7 @@ def _last_of_each(keys: pa.Array, sizes: np.ndarray) -> np.ndarray | None:
     """Return the position of the last of each span's equal keys; None if no key is repeated."""
     codes = keys.dictionary_encode()
     owner = np.repeat(np.arange(len(sizes), dtype=np.int64), sizes)
+    # One number for each pair of record and key: equal only if both are.
     pair = owner * len(codes.dictionary) + codes.indices.to_numpy(zero_copy_only=False)
     # np.unique finds the first occurrence; in the reversed array that is the last one.
     distinct, from_end = np.unique(pair[::-1], return_index=True)

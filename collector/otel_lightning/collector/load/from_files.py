@@ -97,6 +97,8 @@ def _post(connection: http.client.HTTPConnection, server: Server, contents: Cont
         reply = answer.read()
         if answer.status == http.client.OK:
             return
+        # 503 asks to send again later: the ingester slows its senders. Any other status would be
+        # the answer to every attempt.
         if answer.status != http.client.SERVICE_UNAVAILABLE or time.monotonic() > deadline:
             raise StoreError(
                 f"lightning-ingest at {server.http} refused it: {Status.FromString(reply).message}"

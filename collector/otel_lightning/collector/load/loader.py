@@ -97,6 +97,8 @@ class Loader(threading.Thread):
         while not self._stopping.is_set():
             patience = INTERVAL_SECONDS if self._postponed else IDLE_SECONDS
             idle = not (self._spool.arrived.wait(timeout=patience) or self._postponed)
+            # Cleared before the spool is read: a request that arrives meanwhile sets it again and
+            # is not missed.
             self._spool.arrived.clear()
             self._attempt(idle=idle)
             self._gather()
@@ -107,6 +109,7 @@ class Loader(threading.Thread):
         """Wait up to half a second for a full batch, which fills a row group."""
         until = time.monotonic() + INTERVAL_SECONDS
         while self._spool.backlog() < BATCH_BYTES and time.monotonic() < until:
+            # A worker process has answered: its rows wait to be inserted.
             if self._refresher.is_ready:
                 return
             if self._stopping.wait(GATHER_SECONDS):
@@ -123,6 +126,7 @@ class Loader(threading.Thread):
         errand = LoaderTask(work, Future())
         self._errands.put(errand)
         self._spool.arrived.set()
+        # The thread may end before it takes the errand; then nobody would set the result.
         while not errand.done.done() and self.is_alive():
             wait([errand.done], timeout=INTERVAL_SECONDS)
         if not errand.done.done():
@@ -148,6 +152,8 @@ class Loader(threading.Thread):
         least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
         self._run_errands()
         with self._watching("storing"):
+            # First whatever waits, however little; after that only full row groups, in turn with
+            # deriving.
             self._load_some(0)
             self._derive_owed()
             while self._load_some(least) or self._derive_watched():
@@ -229,6 +235,7 @@ class Loader(threading.Thread):
     def _checkpoint(self) -> None:
         if self._unwritten and self._store.checkpoint():
             self._unwritten = 0
+            # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.
             self._store.let_go()
             pa.default_memory_pool().release_unused()
 
@@ -260,6 +267,7 @@ class Loader(threading.Thread):
         self._unwritten += size
         if self._unwritten >= CHECKPOINT_BYTES:
             self._checkpoint()
+        # Only after the commit: until then the spool has the only copy.
         self._spool.forget(end)
         seconds = time.monotonic() - began
         self._note_lag()

@@ -34,6 +34,8 @@ class Cost:
 
     def add(self, units: float, seconds: float) -> None:
         """Add a measurement."""
+        # Both sums forget at the same rate, so their quotient is an average in which a measurement
+        # counts exp(-age / MEMORY_SECONDS), with its age in seconds of work.
         kept = math.exp(-seconds / MEMORY_SECONDS)
         self._seconds = kept * self._seconds + seconds
         self._units = kept * self._units + units
@@ -93,8 +95,12 @@ class Pacing:
             [0.0, 0.05, 0.1, 0.2]
         """
         free = FREE_SHARE * self._max_lag
+        # 0 while the work is free, and 1 at the balance: there a pause is as long as the work that
+        # the acknowledged bytes cause.
         steepness = (work - free) / (BALANCED_SHARE * self._max_lag - free)
         pause = size * self._per_byte * min(max(steepness, 0.0), STEEPEST)
+        # Storing has a shorter limit of its own, so that received spans can be queried soon even
+        # while deriving lags.
         if unstored * self._storing.per_unit > STORED_WITHIN_SECONDS:
             pause = max(pause, size * self._storing.per_unit)
         return min(pause, LONGEST_PAUSE_SECONDS)

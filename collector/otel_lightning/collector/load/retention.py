@@ -108,9 +108,12 @@ def _forget_oldest(store: Store, max_bytes: int) -> int:
     used = used_bytes(store)
     if used <= max_bytes:
         return 0
+    # Computed as if all spans had the same size: the share of spans to delete so that the file uses
+    # FILL of its limit. If it is not enough, the next run deletes more.
     share = 1 - FILL * max_bytes / used
     oldest = store.query(statement(__package__, "oldest_share", share=share))
     cutoff = oldest["cutoff"][0].as_py()
+    # `expired` compares with <, so + 1 includes what was received exactly at the cutoff.
     gone = _forget_before(store, cutoff + 1) if cutoff is not None else 0
     store.checkpoint()
     return gone
@@ -126,6 +129,8 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
         for table in _texts(store.query(statement(__package__, "tables_with_trace_id"))):
             store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM expired)")
         store.execute(statement(__package__, "delete_without_trace", cutoff=cutoff_ns))
+        # A rollout may have several traces. If only some are deleted, its row is computed from the
+        # others.
         rollout_rows.insert_stored(store, "shortened")
         store.execute("DROP TABLE expired; DROP TABLE shortened")
     return gone

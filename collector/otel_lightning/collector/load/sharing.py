@@ -75,7 +75,9 @@ class BatchSize:
             >>> size.spans
             5000
         """
+        # One step halves or doubles the size at most, so that one odd measurement changes little.
         factor = min(max(BATCH_SECONDS / max(seconds, 1e-3), 0.5), 2.0 if is_full else 1.0)
+        # `most` may be below LEAST_SPANS; then memory decides.
         self._spans = max(
             min(round(factor * self._spans), self._most), min(LEAST_SPANS, self._most)
         )

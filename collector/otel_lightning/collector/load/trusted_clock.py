@@ -53,18 +53,24 @@ class TrustedClock:
         self._trusted_from = steady()
         last = self._read()
         last = newest_ns if last is None else last
+        # A process that was stopped for more than a day looks the same as a jump. It deletes by age
+        # one day later than it could, which does no harm.
         if last is not None and self._anchor[0] - last > DAY_NS:
             self._distrust((self._anchor[0] - last) / DAY_NS)
 
     def now_ns(self) -> int | None:
         """Return the time in Unix nanoseconds; None while the clock is not trusted."""
         now, steady = self._wall(), self._steady()
+        # How far the clock went beyond the steady one since the last look. A jump back is not
+        # searched for: with it, traces only seem younger.
         ahead = (now - self._anchor[0]) - (steady - self._anchor[1])
         self._anchor = now, steady
         if ahead > HOUR_NS:
             self._distrust(ahead / DAY_NS)
         if steady < self._trusted_from:
             return None
+        # An old time in this file can only cause distrust at the next start, so a full disk is no
+        # reason to fail.
         with suppress(OSError), replaced(self._file, PRIVATE) as temporary:
             temporary.write_text(f"{now}\n")
         return now

@@ -125,6 +125,7 @@ def copy_table(store: Store, table: str) -> int:
     columns = Sql(", ".join(_columns(store, table)))
     extent = store.query(statement(__package__, "old_extent", table=Sql(table)))
     end, count = extent["last"][0].as_py() + 1, int(extent["n"][0].as_py())
+    # Row ids of deleted rows stay unused, so a slice may have fewer rows; the sum is checked below.
     for first in range(0, end, ROWS_AT_ONCE):
         store.execute(
             statement(
@@ -152,6 +153,7 @@ def _columns(store: Store, table: str) -> Iterator[str]:
             yield f'"{name}"'
         elif name == "resource_json":
             yield RESOURCE
+        # An older store has no column for this attribute yet, so it is taken from the map.
         elif table == "spans" and name in KEYS:
             yield f'attributes[{quote_literal(name)}] AS "{name}"'
 
@@ -185,6 +187,8 @@ def waiting_requests(folder: Path, position: Position) -> Iterator[Request]:
             continue
         start = Position(segment, position.offset if segment == position.segment else 0)
         records = scan(folder, start)
+        # A segment in the earlier format has no record that is valid in the present one, because
+        # the checksum covers other bytes.
         first = next(records, None)
         if first is None:
             yield from _early_records(segment_path(folder, segment), start.offset)
@@ -198,6 +202,7 @@ def _early_records(path: Path, offset: int) -> Iterator[Request]:
     while offset + EARLY_HEADER.size <= len(data):
         length, checksum, received_ns, signal = EARLY_HEADER.unpack_from(data, offset)
         body = data[offset + EARLY_HEADER.size : offset + EARLY_HEADER.size + length]
+        # The end of what was written completely; nothing behind it was acknowledged.
         if zlib.crc32(body, zlib.crc32(EARLY_CHECKED.pack(received_ns, signal))) != checksum:
             return
         yield Request(SIGNALS[signal], received_ns, body)

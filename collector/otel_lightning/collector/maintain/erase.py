@@ -57,6 +57,8 @@ class Selection:
         """
         if not (self.traces or self.rollouts or self.conversations or self.where):
             raise StoreError("Say what to forget: --trace, --rollout, --conversation or --where.")
+        # The line break ends a comment (`--`) at the end of the condition, which would hide the
+        # bracket.
         if self.where and not is_select(f"SELECT 1 FROM spans WHERE ({self.where}\n)"):
             raise StoreError(f"'{self.where}' is not one condition over spans.")
 
@@ -92,10 +94,12 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
         if memory_bytes:
             store.limit(memory_bytes)
         _empty_spool(store, path)
+        # Rollouts and conversations are found by derived rows, so all of these must exist.
         derive_all(store, path)
         erased = _erase_rows(store, selection)
         if not erased.rows:
             return erased
+        # `erase_rows` marked the traces that share a key with an erased one.
         derive_all(store, path)
         names = [str(name) for name in store.query("FROM erased_traces")["trace_id"].to_pylist()]
         caches = _judge_caches(store, path)
@@ -171,6 +175,7 @@ def _rewrite(path: Path) -> None:
             for table in _tables(store):
                 copy_table(store, table)
             store.execute("DETACH old")
+        # A new file is private. The user may have given the old one other permissions.
         partial.chmod(path.stat().st_mode & 0o777)
 
 
@@ -183,7 +188,11 @@ def _judge_caches(store: Store, path: Path) -> set[Path]:
 
 def _erase_set_aside(folder: Path, traces: Iterable[str]) -> None:
     """Erase the bodies that no decoder could read if they contain the id of one of these traces."""
+    # Protobuf has ids as bytes; the copies of spans with repeated ids are JSON and have them as
+    # hex.
     names = [name for trace in traces for name in (trace.encode(), _bytes(trace))]
+    # The spool's segments lie in the folder itself, and bodies that were set aside in folders
+    # below.
     aside = (file for file in folder.rglob("*") if file.parent != folder and file.is_file())
     for file in aside:
         content = file.read_bytes()

@@ -41,6 +41,7 @@ def set_prices(store: Store, path: Path) -> int:
         StoreError: If the file has another form; the prices are not changed.
     """
     rows = [_price(row, path) for row in _rows(path)]
+    # LiteLLM's list also has models that are not priced by tokens, such as those for images.
     known = [row for row in rows if row["input"] is not None]
     if not known:
         raise StoreError(
@@ -54,6 +55,8 @@ def set_prices(store: Store, path: Path) -> int:
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:
+    # Spreadsheets put a byte order mark before a CSV file; it would become part of the first
+    # column's name.
     text = path.read_text(encoding="utf-8-sig")
     if path.suffix.lower() != ".json":
         return list(csv.DictReader(text.splitlines()))

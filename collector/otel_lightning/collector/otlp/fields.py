@@ -46,6 +46,8 @@ MESSAGES: dict[str, tuple[Field, ...]] = {
     "KeyValue": (Field(1, "key", "bytes"), Field(2, "value", "AnyValue")),
     "Scope": (Field(1, "name", "bytes"), Field(2, "version", "bytes")),
     "Status": (Field(2, "message", "bytes"), Field(3, "code", "int32")),
+    # OTLP's times are unsigned (fixed64). Declared as signed they have the same bytes, and are the
+    # int64 that Arrow's timestamps need. A time above 63 bits becomes negative: unknown.
     "Event": (
         Field(1, "time", "sfixed64"),
         Field(2, "name", "bytes"),
@@ -140,6 +142,8 @@ def _descriptor() -> FileDescriptorProto:
     for name, fields in MESSAGES.items():
         message = file.message_type.add(name=name)
         if name == "AnyValue":
+            # In proto3 only a field of a oneof tells whether it was set: an integer 0 is not a
+            # missing value.
             message.oneof_decl.add(name="value")
         message.field.extend(_field(field, one_of=name == "AnyValue") for field in fields)
     return file

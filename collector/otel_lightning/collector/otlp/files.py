@@ -16,6 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.otlp.json_encoding import parse_json
 
+# First bytes of a compressed file: RFC 1952 (gzip) and RFC 8878 (zstd).
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 RESOURCES = b"\x0a"  # tag of field 1, length-delimited: the first byte of every OTLP request
 CONTINUES = 0x80  # bit set in every byte of a varint except the last
@@ -157,6 +158,7 @@ def _not_protobuf(path: Path, data: bytes) -> str:
 def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Read a protobuf varint; return its value and the position after it."""
     value = shift = 0
+    # 64 bits in groups of 7 are at most 10 bytes.
     for byte in data[position : position + 10]:
         position += 1
         value |= (byte & 0x7F) << shift

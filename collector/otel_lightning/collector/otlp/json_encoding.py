@@ -95,6 +95,7 @@ def _message(kind: Any, data: Any, depth: int, broken: list[str]) -> dict[str, A
     return {
         field.name: field.read(value, depth + 1, broken)
         for key, value in data.items()
+        # In protobuf's JSON mapping null stands for the default value.
         if value is not None and (field := fields.get(key)) is not None
     }
 
@@ -159,6 +160,7 @@ def _id(name: str, value: Any) -> bytes:
 
 
 def _enum(name: str, value: Any) -> int:
+    # Not isinstance: True is an int in Python, but no enum in JSON.
     if type(value) is not int:
         raise ValueError(f"{name} must be a number in OTLP/JSON, got {_shown(value)}")
     return value
@@ -178,6 +180,8 @@ def _bool(field: FieldDescriptor, value: Any) -> bool:
 
 def _integer(field: FieldDescriptor, value: Any) -> int:
     try:
+        # The mapping writes 64-bit integers as texts, because JavaScript's numbers are exact only
+        # up to 2^53. It also allows a number with a fraction of zero, such as 3.0.
         number = int(value)
     except (ValueError, TypeError, OverflowError) as error:
         raise _wrong(field, "an integer", value) from error
@@ -188,6 +192,7 @@ def _integer(field: FieldDescriptor, value: Any) -> int:
 
 def _double(field: FieldDescriptor, value: Any) -> float:
     try:
+        # This also reads the texts "NaN", "Infinity" and "-Infinity" of the mapping.
         return float(value)
     except (ValueError, TypeError) as error:
         raise _wrong(field, "a number", value) from error

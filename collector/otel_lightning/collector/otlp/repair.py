@@ -44,6 +44,7 @@ def repair(kind: type[Message], body: bytes) -> bytes:
     pool = _pool_with_opaque_records(kind.DESCRIPTOR.file)
     request = GetMessageClass(pool.FindMessageTypeByName(kind.DESCRIPTOR.full_name))()
     request.ParseFromString(body)
+    # A list, because the loop changes the messages through which `_shared` walks.
     for path, part, field in [*_shared(request, ())]:
         if not _can_be_parsed(kind, type(request), path, part, only=field):
             part.ClearField(field)
@@ -159,6 +160,8 @@ def _pool_with_opaque_records(file: FileDescriptor) -> DescriptorPool:
 def _declare_as_bytes(fields: Any) -> None:
     for field in fields:
         if field.type in (FieldDescriptorProto.TYPE_MESSAGE, FieldDescriptorProto.TYPE_STRING):
+            # Texts, messages and bytes have one wire type (length-delimited). So the field takes
+            # any content, and nothing inside is parsed.
             field.type = FieldDescriptorProto.TYPE_BYTES
             field.ClearField("type_name")
 

@@ -82,6 +82,7 @@ class Page:
             facts: Facts of the process that pages show, such as its address.
         """
         self._receiver, self._access, self._pages, self._facts = receiver, access, pages, facts
+        # As many threads as page processes: a further one would only wait for a process.
         self._threads = ThreadPoolExecutor(PROCESSES, thread_name_prefix="page")
         self._waiting = threading.BoundedSemaphore(PROCESSES + MOST_WAITING)
         self._live = Live(receiver.counts, self._latest)
@@ -123,8 +124,11 @@ class Page:
         name = path.removeprefix(ROOT + "/")
         if path == "/":
             return _redirect(ROOT)
+        # Style, script and icon are also for the locked page, so they need no session.
         if name in STATIC and asked.method in READING:
             return _static(name)
+        # Before `check_site`, which would refuse it: a link in a ticket, for example, should still
+        # lead here.
         if _is_link_from_elsewhere(scope, asked):
             return self._browser_access.from_elsewhere(path, scope.query_string)
         self._receiver.guard.check_site(asked, tls=self._access.tls)
@@ -163,12 +167,15 @@ class Page:
         if name != "feedback":
             raise RefusedError(HTTPStatus.NOT_FOUND, f"no such path '{scope.path}'")
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
+        # A form of another site cannot send this type without asking first (CORS), and that is
+        # never allowed.
         if content_type != JSON:
             raise RefusedError(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"send {JSON}")
         self._receiver.check_alarms()
         body = await _body(scope, protocol)
         accepted = await asyncio.to_thread(accept_feedback, self._receiver.spool, body)
         async with asyncio.timeout(DURABLE_SECONDS):
+            # Shielded, because the spool still resolves the future after a timeout here.
             await asyncio.shield(asyncio.wrap_future(accepted.durable))
         self._receiver.counts.stored("http", "feedback", accepted.records, accepted.rejected)
         return Answer(HTTPStatus.OK, JSON, json.dumps(accepted.response).encode())

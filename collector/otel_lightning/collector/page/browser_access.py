@@ -70,6 +70,8 @@ class BrowserAccess:
         Raises:
             RefusedError: If the token is wrong, or would be readable on the network.
         """
+        # Without TLS the token, which opens the whole store, would cross the network as plain text.
+        # A code is worth little there: it is valid once, for a minute.
         if not self._tls:
             raise RefusedError(HTTPStatus.FORBIDDEN, "a token is accepted over TLS only")
         if not self._sessions.opens(token):

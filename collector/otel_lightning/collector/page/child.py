@@ -79,6 +79,7 @@ def main() -> None:
             failed = b"The page could not be written; the log of lightning-ingest says why."
             send(sys.stdout.buffer, FAILED, failed)
             continue
+        # The head is one line of JSON, which has no line break in it; all behind it is the body.
         head = {
             "status": answer.status,
             "type": answer.content_type,

@@ -51,6 +51,8 @@ class Live:
         recent = [sample for sample in self._samples if now - sample[0] <= RATE_SECONDS]
         self._samples = recent
         seconds = now - recent[0][0]
+        # Over the oldest sample of the last seconds; with one sample alone there is no time to
+        # divide by.
         rate = (accepted - recent[0][1]) / seconds if seconds >= LOOK_SECONDS else None
         return {"accepted": accepted, "rate": rate}
 
@@ -75,6 +77,8 @@ class Live:
 
     async def _send_all(self, protocol: Any, headers: tuple[tuple[str, str], ...]) -> None:
         out = protocol.response_stream(int(HTTPStatus.OK), [("content-type", EVENTS), *headers])
+        # Awaited between the looks, so that the stream also ends when the browser leaves while
+        # there is nothing to send.
         gone = asyncio.ensure_future(protocol.client_disconnect())
         sent: dict[str, Any] = {}
         sent_at = time.monotonic()
@@ -90,6 +94,7 @@ class Live:
         gone.cancel()
 
     async def _refreshed(self) -> dict[str, Any]:
+        # One stream asks for all: those that wait here find the news fresh.
         async with self._asking:
             if time.monotonic() - self._asked_at >= NEWS_SECONDS and not self._closed:
                 self._asked_at = time.monotonic()

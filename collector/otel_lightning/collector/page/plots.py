@@ -92,6 +92,7 @@ def curve(values: Sequence[tuple[float, float, float | None, str]]) -> Curve | N
     lows = [y - (half or 0) for _, y, half, _ in values]
     highs = [y + (half or 0) for _, y, half, _ in values]
     bottom, top = min(lows), max(highs)
+    # All values are equal: a scale of 1 around them, with the line in the middle.
     if bottom == top:
         bottom, top = bottom - 0.5, top + 0.5
     first, last = values[0][0], values[-1][0]
@@ -108,6 +109,7 @@ def curve(values: Sequence[tuple[float, float, float | None, str]]) -> Curve | N
     ]
     line = " ".join(f"{p.x},{p.y}" for p in points)
     edge = [f"{p.x},{p.high or p.y}" for p in points]
+    # The band is one polygon: along the upper bounds, and back along the lower ones.
     edge += [f"{p.x},{p.low or p.y}" for p in reversed(points)]
     return Curve(line, " ".join(edge), points, top, bottom)
 
@@ -173,5 +175,5 @@ def scatter(values: Sequence[tuple[float, float, str]]) -> list[Point]:
 def _level(value: float, largest: float) -> str:
     if not value:
         return "z"
-    shade = max(1, math.ceil(abs(value) / largest * LEVELS))
+    shade = max(1, math.ceil(abs(value) / largest * LEVELS))  # the largest value has the darkest
     return f"{'o' if value > 0 else 'b'}{shade}"

@@ -102,6 +102,8 @@ class _Process(Child):
             with self.within(seconds):
                 while True:
                     answered, answer = self.ask(kind, content)
+                    # A page needs several statements. Until its answer comes, each message of the
+                    # child is a question, and its rows are the next message to it.
                     if answered in (ANSWER, READY):
                         return answer
                     if answered == FAILED:

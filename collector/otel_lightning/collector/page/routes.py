@@ -125,9 +125,12 @@ def environment() -> Environment:
 
 def _find(request: Request) -> tuple[Callable[..., View | Answer], dict[str, Any]]:
     path = request.path
+    # Refused here and not only hidden in the navigation.
     if path.startswith(CONSOLE) and not request.facts["console"]:
         raise NotFoundError("This page has no SQL console. Start lightning-ingest with --page-sql.")
     for pattern, view in ROUTES.items():
+        # `/rollouts/<rollout>` becomes `/rollouts/(?P<rollout>[^/]+)`. A quoted slash inside a name
+        # is `%2F` here, so it does not match as a separator.
         expression = re.sub(r"<(\w+)>", r"(?P<\1>[^/]+)", pattern)
         if found := re.fullmatch(expression, path):
             return view, {name: unquote(text) for name, text in found.groupdict().items()}

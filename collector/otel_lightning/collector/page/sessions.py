@@ -52,6 +52,7 @@ class Sessions:
     def take(self, code: str) -> bool:
         """Return whether a code is valid. It is not valid a second time."""
         with self._lock:
+            # Read and removed in one step: of two requests with the same code, one gets a session.
             return self._codes.pop(_digest(code), 0.0) > self._clock()
 
     def new_session(self) -> str:

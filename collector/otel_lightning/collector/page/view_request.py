@@ -83,6 +83,7 @@ class ViewRequest:
             found = int(self.query.get(name, ""))
         except ValueError:
             return None
+        # DuckDB's BIGINT has 64 bits; a larger number would make the statement fail.
         return found if abs(found) < 1 << 63 else None
 
     def real(self, name: str) -> float | None:

@@ -82,6 +82,8 @@ def _parts(config: Mapping[str, Any], row: Mapping[str, Any]) -> list[Part]:
     Raises:
         KeyError: If a method or setting is unknown.
     """
+    # With `length: rollout` the learner divided each advantage by the number of calls: undo it
+    # here, and show it as the last term.
     calls = row["calls"] if config["length"] == "rollout" else 1
     given = {name: (row[name] or 0.0) * calls for name in ("advantage", "next_advantage")}
     first, *second = str(config["credit"]).split("+")
@@ -176,6 +178,10 @@ def _gae(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
     else:
         source = f"mean return of the task's {row['rollouts'] - 1} other rollouts"
         here, later = row["others_here"], row["others_later"]
+    # Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
+    # (2016): advantage = delta + gamma lambda (next advantage), with delta = reward + gamma
+    # V(after) - V(before). After the last call of a truncated rollout, V(after) stands for what it
+    # would still have earned.
     terms = [Term(PLUS, "reward of this call", row["reward"])]
     if _goes_on(row) or row["truncated"]:
         said = f"{_gamma(config)} \N{MULTIPLICATION SIGN} value after this call ({source})"

@@ -83,9 +83,8 @@ class Receiver:
 class Accepted(NamedTuple):
     """An accepted request that may not be on disk yet, with its answer and its counts."""
 
-    # Resolved by the spool's thread once the request is on disk.
-
     durable: Future[None]
+    """Resolved by the spool's thread once the request is on disk."""
     response: Response
     records: int
     rejected: int

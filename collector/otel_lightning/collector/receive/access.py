@@ -33,6 +33,7 @@ class BrowserRequest(NamedTuple):
 class AccessGuard:
     """The accepted tokens (none: no token is required) and the allowed host names."""
 
+    # Not in `repr`, so that no log shows a token.
     tokens: tuple[str, ...] = field(default=(), repr=False)
     hosts: frozenset[str] = frozenset()
 

@@ -70,6 +70,7 @@ def exposition(counts: Counts, gauges: Mapping[str, float], alarms: Iterable[Ala
     for name, meaning in GAUGES.items():
         lines += _metric(f"lightning_{name}", "gauge", meaning, {(): gauges[name]})
     raised = {alarm.name for alarm in alarms}
+    # Silent alarms are written as 0, so that each alarm always has a series.
     states = {_labels(alarm=name): int(name in raised) for name in KINDS}
     lines += _metric("lightning_alarm", "gauge", "1 while the alarm is raised, else 0.", states)
     return "\n".join(lines) + "\n"

@@ -53,6 +53,8 @@ class GrpcCertificates:
         """Return credentials that change with each `reload`."""
         return grpc.dynamic_ssl_server_credentials(
             self._current,
+            # gRPC calls this for each new connection. Open connections keep the certificate that
+            # they began with.
             lambda: self._current,
             require_client_authentication=self._tls.client_ca is not None,
         )

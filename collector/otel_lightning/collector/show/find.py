@@ -27,6 +27,8 @@ def find_rollout(store: Store, name: str) -> str:
                 "with: lightning-ingest load FILE"
             )
         return found[0]
+    # The most exact meaning first: a whole id is never ambiguous, even if another id begins with
+    # it.
     for query in SEARCHED:
         found = _ask(store, query, asked=name, most=MOST)
         if len(found) > 1:

@@ -64,6 +64,7 @@ def _bars(root: Element, values: Sequence[float | None]) -> None:
     known = [abs(value) for value in values if value is not None]
     if not known:
         return
+    # The picture is 40 high with its zero line at 20: a bar has 18, and a margin of 2.
     scale = 18 / max(*known, 1e-12)
     width = max(2, min(12, 600 // len(values)))
     box = {"width": str(width * len(values)), "height": "40", "role": "img"}
@@ -154,6 +155,7 @@ def _said(root: Element, role: str, text: str) -> None:
     row = SubElement(root, "div", {"style": "display:flex;gap:.8rem"})
     SubElement(row, "span", {"style": f"flex:0 0 5.5rem;{FADED}"}).text = _safe(role)
     block = SubElement(row, "pre", {"style": TEXT, "dir": "auto"})
+    # By line, because `_safe` would escape the line breaks too.
     block.text = "\n".join(map(_safe, text.split("\n")))
 
 

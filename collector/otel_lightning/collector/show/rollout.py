@@ -196,6 +196,8 @@ def _read_calls(store: Store, rollout: str, during: Sql, window: Window) -> list
     )
     calls: list[Row] = [*_ask(store, "steps", **asked, chosen=chosen)]
     if window.first:
+        # A window needs to know what was shown before it. The last earlier call of an agent repeats
+        # its conversation, so these calls are enough.
         seeds = [row["step"] for row in _ask(store, "seeds", **asked, first=window.first)]
         calls = [*_ask(store, "steps", **asked, chosen=_among(seeds)), *calls]
     return calls
@@ -225,6 +227,8 @@ def _during(summary: Row, margin_ns: int) -> Sql:
 
 def _read_tools(store: Store, summary: Row) -> list[dict[str, Any]]:
     """Read all tool calls: first those in the rollout's time, and if some are missing, all."""
+    # The first search skips most of the table. The second is needed only for tools that ran long
+    # before or after the calls.
     for during in (_during(summary, MARGIN_NS), EVER):
         rows = _ask(store, "tools", rollout=summary["rollout_id"], during=during)
         if len(rows) >= summary["tool_calls"]:
@@ -241,6 +245,8 @@ def _read_beside(store: Store, summary: Row, calls: Sequence[Row], window: Windo
         asker = row["llm_span_id"] or _call_before(starts, row["start_ns"])
         beside.tools[asker].append(read_tool(row))
         if row["span_id"]:
+            # A reward may name the span of a tool: it is shown with the call that asked for the
+            # tool.
             by_span.setdefault(row["span_id"], asker)
     for row in _ask(store, "retrievals", rollout=rollout, during=_during(summary, MARGIN_NS)):
         beside.retrievals[by_span.get(row["llm_span_id"])].append(read_retrieval(row))
@@ -274,6 +280,7 @@ def _calls_by_span(calls: Iterable[Row]) -> dict[str, str | None]:
 def _call_before(starts: Sequence[tuple[int, str]], time_ns: int | None) -> str | None:
     if time_ns is None:
         return None
+    # U+FFFF sorts after every span id, so a call that began at the same time counts as earlier.
     place = bisect_right(starts, (time_ns, "￿"))
     return starts[place - 1][1] if place else None
 
@@ -295,6 +302,8 @@ def _steps(calls: Iterable[Row], beside: _Beside, window: Window) -> list[Step]:
         messages = read_messages(call["input_messages"])
         fresh = [message for message in messages if shown.is_new(message)]
         answer = read_messages(call["output_messages"])
+        # The next call sends this answer back as a message, which is then not new. Of several
+        # answers (n > 1) the first is taken for the one that is sent back.
         for message in answer[:1]:
             shown.is_new(message)
         tools = beside.tools[call["span_id"]]

@@ -112,6 +112,7 @@ def strip(values: Sequence[float | None], width: int) -> str:
     cells = list(values)
     most = max(width, 10)
     if len(cells) > most:
+        # Bounds of `most` groups whose sizes differ by at most 1.
         bounds = [len(cells) * n // most for n in range(most + 1)]
         groups = (cells[start:end] for start, end in pairwise(bounds))
         cells = [_farthest(group) for group in groups]
@@ -172,6 +173,8 @@ def _message(message: dict[str, Any], look: TextStyle, *, is_answer: bool = Fals
 def _unmatched(step: Step) -> list[dict[str, Any]]:
     """Return the tool requests without a known execution."""
     ran = {tool.tool_call_id for tool in step.tools}
+    # A tool's span may lack the id of its request. As many tools as requests mean that each one
+    # ran.
     if len(step.tools) >= len(asked := parts_of(step.answer, "tool_call")):
         return []
     return [dict(part) for part in asked if part.get("id") not in ran]
@@ -213,6 +216,7 @@ def _block(label: str, text: str, look: TextStyle, *, dim: bool = False) -> Iter
     """Yield a text in wrapped lines behind its label; control characters are escaped."""
     label = printable(label)[:LABEL]
     arrow = label in ("→", "←")
+    # Every label has the width of a column; an arrow is followed by its text at once.
     first = " " * INDENT + (f"{label} " if arrow else f"{label:<{ROLE - 1}} ")
     rest = " " * len(first)
     width = max(look.width - len(first), NARROWEST)
@@ -263,6 +267,7 @@ def _spread(left: str, right: str, look: TextStyle) -> str:
     """Put a text at the right end of a line, if there is room."""
     if not right:
         return left
+    # Codes for colours have no width on a terminal, so they are not counted.
     room = look.width - len(click.unstyle(left)) - len(click.unstyle(right))
     return f"{left}{' ' * max(room, 2)}{right}"
 

@@ -47,6 +47,7 @@ def columns(attributes: pa.MapArray) -> dict[str, pa.Array]:
     codes = attributes.keys.dictionary_encode()
     numbers = codes.indices.to_numpy()
     known = {key: code for code, key in enumerate(codes.dictionary.to_pylist())}
+    # owner[i] is the row whose map has entry i, for the entries of all maps in a row.
     owner = np.repeat(np.arange(len(attributes)), np.diff(attributes.offsets.to_numpy()))
     found = {key: np.flatnonzero(numbers == known.get(key, -1)) for key in KEYS}
     return {
@@ -86,6 +87,7 @@ def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) 
 def _at(values: pa.Array, rows: np.ndarray, places: np.ndarray, size: int) -> pa.Array:
     if not len(places):
         return pa.nulls(size, pa.string())
+    # For each row the entry with its value; -1, which becomes NULL, where it has none.
     position = np.full(size, -1)
     position[rows] = places
     return values.take(pa.array(position, mask=position < 0))

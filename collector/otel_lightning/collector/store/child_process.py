@@ -32,7 +32,12 @@ class Child:
         """
         command = [sys.executable, "-c", f"from {module} import main; main()"]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            # In a session of its own the child does not get the terminal's Ctrl+C: the parent ends
+            # it.
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
         )
         self._to: Any = self._process.stdin
         self._from: Any = self._process.stdout
@@ -75,6 +80,7 @@ class Child:
         timer.start()
         try:
             yield
+        # A killed child closes its pipes, so the block fails; the event tells why.
         except OSError as error:
             self.end()
             if late.is_set():
@@ -151,6 +157,8 @@ def limit_memory(memory_bytes: int) -> None:
 
     with contextlib.suppress(OSError):  # not Linux: only DuckDB's own limit applies
         with open("/proc/self/statm", encoding="ascii") as file:  # noqa: PTH123  no Path: no memory
+            # The first number is the size of the address space in pages (proc(5)). RLIMIT_AS counts
+            # it too, so the limit comes on top.
             there = int(file.read().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (there + memory_bytes, there + memory_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -164,6 +164,7 @@ class Store:
             yield
             with as_store_error():
                 self._connection.commit()
+        # Also on Ctrl+C: a transaction left open would keep the next one from beginning.
         except BaseException:
             with suppress(duckdb.Error):
                 self._connection.rollback()

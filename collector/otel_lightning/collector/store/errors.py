@@ -41,6 +41,7 @@ def is_of_names(error: duckdb.Error) -> bool:
     An error from the server has no type of its own, so its text is searched too.
     """
     kinds = (duckdb.BinderException, duckdb.CatalogException)
+    # Only the beginning is searched, because the rest of the text quotes the statement.
     return isinstance(error, kinds) or "Binder Error" in str(error)[:200]
 
 

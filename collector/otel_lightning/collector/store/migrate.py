@@ -102,6 +102,8 @@ def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
         with store.transaction():
             for migration in together:
                 _run(store, migration)
+            # From here on the table has the column; the first time, the earlier migrations get
+            # theirs too.
             if together[-1].version >= CHECKSUMS_SINCE:
                 _keep_checksums(store, known)
 

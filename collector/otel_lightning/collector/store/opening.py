@@ -73,6 +73,7 @@ def open_store(location: str | Path, *, create: bool = True, read_only: bool = F
         migrate.check(store, path)
         if not read_only:
             migrate.migrate(store)
+    # An open connection would keep the file locked.
     except BaseException:
         store.close()
         raise

@@ -49,6 +49,7 @@ class PageReads:
         Raises:
             StoreError: If it fails or takes too long.
         """
+        # A connection of its own: an interruption ends this statement and no other thread's.
         cursor = self._connection.cursor()
         try:
             with self._guard.running(), interrupted_after(cursor, seconds):

@@ -195,6 +195,7 @@ class ReadOnlyGuard:
         found = self._parser.cursor().execute(
             "SELECT function_name FROM duckdb_functions()"
             " WHERE function_type IN ('scalar', 'aggregate', 'macro') GROUP BY ALL"
+            # One variant with side effects is enough to exclude a function's name.
             " HAVING NOT bool_or(coalesce(has_side_effects, false))"
         )
         names = {str(row[0]) for row in found.fetchall()} - NOT_FOR_READERS
@@ -233,6 +234,8 @@ def prepare(connection: duckdb.DuckDBPyConnection, guard: ReadOnlyGuard) -> None
         guard.authorize,
         ["VARCHAR", "VARCHAR"],
         "VARCHAR",
+        # `authorize` refuses by returning None. Without this DuckDB takes a NULL result for an
+        # error.
         null_handling=FunctionNullHandling.SPECIAL,
         side_effects=True,
     )

@@ -113,6 +113,8 @@ def main() -> None:
     told = json.loads(receive(incoming)[1])
     memory_bytes = told["memory"]
     parent = os.getppid()
+    # The end of stdin is noticed only between two statements. This thread ends the process also
+    # during a long one.
     threading.Thread(target=end_with, args=[parent], daemon=True).start()
     connection = attach(told["address"], told["token"])
     connection.execute(f"USE {REMOTE}; SET threads = 1")

@@ -77,6 +77,7 @@ def _filled(rows: list[dict[str, Any]], interval_ns: int) -> list[tuple[str, flo
         return []
     by_start = {row["start_ns"]: row for row in rows}
     found = []
+    # The statement returns only intervals with calls; a gap must look like one.
     for start in range(rows[0]["start_ns"], rows[-1]["start_ns"] + 1, interval_ns):
         row = by_start.get(start, {"calls": 0, "errors": 0})
         calls = f"{number(row['calls'])} calls, {row['errors']} errors"

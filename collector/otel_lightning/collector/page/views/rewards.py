@@ -82,6 +82,7 @@ def _correlation(rows: list[dict[str, Any]]) -> dict[str, float] | None:
     value, count = rows[0]["correlation"], rows[0]["rollouts"]
     if count < 4 or abs(value) >= 1:  # noqa: PLR2004  the interval needs n > 3
         return None
+    # Fisher: atanh of a correlation is about normal, with the standard error 1 / sqrt(n - 3).
     half = 1.96 / math.sqrt(count - 3)
     middle = math.atanh(value)
     low, high = math.tanh(middle - half), math.tanh(middle + half)

@@ -122,8 +122,11 @@ def _window(
             step["new"] = [part for part in step["new"] if part.kind != "tool_call_response"]
         step["rewards"] = rewards.get(call["span_id"], [])
         step["retrievals"] = retrieved.get(call["span_id"], [])
+        # Look-ups that no call used are shown once, at the first step.
         step["unused"] = [] if steps or first else retrieved.get(None, [])
         size += step["size"] + sum(one["size"] for one in step["retrievals"])
+        # Never before the first step of a window: a step that is too long alone has a window of its
+        # own.
         if steps and size > WINDOW_CHARACTERS:
             return steps, call["step"]
         steps.append(step)
@@ -189,6 +192,7 @@ def _judgement(rollout: str) -> dict[str, str]:
 
 def _credit(ask: ViewRequest, row: dict[str, Any], became: dict[str, Any]) -> dict[str, Any]:
     """Return the strip of advantages, and how credit was given."""
+    # Rounded up, so that there are at most MOST_CELLS cells.
     per_cell = max(-(-(row["llm_calls"] or 1) // MOST_CELLS), 1)
     cells: list[dict[str, Any]] = []
     if became:

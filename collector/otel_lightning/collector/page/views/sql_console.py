@@ -19,6 +19,7 @@ MOST_ROWS = 1000
 MOST_SAVED_ROWS = 100_000
 MOST_CHARACTERS = 300
 PACKAGE = "otel_lightning.collector.page"
+# Spreadsheets run a cell that begins with one of these (OWASP, "CSV Injection").
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 EXAMPLES = {
     "Newest rollouts": "newest_rollouts",
@@ -64,6 +65,7 @@ def as_csv(ask: ViewRequest) -> Answer:
     """Return the rows as CSV; a cell that a spreadsheet would run begins with an apostrophe."""
     found = _saved(ask)
     rows = pa.table(
+        # Numbered first, because a dict would lose a column whose name occurs twice.
         {f"{i}": pa.array(_harmless(_texts(c))) for i, c in enumerate(found.columns)}
     ).rename_columns(_harmless(found.column_names))
     out = io.BytesIO()

@@ -27,6 +27,8 @@ def show_task(ask: ViewRequest, task: str) -> View:
     calls = ask.rows(
         "task_calls",
         rollouts=[row["rollout_id"] for row in chosen],
+        # The times let DuckDB skip all blocks of other times; the statement itself selects by
+        # rollout.
         start_ns=min(row["start_ns"] for row in chosen) - SECOND_NS,
         end_ns=max(row["end_ns"] or row["start_ns"] for row in chosen) + SECOND_NS,
         most_text=MOST_TEXT,
@@ -81,6 +83,7 @@ def show_state(ask: ViewRequest, state: str) -> View:
 
 def _chosen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return rollouts to compare: the best and the worst by turns, then the others."""
+    # Best first; those without a reward last.
     ranked = sorted(rows, key=lambda r: (r["final_reward"] is None, -(r["final_reward"] or 0)))
     judged = [row for row in ranked if row["final_reward"] is not None]
     mixed: list[dict[str, Any]] = []

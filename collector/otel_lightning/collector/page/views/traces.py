@@ -73,6 +73,7 @@ def _nested(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Add the depth of each span, as far as its parents are in the window."""
     depths: dict[str, int] = {}
     for row in rows:  # a parent starts before its children, as a rule
+        # A span whose parent is not in the window counts as a root.
         depths[row["span_id"]] = depths.get(row["parent_span_id"] or "", -1) + 1
     return [{**row, "depth": min(depths[row["span_id"]], INDENT_LEVELS)} for row in rows]
 
