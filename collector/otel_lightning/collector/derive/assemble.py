@@ -86,10 +86,13 @@ def put_together(found: Reading) -> Derived:
         found: What was read; the requests that were spans are in their calls (`fold_requests`).
             Its rows are completed in place and become those of the answer.
     """
+    # First of all, because a conversation id names a rollout: a response id in its place would make
+    # each call a rollout.
     nodes = conversations.read_previous(found.calls, found.nodes)
     within = _agents_and_tools(found)
     merged, ordered = _merged_calls(found, nodes, within)
     pasts = found.pasts
+    # Only a call with tool parts can have requested a tool or show a response.
     asking = [call for call in merged.calls if pasts[place_of(call)].tools]
     shown = tools.apart(found.tools, asking, nodes, pasts)
     askers = tools.askers(shown, asking)
@@ -98,6 +101,7 @@ def put_together(found: Reading) -> Derived:
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
     _inherit(derived, nodes)
+    # After `_inherit`, because tools that an agent's span states are part of the state, too.
     tool_texts = ToolTexts()
     for call in derived.llm_calls:
         saw = pasts[place_of(call)].saw
@@ -105,6 +109,7 @@ def put_together(found: Reading) -> Derived:
         call.state_hash = state_hash(call.prompt_token_ids, saw, offered)
     talks = [call for call in derived.llm_calls if pasts[place_of(call)].tools]
     talks_of_tools = {call.rollout_id for call in talks}
+    # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
     derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
     derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
@@ -127,15 +132,19 @@ def _merged_calls(
     """
     ordered = sorted(found.calls, key=rollouts.order)
     merged = duplicates.merge_calls(ordered, nodes, within)
+    # With as many calls as before, nothing was merged and the order is the same.
     if len(merged.calls) != len(ordered):
         ordered = sorted(merged.calls, key=rollouts.order)
+    # This may set a previous response, whose turns the next line adds.
     stitch.infer_previous(ordered, found.pasts)
+    # The messages of these calls changed, so their hashes are computed again.
     for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
         found.pasts[place_of(call)] = history(call, found.memory)
     conversations.mark_held(ordered)
     stitch.settle_stops(ordered, found.tools, nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
+        # Reading each span did this for its own output; merging may have added the tool calls.
         if call.finish_reason == "stop" and found.pasts[place_of(call)].asked:
             call.finish_reason = "tool_calls"
     return merged, ordered
@@ -159,9 +168,9 @@ def _agent_runs(runs: Iterable[AgentRun], assigned: Rollouts) -> list[AgentRun]:
 
 
 def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
-    """Give each call, in time order, its rollout and its place in it.
+    """Give each call, in time order, its rollout and its step in it.
 
-    An embedding decides nothing: it takes no place, and none alone make a rollout.
+    An embedding decides nothing: it is no step, and embeddings alone are no rollout.
     """
     steps: dict[str, int] = defaultdict(int)
     ordered = list(calls)
@@ -177,10 +186,11 @@ def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
 
 
 def _inherit(derived: Derived, nodes: Nodes) -> None:
-    """Give each call what it does not say itself and the nearest span around it does."""
+    """Fill in the agent, conversation and tools that only a span around a call states."""
     agents = [run for run in derived.agent_runs if run.kind == "agent"]
     named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
     offered = {(run.trace_id, run.span_id): run.tool_definitions or [] for run in agents}
+    # From the parent, because that of a merged call is the parent of its outermost record.
     above_calls = {(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls}
     names_around = inherited(nodes, named, above_calls)
     offered = _undisclosed(derived.llm_calls, nodes, offered, above_calls)
@@ -202,9 +212,9 @@ def _undisclosed(
     offered: Mapping[Place, list[Any]],
     above_calls: Collection[Place],
 ) -> dict[Place, list[Any]]:
-    """Return the agents whose own calls say nothing of tools.
+    """Return the tools of the agents that have no call which states its tools itself.
 
-    Where some of an agent's calls do, those that do not were offered none.
+    If some calls of an agent state tools, its other calls were offered none.
     """
     if not any(offered.values()):
         return {}
@@ -236,10 +246,11 @@ def _tool_calls(
 
 
 def _place_signals(derived: Derived, found: Reading, assigned: Rollouts) -> None:
-    """Give rewards and arms the rollout that the place of their carrier has.
+    """Give each reward and arm the rollout of its carrier, unless it states one itself.
 
-    A reward that names a trace whose spans state their rollouts finds them when it is read. One
-    that names a conversation which is no rollout, such as a sub-agent's, has that of its carrier.
+    A conversation that is no rollout, such as a sub-agent's, does not count as stated. A reward for
+    a whole trace whose spans state rollouts gets none here: `refresh/sql/place_rewards.sql` finds
+    the rollout among those of the trace.
     """
     names = {call.rollout_id for call in derived.llm_calls}
     talks = {node.conversation_id for node in found.nodes.values() if node.conversation_id} - names

@@ -67,6 +67,8 @@ class Batch:
             traces = {trace_id for trace_id, _ in some.nodes}
             self._parsed.drop(traces)
             _append(self._tied, tied)
+            # The first `read` has the traces that were picked; later ones have those that keys led
+            # to.
             self._picked = traces if self._picked is None else self._picked
         return _table(tied)
 
@@ -86,6 +88,7 @@ class Batch:
     def put_together(self) -> None:
         """Derive the rows of all traces. Call it once, after the last `read`."""
         grows = self._parsed is not None and self._grows()
+        # Before the rows are changed in place. Recalled traces are kept already.
         kept = copied(self._found) if grows else None
         self._found.add(self._recalled)
         derived = self._derived = put_together(self._found)
@@ -124,7 +127,7 @@ class Batch:
         return bool(self._recalled.nodes) or found > len(self._picked or ())
 
     def _growing(self, derived: Derived, kept: Reading) -> set[str]:
-        """Return the traces of the rollouts that were read or derived before."""
+        """Return the traces that were read for rollouts with calls in traces of earlier batches."""
         picked = self._picked or set()
         grown = {call.rollout_id for call in derived.llm_calls if call.trace_id not in picked}
         grown.discard(None)

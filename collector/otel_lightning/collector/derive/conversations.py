@@ -16,6 +16,7 @@ from otel_lightning.collector.derive.union_find import Groups
 
 RESPONSE = "resp_"
 """The prefix of response ids in OpenAI's Responses API, also with other providers."""
+# OpenAI's Conversations API and Assistants API. A user's own `thread_1` does not match.
 HELD = re.compile(r"conv_.+|thread_\w{24,}")
 """Ids of conversations whose history the provider stores, so a call sends only new messages."""
 
@@ -79,6 +80,7 @@ def _of_callers(
     several = {place: node for place, node in nodes.items() if len(in_trace[place[0]]) > 1}
     tops = outermost(several, within)
     first: dict[Place, str] = {}
+    # A top's own id comes first, because False sorts before True; then the earliest.
     for place in sorted(
         (place for place in several if place in talks),
         key=lambda place: (tops.get(place) != place, nodes[place].start_ns or 0, place),
@@ -105,11 +107,13 @@ def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
         services[trace_id].add(node.resource.get("service.name", ""))
     found: dict[tuple[str, str], str] = {}
     for name, ids in shared.items():
+        # Services with spans in one trace call each other, so they are one application.
         groups = Groups()
         for trace_id in sorted(ids):
             for service in sorted(services[trace_id]):
                 groups.join(min(services[trace_id]), service)
         roots = {trace_id: groups.root(min(services[trace_id])) for trace_id in ids}
+        # A service without a name may be any of the others, so nothing is separated.
         if len(set(roots.values())) > 1 and not any("" in services[one] for one in ids):
             found |= {(name, one): f"{root}/{name}" for one, root in roots.items()}
     return {place: found.get((name, place[0]), name) for place, name in talks.items()}
@@ -122,6 +126,8 @@ def mark_held(calls: Iterable[LlmCall]) -> None:
         calls: Model calls in time order, after the known earlier turns were prepended; changed in
             place.
     """
+    # `talked` has the conversations that were seen, `known` the ids of all responses so far, and
+    # `broken` the ids of responses whose history is incomplete.
     talked: set[str] = set()
     broken: set[str] = set()
     known: set[str] = set()
@@ -129,6 +135,7 @@ def mark_held(calls: Iterable[LlmCall]) -> None:
         previous = call.request_params.get("previous_response_id")
         lost = bool(previous) and (previous not in known or previous in broken)
         talk = _held(call)
+        # The provider has the earlier turns of this conversation, and no call of ours repeats them.
         alone = talk in talked and not previous and not _holds_an_answer(call)
         if lost or alone or _lacks_requests(call):
             call.content = "truncated" if call.content == "full" else call.content

@@ -60,6 +60,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     known = {place_of(call): call for call in calls}
     above = nearest_above(nodes, known)
     below = _below(known, _directly_above(nodes, known, above, between))
+    # Records with one response id are one call, so a span above two records of it sums up nothing.
     sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
     # Union-find: each record points to another record of its group, and the root to itself.
     groups: dict[Place, Place] = {place: place for place in known if place not in sums}
@@ -67,6 +68,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     _join_late_answers(groups, known)
     _join_failures(groups, known)
     for place, inner in below.items():
+        # What is below is one call here, otherwise the span would be among `sums`.
         if place not in sums and all(_same_output(known[place], one) for one in inner):
             for one in inner:
                 _join(groups, place, place_of(one))
@@ -131,6 +133,8 @@ def _agree(one: LlmCall, other: LlmCall) -> bool:
 
 
 def _said(outputs: Iterable[Message]) -> list[Any]:
+    # Without the ids of tool calls, and below without reasoning: layers write different ids
+    # (`fc_…`, `call_…`), and not every layer records reasoning.
     keys = ("type", "content", "name", "arguments")
     return [
         {key: part.get(key) for key in keys}
@@ -157,6 +161,8 @@ def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]
             same = first_of_trace.setdefault(call.trace_id, call)
             if same is not call:
                 _join(groups, place_of(same), place_of(call))
+            # Calls come in the order of their starts. So a call overlaps an earlier one if it
+            # overlaps the one that ends last.
             if latest is not None and _overlap(latest, call) and _agree(latest, call):
                 _join(groups, place_of(latest), place_of(call))
             if latest is None or (call.end_ns or 0) > (latest.end_ns or 0):
@@ -175,6 +181,7 @@ def _join_late_answers(groups: dict[Place, Place], known: Mapping[Place, LlmCall
     for call in sorted(calls, key=order):
         if not _is_answered(call):
             waiting[_asked(call)].append(call)
+        # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
         elif _took_no_time(call) and (asked := waiting.get(_asked(call))):
             _join(groups, place_of(asked.pop()), place_of(call))
 
@@ -184,6 +191,7 @@ def _took_no_time(call: LlmCall) -> bool:
 
 
 def _asked(call: LlmCall) -> tuple[Any, ...]:
+    # A packed input is the same JSON text that `dumps` returns.
     sent = call.packed[0] if call.packed else dumps(call.input_messages)
     return (*_beside(call), call.error_type, sent)
 
@@ -228,6 +236,7 @@ def _join_failures(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -
     for calls in (several for several in beside.values() if len(several) > 1):
         ended = sorted(calls, key=lambda call: (call.end_ns or 0, order(call)))
         outer = [call for call in ended if call.content != "absent"]
+        # An outer record takes one inner record at most, so parallel calls that failed stay apart.
         for call in (one for one in ended if one.content == "absent"):
             around = next((one for one in outer if _contains(one, call)), None)
             if around is not None:
@@ -260,6 +269,7 @@ def _overlap(earlier: LlmCall, later: LlmCall) -> bool:
 
 def _root(groups: dict[Place, Place], place: Place) -> Place:
     while groups[place] != place:
+        # Path halving: each step shortens the path for the next search.
         groups[place] = groups[groups[place]]
         place = groups[place]
     return place
@@ -272,6 +282,8 @@ def _join(groups: dict[Place, Place], one: Place, other: Place) -> None:
 
 def _inner_first(call: LlmCall, depth: Mapping[Place, int]) -> tuple[bool, int, int, int, Place]:
     place = place_of(call)
+    # False sorts first: the record of a late answer is the outermost. Next to each other, the
+    # record with the shorter time is the inner one.
     return _took_no_time(call), -depth.get(place, 0), -(call.start_ns or 0), call.end_ns or 0, place
 
 
@@ -286,6 +298,7 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     home = _home(layers)
     richest = min(layers, key=_richness)
     told = {name: getattr(richest, name) for name in TOLD_TOGETHER}
+    # A parent's span id has a meaning only in its own trace.
     above = outer if outer.trace_id == home.trace_id else home
     call = replace(inner, parent_span_id=above.parent_span_id, **told)
     call.trace_id, call.span_id = home.trace_id, home.span_id
@@ -295,9 +308,13 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     for name in FROM_OUTSIDE:
         setattr(call, name, _first(layers[::-1], name))
     for name in (each.name for each in fields(LlmCall)):
+        # The innermost record decides whether the call failed: an outer layer may fail after the
+        # model answered. Without an error, a message of one would be wrong.
         unknown = getattr(call, name) is None and name != "error_type"
         if unknown and (name != "error_message" or call.error_type):
             setattr(call, name, _first(layers, name))
+    # Outermost first, so that the innermost value of a parameter wins: it is the closest to the
+    # request.
     call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}
     call.merged_span_ids = sorted({layer.span_id for layer in layers} - {home.span_id})
     return call
@@ -318,6 +335,8 @@ def _home(layers: Sequence[LlmCall]) -> LlmCall:
 def _richness(call: LlmCall) -> tuple[int, bool]:
     parts = [part for message in call.output_messages or [] for part in message["parts"]]
     spelled = all("arguments_raw" in part for part in parts if part["type"] == "tool_call")
+    # The smallest is the richest. Of equals, the record with the arguments as the model wrote them
+    # wins: token ids can be compared with these only.
     return CONTENT_RANK[call.content], not spelled
 
 
@@ -355,6 +374,7 @@ def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list
         call = known.get((request.trace_id or "", request.llm_span_id or ""))
         if call is None:
             continue
+        # Kept from the first request of a call on: once it is added, the output has a tool call.
         is_lost = call.finish_reason == "tool_calls" and not span_rows.asks_for_tools(unpack(call))
         if not lacks.setdefault(place_of(call), is_lost) and request.source != "request":
             continue

@@ -84,6 +84,7 @@ class FlatMessages:
         return self._prepare(flattened.filled(place.tree, attributes))
 
     def _places(self, shape: Shape) -> list[_Place]:
+        # This object is the key: a dialect has one for each prefix.
         found: list[_Place] | None = shape.plans.get(self)
         if found is None:
             items = flattened.items(shape, self._prefix)
@@ -95,12 +96,14 @@ def _place(tree: dict[str, Any]) -> _Place:
     """Return the keys of a message's values, if the message is plain text or has calls only."""
     known = {name: leaf.key for name, leaf in tree.items() if isinstance(leaf, Leaf)}
     role = known.get("role", "")
+    # Every value is a text, under the keys of a plain message. Anything else is rebuilt.
     if tree.keys() == known.keys() <= PLAIN and "content" in known:
         call_id, reason = known.get("tool_call_id", ""), known.get("finish_reason", "")
         return _Place(tree, role, known["content"], call_id, reason, ())
     listed = tree.get("tool_calls")
     if role and tree.keys() == {"role", "tool_calls"} and isinstance(listed, list):
         calls = [keys for one in listed if (keys := _call(one))]
+        # If one call has other keys, the whole message is rebuilt.
         return _Place(tree, role, "", "", "", tuple(calls) if len(calls) == len(listed) else ())
     return _Place(tree, "", "", "", "", ())
 
@@ -128,6 +131,7 @@ def _text(place: _Place, attributes: Attributes) -> Message | None:
         return None
     role = attributes[place.role]
     call_id = attributes[place.call_id] if place.call_id else None
+    # A user's message that names a tool call is a tool's response, which `read_message` recognises.
     return None if call_id and role != "tool" else messages.plain_message(role, text, call_id)
 
 

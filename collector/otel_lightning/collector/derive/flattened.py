@@ -75,6 +75,7 @@ def _insert(tree: dict[str, Any], path: list[str], value: Leaf) -> None:
     *branches, leaf = path
     for branch in branches:
         below = tree.setdefault(branch, {})
+        # Both `p.0` and `p.0.role` are present: the first of them counts.
         if not isinstance(below, dict):
             return
         tree = below
@@ -84,6 +85,7 @@ def _insert(tree: dict[str, Any], path: list[str], value: Leaf) -> None:
 def _listed(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
+    # By number and not as text, so that 10 follows 9. Packages leave numbers out.
     if node and all(key.isdecimal() for key in node):
         return [_listed(node[key]) for key in sorted(node, key=int)]
     return {key: _listed(below) for key, below in node.items()}

@@ -31,6 +31,8 @@ def spans(batches: Iterable[pa.RecordBatch], memory: MessageMemory | None) -> It
     """
     for batch in _filled(batches):
         columns = {name: batch.column(name) for name in batch.schema.names}
+        # The last fields of `Span`, in its order. The plain columns of `spans.sql` are the first
+        # ones.
         said: list[Iterable[Any]] = [
             _resources(columns.pop("resource")),
             _maps(columns.pop("attributes")),
@@ -67,6 +69,7 @@ def _filled(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _slices(rows: pa.Table) -> list[pa.RecordBatch]:
+    # Rows per slice, from their average size.
     size = SLICE_BYTES * max(len(rows), 1) // max(rows.nbytes, 1)
     batches: list[pa.RecordBatch] = rows.to_batches(max_chunksize=max(size, 1))
     return batches
@@ -90,12 +93,14 @@ def _maps(column: pa.MapArray) -> list[Attributes]:
     Keys are compared as the bytes of their dictionary codes: one hash of a short text a span.
     """
     offsets = column.offsets.to_pylist()
+    # A slice of a column keeps the offsets of the whole column, so its first offset is subtracted.
     first, size = offsets[0], offsets[-1] - offsets[0]
     names, values = (child.slice(first, size) for child in (column.keys, column.items))
     if values.null_count:
         return _maps_with_nulls(offsets, names, values)
     coded = names.dictionary_encode()
     spelled, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    # All rows share one dictionary, so equal bytes of codes are equal keys in the same order.
     text, width = codes.tobytes(), codes.itemsize
     shapes: dict[bytes, Shape] = {}
     found: list[Attributes] = []
@@ -106,6 +111,8 @@ def _maps(column: pa.MapArray) -> list[Attributes]:
         if shape is None:
             own = tuple([spelled[one] for one in codes[start - first : end - first].tolist()])
             shape = shapes[code] = shape_of_keys(own)
+        # `shape.keys` comes first: `zip` asks it first and ends before it takes a value of the next
+        # map.
         one = Shaped(zip(shape.keys, rest, strict=False))
         one.shape = shape
         found.append(one)

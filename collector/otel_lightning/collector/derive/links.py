@@ -40,6 +40,7 @@ def ties(found: Reading) -> Ties:
             tied[trace_id, f"response:{name}"] = None
         if name := call.request_params.get("previous_response_id"):
             tied[trace_id, f"response:{name}"] = None
+        # Some packages write the id of the previous response as the conversation id.
         if name := call.conversation_id:
             tied[trace_id, f"response:{name}"] = None
         if not call.parent_span_id:

@@ -85,14 +85,17 @@ def read(
     nodes = found.nodes
     for span in spans:
         place = span.trace_id, span.span_id
+        # A span that was delivered twice: its first row counts.
         if place in nodes:
             continue
         own = by_span.get(place) if by_span else None
         read_span = span._replace(logs=tuple(own)) if own else span
         shape = shape_of(span.attributes)
         plan = shape.plan(_Plan)
+        # Before all that may fail: a span that cannot be read still connects the spans below it.
         nodes[place] = stated.node(span, place, plan)
         try:
+            # Only these spans can carry a reward or an arm, so all others are not searched.
             if span.events or plan.has_output or span.name == rewards_and_arms.ANNOTATION:
                 _add_signals(found, span.trace_id, rewards_and_arms.of_span(read_span))
             row = dialects.read(read_span, shape)
@@ -111,6 +114,8 @@ def fold_requests(found: Reading) -> None:
     below = (
         replace(tool, llm_span_id=parent[1])
         for tool in found.tools
+        # A tool's span directly below a call shows a request, too: `pasts` has the place of each
+        # call.
         if tool.tool_call_id
         and tool.arguments is not None
         and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
@@ -174,6 +179,7 @@ def _file(found: Reading, place: Place, row: Row) -> None:
     if isinstance(row, LlmCall):
         past = found.pasts[place] = history(row, found.memory)
         found.calls.append(row)
+        # Calls with tool parts are read again when tools are joined, so they stay values.
         if not past.tools:
             pack(row)
     elif isinstance(row, AgentRun):
@@ -181,4 +187,5 @@ def _file(found: Reading, place: Place, row: Row) -> None:
     elif isinstance(row, Retrieval):
         found.retrievals.append(row)
     else:
+        # AgentOps writes a span `tool_call.NAME` for each request: it is no execution.
         (found.requests if row.source == "request" else found.tools).append(row)

@@ -47,6 +47,8 @@ class ParsedTraces:
         self._most_text = most_text
         self._kept: dict[str, _Kept] = {}
         self._written: dict[str, Rows] = {}
+        # Counted once by `id()`, because calls share the objects of their messages. Dropped traces
+        # stay counted until everything is cleared.
         self._counted: set[int] = set()
         self._size = 0
         self.memory = MessageMemory()
@@ -88,6 +90,7 @@ class ParsedTraces:
         """
         own = {trace_id: _Kept(Reading(), Ties([], [], [])) for trace_id in trace_ids}
         _share_out(found, {trace_id: kept.found for trace_id, kept in own.items()})
+        # A row is a trace id, a key and the key that it seeks.
         for row in zip(*tied, strict=True):
             if row[0] in own:
                 for column, value in zip(own[row[0]].ties, row, strict=True):
@@ -119,6 +122,7 @@ class ParsedTraces:
 
 def _share_out(found: Reading, own: dict[str, Reading]) -> None:
     """Add each row of `found` to the reading of its trace, if it is one of `own`."""
+    # Without `requests`, which `fold_requests` has emptied.
     for name in ("calls", "tools", "agents", "retrievals", "arms"):
         for row in getattr(found, name):
             if row.trace_id in own:

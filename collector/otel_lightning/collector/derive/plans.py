@@ -70,6 +70,7 @@ class Fields:
         The keys are values of its globals (`k0`) and no part of its text.
         """
         known: dict[str, Any] = {}
+        # A shape may have none of the keys; a function needs a statement.
         lines = ["def fill(row, a):", "    pass"]
         for name, (keys, read) in self._fields.items():
             texts = []

@@ -44,6 +44,7 @@ def place(
 
 def _user(row: Retrieval, later: Sequence[LlmCall], texts: dict[str, str]) -> LlmCall | None:
     contents = (str(document.get("content") or "")[:PROBE] for document in row.documents or ())
+    # As the text stands inside JSON: escaped, without the quotes around it.
     probes = [dumps(one).decode()[1:-1] for one in contents if one]
     for call in later:
         sent = _sent(call, texts)

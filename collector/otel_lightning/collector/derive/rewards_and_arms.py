@@ -79,6 +79,7 @@ def _reward(event: CarriedEvent) -> Reward:
 
 
 def _reward_id(event: CarriedEvent) -> str:
+    # Feedback with an id that was sent before replaces the earlier one, whatever it says.
     if own := event.attributes.get(names.FEEDBACK_ID):
         return _identity(names.FEEDBACK_ID, event.trace_id or None, own)
     said = sorted(event.attributes.items())
@@ -125,6 +126,7 @@ def _returned(span: Span) -> Iterator[Reward]:
         yield Reward(
             reward_id=_identity(span.trace_id, span.span_id, "agentops"),
             name=UNNAMED,
+            # `number` reads the text of an attribute.
             value=number({"value": json.dumps(said.get("value"))}, "value"),
             trace_id=span.trace_id,
             rollout_id=reading.text(span.resource, *ROLLOUT_IDS),

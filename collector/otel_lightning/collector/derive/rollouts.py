@@ -52,6 +52,8 @@ def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> StatedIds:
     in_trace: dict[str, set[str]] = defaultdict(set)
     for (trace_id, _), stated in own.items():
         in_trace[trace_id].add(stated)
+    # With one id in a trace, every span has it, also a span that is not below the one that states
+    # it.
     alone = {trace_id: next(iter(ids)) for trace_id, ids in in_trace.items() if len(ids) == 1}
     several = {place: stated for place, stated in own.items() if place[0] not in alone}
     return StatedIds(alone, inherited(nodes, several), in_trace.keys())
@@ -80,6 +82,8 @@ class _Ended:
         A longer history wins over a shorter one, then a closer scope, then the latest call. Calls
         that nothing has continued yet are preferred to those that were continued already.
         """
+        # `begins` has the least exact hash first, then the shortest history; it is searched from
+        # its end.
         keys = [[(begin, scope) for scope in scopes] for begin in begins]
         for key in (key for group in reversed(keys) for key in group):
             open_calls = self.waiting.get(key, [])
@@ -87,6 +91,7 @@ class _Ended:
                 open_calls.pop()
             if open_calls:
                 return open_calls[-1]
+        # Every match is continued already: this call branches off a history, as a retry does.
         flat = (key for group in reversed(keys) for key in group)
         return next((self.latest[key] for key in flat if key in self.latest), None)
 
@@ -210,9 +215,10 @@ def assign(
     groups = _Groups()
     for call in ordered:
         groups.add(call.trace_id)
+        # The records of a merged call may be in several traces, which belong together then.
         for place in call.merged_places:
             _tie(groups, found, place, place_of(call))
-    # StatedIds ids win: where every call has one, it does not matter which call continues which.
+    # Stated ids win: where every call has one, it does not matter which call continues which.
     if not all(found.stated(place_of(call)) for call in ordered):
         for later, earlier in continuations(ordered, nodes, pasts):
             _tie(groups, found, place_of(later), place_of(earlier))

@@ -60,6 +60,7 @@ def shape_of_keys(keys: tuple[str, ...]) -> Shape:
     """Return the shape with these keys."""
     shape = _shapes.get(keys)
     if shape is None:
+        # Attributes that exist keep their shape. For new ones an equal shape is made again.
         if len(_shapes) >= AT_MOST:
             _shapes.clear()
         shape = _shapes[keys] = Shape(keys)
@@ -107,13 +108,16 @@ class Decision:
             return self._decide_once(span)
 
     def _decide_once(self, span: Span) -> Any:
+        # What was read before stays in the key: another branch of the function may read less.
         looked = dict.fromkeys(self._looked)
         found = self._decide(_Watched(span, looked))  # type: ignore[arg-type]
+        # The function took a branch that reads a further value. The keys so far lack it.
         if tuple(looked) != self._looked:
             self._looked = tuple(looked)
             self._seen = _values(self._looked)
             self._known = {}
         seen = self._seen(span)
+        # For good: a decision that once saw a long text or too many values is made for each span.
         self._is_kept = len(self._known) < MOST_DECISIONS and _is_short(seen)
         if self._is_kept:
             self._known[seen] = found
@@ -155,6 +159,7 @@ class _Watched:
         self.attributes = _WatchedAttributes(span.attributes, looked)
 
     def __getattr__(self, name: str) -> Any:
+        # Python calls this for names that the object lacks only, so not for `attributes`.
         self._looked[name, None] = None
         return getattr(self._span, name)
 

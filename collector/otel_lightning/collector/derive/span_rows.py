@@ -58,6 +58,7 @@ def _cost(*texts: str) -> float | None:
 COMMON = Fields(
     agent_name=Field(spellings.AGENT),
     conversation_id=Field(spellings.CONVERSATION),
+    # The loader writes this attribute where it cut a value that was too long.
     content=Field((names.TRUNCATED,), lambda _: "truncated"),
     cost=Field(spellings.COST, _cost),
     prompt_token_ids=Field(
@@ -193,6 +194,7 @@ def _content(call: LlmCall, cut: bool) -> str:  # noqa: FBT001
         return "truncated" if cut else "absent"
     if _any_left_out(call.input_messages) or _any_left_out(call.output_messages):
         return "redacted"
+    # A call that failed and an embedding have no answer, so none was left out.
     answered = call.output_messages or call.error_type or call.operation == "embeddings"
     return "truncated" if cut or not call.input_messages or not answered else "full"
 
@@ -214,6 +216,7 @@ def _left_out(message: Message) -> bool:
     """Tell whether a message has roles and types only: its text or arguments were not recorded."""
     parts = message["parts"]
     if not parts:
+        # A model may answer with nothing, while nobody sends an empty message.
         return bool(message["role"] != "assistant")
     return False in [_CARRIED.get(part["type"], "type") in part for part in parts]
 

@@ -55,6 +55,7 @@ def inherited(
     found = dict(own)
     if not own:
         return found
+    # Spans that were visited and have nothing to inherit. They end a walk, also one in a cycle.
     without: set[Place] = set()
     for start in nodes if wanted is None else wanted:
         path: list[Place] = []
@@ -63,6 +64,8 @@ def inherited(
             node = nodes.get(place)
             if node is None:
                 break
+            # Before the result is known, so that a cycle of parents ends. A value found removes it
+            # again.
             without.add(place)
             path.append(place)
             place = node.parent
@@ -77,6 +80,7 @@ def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, 
     parents = {place: nodes[place].parent for place in members}
     around = inherited(nodes, {place: place for place in members}, parents.values())
     above = ((place, around.get(parent)) for place, parent in parents.items())
+    # In a cycle of parents a span may be its own ancestor.
     return {place: up for place, up in above if up is not None and up != place}
 
 

@@ -37,6 +37,7 @@ def add_earlier_turns(calls: Sequence[LlmCall]) -> list[LlmCall]:
         return completed
     answered = {call.response_id: call for call in calls if call.response_id}
     for call in resumed:
+        # In time order the earlier call was completed before, so it has the whole history.
         earlier = answered.get(str(call.request_params["previous_response_id"]))
         if earlier is not None and earlier is not call:
             kept = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
@@ -60,6 +61,7 @@ def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> 
         calls: Model calls in time order; those that continue another are changed in place.
         pasts: Their histories.
     """
+    # By service, model and number of tool calls: the calls that no later call continued yet.
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
     if not any(pasts[place_of(call)].asked and item_ids(call) for call in calls):
         return
@@ -70,6 +72,8 @@ def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> 
             alike = waiting[call.service_name, call.request_model, answered]
             ended = [one for one in alike if (one.end_ns or 0) <= call.latest_start_ns]
             own = [one for one in ended if one.trace_id == call.trace_id]
+            # The latest of the same trace; or the only one elsewhere, since several cannot be told
+            # apart.
             if len(found := own[-1:] or ended) == 1:
                 alike.remove(found[0])
                 previous = {"previous_response_id": found[0].response_id}
@@ -150,6 +154,7 @@ def meet_ids(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
     names: dict[str, str] = {}
     asked: list[str] = []
     for call in calls:
+        # Ids of a history are compared within it, and with the output of the call before.
         names |= _disagreements(call.input_messages or [], asked)
         asked = [part["id"] for part in _parts(call.output_messages, "tool_call") if part.get("id")]
     if not names:
@@ -192,9 +197,12 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
     """
     names: dict[str, str] = {}
     calls, responses = list(asked), list[str]()
+    # `shown`: tool calls of the latest turn. `last`: those of the latest turn before it that has
+    # any.
     shown, last = list[str](), list[str]()
     for message in history:
         is_turn = message["role"] == "assistant"
+        # All responses to the turn before this one have come.
         if is_turn and responses:
             names |= _paired(calls, responses)
         if is_turn:
@@ -204,6 +212,8 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
             responses += answered
     if responses:
         names |= _paired(calls, responses)
+    # Traceloop's output names `fc_…` where the next input names `call_…`: the same tool calls, in
+    # the same order.
     last = shown or last
     if len(last) == len(asked) and not set(last) & set(asked):  # the last turn repeats these calls
         names |= {one: met for one, met in zip(asked, last, strict=True) if one.startswith(ITEM)}
@@ -213,6 +223,7 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
 def _paired(calls: Sequence[str], responses: Sequence[str]) -> Mapping[str, str]:
     orphans = [call for call in calls if call not in responses]
     strangers = [response for response in responses if response not in calls]
+    # A tool that was not executed leaves an id without a partner.
     return dict(zip(orphans, strangers, strict=False))
 
 
@@ -245,6 +256,8 @@ def settle_stops(calls: Sequence[LlmCall], tools: Iterable[ToolCall], nodes: Nod
     for tool in tools:
         node = nodes[tool.trace_id or "", tool.span_id or ""]
         beside[node.parent].append(node.start_ns or 0)
+    # By parent span: the start of the next call, since calls are visited from the last to the
+    # first.
     following: dict[Place, int] = {}
     for call in reversed(calls):
         around = nodes[place_of(call)].parent

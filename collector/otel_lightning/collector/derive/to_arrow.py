@@ -83,6 +83,7 @@ def _parts(records: Sequence[Any], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield records as tables, each of about `TEXT_AT_ONCE` characters of JSON at most."""
     texts: Texts = {name: [] for name in schema.names if name in JSON_COLUMNS}
     write = {name: _written_once() if name in SHARED else _json for name in texts}
+    # `first` is the first row that was not yielded yet.
     first = size = 0
     for end, record in enumerate(records, 1):
         for name, column in texts.items():
@@ -123,10 +124,12 @@ def _written_once() -> Callable[[Any, str], bytes | None]:
 def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:
     """Build a table column by column. JSON is typed as such, so DuckDB does not parse it again."""
     others = [RECORDED_AS.get(name, name) for name in schema.names if name not in texts]
+    # The values row by row, transposed: `next` returns one whole column after the other.
     values = zip(*map(attrgetter(*others), rows), strict=True)
     columns: dict[str, pa.Array] = {}
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name in texts:
+            # The bytes are UTF-8 already, so the type is changed without a check or a copy.
             text = pa.array(texts[name], pa.binary()).view(pa.string())
             columns[name] = pa.ExtensionArray.from_storage(JSON, text)
         else:

@@ -85,9 +85,12 @@ def _hosted(call: LlmCall) -> Iterator[ToolCall]:
                 trace_id=call.trace_id,
                 llm_span_id=call.span_id,
                 tool_call_id=part.get("id"),
+                # `asked` is an object such as {"type": "web_search", "arguments": {…}}; an object
+                # without "arguments" is kept whole.
                 arguments=asked.get("arguments", asked) if isinstance(asked, dict) else asked,
                 result=_hosted_result(said),
                 error_type="_OTHER" if failed else None,
+                # The provider reports no times of its tools: they ran during the call.
                 start_ns=call.start_ns,
                 end_ns=call.end_ns,
                 source="messages",
@@ -138,9 +141,12 @@ def apart(
     found: list[tuple[str, ToolCall | LlmCall]] = []
     for tool in executions:
         node = nodes[tool.trace_id or "", tool.span_id or ""]
+        # A span with a parent belongs to the rollout of its own trace already.
         if not node.parent[1]:
             said = {"name": tool.name, "arguments": tool.arguments}
             time = (tool.start_ns or 0) // RUN_WITHIN_NS
+            # Without arguments only the name and the time are left, which concurrent rollouts
+            # share: that is no evidence.
             told = _mark(said, node.resource.get("service.name"), time) if tool.arguments else ""
             found.append((tool.tool_call_id or told, tool))
     for call in calls:
@@ -189,10 +195,14 @@ class _Ledger:
 
     def read_input(self, call: LlmCall) -> None:
         """Read a call's input: requests that no recorded output showed, and tool responses."""
+        # An input repeats the history from its first message, so the count starts again. The output
+        # continues it, and the next input finds the same numbers.
         self.uses = {}
         history = call.input_messages or []
         # Position of the turn whose tool responses this call was made to send.
         fresh = len(history) - _tail(history)
+        # None until the first turn of the assistant: a response before it answers a request of a
+        # history that the provider stores.
         waiting: list[Request] | None = None
         for position, message in enumerate(history):
             if message["role"] == "assistant":
@@ -201,6 +211,8 @@ class _Ledger:
                 waiting = [request for request in replayed if request is not None]
             for response in _responses_in(message):
                 waiting = self._unanswered() if waiting is None else waiting
+                # No request is known for this response. If the input has no turn of the assistant,
+                # the provider stores the request, so the execution is recorded without it.
                 if not self._answer(response, waiting, call) and not _has_turn(history):
                     self._note(response, call)
 
@@ -236,7 +248,10 @@ class _Ledger:
         if before is None or not (answered := outputs(before)):
             return before
         parts = [part for message in answered for part in _calls_in(message)]
+        # The model ended with tool calls, but the instrumentation recorded none of them.
         lost = not parts and before.finish_reason == "tool_calls"
+        # Tool calls without ids cannot be compared, so this request may be one of them. With ids it
+        # would be known already, from the output.
         return before if lost or not all(part.get("id") for part in parts) else None
 
     def _unanswered(self) -> list[Request]:
@@ -250,6 +265,8 @@ class _Ledger:
     def _answer(response: Part, waiting: list[Request], call: LlmCall) -> bool:
         """Assign a response to the request that waits for it; return whether there was one."""
         call_id = response.get("id")
+        # `place` has the same id. `free` is the first request without a response, for packages
+        # whose requests and responses have different ids, or none.
         place = free = -1
         for at, request in enumerate(waiting):
             if request.part.get("id") == call_id:
@@ -262,6 +279,8 @@ class _Ledger:
             return False
         request = waiting.pop(place)
         if request.response is None:
+            # Later inputs repeat the response. The first one that shows it bounds the time of the
+            # execution.
             request.response, request.until = response, call.start_ns
         return True
 
@@ -309,7 +328,9 @@ class _Waiting:
         self._by_id: dict[str, deque[Request]] = defaultdict(deque)
         for request in requests:
             self._by_id[request.part.get("id") or ""].append(request)
+        # In reverse, so that `pop` returns the earliest request.
         self._later = sorted(requests, key=_start)[::-1]
+        # Stacks of requests, the latest on top, under the keys (name, arguments) and (name,).
         self._asked: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
 
     def take(self, execution: ToolCall) -> Request | None:
@@ -318,6 +339,8 @@ class _Waiting:
         Matches are tried in this order: same name and arguments, same name, and a name among the
         arguments of a dispatcher.
         """
+        # Executions come in time order, so the stacks have only requests from before this
+        # execution.
         while self._later and _start(self._later[-1]) <= (execution.start_ns or 0):
             request = self._later.pop()
             name = request.part.get("name")
@@ -344,6 +367,8 @@ class _Waiting:
         stack = max(filter(None, stacks), key=lambda stack: _start(stack[-1]), default=None)
         if stack is None:
             return None
+        # The requests of the latest call are on top. Its parallel requests are executed in the
+        # order in which they were requested, so the lowest of them comes first.
         turn = takewhile(lambda request: request.asker is stack[-1].asker, reversed(stack))
         return [request for request in turn if not request.joined][-1]
 
@@ -369,6 +394,8 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
     request.joined = True
     part = request.part
     named = isinstance(execution.arguments, dict) and not tool_values.is_a_call(execution.arguments)
+    # The span's own arguments are kept if they are by name and the span has the tool's name. The
+    # span of a decorated function or a dispatcher gets the arguments of the tool call.
     if not named or execution.name != part.get("name"):
         execution.name = part.get("name") or execution.name
         execution.arguments = part.get("arguments", execution.arguments)

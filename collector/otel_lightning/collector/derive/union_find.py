@@ -23,11 +23,13 @@ class Groups:
         """Return the first member of the group."""
         self.add(member)
         while self._up[member] != member:
+            # Path halving: each step shortens the path for the next search.
             self._up[member] = self._up[self._up[member]]
             member = self._up[member]
         return member
 
     def join(self, one: str, other: str) -> None:
         """Make one group of two."""
+        # The earlier member becomes the root, so the order of the joins has no effect.
         first, second = sorted((self.root(one), self.root(other)), key=self._rank.__getitem__)
         self._up[second] = first
