@@ -145,7 +145,7 @@ def test_an_unusual_call_looks_to_the_agent_as_without_us(
 
 
 @pytest.mark.parametrize("end", ["read", "drop"])
-@pytest.mark.parametrize("endpoint", ["chat", "responses"])
+@pytest.mark.parametrize("endpoint", ["chat", "responses", "completions"])
 def test_a_raw_stream_is_recorded_with_what_was_read(
     connect: Any, traced: Any, monkeypatch: pytest.MonkeyPatch, endpoint: str, end: str
 ) -> None:
@@ -153,6 +153,7 @@ def test_a_raw_stream_is_recorded_with_what_was_read(
     asked: dict[str, Any] = {
         "chat": (connect.chat.completions, CHAT),
         "responses": (connect.responses, RESPONSES),
+        "completions": (connect.completions, {"model": "small", "prompt": "Say hello."}),
     }
     resource, request = asked[endpoint]
     stream = resource.with_raw_response.create(**request, stream=True).parse()
@@ -169,7 +170,7 @@ def test_a_raw_stream_is_recorded_with_what_was_read(
     recorded = dict(span.attributes)
     if endpoint != "responses" or end == "read":
         assert recorded["lightning.completion_token_ids"] == (IDS if end == "read" else IDS[:1])
-    text = "Hel" if endpoint == "chat" and end == "drop" else "Hello"
+    text = "Hel" if endpoint != "responses" and end == "drop" else "Hello"
     assert text in str(recorded["gen_ai.output.messages"])
     assert "Say hello." in str(recorded["gen_ai.input.messages"])
     assert recorded["gen_ai.response.id"]
@@ -245,12 +246,135 @@ def test_a_call_that_only_we_record_has_no_content_where_either_switch_is_off(
     assert span.attributes["gen_ai.response.id"]
 
 
-def test_a_stream_of_responses_that_the_agent_reads_from_the_wire_has_a_span(
-    connect: Any, traced: Any
+RESOURCES: Any = {
+    "chat": (lambda c: c.chat.completions, CHAT),
+    "completions": (lambda c: c.completions, {"model": "small", "prompt": "Say hello."}),
+    "responses": (lambda c: c.responses, RESPONSES),
+}
+READERS: dict[str, Callable[[Any], Any]] = {
+    "lines": lambda response: list(response.iter_lines()),
+    "bytes": lambda response: list(response.iter_bytes(7)),
+    "at once": lambda response: response.read(),
+    "parsed": lambda response: texts(response.parse()),
+}
+
+
+@pytest.mark.parametrize("endpoint", RESOURCES)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_stream_that_the_agent_reads_from_the_wire_is_recorded(
+    connect: Any, traced: Any, endpoint: str, reader: str
 ) -> None:
-    responses_lines(connect)
+    find, request = RESOURCES[endpoint]
+    resource = find(connect).with_streaming_response
+    with resource.create(**request, stream=True) as response:
+        assert READERS[reader](response)
     (span,) = traced.exporter.get_finished_spans()
     assert "Say hello." in span.attributes["gen_ai.input.messages"]
+    assert "Hello" in span.attributes["gen_ai.output.messages"]
+    assert span.attributes["gen_ai.response.finish_reasons"] == ("stop",)
+    assert span.attributes["gen_ai.response.id"]
+
+
+def test_a_stream_read_from_the_wire_in_part_is_recorded_in_part(connect: Any, traced: Any) -> None:
+    with connect.chat.completions.with_streaming_response.create(**CHAT, stream=True) as response:
+        assert "Hel" in next(line for line in response.iter_lines() if line)
+    with connect.chat.completions.with_streaming_response.create(**CHAT, stream=True):
+        pass
+    part, nothing = traced.exporter.get_finished_spans()
+    assert "gen_ai.response.id" in part.attributes
+    assert "gen_ai.response.id" not in nothing.attributes
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_async_answer_that_the_agent_reads_from_the_wire_is_recorded(
+    traced: Any, model_server: Any, *, stream: bool
+) -> None:
+    async def read() -> None:
+        base_url = model_server.base_url("same")
+        async with openai.AsyncOpenAI(api_key="none", base_url=base_url) as opened:
+            for find, request in RESOURCES.values():
+                resource = find(opened).with_streaming_response
+                async with resource.create(**request, stream=stream) as response:
+                    assert [line async for line in response.iter_lines()]
+
+    asyncio.run(read())
+    spans = traced.exporter.get_finished_spans()
+    assert len(spans) == len(RESOURCES)
+    for span in spans:
+        assert "Hello" in span.attributes["gen_ai.output.messages"]
+
+
+def test_tools_requested_in_an_answer_read_from_the_wire_are_spans(
+    connect: Any, traced: Any
+) -> None:
+    raw = connect.chat.completions.with_streaming_response
+    with raw.create(**CHAT, tools=TOOLS) as response:
+        message = json.loads(response.read())["choices"][0]["message"]
+    result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "five"}
+    connect.chat.completions.create(model="small", messages=[*MESSAGES, message, result])
+    assert traced.spans()["execute_tool sun"]["gen_ai.tool.call.result"] == "five"
+
+
+LEGACY: Any = {"model": "small", "prompt": "Say hello.", "stream": True}
+
+
+def test_a_stream_of_completions_is_openais_own(connect: Any, traced: Any) -> None:
+    with connect.completions.create(**LEGACY) as stream:
+        assert isinstance(stream, openai.Stream)
+        assert stream.response.status_code == 200
+        text = "".join(part.choices[0].text for part in stream)
+    assert stream.response.is_closed
+    (span,) = traced.exporter.get_finished_spans()
+    assert text == "Hello"
+    assert text in span.attributes["gen_ai.output.messages"]
+
+
+def test_an_async_stream_of_completions_is_openais_own(traced: Any, model_server: Any) -> None:
+    async def read() -> str:
+        base_url = model_server.base_url("same")
+        async with openai.AsyncOpenAI(api_key="none", base_url=base_url) as opened:
+            async with await opened.completions.create(**LEGACY) as stream:
+                assert isinstance(stream, openai.AsyncStream)
+                text = "".join([part.choices[0].text async for part in stream])
+            left: Any = await opened.completions.create(**LEGACY)
+            await left.close()
+        return text
+
+    assert asyncio.run(read()) == "Hello"
+    whole, left = traced.exporter.get_finished_spans()
+    assert "Hello" in whole.attributes["gen_ai.output.messages"]
+    assert "Say hello." in left.attributes["gen_ai.input.messages"]
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_stream_of_completions_that_is_not_read_to_its_end_is_recorded(
+    connect: Any, traced: Any, end: str
+) -> None:
+    stream = connect.completions.create(**LEGACY)
+    read = next(stream).choices[0].text
+    if end == "close":
+        stream.close()
+    del stream
+    gc.collect()
+    (span,) = traced.exporter.get_finished_spans()
+    (message,) = json.loads(span.attributes["gen_ai.output.messages"])
+    assert message["parts"] == [{"type": "text", "content": read}]
+    assert span.attributes["gen_ai.response.id"]
+
+
+def test_iterators_are_not_consumed_where_the_agent_instruments_in_code(
+    connect: Any, traced: Any, model_server: Any
+) -> None:
+    content = iter([{"type": "text", "text": "Oslo"}])
+    connect.chat.completions.create(
+        model="small", messages=iter([{"role": "user", "content": content}]), tools=iter(TOOLS)
+    )
+    flat: Any = {"type": "function", "name": "sun", "parameters": {}}
+    connect.responses.create(model="small", input="Oslo", tools=iter([flat]))
+    chat, responses = model_server.requests
+    assert chat["messages"][0]["content"] == [{"type": "text", "text": "Oslo"}]
+    assert len(chat["tools"]) == len(responses["tools"]) == len(TOOLS)
+    assert "Oslo" in traced.spans()["openai.chat"]["gen_ai.input.messages"]
 
 
 def test_arguments_that_otlp_cannot_carry_cost_no_other_attribute(

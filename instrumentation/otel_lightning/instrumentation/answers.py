@@ -152,8 +152,9 @@ class CompletionsAnswer(Answer):
                 # With `echo`, the server repeats the prompt; its first token has no logprob.
                 known = [value for value in logprobs if value is not None]
                 self.choice(choice.index).logprobs.extend(known)
-            if choice.index == 0 and choice.text:
-                self.text.append(choice.text)
+            if choice.index == 0:
+                self.finish_reason = choice.finish_reason or self.finish_reason
+                self.text.append(choice.text or "")
 
 
 class ResponsesAnswer(Answer):

@@ -9,21 +9,18 @@ import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import ModuleType
 from typing import Any, Final
 
 import wrapt
 
-from otel_lightning.instrumentation import overhead
+from otel_lightning.instrumentation import iterables, overhead, replacing
 from otel_lightning.instrumentation.guard import never_raise
 
 _INSTRUMENTATION: Final = "opentelemetry.instrumentation.openai"
 _ASSISTANTS: Final = f"{_INSTRUMENTATION}.v1.assistant_wrappers"
-_ITERABLES: Final = ("messages", "tools")
-"""Arguments that openai accepts as any iterable."""
-
 _RUN: Final = "openai.types.beta.threads.run"
 
 
@@ -113,12 +110,27 @@ def _with_lists(wrapper: Callable[..., Any]) -> Callable[..., Any]:
     def with_lists(
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        for name in _ITERABLES:
-            if isinstance(given := kwargs.get(name), Iterator):
-                kwargs[name] = list(given)
-        return wrapper(wrapped, instance, args, kwargs)
+        return wrapper(wrapped, instance, args, iterables.as_lists(kwargs))
 
     return with_lists
+
+
+def keep_iterators(undo: ExitStack) -> None:
+    """Do the same where the agent starts the instrumentation in code, after ours.
+
+    Args:
+        undo: Receives the callback that reverts this.
+    """
+
+    def make(module: ModuleType) -> dict[str, Any]:
+        wrap = vars(module)["wrap_function_wrapper"]
+
+        def wrap_with_lists(target: Any, name: str, wrapper: Callable[..., Any]) -> Any:
+            return wrap(target, name, _with_lists(wrapper))
+
+        return {"wrap_function_wrapper": wrap_with_lists}
+
+    replacing.replace_names(undo, f"{_INSTRUMENTATION}.v1", make)
 
 
 @never_raise

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import wrapt
 
-from otel_lightning.instrumentation import asking, model_call, policy, unrecorded
+from otel_lightning.instrumentation import asking, iterables, model_call, policy, unrecorded, wire
 from otel_lightning.instrumentation.asking import Additions
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.model_call import ModelCall
@@ -83,6 +83,7 @@ def _create(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
+    kwargs = iterables.as_lists(kwargs)
     call = _begin(endpoint, instance, kwargs)
     if call is None:
         return wrapped(*args, **kwargs)
@@ -116,6 +117,7 @@ async def _acreate(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
+    kwargs = iterables.as_lists(kwargs)
     call = _begin(endpoint, instance, kwargs)
     if call is None:
         return await wrapped(*args, **kwargs)
@@ -203,7 +205,11 @@ def _read(call: ModelCall, response: Any, added: Additions | None) -> None:
                 http._content = asking.strip_body(added, http.content)  # noqa: SLF001
         unrecorded.note_whole(call, body)
     elif kind in _READ_FROM_THE_WIRE:
-        unrecorded.note_unread(call)
+        # The instrumentation reads an answer that is no stream itself, but not each async one.
+        unread = kind == "AsyncAPIResponse" and call.endpoint != "responses"
+        streamed = call.request.get("stream") is True
+        end = unrecorded.follow(call) if streamed or unread else None
+        wire.watch(call, response.http_response, never_raise(partial(_note, call)), end)
 
 
 def _note(call: ModelCall, part: Any) -> None:

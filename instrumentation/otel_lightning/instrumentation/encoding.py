@@ -14,10 +14,9 @@ from contextlib import ExitStack
 from types import ModuleType
 from typing import Any, Final
 
-import wrapt
-
 from otel_lightning.instrumentation.genai import attributes_of
 from otel_lightning.instrumentation.guard import never_raise
+from otel_lightning.instrumentation.replacing import replace_names
 
 _ENCODER: Final = "opentelemetry.exporter.otlp.proto.common._internal"
 _SPAN_ENCODER: Final = f"{_ENCODER}.trace_encoder"
@@ -38,21 +37,8 @@ def encode_quickly(undo: ExitStack) -> None:
     Args:
         undo: Receives the callback that reverts this.
     """
-    _replace(undo, _ENCODER, lambda module: {"_encode_key_value": _quickly(module)})
-    _replace(undo, _SPAN_ENCODER, _joining)
-
-
-def _replace(undo: ExitStack, name: str, make: Callable[[ModuleType], Mapping[str, Any]]) -> None:
-    """Replace names of a module when it is imported."""
-
-    @never_raise
-    def replace(module: ModuleType) -> None:
-        names = vars(module)
-        made = make(module)
-        undo.callback(names.update, {one: names[one] for one in made})
-        names.update(made)
-
-    wrapt.register_post_import_hook(replace, name)
+    replace_names(undo, _ENCODER, lambda module: {"_encode_key_value": _quickly(module)})
+    replace_names(undo, _SPAN_ENCODER, _joining)
 
 
 def _joining(module: ModuleType) -> Mapping[str, Any]:

@@ -12,6 +12,7 @@ from opentelemetry.trace import TracerProvider
 from otel_lightning.instrumentation import (
     arms,
     bundled,
+    bundled_streams,
     client,
     delivery,
     encoding,
@@ -66,6 +67,7 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             _make_ids,
             _encode_quickly,
             _save_overhead,
+            _complete_the_bundled,
             _bound_exit,
             _stamp_spans,
             _record_arms,
@@ -93,6 +95,12 @@ def _encode_quickly(undo: ExitStack, _provider: TracerProvider) -> None:
 @never_raise
 def _save_overhead(undo: ExitStack, _provider: TracerProvider) -> None:
     overhead.save(undo)
+
+
+@never_raise
+def _complete_the_bundled(undo: ExitStack, _provider: TracerProvider) -> None:
+    bundled.keep_iterators(undo)
+    bundled_streams.keep_streams(undo)
 
 
 @never_raise

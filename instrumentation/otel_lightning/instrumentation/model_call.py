@@ -113,7 +113,7 @@ class ModelCall:
             found += self._held()
         if self.answer.response_id:
             found.append(("gen_ai.response.id", self.answer.response_id))
-        if bundled and self.endpoint == "chat":
+        if bundled and self.endpoint != "responses":
             found += self._raw_stream()
         # What the instrumentation recorded is kept; gaps are filled.
         late |= {name: value for name, value in found if not present.get(name)}
@@ -121,7 +121,7 @@ class ModelCall:
             late |= dict(self._sampling()) | sent.as_sent(self.request, self.changed, present)
         if privacy.content_allowed():
             late |= dict(self.answer.token_attributes())
-            if self.endpoint == "responses" or (bundled and self.endpoint == "chat"):
+            if self.endpoint == "responses" or bundled:
                 late |= self._unrecorded_answer(present)
             if self.endpoint == "responses":
                 late |= self._with_call_ids({**present, **late})

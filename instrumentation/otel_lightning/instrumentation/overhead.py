@@ -15,9 +15,7 @@ from contextlib import ExitStack, contextmanager
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
-import wrapt
-
-from otel_lightning.instrumentation.guard import never_raise
+from otel_lightning.instrumentation.replacing import replace_names
 
 _INSTRUMENTATION: Final = "opentelemetry.instrumentation.openai"
 _METRICS_VARIABLE: Final = "TRACELOOP_METRICS_ENABLED"
@@ -41,8 +39,8 @@ def save(undo: ExitStack) -> None:
     Args:
         undo: Receives the callbacks that revert this.
     """
-    _replace(undo, f"{_INSTRUMENTATION}.utils", _cheap_helpers)
-    _replace(undo, f"{_INSTRUMENTATION}.shared.chat_wrappers", _cheap_runner)
+    replace_names(undo, f"{_INSTRUMENTATION}.utils", _cheap_helpers)
+    replace_names(undo, f"{_INSTRUMENTATION}.shared.chat_wrappers", _cheap_runner)
 
 
 @contextmanager
@@ -61,20 +59,6 @@ def without_unread_metrics() -> Iterator[None]:
         yield
     finally:
         os.environ.pop(_METRICS_VARIABLE, None)
-
-
-def _replace(undo: ExitStack, name: str, make: Callable[[ModuleType], Mapping[str, Any]]) -> None:
-    """Replace names of a module when it is imported."""
-
-    @never_raise
-    def replace(module: ModuleType) -> None:
-        names = vars(module)
-        # Only names that this release of the instrumentation has.
-        made = {one: new for one, new in make(module).items() if one in names}
-        undo.callback(names.update, {one: names[one] for one in made})
-        names.update(made)
-
-    wrapt.register_post_import_hook(replace, name)
 
 
 def _cheap_helpers(module: ModuleType) -> Mapping[str, Any]:

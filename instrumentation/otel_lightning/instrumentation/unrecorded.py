@@ -56,7 +56,7 @@ def give_up(call: ModelCall, error: BaseException) -> None:
     if call.span is None:
         _record_error(call, error)
     elif call.span.is_recording() and is_bundled(call.span):
-        _fail(call.span, error)
+        fail(call.span, error)
         call.span.end()
 
 
@@ -72,13 +72,6 @@ def note_whole(call: ModelCall, response: Any) -> None:
         return
     if (record := _begin(call)) is not None:
         record.add(response)
-        record.end(None)
-
-
-@never_raise
-def note_unread(call: ModelCall) -> None:
-    """Record a call of Responses whose stream the agent reads from the wire, without its answer."""
-    if call.request.get("stream") is True and (record := _begin(call)) is not None:
         record.end(None)
 
 
@@ -108,14 +101,15 @@ def _hold_open(span: Any) -> End:
     def end(error: BaseException | None) -> None:
         vars(span).pop("end", None)
         if error is not None:
-            _fail(span, error)
+            fail(span, error)
         if asked and span.is_recording():
             span.end()
 
     return end
 
 
-def _fail(span: Any, error: BaseException) -> None:
+def fail(span: Any, error: BaseException) -> None:
+    """Write to a span the error that ended its call."""
     kind = type(error).__name__
     span.set_attribute("error.type", kind)
     ended = str(error) or "the call ended without an answer"
@@ -158,7 +152,7 @@ class _Record:
             self._stream._process_complete_response()  # noqa: SLF001
             return
         self._module.set_data_attributes(self._stream._traced_data, self._span)  # noqa: SLF001
-        _fail(self._span, error)
+        fail(self._span, error)
         self._span.end()
         self._stream._cleanup_completed = True  # noqa: SLF001
 

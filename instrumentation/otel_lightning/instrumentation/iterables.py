@@ -1,0 +1,51 @@
+"""Keep the iterators that an agent passes to the model client."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+_NAMES: Final = ("messages", "tools", "functions", "input", "prompt", "include")
+"""Arguments that openai accepts as any iterable, or that contain iterables."""
+
+_PLAIN: Final = frozenset({str, dict, list, tuple, type(None), int, float, bool})
+
+
+def as_lists(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Replace iterators by lists, so that reading the arguments leaves them as they are.
+
+    Args:
+        arguments: Keyword arguments of a method of the client; not changed.
+
+    Returns:
+        The same object if no argument is an iterator, nor a message's content or tool calls.
+
+    Example:
+        >>> as_lists({"messages": iter([{"role": "user", "content": iter(["Hi"])}])})
+        {'messages': [{'role': 'user', 'content': ['Hi']}]}
+    """
+    found = {}
+    for name in _NAMES:
+        given = arguments.get(name)
+        kept = list(given) if type(given) not in _PLAIN and isinstance(given, Iterator) else given
+        if type(kept) is list or type(kept) is tuple:
+            kept = _with_lists_inside(kept)
+        if kept is not given:
+            found[name] = kept
+    return {**arguments, **found} if found else arguments
+
+
+def _with_lists_inside(items: Any) -> Any:
+    changed = None
+    for position, item in enumerate(items):
+        if type(item) is dict and (new := _without_iterators(item)) is not item:
+            changed = list(items) if changed is None else changed
+            changed[position] = new
+    return items if changed is None else changed
+
+
+def _without_iterators(item: dict[str, Any]) -> dict[str, Any]:
+    found = {
+        name: list(value)
+        for name, value in item.items()
+        if type(value) not in _PLAIN and isinstance(value, Iterator)
+    }
+    return {**item, **found} if found else item
