@@ -376,7 +376,7 @@ def test_the_agents_own_error_reaches_it_untouched(
     assert traced.spans()["openai.chat"]["error.type"] == "BadRequestError"
 
 
-def test_a_response_that_the_agent_reads_from_the_wire_is_left_alone(
+def test_token_ids_that_the_agent_asks_for_and_reads_from_the_wire_are_recorded(
     traced: Any, client: Any
 ) -> None:
     tracer = traced.provider.get_tracer("agent")
@@ -385,4 +385,7 @@ def test_a_response_that_the_agent_reads_from_the_wire_is_left_alone(
     with span, suppress_instrumentation(), create(**ASKING) as response:
         assert not response.http_response.is_stream_consumed
         assert response.json()["choices"][0]["token_ids"] == [9707, 385, 151645]
-    assert ours(traced.spans()["chat"]) == {}
+    recorded = traced.spans()["chat"]
+    assert recorded["lightning.prompt_token_ids"] == (151644, 872, 198)
+    assert recorded["lightning.completion_token_ids"] == (9707, 385, 151645)
+    assert recorded["lightning.completion_logprobs"] == (-0.25, -1.5, -0.0625)
