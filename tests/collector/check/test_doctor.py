@@ -67,6 +67,17 @@ def test_a_store_in_which_all_is_well_has_no_findings(store: Store, tmp_path: Pa
     assert found(store, tmp_path, body({}, {})) == {}
 
 
+def test_a_store_that_received_nothing_names_the_ports_and_what_a_wrong_one_says(
+    store: Store, tmp_path: Path
+) -> None:
+    store.close()
+    told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    assert told.returncode == 1
+    assert told.stdout.startswith("0 of 0 spans and log records: nothing was received\n")
+    assert 'it says "Expected HTTP/"' in told.stdout
+    assert "gRPC exporters send to port 4317 and HTTP exporters to port 4318" in told.stdout
+
+
 @pytest.mark.parametrize(
     ("scope", "remedy"),
     [

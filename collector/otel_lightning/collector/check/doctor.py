@@ -41,6 +41,9 @@ class ProblemKind(NamedTuple):
 
 
 PROBLEM_KINDS = (
+    ProblemKind("empty", "spans and log records: nothing was received",
+            "let gRPC exporters send to port 4317 and HTTP exporters to port 4318, and set"
+            " OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf accordingly"),
     ProblemKind("content", "calls without content, written by {kind}", ""),
     ProblemKind("history", "calls whose text was cut, or whose history the provider keeps in part",
             "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
