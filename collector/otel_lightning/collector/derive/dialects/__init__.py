@@ -54,6 +54,7 @@ def _families() -> list[Family]:
     """Return the families of this folder, sorted by rank: each module that has `matches`."""
     names = (each.name for each in pkgutil.iter_modules(__path__))
     modules = [importlib.import_module(f"{__name__}.{name}") for name in names]
+    # Modules without `matches` hold functions that dialects use, such as `langchain_results`.
     found = sorted((one for one in modules if hasattr(one, "matches")), key=_rank)
     for module in found:
         spellings.add(module)

@@ -109,6 +109,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     _fill_request(call, span, keys)
     answer = _content(span, keys.output)
     whole = answer if isinstance(answer, dict) else {}
+    # Genkit keeps the provider's own response as `raw` or `custom` beside its own form.
     if not payloads.fill_from_response(call, whole.get("raw") or whole.get("custom") or answer):
         call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), *map(whole.get, ("usage", "usageMetadata"))

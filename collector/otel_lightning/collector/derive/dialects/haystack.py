@@ -59,6 +59,7 @@ def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory 
     turns = [history] if isinstance(history, str) else history
     call.input_messages = messages.conversation(map(_plain_message, turns), memory) or None
     call.request_params = dict(_mapping(sent.get("generation_kwargs")))
+    # A tool is written as {"type": its class, "data": {…}}.
     tools = [_mapping(tool).get("data") for tool in sent.get("tools") or []]
     call.tool_definitions = tool_values.flat_tools(tools)
 

@@ -59,6 +59,7 @@ def matches(span: Span) -> bool:
         "llm.request.type" in keys
         or "gen_ai.request.type" in keys
         or "agentops.span.kind" in keys
+        # VoltAgent writes this key too, beside its own `span.type`.
         or ("tool.call.id" in keys and "span.type" not in keys)
         or any(key.startswith("gen_ai.prompt.") for key in keys)
     )
@@ -104,6 +105,7 @@ def _read_call(span: Span) -> LlmCall:
     call.input_messages = SENT.conversation(attributes, span.memory) or None
     call.output_messages = ANSWERED.choices(attributes) or None
     if plan.has_tokens:
+        # Agent Lightning adds the token ids to AgentOps' spans, as arrays of integers.
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
         call.prompt_token_ids = call.prompt_token_ids or prompt
         call.completion_token_ids = call.completion_token_ids or sampled

@@ -43,6 +43,7 @@ def _metadata(generation: Mapping[str, Any]) -> Mapping[str, Any]:
     message = details(details(generation, "message"), "kwargs")
     found = {**details(generation, "generation_info", "generationInfo"), **message}
     found |= {**details(message, "additional_kwargs"), **details(message, "response_metadata")}
+    # Anthropic's names of these two fields.
     found.setdefault("model_name", found.get("model"))
     found.setdefault("finish_reason", found.get("stop_reason"))
     return {**found, "id": None} if str(found.get("id")).startswith(RUNS) else found

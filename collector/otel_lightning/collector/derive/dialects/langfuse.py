@@ -55,6 +55,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
     call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes
+    # A name that is the requested one may only be an echo of the request.
     call.response_model = call.response_model or (None if name == call.request_model else name)
     call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
     payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))

@@ -53,6 +53,7 @@ def _read_request(span: Span) -> LlmCall:
         for item in flattened.nested(attributes, "gen_ai.completion.")
         if "function_call" in item and (arguments := item["function_call"].get("arguments"))
     ]
+    # The output has the finish reason, but no part for the tool calls.
     if requests and call.output_messages and not span_rows.asks_for_tools(call):
         call.output_messages[0]["parts"] += requests
     counted = json_text.parse_literal(attributes.get("metadata.usage_object", ""))
@@ -67,6 +68,8 @@ def _providers_own(response_id: str | None) -> str | None:
     if not response_id.startswith(WRAPPED):
         return response_id
     try:
+        # Behind `resp_`: `litellm:model_id:…;response_id:resp_1` in base64. Padding that is not
+        # needed is ignored.
         told = base64.b64decode(f"{response_id[5:]}==").decode(errors="replace")
     except ValueError:  # the id was truncated
         return response_id

@@ -65,6 +65,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.request_model = call.request_model or told
     tools = _value(span, "mlflow.chat.tools")
     offered = tool_values.flat_tools(tools or [])
+    # The last one is [] (the request offers no tools) or None (unknown).
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     payloads.fill_usage(call, _usage(span))
     if isinstance(answer, dict):

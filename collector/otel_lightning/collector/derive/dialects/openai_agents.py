@@ -72,6 +72,7 @@ def _object(text: Any) -> dict[str, Any]:
 
 def _fields(node: ast.expr) -> Any:
     if isinstance(node, ast.Call):
+        # `word.arg` is None for `**fields`, which no `repr()` has.
         return {word.arg: _fields(word.value) for word in node.keywords if word.arg}
     if isinstance(node, ast.List):
         return [_fields(item) for item in node.elts]

@@ -120,6 +120,7 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
     # LiteLLM's callback for Langfuse writes the request into the second attribute.
     request = json_text.parse(reading.text(attributes, "input.value", "langfuse.observation.input"))
     is_request = payloads.fill_from_request(call, request, span.memory)
+    # A request without tools may have lost them, so the attributes are read as well.
     if is_request and call.tool_definitions:
         call.request_model = (
             reading.text(attributes, "llm.request.model_name") or call.request_model
@@ -143,6 +144,7 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
         or _model_asked_for(given)
     )
     told = _tools(span) or tool_values.flat_tools(given.get("tools") or [])
+    # The last one is [] (the request offers no tools) or None (unknown).
     call.tool_definitions = call.tool_definitions or told or call.tool_definitions
     return is_request
 
@@ -344,6 +346,7 @@ def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
 def _read_handoff(span: Span) -> AgentRun | None:
     """Read a handoff, which the OpenAI agents package writes as a tool named `handoff to NAME`."""
     said, _, name = span.name.partition("handoff to ")
+    # A user's tool of such a name states it as `tool.name` too.
     is_handoff = not said and name and span.attributes.get("tool.name") != span.name
     return span_rows.agent_run(span, "handoff", name) if is_handoff else None
 
@@ -356,6 +359,7 @@ def _read_tool(span: Span) -> ToolCall | None:
     message = tool_values.tool_message(result)
     return span_rows.tool_call(
         span,
+        # DSPy names the span after the method.
         name=reading.text(attributes, "tool.name") or span.name.removesuffix(".__call__"),
         tool_call_id=reading.text(attributes, "tool_call.id") or message.get("tool_call_id"),
         arguments=_arguments(_value(attributes.get("input.value"))),
@@ -366,12 +370,14 @@ def _read_tool(span: Span) -> ToolCall | None:
 def _value(text: str | None) -> Any:
     """Return the parsed value of a JSON text, or the text. The MIME type is not reliable."""
     parsed = json_text.parse(text)
+    # The text `null` is a result: the tool returned nothing.
     return text if parsed is None and text != "null" else parsed
 
 
 def _arguments(value: Any) -> Any:
     """Return a tool's arguments; of a Python tool recorded as args and kwargs, the kwargs."""
     if isinstance(value, str) and value.startswith("{"):
+        # Some packages write the `repr()` of a dictionary.
         value = json_text.parse_literal(value) or value
     if isinstance(value, dict) and "kwargs" in value and not value.get("args"):
         return value["kwargs"]

@@ -65,6 +65,8 @@ def _equal_parts(joined: object, count: int) -> list[str | None]:
     if isinstance(joined, str) and len(joined) % count == 0:
         length = len(joined) // count
         parts = [joined[at : at + length] for at in range(0, len(joined), length)]
+        # Ids of one provider have one length and begin alike, so equal parts of any other text are
+        # no ids.
         if length > 1 and len({part[: min(PREFIX, length - 1)] for part in parts}) == 1:
             return list(parts)
     return [None] * count
@@ -74,6 +76,7 @@ def _names(joined: str, count: int, offered: Collection[str]) -> list[str | None
     """Return `count` offered names that follow each other in a text; [] if there are none."""
     if count == 0:
         return []
+    # The longest first, since one name may begin with another: `get` and `get_all`.
     for name in sorted(offered, key=len, reverse=True):
         if not joined.startswith(name):
             continue

@@ -103,6 +103,7 @@ def _tools(text: str) -> list[Any] | None:
         An empty list if the text states that there are no tools, None if it states nothing.
     """
     definitions = json_text.parse(text)
+    # pydantic-ai's `model_request_parameters`.
     if isinstance(definitions, dict):
         definitions = definitions.get("function_tools")
     return (tool_values.flat_tools(definitions) or []) if isinstance(definitions, list) else None
@@ -142,6 +143,7 @@ def reader(span: Span) -> Reader:
     if operation in RETRIEVALS:
         return partial(_read_retrieval, kind=RETRIEVALS[operation])
     if operation in OPERATIONS or (operation not in NOT_CALLS and _has_call_evidence(span)):
+        # Without an operation, only the span's name tells an embedding from a chat.
         embeds = not operation and OUTPUT not in span.attributes and "embed" in span.name.lower()
         name = "embeddings" if embeds else OPERATIONS.get(operation, operation or "chat")
         return partial(read_call, dialect=NAME, operation=name)
@@ -284,6 +286,8 @@ def _drop_positions(call: LlmCall, memory: MessageMemory | None) -> None:
     """
     sent, answered = call.input_messages or [], call.output_messages or []
     names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
+    # A message of the input may be shared with other calls, so it is replaced and not changed, and
+    # the new one is shared in turn.
     for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
         for at, said in enumerate(side):
             made_up = [_is_place(part, names) for part in said["parts"]]
@@ -317,6 +321,7 @@ def _all_attributes(span: Span) -> Attributes:
     if not events and not logs:
         return span.attributes
     merged: dict[str, str] = {}
+    # Later ones replace earlier ones: the span's own attributes count most.
     for attributes in (*logs, *events, span.attributes):
         merged.update(attributes)
     return merged
@@ -326,6 +331,7 @@ def _parameters(attributes: Attributes, given: Iterable[tuple[str, str]]) -> dic
     found = {}
     for key, name in given:
         value = json_text.parse(attributes[key])
+        # Parameters are JSON, so any other text is not one; only ids are plain text.
         value = attributes[key] if value is None and name in HISTORY_NAMES else value
         if value is not None:
             found[name] = value

@@ -55,6 +55,7 @@ def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[s
     """
     known = list(records)
     asked = [call.get("id") for _, said in known for call in said.get("tool_calls") or []]
+    # Reversed, so that of several tool calls with one id the first counts.
     asks = {call_id: position for position, call_id in reversed(list(enumerate(asked)))}
     ranks = list(MESSAGE_EVENTS)
 

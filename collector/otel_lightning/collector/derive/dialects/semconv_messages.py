@@ -59,6 +59,8 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     memory = span.memory
     turns = resumed.continued(sent, memory) if memory and not plan.listed else None
     history, outputs = turns or listed(sent), listed(answered)
+    # Kept for the comparison below: only a history that was read from this text is remembered with
+    # it.
     from_text = history
     cut_input = history is None and json_text.is_cut(sent)
     cut_output = outputs is None and json_text.is_cut(answered)
@@ -144,6 +146,7 @@ def _sent_items(history: list[Any]) -> list[Any]:
 
 def _choices(outputs: list[Any], reasons: int) -> list[Message]:
     """Return one message per choice; messages that share one finish reason are one turn."""
+    # The Responses API answers with one item per tool call: several messages, one finish reason.
     if reasons < len(outputs) and not _numbered(outputs):
         return messages.one_turn(outputs)
     return [turn for output in outputs for turn in messages.one_turn([output])]

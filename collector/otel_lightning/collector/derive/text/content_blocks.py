@@ -101,6 +101,7 @@ def read_response(block: Mapping[str, Any]) -> Part:
 def _read_image(block: Mapping[str, Any]) -> Part:
     source = block.get("image_url", block.get("source", block.get("image")))
     url = source.get("url", source.get("data")) if isinstance(source, dict) else source
+    # An image inside the request is a URL such as `data:image/png;base64,iVBOR…`.
     head, comma, data = str(url).partition(";base64,")
     if not comma:
         return {"type": "uri", "modality": "image", "uri": url}

@@ -85,11 +85,14 @@ def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
     if saw is None or (call.content == REDACTED and not _names_tools(call)):
         return History([], [], saw, *of_tools)
     ends = [chain.after(choice.said) for choice in choices]
+    # The next input has ids that this output lacks, so it finds this call by the history without
+    # ids.
     if call.lost_ids or any(None in choice.asked for choice in choices):
+        # In a copy, because `of` numbers the tool calls of the choice that it gets.
         ends += [bare.after(numbers.copy().of(choice)) for choice in choices]
     if sent.plain is not chain:
         ends += [sent.plain.after(choice.said) for choice in choices if not choice.tools]
-    # The least exact is looked for last, and the first of these is that.
+    # These are searched from the end, so the least exact one, without ids, is the first.
     found = [sent.last, *begins] if sent.last else [*begins]
     return History(found, list(dict.fromkeys(ends)), saw, *of_tools)
 
@@ -102,6 +105,7 @@ def _short_history(call: LlmCall) -> History | None:
     sent, answered = call.input_messages, call.output_messages
     if not sent or not answered or len(sent) > SHORT or len(answered) != 1:
         return None
+    # These histories are looked for without ids, too, or not at all.
     if call.lost_ids or call.content == REDACTED or (said := _texts(answered[0])) is None:
         return None
     running = blake2b(digest_size=16)
@@ -134,6 +138,7 @@ def _texts(message: Message) -> bytes | None:
     if len(parts) == 1:  # as most messages have
         part = parts[0]
         content = part.get("content")
+        # A part with a further key, such as a cache mark, is hashed with all of its keys.
         if part["type"] != "text" or len(part) != TEXT_KEYS or type(content) is not str:
             return None
         return b"t" + sha256(content.encode("utf-8", "replace")).digest()
@@ -244,6 +249,7 @@ def _hashed(message: Message) -> _Turn:
             hashed = b"p" + sha256(dumps(alone, sort_keys=True)).digest()
             bare += hashed
             said += b"%s#%s" % (hashed, str(call_id).encode(errors="replace"))
+            # A tool that the provider ran has an id, but no message of the agent answers it.
             if kind in TOOL_PARTS:
                 (asked if kind == "tool_call" else answered).append(call_id)
         else:
@@ -292,6 +298,7 @@ class _Input:
         """Add the hashes of the next message."""
         turn, role, chain = _turn(message), message["role"], self.chain
         if chain.role == "assistant" and role != "assistant":
+            # The assistant's turn has ended. The last `LOOK_BACK` beginnings are kept.
             self.begins = [*self.begins[1 - LOOK_BACK :], chain.digest()]
             self.last = self.bare.digest() if self.lost_ids else None
         if role == "assistant":
@@ -305,11 +312,13 @@ class _Input:
                 self.bare.add(role, turn.said)
         chain.add(role, turn.said)
         if turn.thoughts:
+            # With the hash of all messages so far, so that the place of the reasoning counts too.
             self.thoughts += self.bare.digest().encode() + turn.thoughts
 
     def _add_of_tools(self, turn: _Turn, role: str) -> None:
         """Add a message that calls tools or answers them to all but the full history."""
         chain = self.chain
+        # From here on the three histories differ. `plain` gets no message of tools at all.
         if self.bare is chain:
             self.bare = chain.copy()
         if self.plain is chain:
@@ -333,20 +342,24 @@ def _hashed_input(call: LlmCall, memory: MessageMemory | None) -> _Input:
     found, count = _continued(sent, memory, lost_ids=call.lost_ids)
     for message in sent[count:]:
         found.add(message)
+    # A copy of the list, because the call may change its own. It keeps the messages alive, so that
+    # none of their `id()`s is used again.
     memory.keep_hashes(sent[:], found)
     return found
 
 
 def _continued(sent: list[Message], memory: MessageMemory, *, lost_ids: bool) -> tuple[_Input, int]:
     """Return the hashes of the longest known beginning of an input, and its number of messages."""
-    # A message that was never hashed begins no input that was.
+    # If the first message was never hashed, no hashed input begins with it.
     is_new = type(sent[0]) is SharedMessage and sent[0].turn is None
     for count in () if is_new else range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
         if (known := memory.hashed.get(id(sent[count - 1]))) is None:
             continue
         before, found = known
+        # Messages are shared, so the same objects are the same messages: no text is compared.
         if found.lost_ids == lost_ids and len(before) == count and all(map(is_, before, sent)):
-            # The next call continues this one, so what is added to the hashes is lost to none.
+            # Removed, because `found` is extended in place: an input that branches off here is
+            # hashed from its first message.
             del memory.hashed[id(sent[count - 1])]
             return found, count
     return _Input(lost_ids=lost_ids), 0

@@ -41,6 +41,7 @@ def item_parts(item: Mapping[str, Any]) -> tuple[str, list[Part]] | None:
         return "tool", [part if said is None else {**part, "response": said}]
     if not kind.endswith("_call") or not (item.get("call_id") or item.get("id")):
         return None
+    # `local_shell_call` is the tool `local_shell`.
     name = item.get("name") or kind.removesuffix("_call").removesuffix("_tool")
     if item.get("call_id"):
         return "assistant", [_client_call(item, str(name))]

@@ -33,6 +33,7 @@ def _parse_loosely(text: str) -> Any:
         value = json.loads(text, parse_constant=lambda _: None)
     except (ValueError, RecursionError):
         return None
+    # Written again, so that a lone surrogate becomes `?`: UTF-8 has no bytes for it.
     return json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
 
 

@@ -78,6 +78,9 @@ class MessageMemory:
         """
         if not self._texts:
             return None
+        # Each round assumes that the last messages are new: one more in each. `end` is where the
+        # earlier text would end, `start` where the new messages begin, at first the closing
+        # bracket.
         start = end = len(text) - 1
         for _ in range(LOOK_BACK + 1):
             kept = self._texts.get(text[max(end - MARK, 0) : end])
@@ -91,6 +94,8 @@ class MessageMemory:
                     del self._texts[text[max(end - MARK, 0) : end]]
                     self._texts_size -= end
                 return kept[1], "[" + text[start:]
+            # Back to the beginning of the message before, and over the comma in front of it.
+            # Python's `json.dumps` writes a space behind the comma.
             start = text.rfind(STARTS, 0, start)
             if start <= 1:
                 return None
@@ -102,6 +107,7 @@ class MessageMemory:
         if self._texts_size + len(text) > MOST_TEXT:
             self._texts.clear()
             self._texts_size = 0
+        # Without the bracket, which the longer text does not have at this place.
         begin = text[:-1]
         before = self._texts.get(begin[-MARK:])
         self._texts_size += len(begin) - (len(before[0]) if before else 0)
@@ -125,6 +131,7 @@ class MessageMemory:
             kept = self._shared.get(_key_of_text(value["role"], part, part["content"]))
         except (KeyError, TypeError, ValueError):
             return None
+        # The key lacks other fields, such as a finish reason, so the whole message is compared.
         return kept if kept is not None and kept == value else None
 
     def one_copy(self, message: Message) -> Message:
@@ -139,10 +146,13 @@ class MessageMemory:
         if key is None:
             key, size = _key(message), length(message)
         kept = self._shared.get(key)
+        # The same texts of arguments were parsed differently here: this message is kept by its
+        # digest.
         if kept is not None and type(key) is tuple and len(key) > MOST_EXACT and kept != message:
             key = _digest(message)
             kept = self._shared.get(key)
         if kept is None:
+            # Calls that were read keep their messages; only later ones get new copies.
             if len(self._shared) >= AT_MOST or self._shared_size > MOST_KEPT_TEXT:
                 self._shared.clear()
                 self._shared_size = 0
@@ -163,7 +173,7 @@ def length(message: Message) -> int:
 
 
 def _key(message: Message) -> Any:
-    """Return what equal messages share: the texts of their tool calls, or a hash."""
+    """Return the key of a message: the texts of its tool calls, or a hash."""
     if len(message) != MESSAGE_KEYS:
         return _digest(message)
     return _key_of_calls(message["role"], message["parts"]) or _digest(message)
@@ -183,7 +193,10 @@ def _key_of_part(role: str, part: dict[str, Any]) -> tuple[Any, int]:
 
 
 def _key_of_text(role: str, part: dict[str, Any], text: str) -> tuple[str | None, ...]:
-    """Return the key of a plain text. Each order of a part's keys is written as it came."""
+    """Return the key of a plain text: another one if the keys of its part come in another order.
+
+    Messages are stored with their keys in the order in which they came.
+    """
     return (role, text) if next(iter(part)) == "type" else (role, text, None)
 
 

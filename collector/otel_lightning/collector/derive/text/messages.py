@@ -65,6 +65,8 @@ def finish_reason(raw: object) -> str | None:
 
 @lru_cache(maxsize=256)
 def _finish_reason(raw: str) -> str | None:
+    # Semantic Kernel writes the name of an enum, `FinishReason.TOOL_CALLS`, and Vercel's SDK
+    # hyphens, `tool-calls`.
     return FINISH_REASONS.get(raw.rpartition(".")[2].lower().replace("-", "_"))
 
 
@@ -104,6 +106,8 @@ def joined(messages: list[Message], memory: MessageMemory | None = None) -> list
         else:
             was_asking, asking = asking, only_calls(message)
             if asking and was_asking:
+                # No other history holds this message: messages are shared only below, and those
+                # that are shared already hold text and no tool calls.
                 turns[-1]["parts"] += message["parts"]
                 continue
         turns.append(message)
@@ -215,6 +219,7 @@ def plain_message(role: str, text: str, call_id: object = None) -> Message | Non
     told = _SPEAKERS.get(role)
     if told is None or text in _NO_TEXT:
         return None
+    # This may be a tool call that was written as text; see `_written_out`.
     if told == "assistant" and '"function_call"' in text:
         return None
     return {"role": told, "parts": [{"type": "text", "content": text}]}
@@ -254,11 +259,14 @@ def _is_plain_text(part: Any) -> bool:
     if type(part) is not dict or len(part) != len(_PLAIN_PART) or part.get("type") != "text":
         return False
     text = part.get("content")
+    # `BLOCKS` has ten characters.
     return type(text) is str and text[:10] not in _ODD_TEXT and '"function_call"' not in text
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a message without LangChain's serialisation or a provider's choice around it."""
+    # LangChain writes {"lc": 1, "id": […, "HumanMessage"], "kwargs": {…}} or {"type": "human",
+    # "data": {…}}.
     for key in ("kwargs", "data"):
         if isinstance(value.get(key), dict) and ("lc" in value or "type" in value):
             path = value.get("id")  # class path: only it has the role, in JavaScript
@@ -281,6 +289,7 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
     parts = [*_reasoning_parts(value), *content_parts(body), *_tool_calls(value)]
     if role == "assistant":
         parts = [_written_out(part) for part in parts]
+        # Providers send an empty text beside tool calls.
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
     message: Message = {"role": role, "parts": distinct_calls(parts)}
     if reason := finish_reason(value.get("finish_reason")):
@@ -317,6 +326,7 @@ def _split(message: Message) -> list[Message]:
     rest = [
         part
         for part in message["parts"]
+        # Some packages repeat a tool's result as a text beside the response.
         if part["type"] != "tool_call_response" and part.get("content", part) not in said
     ]
     messages: list[Message] = [{"role": "tool", "parts": [part]} for part in responses]

@@ -133,6 +133,7 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     call.response_id = _first(response, "id", "response_id", "responseId") or call.response_id
     answered = _first(response, "model", "model_version", "modelVersion")
     call.response_model = answered or call.response_model
+    # Of several choices the agent reads the first.
     call.finish_reason = outputs[0].get("finish_reason") if outputs else None
     fill_usage(call, usage(details(response, "usage", "usage_metadata", "usageMetadata")))
     _fill_tokens(call, response)
@@ -155,8 +156,10 @@ def _real(response: Any) -> Any:
 
 def response_messages(response: Payload) -> list[Message] | None:
     """Return the output messages of a response, one per choice; None for an unknown form."""
+    # OpenAI's chat completions, and the servers that copy them.
     if isinstance(response.get("choices"), list):
         return [_chat_choice(choice) for choice in response["choices"]]
+    # OpenAI's Responses API.
     if isinstance(response.get("output"), list):
         status = response.get("incomplete_details") or {}
         ended = status.get("reason") or response.get("status")
@@ -212,6 +215,7 @@ def usage(counts: Any) -> Usage:
     if answered is not None:
         answered += _count(counts, *_THOUGHTS) or 0
     reasoned = _count(outputs or counts, *_REASONED)
+    # Providers without such details have the counts in the usage object itself.
     cached = _count(inputs or counts, *_CACHED)
     return Usage(given, answered, cached, reasoned, _count(inputs or counts, *_CREATED))
 
@@ -248,6 +252,7 @@ def details(counts: Payload, *keys: str) -> Payload:
 def _fill_tokens(call: LlmCall, response: Payload) -> None:
     """Set the token ids and log probabilities of the first choice, if the server returned them."""
     first: Payload = next(iter(response.get("choices") or []), {})
+    # vLLM writes these ids beside the choices of a chat, and into each choice of a completion.
     prompt = response.get("prompt_token_ids") or first.get("prompt_token_ids")
     call.prompt_token_ids = call.prompt_token_ids or reading.token_ids(prompt)
     sampled = reading.token_ids(first.get("token_ids"))

@@ -24,6 +24,7 @@ def continued(text: str | None, memory: MessageMemory) -> list[Message] | None:
         return None
     turns = before + conversation(values, memory)
     if len(turns) > SHORT:
+        # A history of up to `SHORT` messages was kept without sharing its messages.
         known = 0 if len(before) <= SHORT else len(before)
         turns[known:] = map(memory.one_copy, turns[known:])
     keep(text, turns, memory)

@@ -7,6 +7,8 @@ from otel_lightning.collector.derive.text.json_text import QUOTED, parse, parse_
 
 TEXTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
 """The types of a block of text."""
+# Matches `[TextContent(type='text', text='5')]` and `CallToolResult(meta=None, content=[…])` around
+# it. The last line rules out a second block.
 SPELLED = re.compile(
     rf"(?s)(\w+\()?(\w+=\w+,? )*(content=)?\[?Text(Block|Content)\(type='text', text={QUOTED}"
     r"((?!Block\(|Content\().)*"
@@ -18,6 +20,7 @@ def plain(value: Any) -> Any:
     """Return the text of a list of text blocks or of a wrapped text; other values unchanged."""
     if isinstance(value, dict) and set(value) == {"type", "value"}:
         return value["value"]
+    # Most results are plain text, so only one that names a block near its beginning is matched.
     if isinstance(value, str):
         return _spelled_text(value) if "Text" in value[:80] else value
     if isinstance(value, list) and value and all(map(_is_text_block, value)):

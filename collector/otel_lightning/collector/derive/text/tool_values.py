@@ -8,6 +8,7 @@ from otel_lightning.collector.derive.text import json_text
 
 SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
 """The spellings of the schema of a tool's parameters."""
+# For example `content='5' name='add' tool_call_id='call_1'`.
 SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
 """The `repr()` of LangChain's tool messages."""
 
@@ -52,6 +53,7 @@ def _schema(value: Any) -> Any:
     value = value.get("json", value) if isinstance(value, dict) else value
     if not isinstance(value, dict) or "properties" not in value:
         return value
+    # Some packages leave the type out, or write fields without a value as null.
     return {"type": "object", **{key: said for key, said in value.items() if said is not None}}
 
 
