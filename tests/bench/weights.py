@@ -1,40 +1,49 @@
-"""Fine-tuning on the support desk: every algorithm at its defaults, with intervals and controls.
+"""Fine-tuning on two tasks: every algorithm at its defaults, with intervals and controls.
 
-    python tests/bench/weights.py [--seeds 3] [--short] [--only desk,credit,overhead,memory]
+    python tests/bench/weights.py [--seeds 3] [--short] [--only desk,sql,credit,overhead,memory]
 
 A seed draws the rollouts that are logged, the order of training, and the tasks that judge. Success
-is measured by running the agent on tasks that learning never saw; the same agent, tasks and draws
-for every model. The controls are SFT on everything, without rewards, and `rft` on shuffled rewards.
+is measured by running the agent on tasks whose rewards learning never saw; the same agent, tasks
+and draws for every model. The controls are SFT on everything, without rewards, and rft on
+shuffled rewards. Then rft goes on for two more rounds: its model runs the agent on the same
+tasks to learn from, and learns from these rollouts only.
+
+Each measurement is kept in a file, so a run that was interrupted goes on where it was; a change of
+the code begins again. Exit code 1 if a claim does not hold.
 """
 
 import argparse
 import shutil
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from tempfile import mkdtemp
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-import weights_desk as desk
+import weights_desk
+import weights_sql
+from weights_agents import Problem, Sampling, Task, log, rewards_of, run
+from weights_cells import Cell, Cells, fingerprint
 from weights_credit import credit_table
 from weights_overhead import memory_table, overhead_table
+from weights_tables import BASE, CONTROLS, HEATS, ROUNDS, Table
 
-from otel_lightning.learner.rollout_runner.paired import Compared, compare
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 from otel_lightning.learner.weights.learn import learn_weights
 from otel_lightning.learner.weights.settings import Training
 
-Rewards = dict[tuple[str, int], float]
-BASE = "base"
-HEATS = {"T = 1": 1.0, "greedy": 0.0}
-ROWS: Mapping[str, tuple[str, dict[str, object]]] = {
-    "SFT on everything": ("rft", {"threshold": -1.0}),
-    "rft, shuffled rewards": ("rft", {"shuffle_rewards": 1}),
-    "rft": ("rft", {}),
+CACHE = Path(__file__).resolve().parents[2] / ".cache" / "bench-weights"
+PROBLEMS = {one.name: one for one in (weights_desk.PROBLEM, weights_sql.PROBLEM)}
+FIRST_ROUND = "rft"
+ROWS: dict[str, tuple[str, dict[str, object]]] = {
+    CONTROLS[0]: ("rft", {"threshold": -1.0}),
+    CONTROLS[1]: ("rft", {"shuffle_rewards": 1}),
+    FIRST_ROUND: ("rft", {}),
     "awr": ("awr", {}),
     "dpo": ("dpo", {}),
     "kto": ("kto", {}),
@@ -45,21 +54,102 @@ ROWS: Mapping[str, tuple[str, dict[str, object]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is done for each seed."""
+    """How much is done."""
 
-    logged_tasks: int = 200
+    logged: int = 150
     attempts: int = 4
-    new_tasks: int = 150
+    new: int = 100
     samples: int = 2
+    credit_seeds: int = 8
+    turns: int = 2
+    """Runs of each way whose costs are compared."""
 
 
-@dataclass(slots=True)
-class Measured:
-    """What one row of the table is made of."""
+SHORT = Size(80, 3, 60, 1, 3, 1)
 
-    rewards: dict[str, Rewards] = field(default_factory=lambda: {heat: {} for heat in HEATS})
-    by_seed: dict[str, list[float]] = field(default_factory=lambda: {heat: [] for heat in HEATS})
-    seconds: float = 0.0
+
+class Bench:
+    """The measurements of one problem, one seed after the other."""
+
+    def __init__(self, problem: Problem, size: Size, cells: Cells, folder: Path) -> None:
+        self._problem, self._size, self._cells, self._folder = problem, size, cells, folder
+        self.base = CACHE / f"{problem.name}-{fingerprint('examples')}" / BASE
+        """The first model, trained once for all sizes and runs."""
+
+    def run(self, seed: int) -> None:
+        """Measure every model of a seed that is not in the file yet."""
+        self.train_base()
+        if any(not self._has(name, seed) for name in (BASE, *ROWS, *ROUNDS)):
+            self._one_seed(seed)
+
+    def train_base(self) -> None:
+        """Train the first model, if no run before did."""
+        if self.base.exists():
+            return
+        started = time.process_time()
+        unfinished = self.base.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        self._problem.make_base(unfinished)
+        unfinished.rename(self.base)
+        _say(f"{self._problem.name}: first model, {time.process_time() - started:.0f} CPU-s")
+
+    def _one_seed(self, seed: int) -> None:
+        """Log rollouts of the base, learn from them in each way, and measure each model."""
+        store = self._log(self.base, seed, 1)
+        self._measure(BASE, self.base, seed, Cell())
+        for name, (algorithm, given) in ROWS.items():
+            if not self._has(name, seed):
+                training = Training(self.base, seed=seed, **given)  # type: ignore[arg-type]
+                model, cell = self._learn(store, algorithm, training)
+                self._measure(name, model, seed, cell)
+        self._rounds(store, seed)
+
+    def _rounds(self, store: Path, seed: int) -> None:
+        """Let each round's model run the agent, and learn from these rollouts only."""
+        if all(self._has(name, seed) for name in ROUNDS):
+            return
+        live, _ = self._learn(store, FIRST_ROUND, Training(self.base, seed=seed))
+        for number, name in enumerate(ROUNDS, 2):
+            live = live.rename(self._folder / f"live-{number}")
+            store = self._log(live, seed, number)
+            training = Training(live, seed=seed + 100 * number)
+            live, cell = self._learn(store, FIRST_ROUND, training)
+            self._measure(name, live, seed, cell)
+
+    def _log(self, model: Path, seed: int, number: int) -> Path:
+        """Run the agent on the tasks to learn from."""
+        store = self._folder / f"{self._problem.name}-{seed}-{number}.duckdb"
+        tasks, _ = self._tasks(seed)
+        how = Sampling(self._size.attempts, 100 * number + seed, 1.0)
+        log(store, run(self._problem, model, tasks, how))
+        make_transitions(store, Settings(agents=self._problem.learners))
+        return store
+
+    def _tasks(self, seed: int) -> tuple[list[Task], list[Task]]:
+        return self._problem.tasks(self.base, seed, self._size.logged, self._size.new)
+
+    def _learn(self, store: Path, algorithm: str, training: Training) -> tuple[Path, Cell]:
+        """Train one model, and let the gate by logs judge it."""
+        started = time.process_time()
+        output = self._folder / "learned"
+        shutil.rmtree(output, ignore_errors=True)
+        learned = learn_weights(store, algorithm, training, output)
+        seconds = time.process_time() - started
+        return output, Cell(seconds=seconds, passed=learned.verdict.passed)
+
+    def _measure(self, name: str, model: Path, seed: int, cell: Cell) -> None:
+        """Run the agent with a model on tasks whose rewards learning never saw."""
+        _, new = self._tasks(seed)
+        for heat, temperature in HEATS.items():
+            how = Sampling(self._size.samples if temperature else 1, 7000 + seed, temperature)
+            cell.rewards[heat] = rewards_of(run(self._problem, model, new, how))
+        self._cells.add(self._problem.name, seed, name, cell)
+        told = {heat: round(cell.mean(heat), 3) for heat in HEATS}
+        gate = f"{cell.seconds:.1f} CPU-s, gate by logs: {cell.passed}"
+        _say(f"{self._problem.name}, seed {seed}, {name}: {told}, {gate}")
+
+    def _has(self, name: str, seed: int) -> bool:
+        return self._cells.has(self._problem.name, seed, name)
 
 
 def main() -> None:
@@ -67,93 +157,52 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--short", action="store_true", help="fewer tasks; wider intervals")
-    parser.add_argument("--only", default="desk,credit,overhead,memory")
+    parser.add_argument("--only", default="desk,sql,credit,overhead,memory")
+    parser.add_argument("--fresh", action="store_true", help="measure again what the file has")
     options = parser.parse_args()
-    size = Size(100, 3, 80, 1) if options.short else Size()
+    size = SHORT if options.short else Size()
+    cells = Cells(CACHE / ("short.json" if options.short else "full.json"), fresh=options.fresh)
     folder = Path(mkdtemp(prefix="bench-weights-"))
-    tables = {
-        "desk": lambda: desk_table(folder, size, options.seeds),
-        "credit": lambda: credit_table(folder, 3 if options.short else 8),
-        "overhead": lambda: overhead_table(folder, base_model(folder), 1 if options.short else 3),
-        "memory": lambda: memory_table(1 if options.short else 3),
-    }
+    failed: list[str] = []
+    names = options.only.split(",")
     try:
-        for name in options.only.split(","):
+        problems = [PROBLEMS[name] for name in names if name in PROBLEMS]
+        benches = [Bench(problem, size, cells, folder) for problem in problems]
+        for seed, bench in product(range(options.seeds), benches):
+            bench.run(seed)
+        for name in names:
             print(flush=True)
-            for line in tables[name]():
-                print(line, flush=True)
+            if name in PROBLEMS:
+                table = Table(cells, PROBLEMS[name], range(options.seeds), (*ROWS, *ROUNDS))
+                _show(table.lines())
+                failed += table.failed
+            else:
+                _show(cells.lines(name, partial(_other, name, size, folder)))
     finally:
         shutil.rmtree(folder)
+    for claim in failed:
+        print(f"DOES NOT HOLD: {claim}", flush=True)
+    sys.exit(1 if failed else 0)
 
 
-def base_model(folder: Path) -> Path:
-    """Train the desk's first model, once."""
-    made = folder / BASE
-    if not made.exists():
-        words = [sys.executable, str(desk.DESK / "model.py"), "--output", str(made)]
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return made
+def _other(name: str, size: Size, folder: Path) -> Iterator[str]:
+    """Make one of the other tables."""
+    if name == "credit":
+        return credit_table(folder, size.credit_seeds)
+    if name == "memory":
+        return memory_table(size.turns)
+    desk = Bench(PROBLEMS["desk"], size, Cells(folder / "none.json"), folder)
+    desk.train_base()
+    return overhead_table(folder, desk.base, size.turns)
 
 
-def desk_table(folder: Path, size: Size, seeds: int) -> Iterator[str]:
-    """Compare all rows of `ROWS` with the base, over several seeds."""
-    base = base_model(folder)
-    measured = {name: Measured() for name in (BASE, *ROWS)}
-    for seed in range(seeds):
-        one_seed(measured, base, size, seed)
-        if seed < seeds - 1:
-            so_far = "\n".join(written(measured, seed + 1))
-            print(f"After seed {seed}:\n{so_far}", file=sys.stderr, flush=True)
-    yield from written(measured, seeds)
+def _show(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
 
 
-def one_seed(measured: Mapping[str, Measured], base: Path, size: Size, seed: int) -> None:
-    """Log rollouts of the base, learn from them in each way, and measure each model."""
-    folder = base.parent
-    store = folder / f"{seed}.duckdb"
-    logged, new = desk.tasks_of(seed, size.logged_tasks, size.new_tasks)
-    desk.log(store, desk.run(base, logged, size.attempts, seed, 1.0))
-    make_transitions(store, Settings())
-    measure(measured[BASE], base, new, size, seed)
-    for name, (algorithm, given) in ROWS.items():
-        output, started = folder / f"{seed}-{name}", time.process_time()
-        learn_weights(store, algorithm, Training(base, seed=seed, **given), output)  # type: ignore[arg-type]
-        measured[name].seconds += time.process_time() - started
-        measure(measured[name], output, new, size, seed)
-        told = {heat: round(values[-1], 3) for heat, values in measured[name].by_seed.items()}
-        print(f"seed {seed}, {name}: {told}", file=sys.stderr, flush=True)
-        shutil.rmtree(output)
-
-
-def measure(one: Measured, model: Path, tasks: list[desk.Task], size: Size, seed: int) -> None:
-    """Run the agent with a model on new tasks."""
-    for heat, temperature in HEATS.items():
-        samples = size.samples if temperature else 1
-        found = desk.rewards(desk.run(model, tasks, samples, 7000 + seed, temperature), seed)
-        one.rewards[heat] |= found
-        one.by_seed[heat].append(sum(found.values()) / len(found))
-
-
-def written(measured: Mapping[str, Measured], seeds: int) -> Iterator[str]:
-    """Write the table in Markdown."""
-    yield "| model | T = 1, by seed | gain | 95 % | greedy, by seed | gain | 95 % | CPU-s |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for name, one in measured.items():
-        cells = [name]
-        for heat in HEATS:
-            cells.append(" ".join(f"{value:.2f}" for value in one.by_seed[heat]))
-            if name == BASE:
-                cells += ["", ""]
-                continue
-            gained = gain(one, measured[BASE], heat)
-            cells += [f"{gained.gain:+.3f}", f"{gained.lower:+.3f} to {gained.upper:+.3f}"]
-        cells.append(f"{one.seconds / seeds:.0f}" if one.seconds else "")
-        yield f"| {' | '.join(cells)} |"
-
-
-def gain(one: Measured, base: Measured, heat: str) -> Compared:
-    """Compare with the base on the same tasks; a task of a seed is one observation."""
-    return compare((BASE, base.rewards[heat]), ("new", one.rewards[heat]))
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
