@@ -6,7 +6,7 @@ EXAMPLES ?=
 # Tests run in a few processes; the tests of one file stay together, since they share servers.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help demo demo-arms examples loop-curve test test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
+.PHONY: help demo demo-arms examples loop-curve test test-ci test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -27,9 +27,12 @@ test: .venv/ready  ## The tests
 	$(BIN)/pytest $(PARALLEL) -m "not slow and not frameworks"
 	$(BIN)/pytest --markdown-docs README.md docs
 
-test-all: .venv/ready  ## The tests and the slow proofs
+test-ci: .venv/ready  ## The tests and the slow proofs: what .ci/run runs
 	$(BIN)/pytest $(PARALLEL)
 	$(BIN)/pytest --markdown-docs README.md docs
+
+test-all: test-ci  ## The same, and the short form of bench-weights
+	$(MAKE) bench-weights SHORT=1
 
 check: .venv/ready  ## Style, types, imports, dependencies, size
 	$(BIN)/ruff check
@@ -77,7 +80,7 @@ bench-policy: .venv/ready  ## Policies beside azure-agents-learning-sdk, and how
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/policy.py $(if $(SEEDS),--seeds $(SEEDS))
 
 .PHONY: bench-weights
-bench-weights: .venv/ready  ## Every algorithm for weights beside its base and two controls; SHORT=1 for a fifth of it
+bench-weights: .venv/ready  ## Every algorithm for weights beside its base and two controls; SHORT=1 for less
 	OMP_NUM_THREADS=1 $(BIN)/python tests/bench/weights.py $(if $(SEEDS),--seeds $(SEEDS)) $(if $(SHORT),--short)
 
 bench-page: .venv/ready  ## What reading a page each second does to acknowledgements

@@ -110,7 +110,7 @@ class Bench:
             return
         live, _ = self._learn(store, FIRST_ROUND, Training(self.base, seed=seed))
         for number, name in enumerate(ROUNDS, 2):
-            live = live.rename(self._folder / f"live-{number}")
+            live = live.rename(self._folder / f"{self._problem.name}-{seed}-live-{number}")
             store = self._log(live, seed, number)
             training = Training(live, seed=seed + 100 * number)
             live, cell = self._learn(store, FIRST_ROUND, training)

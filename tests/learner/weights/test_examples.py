@@ -5,7 +5,9 @@ import polars as pl
 import pytest
 
 from otel_lightning.learner.weights.examples import (
+    IMAGES,
     NO_PREFIX,
+    TOO_LONG,
     chat_messages,
     chat_tools,
     tokenize,
@@ -74,6 +76,32 @@ def test_prompt_that_is_no_prefix_of_the_whole_is_skipped_and_counted(
     found = tokenize(rows(), tokenizer)
     assert (found.examples, found.skipped) == ([], ["a"])
     assert list(found.reasons) == [NO_PREFIX]
+
+
+@pytest.mark.parametrize("ids", [{}, {"prompt_token_ids": [4], "completion_token_ids": [20]}])
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "uri", "modality": "image", "uri": "https://example.org/1.png"},
+        {"type": "blob", "modality": "image", "mime_type": "image/png", "content": "iVBORw0="},
+        {"type": "file", "modality": "audio", "file_id": "file-1"},
+    ],
+)
+def test_image_is_skipped_and_counted_also_where_token_ids_were_logged(
+    part: dict[str, str], ids: dict[str, list[int]], tokenizer: Any
+) -> None:
+    seen = {"role": "user", "parts": [*QUESTION["parts"], part]}
+    found = tokenize(rows(messages=json.dumps([seen]), **ids), tokenizer)
+    assert (found.examples, found.skipped) == ([], ["a"])
+    assert found.reasons == {IMAGES: 1}
+
+
+def test_transition_that_is_too_long_is_skipped_whole_and_counted(tokenizer: Any) -> None:
+    (example,) = tokenize(rows(), tokenizer).examples
+    assert tokenize(rows(), tokenizer, example.length).examples == [example]
+    found = tokenize(rows(), tokenizer, example.length - 1)
+    assert (found.examples, found.skipped) == ([], ["a"])
+    assert found.reasons == {TOO_LONG: 1}
 
 
 def test_logprobs_that_do_not_match_the_tokens_are_not_trusted(tokenizer: Any) -> None:

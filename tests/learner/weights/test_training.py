@@ -189,6 +189,52 @@ def test_adapter_is_saved_for_peft_and_can_be_trained_again(
     assert second == pytest.approx(first, abs=0.05)
 
 
+def test_events_for_tensorboard_stay_beside_the_model(
+    logged: "Traces", behavior_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tensorboard", reason="--report-to tensorboard needs tensorboard")
+    monkeypatch.delenv("TENSORBOARD_LOGGING_DIR", raising=False)
+    options = [*FAST, "--steps", "2", "--report-to", "tensorboard"]
+    result = fine_tune(logged, behavior_model, tmp_path / "learned", *options)
+    assert result.exit_code in {0, 3}, result.output
+    (events,) = (tmp_path / "runs" / "learned").glob("events*")
+    assert events.stat().st_size > 0
+    assert "TENSORBOARD_LOGGING_DIR" not in os.environ
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.is_gradient_checkpointing:FutureWarning"
+)  # PEFT uses the old name
+def test_four_bits_have_the_same_gradient_before_and_after_judging(behavior_model: Path) -> None:
+    pytest.importorskip("bitsandbytes", reason="--four-bit needs bitsandbytes")
+    import torch
+
+    from otel_lightning.learner.weights.load import load_model
+    from otel_lightning.learner.weights.settings import Training
+
+    model, _ = load_model(Training(behavior_model, lora=4, four_bit=True), reward=False)
+    ids = torch.tensor([[3, 8, 9, 10, 1]])
+
+    def gradients() -> list[torch.Tensor]:
+        model.train()
+        model.zero_grad()
+        model(input_ids=ids, labels=ids).loss.backward()
+        return [p.grad.clone() for p in model.parameters() if p.grad is not None]
+
+    with torch.no_grad():  # a new adapter's second matrix is 0, so the first has no gradient yet
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0.1)
+    before = gradients()
+    model.train(mode=False)
+    with torch.no_grad():
+        model(input_ids=ids)
+    after = gradients()
+    assert len(before) == len(after) > 0
+    for expected, found in zip(before, after, strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def test_early_stopping_keeps_the_model_of_the_lowest_validation_loss(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:

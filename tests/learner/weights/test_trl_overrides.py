@@ -19,7 +19,7 @@ overrides: Any = Late("otel_lightning.learner.weights.trl_overrides")
 OVERRIDDEN = {
     "WeightedSFTTrainer": ["_set_signature_columns_if_needed", "compute_loss"],
     "TokenizedDPOTrainer": ["_prepare_dataset"],
-    "TokenizedKTOTrainer": ["_prepare_dataset"],
+    "TokenizedKTOTrainer": ["_prepare_dataset", "compute_loss"],
     "OfflineGRPOTrainer": [
         "_get_train_sampler",
         "_get_eval_sampler",

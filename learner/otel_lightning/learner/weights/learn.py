@@ -1,5 +1,6 @@
 """`lightning-learn weights`: transitions from the store, a fine-tuned model to a folder."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 CARD_FILE = "README.md"
+TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
+"""Variable of transformers."""
 CHANGES_NOTHING = ("resume", "save_every", "report_to")
 """Settings by which an interrupted training may differ from the one that continues it."""
 
@@ -104,7 +107,11 @@ def _learn_weights(
     if not is_main():
         # The other processes of torchrun take part in training, and write nothing.
         return train_and_judge(rows, algorithm, training, (None, checkpoints), _ignore)
-    with _staged(output, checkpoints) as staging, Curve(store, run.run_id) as curve:
+    with (
+        _staged(output, checkpoints) as staging,
+        Curve(store, run.run_id) as curve,
+        _tensorboard_beside(output),
+    ):
         folders = staging, checkpoints
         learned = train_and_judge(rows, algorithm, training, folders, curve.add)
         gate = asdict(learned.verdict) | {
@@ -161,6 +168,22 @@ def _same(config: Mapping[str, Any], data: str) -> str:
     """Hash the inputs that must be unchanged for an interrupted training to continue."""
     kept = {name: value for name, value in config.items() if name not in CHANGES_NOTHING}
     return sha256((data + to_json(kept)).encode()).hexdigest()
+
+
+@contextmanager
+def _tensorboard_beside(output: Path) -> Iterator[None]:
+    """Let TensorBoard write to `runs/OUTPUT` beside the output, unless its variable says where.
+
+    Its default is the folder of the checkpoints, which is removed with success.
+    """
+    if TENSORBOARD in os.environ:
+        yield
+        return
+    os.environ[TENSORBOARD] = str(output.parent / "runs" / output.name)
+    try:
+        yield
+    finally:
+        del os.environ[TENSORBOARD]
 
 
 @contextmanager

@@ -119,6 +119,8 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
         raise DataError(
             f"transformers cannot load the model in '{path}': {_first_line(error)}"
         ) from error
+    if training.four_bit and device().type == "cpu":
+        _keep_differentiable(model)
     if training.lora is not None and not is_adapter:
         model = _with_adapter(model, training.lora, reward=reward)
     # Quantized weights are put on the GPU while they are loaded.
@@ -157,8 +159,7 @@ def _four_bits() -> Any:
         import bitsandbytes  # noqa: F401 - transformers loads it by name
     except ModuleNotFoundError:
         raise DataError(
-            "--four-bit needs the package 'bitsandbytes' and a GPU. Install it with: "
-            "pip install bitsandbytes"
+            "--four-bit needs the package 'bitsandbytes'. Install it with: pip install bitsandbytes"
         ) from None
     from transformers import BitsAndBytesConfig
 
@@ -168,6 +169,18 @@ def _four_bits() -> Any:
         bnb_4bit_use_double_quant=True,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
+
+
+def _keep_differentiable(model: Any) -> None:
+    """Keep bitsandbytes from packing the weights for inference when the model is judged on a CPU.
+
+    On processors with AVX512-BF16 it packs them at the first pass without gradients, and never
+    unpacks them. Packed layers pass no gradient to the layers below, so training after judging
+    would go on without an error, and with wrong gradients.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
 
 
 def _first_line(error: Exception) -> str:

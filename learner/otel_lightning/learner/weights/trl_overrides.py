@@ -100,7 +100,15 @@ class TokenizedDPOTrainer(DPOTrainer):  # type: ignore[misc]
 
 
 class TokenizedKTOTrainer(KTOTrainer):  # type: ignore[misc]
-    """KTO on rows of `prompt_ids`, `completion_ids` and `label`."""
+    """KTO on rows of `prompt_ids`, `completion_ids` and `label`, with an SFT term on good ones.
+
+    Args:
+        sft: Weight of the SFT term; 0 is TRL's loss.
+    """
+
+    def __init__(self, *arguments: Any, sft: float = 0.0, **options: Any) -> None:
+        self._sft = sft
+        super().__init__(*arguments, **options)
 
     def _prepare_dataset(self, dataset: Any, *_: Any, **__: Any) -> Any:
         """Add completions of other prompts, by which TRL estimates the KL term, as it does."""
@@ -108,6 +116,31 @@ class TokenizedKTOTrainer(KTOTrainer):  # type: ignore[misc]
             return dataset
         # TRL rotates within a process's batch, so its estimate depends on the number of processes.
         return dataset.map(rotated_completions, batched=True, batch_size=None)
+
+    def compute_loss(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,  # noqa: FBT001, FBT002 - the signature is TRL's
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Add the SFT term to TRL's loss, from the logprobs that TRL computes for it.
+
+        The term is the mean over rows of their negative log-likelihood per token, 0 for bad ones.
+        """
+        if return_outputs:
+            raise ValueError("KTO with an SFT term gives no outputs, only a loss.")
+        found: list[Any] = []
+        hook = model.register_forward_hook(lambda *call: found.append(call[-1].log_probs))
+        try:
+            loss = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+        finally:
+            hook.remove()
+        mask = inputs["completion_mask"][:, 1:]
+        logprobs = found[-1][:, -mask.shape[1] :]  # [B, T - 1]; the pass before is for the KL term
+        mean = logprobs.sum(-1) / mask.sum(-1).clamp(min=1).to(logprobs.device)
+        good = torch.as_tensor(inputs["label"], device=mean.device).to(mean.dtype)
+        return loss - self._sft * self.desirable_weight * (good * mean).mean()
 
 
 def rotated_completions(rows: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

@@ -1,8 +1,13 @@
 """Kahneman-Tversky optimization: good completions likelier, bad ones less likely, without pairs.
 
+loss = KTO's loss + sft * NLL of a token in good completions.
+
+Without the second term bad completions may pull down good ones that they share words with:
+measured on text-to-SQL, plain KTO ended below the model before learning.
+
 Source:
     Ethayarajh et al., KTO (2024, arXiv:2402.01306), eq. 7 for the loss, eq. 8 for the balance of
-    good and bad completions.
+    good and bad completions. The SFT term is that of `dpo`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +21,7 @@ if TYPE_CHECKING:
     from otel_lightning.learner.weights.examples import Example
     from otel_lightning.learner.weights.job import Job
 
-LEARNING_RATE = 0.2
+LEARNING_RATE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class Settings:
     0 and 1 and `--credit identical`, the equal ones are the bad ones."""
     beta: float = 0.1
     """Pull towards the model before learning; higher values change it less."""
+    sft: float = 1.0
+    """Weight of the SFT term on good completions; 0 is plain KTO."""
 
 
 def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
@@ -75,4 +82,5 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
         "max_length": job.max_length,
         "precompute_ref_log_probs": True,
     }
-    return job.fit(TokenizedKTOTrainer, KTOConfig(**job.arguments(own)), train, validation)
+    arguments = KTOConfig(**job.arguments(own))
+    return job.fit(TokenizedKTOTrainer, arguments, train, validation, sft=settings.sft)
