@@ -1,9 +1,13 @@
 """Rollout ids and arms across threads, asyncio, pools, child processes and HTTP."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import propagate
+from support.running import background
 
 from otel_lightning.instrumentation import rollout
 from otel_lightning.instrumentation.identity import current_ids
@@ -78,6 +82,56 @@ def test_a_rollout_reaches_another_service_in_the_headers_of_a_request() -> None
     assert current_ids() == {}
     received = current_ids(propagate.extract(headers))
     assert received == {"lightning.rollout.id": "run-17", "lightning.task.id": "ticket 1"}
+
+
+SERVICE = """
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import openai
+from opentelemetry import context, propagate
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        received = {name.lower(): value for name, value in self.headers.items()}
+        token = context.attach(propagate.extract(received))  # as an HTTP instrumentation does
+        openai.OpenAI().chat.completions.create(
+            model="small", messages=[{"role": "user", "content": self.path}]
+        )
+        context.detach(token)
+        self.send_response(204)
+        self.end_headers()
+
+server = HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.handle_request()
+server.handle_request()
+"""
+
+
+def test_a_rollout_reaches_the_model_calls_of_a_service_in_another_process(agent: Any) -> None:
+    program = agent.folder / "service.py"
+    program.write_text(SERVICE)
+    launch = (str(Path(sys.executable).parent / "opentelemetry-instrument"), sys.executable)
+    options = {"env": agent.environment(), "stdout": subprocess.PIPE, "text": True}
+    with background(*launch, str(program), **options) as service:
+        port = service.stdout.readline().strip()  # type: ignore[union-attr]
+        agent.run(f"""
+import urllib.request
+from opentelemetry import propagate
+from otel_lightning.instrumentation import rollout
+
+for name in ("one", "two"):
+    with rollout(task_id="task " + name, rollout_id="run " + name):
+        request = urllib.request.Request("http://127.0.0.1:{port}/" + name)
+        propagate.inject(request.headers)
+        urllib.request.urlopen(request, timeout=60).read()
+""")
+        assert service.wait(60) == 0
+    first, second = agent.sink.llm_spans()
+    for span, name in ((first, "one"), (second, "two")):
+        assert span.attributes["lightning.rollout.id"] == f"run {name}"
+        assert span.attributes["lightning.task.id"] == f"task {name}"
+        assert f"/{name}" in span.attributes["gen_ai.input.messages"]
 
 
 def test_a_rollout_without_a_name_gets_one_of_its_own() -> None:

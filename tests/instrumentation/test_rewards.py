@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from decimal import Decimal
 from typing import Any
 
@@ -10,7 +11,7 @@ from opentelemetry import _logs, baggage, context, trace
 from opentelemetry.sdk._logs import LoggerProvider
 from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
 
-from otel_lightning.instrumentation import evaluation_result
+from otel_lightning.instrumentation import evaluation_result, logs
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +92,31 @@ def test_a_value_that_is_no_number_is_refused(emitted: Any, value: Any) -> None:
     with pytest.raises(ValueError, match=r"'solved' has the value .* not a finite number"):
         evaluation_result("solved", value)
     assert emitted() == []
+
+
+def test_every_text_of_a_reward_is_redacted_where_that_is_asked_for(
+    emitted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REDACT", "emails")
+    evaluation_result("solved", 0, explanation="Sent to ada@example.com.", rollout_id="a@b.org")
+    (record,) = emitted()
+    assert dict(record.attributes) == {
+        "gen_ai.evaluation.name": "solved",
+        "gen_ai.evaluation.score.value": 0.0,
+        "gen_ai.evaluation.explanation": "Sent to [redacted:emails].",
+        "lightning.rollout.id": "[redacted:emails]",
+    }
+
+
+def test_a_log_record_is_redacted_before_any_exporter_sees_it(
+    emitted: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REDACT", "emails")
+    body = {"content": ["To ada@example.com", 7]}
+    with ExitStack() as undo:
+        logs.redact_logs(undo)
+        _logs.get_logger("agent").emit(body=body, attributes={"to": "ada@example.com", "n": 1})
+    (record,) = emitted()
+    assert record.body == {"content": ["To [redacted:emails]", 7]}
+    assert dict(record.attributes) == {"to": "[redacted:emails]", "n": 1}
+    assert body["content"][0] == "To ada@example.com"

@@ -17,6 +17,7 @@ from otel_lightning.instrumentation import (
     delivery,
     encoding,
     ids,
+    logs,
     missing,
     model_call,
     overhead,
@@ -70,6 +71,7 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
             _complete_the_bundled,
             _bound_exit,
             _stamp_spans,
+            _redact_logs,
             _record_arms,
             _carry_along,
         ):
@@ -132,6 +134,11 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
     tokens.capture_tokens()
     client.switch_on(inference)
     undo.callback(client.switch_off)
+
+
+@never_raise
+def _redact_logs(undo: ExitStack, _provider: TracerProvider) -> None:
+    logs.redact_logs(undo)
 
 
 @never_raise

@@ -5,7 +5,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,9 @@ REDACT_VARIABLE: Final = "LIGHTNING_REDACT"
 
 PATTERNS_VARIABLE: Final = "LIGHTNING_REDACT_PATTERNS"
 """Path of a file with one regular expression per line; matching text is redacted."""
+
+WITHHELD: Final = "[redacted:error]"
+"""Replaces a value that could not be redacted."""
 
 _ON: Final = frozenset({"true", "1", "yes", "on"})
 _ON_SPANS: Final = _ON | {"span_only", "span_and_event"}
@@ -113,6 +116,24 @@ def redactor() -> Callable[[Any], Any] | None:
     """
     named, own = _named_kinds(), _own_patterns()
     return _Redactor(named, own) if named or own else None
+
+
+def safe_redactor() -> Callable[[Any], Any] | None:
+    """Build the function that redacts a value, or withholds it if it cannot be redacted.
+
+    Returns:
+        The function, which never raises; None if no redaction is configured.
+    """
+    redact = redactor()
+    return None if redact is None else partial(_redacted, redact)
+
+
+def _redacted(redact: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        return redact(value)
+    except Exception:
+        _logger.exception("A value could not be redacted, so it is left out.")
+        return WITHHELD  # it may contain a secret
 
 
 def secrets_in(text: str) -> set[tuple[str, str]]:

@@ -1,8 +1,6 @@
 """Our span processor, which adds data to each span at its start and at its end."""
 
-import logging
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 from opentelemetry.context import Context
@@ -13,11 +11,6 @@ from otel_lightning.instrumentation.genai import attributes_of, is_genai, is_too
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.identity import current_ids
 from otel_lightning.instrumentation.tools import Inference
-
-_logger = logging.getLogger(__name__)
-
-_WITHHELD: Final = "[redacted:error]"
-"""Replaces a value that could not be redacted."""
 
 _HARMLESS: Final = frozenset({bool, int, float})
 """Types of values that need no redaction."""
@@ -35,7 +28,7 @@ class LightningSpanProcessor(SpanProcessor):
     def __init__(self, inference: Inference) -> None:
         self._running = True
         self._inference = inference
-        self._redact = privacy.redactor()
+        self._redact = privacy.safe_redactor()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Add ids and arms to a span that has just started."""
@@ -79,7 +72,7 @@ def _complete(span: Span, inference: Inference, redact: Callable[[Any], Any] | N
     _note_ending(span)
     _note_tool(span, inference)
     if redact is not None:
-        _redact(span, partial(_redacted, redact))
+        _redact(span, redact)
 
 
 _note_ending = never_raise(model_call.note_ending)
@@ -109,12 +102,3 @@ def _redact(span: Any, redact: Callable[[Any], Any]) -> None:
         span._status._description = redact(span.status.description)  # noqa: SLF001
     # `update_name` does nothing on a span that has ended.
     span._name = redact(span.name)  # noqa: SLF001
-
-
-def _redacted(redact: Callable[[Any], Any], value: Any) -> Any:
-    """Redact a value. If that fails, withhold the whole value: it may contain a secret."""
-    try:
-        return redact(value)
-    except Exception:
-        _logger.exception("A value could not be redacted, so it is left out of the span.")
-        return _WITHHELD

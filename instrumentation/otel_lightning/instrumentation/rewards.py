@@ -3,10 +3,11 @@
 import math
 import time
 from numbers import Real
+from typing import Any
 
 from opentelemetry._logs import get_logger
 
-from otel_lightning.instrumentation import attributes
+from otel_lightning.instrumentation import attributes, privacy
 from otel_lightning.instrumentation.identity import current_ids
 
 
@@ -53,8 +54,14 @@ def evaluation_result(  # noqa: PLR0913 - the event's own fields
         attributes.RESPONSE_ID: response_id,
         **{key: named[key] or inherited.get(key) for key in named},
     }
+    # Ids too: those of spans are redacted, and a reward must still match its rollout.
+    redact = privacy.safe_redactor() or _unchanged
     get_logger("otel_lightning.instrumentation").emit(
         timestamp=time.time_ns(),
         event_name=attributes.EVALUATION_RESULT,
-        attributes={key: given[key] for key in given if given[key] is not None},
+        attributes={key: redact(given[key]) for key in given if given[key] is not None},
     )
+
+
+def _unchanged(value: Any) -> Any:
+    return value
