@@ -49,10 +49,13 @@ class Backoff:
             began: Time at which deriving them began, in seconds of the clock.
         """
         ended = self.clock()
+        # The time is divided among the rollouts of the batch by their numbers of calls.
         each = (ended - began) / max(sum(calls.values()), 1)
         large = {name: each * count for name, count in calls.items() if count >= LARGE}
+        # Forgotten are those whose delay passed long ago: they no longer grow.
         known = {n: one for n, one in self._derived.items() if one.due + MEMORY_SECONDS > ended}
         growing = sum(seconds for name, seconds in large.items() if name in known)
+        # Growing rollouts that wait now will be derived as well, so their time counts too.
         growing += sum(
             one.seconds
             for name, one in known.items()

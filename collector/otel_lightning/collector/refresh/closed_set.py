@@ -91,6 +91,7 @@ class ClosedSet:
 
     def spans(self) -> Iterator[pa.RecordBatch]:
         """Yield the spans of the traces to read next. Use the store again after the last one."""
+        # The copy has the stale traces only; those that keys lead to are read from `spans`.
         table, self._table = self._table, "spans"
         return self._store.stream(
             statement(__package__, "spans", table=Sql(table)), rows_at_once=ROWS_AT_ONCE

@@ -50,6 +50,7 @@ def unpacked(content: bytes | memoryview) -> pa.Table:
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:
+    # A buffered stream returns less only at its end.
     content = stream.read(size)
     if len(content) < size:
         raise EOFError

@@ -113,6 +113,7 @@ def _refresh_traces(
         return 0
     began = backoff.clock()
     with store.transaction():
+        # New spans: the copy lacks them, and their traces have no size yet.
         if _column(store, sorted_copy.NEW):
             sorted_copy.forget(store)
             store.execute(statement(__package__, "size", held=[""]))
@@ -121,6 +122,8 @@ def _refresh_traces(
             return 0
         batch.put_together()
         columns, new = schemas(store), NewRows()
+        # For all traces of the set, before the unchanged ones are taken out of it: a rollout's row
+        # is made from all of its calls.
         closed.delete_rows([rollout_rows.TABLE])
         closed.keep_rows(batch.unchanged)
         closed.delete_rows(PER_TRACE)
@@ -128,8 +131,10 @@ def _refresh_traces(
             new.add(table, some)
         rows = batch.tables(columns)
         is_whole = _insert_some(store, closed, rows, new)
+    # The first part is committed; the traces stay stale until the last part is.
     if not is_whole:
         _insert_rest(store, closed, rows, new)
+    # Only now: after a rollback the store would not have these rows.
     batch.committed()
     backoff.note(batch.calls, began)
     return done
@@ -171,6 +176,7 @@ def _insert_some(
     """Insert rows up to the limit of one commit; return whether none are left."""
     size = 0
     for table, some in rows:
+        # This table has no trace id, so `delete_rows` did not delete its rows.
         if table == "rollout_tasks":
             rollouts = _quoted(some["rollout_id"].to_pylist())
             store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN ({rollouts})")
@@ -203,14 +209,18 @@ def _read_picked(
 
     A trace that turns out to belong to a rollout that waits is put off, and others are picked.
     """
+    # Each round picks anew, because `has_to_wait` has put off some of the stale traces.
     while True:
         batch, closed = Batch(parsed), ClosedSet(store, spans_at_once, waiting)
         while not closed.is_complete():
             tied = []
+            # Traces without new spans that are kept parsed are not read again.
             if known := [one for one in closed.settled() if one in parsed] if len(parsed) else []:
                 tied.append(batch.recall(known))
                 closed.leave_out(known)
             if not closed.is_complete():
+                # Before the spans, whose stream must be the last statement until it is read to its
+                # end.
                 logs = closed.logs()
                 tied.append(batch.read(closed.spans(), logs))
             closed.follow(pa.concat_tables(tied))
@@ -228,10 +238,12 @@ def _uncollected(parsed: ParsedTraces) -> Iterator[None]:
     try:
         yield
     except BaseException:
+        # The transaction is rolled back, so what is kept may not match the store.
         parsed.clear()
         raise
     finally:
         if not len(parsed):
+            # No rollout grows, so no later batch needs the messages.
             parsed.memory.clear()
         if was_enabled:
             gc.enable()
@@ -253,6 +265,7 @@ def _derive_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
     with store.transaction():
         if (rewards := rows.get("reward_events")) is not None:
             known = _quoted(rewards["reward_id"].to_pylist())
+            # The same reward may have come before: feedback with one id is one reward.
             store.execute(f"DELETE FROM reward_events WHERE reward_id IN ({known})")
         new = NewRows()
         for table, some in rows.items():

@@ -131,12 +131,15 @@ class Refresher:
             paced: Whether growing rollouts wait, as `backoff` says.
         """
         began = time.monotonic()
+        # A new `Backoff` knows no rollout, so nothing waits.
         backoff = self.backoff if paced else Backoff()
+        # Batches in flight are brought to their end, also when little is stale by now.
         if not self._flights and not self._has_workers():
             ids = refresh_with_room(self._store, spans_at_once, backoff)
             seconds = time.monotonic() - began
             return Step(ids, seconds, ids > 0, seconds)
         try:
+            # A copy, because batches that end are removed from the list.
             ids = sum(
                 self._advance(one, backoff) for one in [*self._flights] if one.worker.is_ready
             )
@@ -146,6 +149,8 @@ class Refresher:
             self.give_up()
             ids, is_sent = refresh_with_room(self._store, spans_at_once, backoff), False
         self._spent += time.monotonic() - began
+        # Summed up until a step derives something, because reading and sending are a part of its
+        # cost.
         spent = self._spent
         if ids:
             self._spent = 0.0
@@ -214,6 +219,7 @@ class Refresher:
         except WorkerDiedError as error:
             self._note_death(flight, error)
         except BaseException:
+            # The worker may be in the middle of an answer, so it cannot be used again.
             self._end(flight)
             raise
         return 0
@@ -226,6 +232,8 @@ class Refresher:
         self._deaths += 1
         self.restarts += 1
         logger.warning("%s It is replaced, and its batch is derived again.", error)
+        # Otherwise a batch that kills each worker, by its memory for example, would be tried for
+        # ever.
         if self._deaths >= MOST_DEATHS:
             raise error
 
@@ -235,6 +243,7 @@ class Refresher:
 
     def _follow(self, flight: _Flight, keys: pa.Table) -> None:
         if flight.is_given_up:
+            # The worker itself is fine: its answer has been read, so it is free for another batch.
             self._release(flight)
             return
         closed = flight.closed
@@ -259,6 +268,7 @@ class Refresher:
         """
         frontier = set(flight.closed.frontier())
         met = [one for one in self._flights if one is not flight and one.traces & frontier]
+        # `_flights` is in the order in which the batches began.
         began = self._flights.index(flight)
         for other in met:
             if other.is_read or self._flights.index(other) < began:
@@ -266,6 +276,7 @@ class Refresher:
                 return True
         for other in met:
             flight.blocked |= other.names
+            # This batch now reads these traces. The other one is released when its worker answers.
             other.traces.clear()
             other.is_given_up = True
         return False
@@ -288,6 +299,7 @@ class Refresher:
         self._release(flight)
         self._deaths = 0
         self._batch_seconds = time.monotonic() - flight.sent
+        # All workers run at once, so a batch costs its share of their time.
         self._spent += flight.worker.seconds / self._most
         backoff.note(Counter(flight.worker.calls), flight.began)
         return done
@@ -305,11 +317,14 @@ class Refresher:
 
     def _send(self, spans_at_once: int, backoff: Backoff) -> bool:
         waiting = backoff.waiting()
+        # Traces that were read, rollouts that were picked, and those that wait for a batch: none of
+        # them may be in two batches.
         held = {name for one in self._flights for name in (*one.names, *one.traces, *one.blocked)}
         with self._store.transaction():
             self._store.execute("CREATE OR REPLACE TEMP TABLE held (name VARCHAR)")
             self._store.insert("held", pa.table({"name": pa.array([*held, *waiting], pa.string())}))
             if len(self._store.query(statement(__package__, "unsized", held=HELD))):
+                # The copy was made before these spans came.
                 sorted_copy.forget(self._store)
                 self._store.execute(statement(__package__, "size", held=HELD))
             closed = ClosedSet(self._store, spans_at_once, waiting, HELD)

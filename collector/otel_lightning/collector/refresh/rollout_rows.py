@@ -57,6 +57,7 @@ class NewRows:
         if _has_rows(store, "to_place"):
             _do(store, "place_rewards")
         _do(store, "signals")
+        # Only rollouts with new calls get a new row. The others keep theirs, with new signals.
         if self._parts["llm_calls"]:
             _insert(store, "new_")
         _do(store, "elsewhere")

@@ -27,6 +27,7 @@ def source(store: Store, spans_at_once: int) -> str:
     lacks = statement(__package__, "copy_lacks")
     if len(store.query(lacks)):
         store.execute(statement(__package__, "copy_sorted", limit=AT_ONCE * spans_at_once))
+    # A trace may still be missing, if it comes after the limit of the copy.
     return "spans" if len(store.query(lacks)) else "gathered"
 
 

@@ -40,6 +40,7 @@ class Worker:
             wake: Called from another thread when an answer is ready.
         """
         command = [sys.executable, "-c", f"from {__name__}_process import main; main()"]
+        # In a session of its own, so that Ctrl+C reaches only the process that holds the store.
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
@@ -83,6 +84,7 @@ class Worker:
     def read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> None:
         """Send spans and log records of whole traces; `keys` is the answer."""
         self._ready.clear()
+        # The logs first: with them the worker starts to parse, while spans still come.
         self._send(frames.LOGS, frames.packed(logs))
         some: list[pa.RecordBatch] = []
         size = 0
@@ -161,10 +163,12 @@ class Worker:
             while True:
                 kind, content = frames.read(stream)
                 self._answers.put((kind, content))
+                # When the queue is full, somebody has to read it, or the worker waits for ever.
                 if kind in ENDS or self._answers.full():
                     self._ready.set()
                     self._wake()
         except (EOFError, OSError, ValueError):
+            # ValueError: `end` closed the stream meanwhile.
             self._answers.put((DIED, b""))
             self._ready.set()
             self._wake()

@@ -8,6 +8,7 @@ JOIN (
     SELECT id, first_time, near
     FROM stale
     WHERE kind = 'trace'
+    -- In the order of pick.sql, so that the copy has the traces of the next refreshes.
     QUALIFY sum(spans) OVER (ORDER BY first_time, near NULLS LAST, id) <= $limit
 ) chosen ON chosen.id = spans.trace_id
 ORDER BY chosen.first_time, chosen.near, trace_id

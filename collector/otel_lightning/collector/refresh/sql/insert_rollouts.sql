@@ -9,10 +9,12 @@ WITH calls AS (
         arg_min(coalesce(response_model, request_model), step) AS model,
         min(start_time) AS start_time,
         max(end_time) AS end_time,
+        -- An embedding is no step.
         count(step) AS llm_calls,
         count(error_type) AS failed_calls,
         sum(input_tokens)::BIGINT AS input_tokens,
         sum(output_tokens)::BIGINT AS output_tokens,
+        -- Also if it is NULL: `arg_max` would take the reason of an earlier call.
         arg_max_null(finish_reason, step) AS finish_reason,
         arg_max(error_type IS NOT NULL, step) AS last_failed
     FROM $calls
@@ -39,9 +41,12 @@ joined AS (
         g.task_id, g.arms, g.final_reward,
         CASE
             WHEN c.last_failed OR c.finish_reason IN ('length', 'content_filter', 'error') THEN 'truncated'
+            -- The agent's own span ended after the last call, so the agent returned.
             WHEN o.end_time >= c.end_time OR c.finish_reason = 'stop' THEN 'terminated'
             ELSE 'open'
         END AS ended,
+        -- A reward after the last call tells that the rollout has ended. One without a time counts
+        -- too.
         g.is_judged AND coalesce(g.judged_time >= c.end_time, TRUE) AS was_judged
     FROM calls c
     JOIN signals g USING (rollout_id)

@@ -2,4 +2,5 @@ SELECT epoch_ns(coalesce("time", observed_time)) AS time_ns, trace_id, span_id, 
     body, attributes, resource, scope_name, epoch_ns(observed_time) AS observed_ns
 FROM logs
 WHERE $which
+-- The order in which they were received, which decides between records with equal times.
 ORDER BY rowid

@@ -12,6 +12,8 @@ FROM (
     by_response AS (
         SELECT
             response_id,
+            -- Some servers give every response the same id: the smallest does not depend on the
+            -- order.
             min(rollout_id) AS rollout_id,
             min(span_id) AS span_id,
             min(trace_id) AS trace_id

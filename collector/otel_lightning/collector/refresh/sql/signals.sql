@@ -18,6 +18,7 @@ placed AS (
     FROM reward_events
     WHERE rollout_id IN (SELECT rollout_id FROM touched)
     UNION ALL
+    -- A reward that names its rollout belongs to that one, wherever its carrier is.
     SELECT placed_rollout_id, reward_id, value, "time", task_id
     FROM reward_events
     WHERE rollout_id IS NULL AND placed_rollout_id IN (SELECT rollout_id FROM touched)
@@ -25,6 +26,8 @@ placed AS (
 judged AS (
     SELECT
         rollout_id,
+        -- The last reward counts and, of several at one time, the one with the greatest id: so the
+        -- order in which they came has no effect.
         arg_max(value, {'time': "time", 'id': reward_id}) FILTER ("time" IS NOT NULL) AS final_reward,
         max("time") FILTER (value IS NOT NULL) AS "time",
         count(value) > 0 AS is_judged,

@@ -1,6 +1,7 @@
 -- Traces that likely belong together get one time: that of the first of them. So they are derived in
 -- one batch, and their spans are close to each other in the file.
 CREATE TEMP TABLE sized AS
+-- DISTINCT, because `stale` has a row for each batch that brought spans of a trace.
 SELECT DISTINCT stale.id, known.near, coalesce(known.spans, 1) AS spans,
     min(known.first_time) OVER (PARTITION BY coalesce(known.near, stale.id)) AS first_time,
     min(stale.received_at) OVER (PARTITION BY stale.id) AS received_at

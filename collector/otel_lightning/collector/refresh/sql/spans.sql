@@ -1,4 +1,5 @@
 -- The spans of the traces of `frontier`. Filtered by row id, DuckDB skips blocks without any of them.
+-- The columns are in the order of the fields of `rows.Span`.
 SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
     epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
     coalesce(resource_json, '{}') AS resource, attributes,
