@@ -30,13 +30,15 @@ def call(span_id: str, sent: list[Message]) -> LlmCall:
     return LlmCall("t", span_id, None, 0, 1, "semconv", input_messages=sent)
 
 
-LONG = [ASKED, CALLED, ASKED, CALLED]
+LONG = [ASKED, CALLED] * SHORT
+"""A history that is long enough to be shared."""
+MORE = [ASKED] * SHORT
 
 
 def test_what_two_calls_repeat_is_one_object(memory: MessageMemory) -> None:
     first, second = conversation(LONG, memory), conversation([*LONG, ASKED], memory)
-    assert [one is other for one, other in zip(first, second, strict=False)] == [True] * 4
-    assert second[4] is first[0]
+    assert [one is other for one, other in zip(first, second, strict=False)] == [True] * len(LONG)
+    assert second[len(LONG)] is first[0]
     assert first == [dict(message) for message in first]
 
 
@@ -45,8 +47,8 @@ def test_equal_ids_and_texts_with_other_arguments_are_no_one_message(memory: Mes
     plain = {"id": "c", "function": {"name": "add", "arguments": '{"a": 2}'}}
     called = {"role": "assistant", "tool_calls": [plain]}
     told = conversation([*LONG, ASKED, custom, ASKED, called], memory)
-    assert told[5]["parts"][0]["arguments"] == {"input": '{"a": 2}'}
-    assert told[7]["parts"][0]["arguments"] == {"a": 2}
+    assert told[-3]["parts"][0]["arguments"] == {"input": '{"a": 2}'}
+    assert told[-1]["parts"][0]["arguments"] == {"a": 2}
 
 
 def test_equal_texts_with_another_role_or_more_parts_stay_apart(
@@ -54,22 +56,23 @@ def test_equal_texts_with_another_role_or_more_parts_stay_apart(
 ) -> None:
     part = {"type": "text", "content": "What is two and two?"}
     longer = {"role": "user", "parts": [part, part]}
-    said, told, more, _ = conversation([ASKED, {**ASKED, "role": "system"}, longer, ASKED], memory)
+    system = {**ASKED, "role": "system"}
+    said, told, more, *_ = conversation([ASKED, system, longer, *MORE], memory)
     assert [said["role"], told["role"]] == ["user", "system"]
     assert [len(message["parts"]) for message in (said, told, more)] == [1, 1, 2]
 
 
 def test_the_order_of_keys_does_not_depend_on_the_messages_before(memory: MessageMemory) -> None:
     parts = [{"type": "text", "content": "Hi"}, {"content": "Hi", "type": "text"}]
-    turns = conversation([{"role": "user", "parts": [part]} for part in [*parts, *parts]], memory)
+    turns = conversation([{"role": "user", "parts": [part]} for part in parts * SHORT], memory)
     found = [list(turn["parts"][0]) for turn in turns]
-    assert found == [["type", "content"], ["content", "type"]] * 2
+    assert found == [["type", "content"], ["content", "type"]] * SHORT
 
 
 def test_ids_that_meet_in_one_rollout_stay_as_they_are_in_another(memory: MessageMemory) -> None:
-    other = conversation([ASKED, CALLED, ASKED, ASKED], memory)
+    other = conversation([ASKED, CALLED, *MORE], memory)
     answered = {"role": "tool", "tool_call_id": "call_1", "content": "4"}
-    mine = call("a", conversation([ASKED, CALLED, answered, ASKED], memory))
+    mine = call("a", conversation([ASKED, CALLED, answered, *MORE], memory))
     meet_ids([mine], {place_of(mine): history(mine)})
     assert (mine.input_messages or [])[1]["parts"][0]["id"] == "call_1"
     assert other[1]["parts"][0]["id"] == "fc_1"
@@ -84,7 +87,7 @@ def test_a_cleared_memory_shares_nothing(memory: MessageMemory) -> None:
 
 
 HISTORIES = {
-    "text": [said("user", "Hi"), said("assistant", "Hello"), said("user", "Why?")] * 3,
+    "text": [said("user", "Hi"), said("assistant", "Hello"), said("user", "Why?")] * 5,
     "tools": [
         said("system", "You add."),
         said("user", "1 + 2, and 2 + 2?"),
@@ -95,13 +98,15 @@ HISTORIES = {
         said("assistant", "3 and 4"),
         answered("c9", "asked by nobody"),
         said("user", 'And ,{"role" too?'),
+        *[said("assistant", "Yes"), said("user", "And then?")] * 3,
     ],
     "thoughts": [
         said("user", "Hi"),
         {"role": "assistant", "parts": [{"type": "reasoning", "content": "Greet."}]},
         said("assistant", "Hello"),
         said("user", "Hi"),
-    ],
+    ]
+    * 3,
 }
 
 

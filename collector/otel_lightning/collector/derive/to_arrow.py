@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.rows import Derived
+from otel_lightning.collector.derive.rows import Derived, LlmCall
 from otel_lightning.collector.derive.text.json_text import dumps
 
 PER_TRACE = (
@@ -22,6 +22,8 @@ PER_TRACE = (
 TABLES = (*PER_TRACE, "rollout_tasks")
 TEXT_AT_ONCE = 8_000_000
 """A table ends after about this many characters of JSON: this bounds memory."""
+ROWS_AT_ONCE = 16
+"""Number of rows whose JSON is written before its size is looked at: a row may have megabytes."""
 JSON_COLUMNS = {
     "request_params",
     "tool_definitions",
@@ -32,8 +34,6 @@ JSON_COLUMNS = {
     "documents",
 }
 JSON = pa.json_()
-SHARED = {"tool_definitions"}
-"""Columns whose values several rows share, as the same object."""
 MESSAGES = ("input_messages", "output_messages")
 """The columns of `LlmCall.packed`, in its order."""
 RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
@@ -82,43 +82,55 @@ def _columns(schema: pa.Schema, has_json: bool) -> pa.Schema:  # noqa: FBT001
 def _parts(records: Sequence[Any], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield records as tables, each of about `TEXT_AT_ONCE` characters of JSON at most."""
     texts: Texts = {name: [] for name in schema.names if name in JSON_COLUMNS}
-    write = {name: _written_once() if name in SHARED else _json for name in texts}
     # `first` is the first row that was not yielded yet.
     first = size = 0
-    for end, record in enumerate(records, 1):
+    for start in range(0, len(records), ROWS_AT_ONCE):
+        some = records[start : start + ROWS_AT_ONCE]
         for name, column in texts.items():
-            text = write[name](record, name)
-            if text:
-                size += len(text)
-            column.append(text)
+            written = _WRITERS.get(name, _written)(some, name)
+            size += sum(map(len, filter(None, written)))
+            column.extend(written)
         if size > TEXT_AT_ONCE:
+            end = start + len(some)
             yield _arrow(records[first:end], texts, schema)
             texts, first, size = {name: [] for name in texts}, end, 0
     if first < len(records):
         yield _arrow(records[first:], texts, schema)
 
 
-def _json(record: Any, name: str) -> bytes | None:
-    if name in MESSAGES and record.packed is not None:
-        text: bytes | None = record.packed[MESSAGES.index(name)]
-        return text
-    value = getattr(record, name)
-    return None if value is None else dumps(value)
+def _written(records: Sequence[Any], name: str) -> list[bytes | None]:
+    """Return one column of some records as JSON."""
+    values = map(attrgetter(name), records)
+    return [None if value is None else dumps(value) for value in values]
 
 
-def _written_once() -> Callable[[Any, str], bytes | None]:
-    """Return a function like `_json` that writes a value once that several rows in a row share."""
+def _written_once(records: Sequence[Any], name: str) -> list[bytes | None]:
+    """Return what `_written` does; a value that records in a row share is written once."""
     last: Any = None
     text: bytes | None = None
-
-    def write(record: Any, name: str) -> bytes | None:
-        nonlocal last, text
-        value = getattr(record, name)
+    found = []
+    for value in map(attrgetter(name), records):
         if value is not last:
             last, text = value, None if value is None else dumps(value)
-        return text
+        found.append(text)
+    return found
 
-    return write
+
+def _messages(calls: Sequence[LlmCall], name: str) -> list[bytes | None]:
+    """Return one column of messages; those of a packed call are JSON already."""
+    place = MESSAGES.index(name)
+    values = zip(map(attrgetter(name), calls), [call.packed for call in calls], strict=True)
+    return [
+        packed[place] if packed else None if value is None else dumps(value)
+        for value, packed in values
+    ]
+
+
+_WRITERS: dict[str, Callable[[Sequence[Any], str], list[bytes | None]]] = {
+    **dict.fromkeys(MESSAGES, _messages),
+    "tool_definitions": _written_once,  # the calls of an agent share one list
+}
+"""How the columns are written that most records share or have as JSON already."""
 
 
 def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:

@@ -108,6 +108,8 @@ def _short_history(call: LlmCall) -> History | None:
     # These histories are looked for without ids, too, or not at all.
     if call.lost_ids or call.content == REDACTED or (said := _texts(answered[0])) is None:
         return None
+    if "tool" in [message["role"] for message in sent]:  # before any text is hashed in vain
+        return None
     running = blake2b(digest_size=16)
     begins: list[str] = []
     before = None

@@ -26,8 +26,9 @@ from otel_lightning.collector.derive.text.tool_parts import (
     response_part,
 )
 
-SHORT = 3
-"""Histories of at most this many messages do not share them with other histories."""
+SHORT = 8
+"""Histories of at most this many messages do not share them with other histories: to look for a
+shared copy of each message costs more than the few copies that are saved."""
 ROLES = {
     "system": "system",
     "developer": "system",
