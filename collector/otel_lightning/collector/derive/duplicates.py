@@ -128,11 +128,11 @@ def _counted_otherwise(one: LlmCall, other: LlmCall) -> bool:
 
 def _agree(one: LlmCall, other: LlmCall) -> bool:
     """Tell whether two records have equal answers, or at least one has none."""
-    said, answered = _said(outputs(one)), _said(outputs(other))
+    said, answered = _comparable_parts(outputs(one)), _comparable_parts(outputs(other))
     return not said or not answered or said == answered
 
 
-def _said(outputs: Iterable[Message]) -> list[Any]:
+def _comparable_parts(outputs: Iterable[Message]) -> list[Any]:
     # Without the ids of tool calls, and below without reasoning: layers write different ids
     # (`fc_…`, `call_…`), and not every layer records reasoning.
     keys = ("type", "content", "name", "arguments")
@@ -180,9 +180,9 @@ def _join_late_answers(groups: dict[Place, Place], known: Mapping[Place, LlmCall
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
     for call in sorted(calls, key=order):
         if not _is_answered(call):
-            waiting[_asked(call)].append(call)
+            waiting[_request_key(call)].append(call)
         # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
-        elif _took_no_time(call) and (asked := waiting.get(_asked(call))):
+        elif _took_no_time(call) and (asked := waiting.get(_request_key(call))):
             _join(groups, place_of(asked.pop()), place_of(call))
 
 
@@ -190,17 +190,17 @@ def _took_no_time(call: LlmCall) -> bool:
     return call.start_ns is not None and call.start_ns == call.end_ns
 
 
-def _asked(call: LlmCall) -> tuple[Any, ...]:
+def _request_key(call: LlmCall) -> tuple[Any, ...]:
     # A packed input is the same JSON text that `dumps` returns.
     sent = call.packed[0] if call.packed else dumps(call.input_messages)
-    return (*_beside(call), call.error_type, sent)
+    return (*_shared_key(call), call.error_type, sent)
 
 
 def _is_answered(call: LlmCall) -> bool:
     return bool(call.packed[1] if call.packed else call.output_messages)
 
 
-def _beside(call: LlmCall) -> tuple[Any, ...]:
+def _shared_key(call: LlmCall) -> tuple[Any, ...]:
     """Return the key that a call's other records share: service, model and parent.
 
     The parent is None for a call without one, whose other records may be in separate traces.
@@ -253,7 +253,7 @@ def failure(call: LlmCall) -> tuple[Any, ...] | None:
     if not call.error_type or call.response_id:
         return None
     since = None if call.parent_span_id else (call.start_ns or 0) // SAME_TIME_NS
-    return (*_beside(call), since)
+    return (*_shared_key(call), since)
 
 
 def _contains(outer: LlmCall, inner: LlmCall) -> bool:

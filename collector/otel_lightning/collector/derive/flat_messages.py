@@ -71,7 +71,7 @@ class FlatMessages:
         return [self._choice(place, attributes) for place in self._places(shape_of(attributes))]
 
     def _choice(self, place: _Place, attributes: Attributes) -> Message:
-        if place.content and (text := _told(attributes[place.content])) is not None:
+        if place.content and (text := _plain_text(attributes[place.content])) is not None:
             plain = messages.plain_message("assistant", text)
             if plain is not None:
                 return messages.choice(plain["parts"], attributes.get(place.reason))
@@ -118,8 +118,8 @@ def _call(tree: Any) -> tuple[str, str, str] | None:
     return None
 
 
-def _told(text: str) -> str | None:
-    """Return a text that says what it is, None for one that may be JSON."""
+def _plain_text(text: str) -> str | None:
+    """Return a text, or None if it may be JSON."""
     return None if text[:1] in ODD_STARTS or text == NULL else text
 
 
@@ -127,7 +127,7 @@ def _text(place: _Place, attributes: Attributes) -> Message | None:
     """Return a message of plain text, or None for any other message."""
     if not place.content or not place.role or place.reason:
         return None
-    if (text := _told(attributes[place.content])) is None:
+    if (text := _plain_text(attributes[place.content])) is None:
         return None
     role = attributes[place.role]
     call_id = attributes[place.call_id] if place.call_id else None

@@ -100,7 +100,7 @@ def read(
                 _add_signals(found, span.trace_id, rewards_and_arms.of_span(read_span))
             row = dialects.read(read_span, shape)
             if row is not None:
-                _file(found, place, row)
+                _add_row(found, place, row)
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
             found.unread[place] = f"{type(error).__name__}: {error}"
     return found
@@ -175,7 +175,7 @@ def _add_signals(found: Reading, trace_id: str, carried: Iterable[Reward | Arm])
             found.sources[row.reward_id] = trace_id
 
 
-def _file(found: Reading, place: Place, row: Row) -> None:
+def _add_row(found: Reading, place: Place, row: Row) -> None:
     if isinstance(row, LlmCall):
         past = found.pasts[place] = history(row, found.memory)
         found.calls.append(row)

@@ -37,12 +37,12 @@ def place(
     for row in rows:
         ended = row.end_ns or row.start_ns or 0
         later = [call for call in by_rollout[row.rollout_id] if call.latest_start_ns >= ended]
-        user = _user(row, later, texts)
-        row.llm_span_id = user.span_id if user else None
+        used_by = _using_call(row, later, texts)
+        row.llm_span_id = used_by.span_id if used_by else None
     return rows
 
 
-def _user(row: Retrieval, later: Sequence[LlmCall], texts: dict[str, str]) -> LlmCall | None:
+def _using_call(row: Retrieval, later: Sequence[LlmCall], texts: dict[str, str]) -> LlmCall | None:
     contents = (str(document.get("content") or "")[:PROBE] for document in row.documents or ())
     # As the text stands inside JSON: escaped, without the quotes around it.
     probes = [dumps(one).decode()[1:-1] for one in contents if one]

@@ -39,7 +39,7 @@ def of_span(span: Span) -> Iterator[Reward | Arm]:
     for event in span.events:
         if event.name in EVENTS:
             place = span.resource, span.trace_id, span.span_id, "span"
-            yield from _said(CarriedEvent(event.name, event.time_ns, event.attributes, *place))
+            yield from _event_row(CarriedEvent(event.name, event.time_ns, event.attributes, *place))
     if span.name == ANNOTATION:
         yield from _annotated(span)
     elif not span.attributes.keys().isdisjoint(AGENTOPS_OUTPUTS):
@@ -51,10 +51,12 @@ def of_log(log: Log) -> Iterator[Reward | Arm]:
     if log.event_name in EVENTS:
         source = "feedback" if names.FEEDBACK_ID in log.attributes else "log"
         place = log.resource, log.trace_id or "", log.span_id or "", source
-        yield from _said(CarriedEvent(log.event_name or "", log.time_ns, log.attributes, *place))
+        yield from _event_row(
+            CarriedEvent(log.event_name or "", log.time_ns, log.attributes, *place)
+        )
 
 
-def _said(event: CarriedEvent) -> Iterator[Reward | Arm]:
+def _event_row(event: CarriedEvent) -> Iterator[Reward | Arm]:
     row = _reward(event) if event.name == names.EVALUATION_RESULT else _arm(event)
     if row is not None:
         yield row

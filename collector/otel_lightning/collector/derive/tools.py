@@ -122,7 +122,7 @@ def asked(call: LlmCall) -> list[str]:
 
 
 def _mark(part: Mapping[str, Any], service: str | None, time: int) -> str:
-    return f"{service} {time} {part.get('name')} {_spelled(part.get('arguments')).decode()}"
+    return f"{service} {time} {part.get('name')} {_canonical(part.get('arguments')).decode()}"
 
 
 def apart(
@@ -331,7 +331,7 @@ class _Waiting:
         # In reverse, so that `pop` returns the earliest request.
         self._later = sorted(requests, key=_start)[::-1]
         # Stacks of requests, the latest on top, under the keys (name, arguments) and (name,).
-        self._asked: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
+        self._stacks: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
 
     def take(self, execution: ToolCall) -> Request | None:
         """Return the request that an execution belongs to: by id or, without one, the latest match.
@@ -344,9 +344,9 @@ class _Waiting:
         while self._later and _start(self._later[-1]) <= (execution.start_ns or 0):
             request = self._later.pop()
             name = request.part.get("name")
-            self._asked[name, _spelled(request.part.get("arguments"))].append(request)
-            self._asked[(name,)].append(request)
-        same_call = (execution.name, _spelled(execution.arguments))
+            self._stacks[name, _canonical(request.part.get("arguments"))].append(request)
+            self._stacks[(name,)].append(request)
+        same_call = (execution.name, _canonical(execution.arguments))
         named = [(name,) for name in _names_inside(execution.arguments)]
         groups = ([same_call], [(execution.name,)], named)
         found = self._by_its_id(execution.tool_call_id) if execution.tool_call_id else None
@@ -360,7 +360,7 @@ class _Waiting:
 
     def _latest(self, keys: Iterable[tuple[Any, ...]]) -> Request | None:
         """Return the first unjoined request of the latest call that has one under these keys."""
-        stacks = [stack for key in keys if (stack := self._asked.get(key))]
+        stacks = [stack for key in keys if (stack := self._stacks.get(key))]
         for stack in stacks:
             while stack and stack[-1].joined:
                 stack.pop()
@@ -373,7 +373,7 @@ class _Waiting:
         return [request for request in turn if not request.joined][-1]
 
 
-def _spelled(arguments: Any) -> bytes:
+def _canonical(arguments: Any) -> bytes:
     return dumps(arguments, sort_keys=True)
 
 

@@ -32,7 +32,7 @@ def records(span: Span) -> Iterator[tuple[str, Any]]:
     """Yield (event name, message) for the messages sent as events or logs, in order."""
     for fields in reading.array(span.attributes, EVENTS) or ():
         if isinstance(fields, dict) and fields.get("event.name") in MESSAGE_EVENTS:
-            yield fields["event.name"], _told(fields["event.name"], fields)
+            yield fields["event.name"], _with_role(fields["event.name"], fields)
     for event in span.events:
         if event.name in MESSAGE_EVENTS:
             yield event.name, _event_message(event.name, event.attributes)
@@ -71,7 +71,7 @@ def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[s
 def _event_message(name: str, attributes: Attributes) -> dict[str, Any]:
     whole = json_text.parse(attributes.get("gen_ai.event.content"))
     if isinstance(whole, dict):
-        return _told(name, whole)
+        return _with_role(name, whole)
     text = attributes.get("message", attributes.get("content"))
     blocks = json_text.parse(text)
     content = blocks if isinstance(blocks, list) else text
@@ -85,10 +85,10 @@ def _log_message(name: str, log: Log) -> dict[str, Any]:
     if not isinstance(fields, dict):
         told = _event_message(name, log.attributes)
         return told if log.body is None else {**told, "content": log.body}
-    return _told(name, fields)
+    return _with_role(name, fields)
 
 
-def _told(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+def _with_role(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     inner = fields.get("message")
     inner = inner if isinstance(inner, dict) else {"content": inner} if inner else {}
     return {**fields, **inner, "role": MESSAGE_EVENTS[name]}

@@ -69,7 +69,9 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     if history is None and not cut_input:
         history = [message for name, message in found if name != CHOICE]
     if outputs is None and not cut_output:
-        outputs = _said(attributes) or [message for name, message in found if name == CHOICE]
+        outputs = _sentry_choices(attributes) or [
+            message for name, message in found if name == CHOICE
+        ]
     if not outputs and plan.listed:
         history, outputs = _without_answer(history or [])
     if turns is None:
@@ -103,7 +105,7 @@ def _turns(text: str | None, history: list[Any], memory: MessageMemory | None) -
     return turns
 
 
-def _said(attributes: Attributes) -> list[Any]:
+def _sentry_choices(attributes: Attributes) -> list[Any]:
     """Return the choices of an answer that has its texts under one key and tool calls in another.
 
     Sentry writes this form. The tool calls belong to the first choice.

@@ -31,8 +31,8 @@ def read(span: Span) -> ToolCall | None:
     name = reading.text(attributes, "gen_ai.tool.name", "tool.name", "traceloop.entity.name")
     if name == MERGED_TOOLS:
         return None
-    given = reading.text(attributes, *ARGUMENTS) or _said(attributes, "input")
-    result = _result(reading.text(attributes, *RESULTS) or _said(attributes, "output"))
+    given = reading.text(attributes, *ARGUMENTS) or _message_content(attributes, "input")
+    result = _result(reading.text(attributes, *RESULTS) or _message_content(attributes, "output"))
     if given == "{}" and attributes.get("gcp.vertex.agent.tool_response") == "{}":
         given = result = None  # Google ADK writes `{}` for both if content is not recorded
     message = tool_values.tool_message(result)
@@ -47,7 +47,7 @@ def read(span: Span) -> ToolCall | None:
     )
 
 
-def _said(attributes: Attributes, side: str) -> str | None:
+def _message_content(attributes: Attributes, side: str) -> str | None:
     """Return the content of a tool's message: TanStack writes arguments and results there."""
     told = reading.array(attributes, f"gen_ai.{side}.messages") or []
     parts = (one["parts"][0] for one in messages.conversation(told) if one["role"] == "tool")

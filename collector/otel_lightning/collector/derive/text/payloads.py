@@ -105,10 +105,10 @@ def request_tools(request: Payload) -> list[Any] | None:
 def answer(value: Any) -> list[Message] | None:
     """Return the turn that a function returned: a message, the items of a message, or text."""
     items = value if isinstance(value, list) else [value] if value else []
-    return messages.one_turn(map(_said, items)) or None
+    return messages.one_turn(map(_answer_message, items)) or None
 
 
-def _said(item: Any) -> Payload:
+def _answer_message(item: Any) -> Payload:
     if not isinstance(item, dict):
         return {"role": "assistant", "content": item}
     inner = details(item, "message") or item
