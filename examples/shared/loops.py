@@ -14,7 +14,7 @@ import numpy as np
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.loop.rounds import run_loop
 from shared.rollouts import BIN, agent_server, free_port, ingesting
-from shared.study import BATCH, JOBS, Rewards, Study, interval
+from shared.study import JOBS, Rewards, Study, interval
 
 NAME = "example"
 GATES = ("prompts_gate", "weights_gate")
@@ -76,7 +76,7 @@ def weights_loop(one: Study) -> tuple[list[Round], str]:
             "weights.settings": {
                 "steps": one.size.steps,
                 "learning_rate": one.size.learning_rate,
-                "batch_size": BATCH,
+                "batch_size": one.size.batch,
                 "seed": one.seed,
             },
         }

@@ -23,13 +23,10 @@ from shared.study import MODELS, TEMPERATURES, Rewards, Study, averaged, ran, re
 FIRST = "first"
 JOBS = 3
 """Workers of each arm. Arms are chosen by a flag file, so each arm needs processes of its own."""
-GATE_SHARE, GATE_SAMPLES = 0.5, 4
+GATE_SHARE = 0.5
 """The first line that is found helps half of the requests: many rollouts are needed to see it."""
 RECORDS = 80
 """Records that the writer reads."""
-SHUFFLES = 5
-"""Controls. One in three lines that are written without knowledge is right by chance, so what one
-control gains has a standard deviation of 0.15, over tasks that are always the same."""
 
 
 def prompts_study(
@@ -43,7 +40,7 @@ def prompts_study(
         print("\n".join(["", *curve(rounds), ""]), flush=True)
         draw(rounds, one.example.NAME, one.folder / "curve.svg")
         texts = {"before": one.example.PROMPT, "after": live_text(one)}
-        for number in range(1, SHUFFLES + 1):
+        for number in range(1, one.size.controls + 1):
             texts[f"control-{number}"] = control_text(one, url, number)
         for name, text in texts.items():
             print(f"{name}: {text.splitlines()}", flush=True)
@@ -92,7 +89,7 @@ def settings(one: Study, url: str, lines: Sequence[Mapping[str, Any]], final: fl
         },
         "learn": {"rounds": one.size.rounds, "what": ["prompts"]},
         "split": {"held_out": GATE_SHARE, "final": final},
-        "gate": {"samples": GATE_SAMPLES},
+        "gate": {"samples": one.size.gate_samples},
         "prompts": {
             "key": one.example.FLAG,
             "flags": str(write_flag(one, "flags.json", {FIRST: one.example.PROMPT})),

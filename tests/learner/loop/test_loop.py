@@ -255,6 +255,20 @@ def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) 
     assert "has made its last report after round 1" in more.stderr
 
 
+def test_loop_that_has_worked_its_hours_stops_after_the_round(served: Path, tmp_path: Path) -> None:
+    text = "[learn]\nrounds = 9\n[stop]\nhours = 0.00001\n[split]\nfinal = 0.3\n"
+    with prompt_server(lambda _, number: proposal(f"Be kind, way {number}.")) as model:
+        file = write_loop(tmp_path, "short", model.url, text, tasks=24)
+        result = run(file, served)
+        assert run(file, served).exit_code == result.exit_code  # it has ended: nothing runs
+    assert result.exit_code == 3, result.output
+    assert "Stopped after round 1: " in result.stdout
+    assert " hours were worked, of 1e-05 that [stop] allows" in result.stdout
+    assert "final tasks, which were read only now: " in result.stdout
+    stages = ask(served, "SELECT stage FROM rounds WHERE loop = 'short' AND round > 1")
+    assert stages == []
+
+
 BAD = {
     "is not TOML": "[run",
     "lacks 'run'": "",

@@ -8,10 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from support.running import background, eventually, finish
 from support.stores import ask
 
 from otel_lightning.learner import DataError
+from otel_lightning.learner.cli import cli
 from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
 
 Tasks = Callable[..., Path]
@@ -86,6 +88,23 @@ def test_ok_failed_timeout_and_lost_are_four_things_and_the_lost_has_no_reward(
     assert rewards == {"ok": 1, "failed": 0}
     forced = run_agent(served, job, Grading(by_exit_code=True, failed_reward=-1))
     assert sorted(forced.rewards.values()) == [-1, -1, 1]
+
+
+def test_command_tells_why_attempts_were_lost_or_failed_and_which_tasks_have_no_id(
+    served: Path, tasks: Tasks, agent: Agent
+) -> None:
+    file = tasks({"id": "lost", "n": 1}, {"n": 2}, {"n": 3})
+    body = "os.kill(os.getpid(), 9) if 'id' in task and task['id'] == 'lost' else print('x' * 9999)"
+    options = ["--retries", "1", "--max-output", "1000", "--exit-code-is-reward", "--name", "why"]
+    place = ["--store", str(served), "--tasks", str(file)]
+    done = CliRunner().invoke(
+        cli, ["run", *place, *options, "--", *agent(f"{body}; time.sleep(9)")]
+    )
+    assert done.exit_code == 1
+    assert "2 tasks have no id in the file, so each got a hash of its fields." in done.stderr
+    assert "2 attempts lost: it was ended by signal 9." in done.stderr
+    assert "2 attempts failed: it wrote more than the limit of --max-output." in done.stderr
+    assert "1 rollouts are missing." in done.stderr
 
 
 def test_grading_command_that_fails_on_a_rollout_is_no_reward_of_0(

@@ -35,6 +35,16 @@ def oldest_waiting(store: Store, path: Path) -> int | None:
     return None
 
 
+def wait_until_stored(store: Store, path: Path) -> None:
+    """Wait until the running ingester has stored what it had received before this call.
+
+    What it receives meanwhile is not waited for, so a constant load does not hold it up.
+    """
+    now = time.time_ns()
+    while (oldest := oldest_waiting(store, path)) is not None and oldest <= now:
+        time.sleep(LOOK_SECONDS)
+
+
 def wait_until_derived(store: Store, path: Path) -> None:
     """Wait until the running ingester has stored and derived everything that it received."""
     while waiting(store, path) or store.count("stale"):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from otel_lightning.learner.rollout_runner import Grading, Job, Report
 
 option = partial(shared_option, command="run")
+SHOWN_REASONS = 3
+"""Reasons of lost and failed attempts that are told, the most frequent ones."""
 
 
 @click.command()
@@ -61,6 +63,13 @@ option = partial(shared_option, command="run")
     is_flag=True,
     help="Run two tasks in a store of their own, check each link from the agent to learning, and "
     "name the first broken one with its remedy.",
+)
+@option(
+    "--max-output",
+    type=click.IntRange(1),
+    default=64 * 2**20,
+    help="Bytes that an agent may write to standard output or error; with more it is ended, and "
+    "its status is failed.",
 )
 @option(
     "--endpoint",
@@ -125,6 +134,7 @@ def tell(report: "Report", store: str) -> None:
     for count, text in (
         (report.retried, "attempts were repeated, because a former one was lost or asked for"),
         (report.interrupted, "attempts were cut off; the same command runs them again"),
+        (report.without_id, "tasks have no id in the file, so each got a hash of its fields"),
         (report.left_processes, "processes that agents had left behind were killed"),
         (
             report.silent,
@@ -133,6 +143,8 @@ def tell(report: "Report", store: str) -> None:
     ):
         if count:
             click.echo(f"{count} {text}.", err=True)
+    for reason, count in list(report.reasons.items())[:SHOWN_REASONS]:
+        click.echo(f"{count} attempts {reason}.", err=True)
     for problem in report.problems:
         click.echo(problem, err=True)
     _tell_rewards(report, store)

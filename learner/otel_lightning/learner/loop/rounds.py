@@ -176,7 +176,7 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
     if rules.rollouts is not None and rollouts >= rules.rollouts:
         return f"{rollouts} rollouts were run, of {rules.rollouts} that [stop] allows"
     if rules.hours is not None and (hours := state.hours(number)) >= rules.hours:
-        return f"{hours:.2f} hours were worked, of {rules.hours:g} that [stop] allows"
+        return f"{hours:.3g} hours were worked, of {rules.hours:g} that [stop] allows"
     if rules.no_gain_rounds is not None and number >= rules.no_gain_rounds:
         recent = range(number - rules.no_gain_rounds + 1, number + 1)
         if not any(o == WON for (of, _), (o, _) in state.ended.items() if of in recent):

@@ -108,6 +108,8 @@ class Engine:
     left: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     """Attempts of this start by status."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why attempts of this start were lost or failed, where the agent's exit does not tell it."""
     ended_by_us: bool = False
 
     def run(self, planned: Sequence[Planned], total: int) -> str | None:
@@ -175,8 +177,10 @@ class Engine:
 
     def _note(self, ended: Ended) -> Attempt:
         attempt = self.running.pop(ended.rollout_id)
-        status, _ = status_of(ended)
+        status, reason = status_of(ended)
         cut = ended.status == INTERRUPTED
+        if reason and not cut:
+            self.reasons[f"{status}: {reason}"] += 1
         former = self.past.get(attempt.planned.key, AttemptHistory())
         self.past[attempt.planned.key] = AttemptHistory([*former.ends, (status, cut)])
         self.ends[status] += 1

@@ -38,6 +38,10 @@ class Report:
     """Why the run stopped before its end, if it did."""
     problems: tuple[str, ...] = ()
     """What went wrong in grading."""
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Number of attempts of this start by the reason why they were lost or failed."""
+    without_id: int = 0
+    """Tasks whose id is a hash of their fields, since the file gives them none."""
     tasks: Mapping[str, str] = field(default_factory=dict)
     """Task of each rollout, by its id."""
     samples: Mapping[str, int] = field(default_factory=dict)

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from otel_lightning.collector.load.position import wait_until_derived
+from otel_lightning.collector.load.position import wait_until_derived, wait_until_stored
 from otel_lightning.collector.store import Store, StoreError, open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
@@ -124,6 +124,12 @@ def _check(job: Job) -> None:
         raise DataError(
             f"There is no shard {number} of {count}. Write 1/{count} to {count}/{count}."
         )
+    if count > 1 and job.endpoint and job.name is None:
+        # The default name has the path of the task file in it, which machines need not share.
+        raise DataError(
+            "The parts of a run on several machines need a name that they share. Give each the "
+            "same --name NAME."
+        )
     if job.arms and job.url:
         raise DataError(
             "A server behind --url reads its own flag file, so no arm can be chosen for it. "
@@ -140,6 +146,9 @@ def _check(job: Job) -> None:
 def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], place: RunContext) -> Report:
     with ExitStack() as connections:
         opened = connections.enter_context(_asked(place.store, job))
+        if opened is not None and opened.server is not None:
+            # Another machine may have sent attempts a moment ago: they must not run again.
+            wait_until_stored(opened, place.store)
         past = _attempts_of(rollouts, place.journal, opened)
         _send_tasks([one.task for one in rollouts], place.receiver, opened)
         if opened is not None and opened.server is not None:
@@ -188,6 +197,8 @@ def _run_and_grade(
         silent=silent,
         stopped=stopped,
         problems=tuple(graded.problems),
+        reasons=dict(engine.reasons.most_common()),
+        without_id=len({one.task.task_id for one in rollouts if not one.task.has_own_id}),
         tasks={_last(one, engine.past): one.task.task_id for one in rollouts},
         samples={_last(one, engine.past): one.sample for one in rollouts},
         arms={_last(one, engine.past): one.arm for one in rollouts},
@@ -285,7 +296,12 @@ def _graded(
     """Wait until everything is stored and derived, and grade."""
     store = place.store
     if not store.exists():
-        return Graded(None, problems=["The store is elsewhere: grade there."]), 0
+        name = place.journal.folder.name
+        problem = (
+            "The store is elsewhere: grade there. Give this command where the store is, with "
+            f"--name {name} and without --endpoint and --shard: what has ended does not run again."
+        )
+        return Graded(None, problems=[problem]), 0
     with _connected(place) as opened:
         silent = _silent(opened, store, list(statuses), patience)
 

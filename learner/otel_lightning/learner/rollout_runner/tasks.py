@@ -26,6 +26,8 @@ class Task:
     """What the agent is given, by name; the id is not among them."""
     expected: Any = None
     metadata: Any = None
+    has_own_id: bool = True
+    """Whether its id is given, and not a hash of its fields."""
 
     @property
     def input(self) -> Any:
@@ -82,10 +84,10 @@ def tasks_of(rows: Iterable[tuple[str, Any]], source: str) -> Tasks:
     places: dict[str, str] = {}
     without_id = 0
     for place, row in rows:
-        task, has_id = _task(place, row)
-        without_id += not has_id
+        task = _task(place, row)
+        without_id += not task.has_own_id
         if task.task_id in places:
-            same = "the id" if has_id else "no id, and the same fields as"
+            same = "the id" if task.has_own_id else "no id, and the same fields as"
             raise DataError(
                 f"{place}: has {same} '{task.task_id}' of {places[task.task_id]}. "
                 "Give every task an id of its own."
@@ -111,7 +113,7 @@ def chosen(tasks: Iterable[Task], split: str, held_out: float) -> list[Task]:
     return [task for task in tasks if (task.position() < held_out) == wanted]
 
 
-def _task(place: str, row: Any) -> tuple[Task, bool]:
+def _task(place: str, row: Any) -> Task:
     if not isinstance(row, Mapping):
         raise DataError(f"{place}: is {_shown(row)}, not a JSON object with the fields of a task.")
     fields = {
@@ -125,7 +127,7 @@ def _task(place: str, row: Any) -> tuple[Task, bool]:
     if not fields and given is None:
         raise DataError(f"{place}: has neither an id nor a field for the agent, such as input.")
     task_id = str(given) if given is not None else _hash(fields)
-    return Task(task_id, fields, row.get("expected"), row.get("metadata")), given is not None
+    return Task(task_id, fields, row.get("expected"), row.get("metadata"), given is not None)
 
 
 def _rows(path: Path) -> Iterator[tuple[str, Any]]:

@@ -1,0 +1,112 @@
+"""A run in parts on machines without the store, and its grading where the store is."""
+
+import json
+import secrets
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from support.running import running
+from support.stores import ask
+
+from otel_lightning.learner.cli import cli
+
+TOKEN = secrets.token_hex(8)
+ROWS = [{"id": f"t{n}", "question": str(n), "expected": str(n % 2)} for n in range(12)]
+AGENT = """
+import json, sys
+task = json.load(sys.stdin)
+with open(sys.argv[1], "a") as file:
+    file.write(task["id"] + "\\n")
+print(int(task["question"]) % 4)
+"""
+GRADE = """
+def right(rollouts):
+    return (rollouts["output"].str.strip_chars() == rollouts["expected"]).cast(float)
+"""
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[str]:
+    """An ingester that other machines reach, with a token; its store is in the folder `home`."""
+    (tmp_path / "home").mkdir()
+    with running(tmp_path / "home" / "traces.duckdb", "--token", TOKEN) as ingester:
+        yield f"http://{ingester.http}"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Run the command in the folder of a machine, with its own copy of the tasks and the agent."""
+
+    def of(machine: str, *options: str, **variables: str) -> Result:
+        folder = tmp_path / machine
+        folder.mkdir(exist_ok=True)
+        (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+        (folder / "agent.py").write_text(AGENT)
+        (folder / "grade.py").write_text(GRADE)
+        files = ["--store", f"{folder}/traces.duckdb", "--tasks", f"{folder}/tasks.jsonl"]
+        agent = ["--", sys.executable, "-I", "-S", f"{folder}/agent.py", str(tmp_path / "ran")]
+        grade = ["--grade", f"{folder}/grade.py:right"]
+        words: list[Any] = ["run", *files, *grade, *options, *agent]
+        return CliRunner().invoke(cli, words, env=variables, catch_exceptions=False)
+
+    return of
+
+
+def test_parts_on_two_machines_are_graded_where_the_store_is_and_nothing_runs_twice(
+    endpoint: str, run: Run, tmp_path: Path
+) -> None:
+    header = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {TOKEN}"}
+    shared = ("--name", "evening", "--endpoint", endpoint)
+    for number in (1, 2):
+        part = run(f"machine{number}", *shared, "--shard", f"{number}/2", **header)
+        assert part.exit_code == 0, part.output
+        assert "grade there" in part.stderr
+        assert "--name evening" in part.stderr
+        assert "No rollout has a reward." in part.stdout
+        assert not (tmp_path / f"machine{number}" / "traces.duckdb").exists()
+    ran = (tmp_path / "ran").read_text().split()
+    assert sorted(ran) == sorted(row["id"] for row in ROWS)
+
+    whole = run("home", "--name", "evening")
+    assert whole.exit_code == 0, whole.output
+    assert "Run evening: 12 rollouts, 12 of them before this start." in whole.stdout
+    assert "Mean reward 0.5000" in whole.stdout
+    assert (tmp_path / "ran").read_text().split() == ran, "an ended rollout ran again"
+    store = tmp_path / "home" / "traces.duckdb"
+    attempts = Counter(row["task_id"] for row in ask(store, "SELECT task_id FROM attempts"))
+    assert attempts == dict.fromkeys(ran, 1)
+    (graded,) = ask(store, "SELECT count(*) AS n, avg(value) AS mean FROM rewards")
+    assert (graded["n"], graded["mean"]) == (12, 0.5)
+
+
+def test_part_that_no_machine_ran_runs_where_the_store_is(
+    endpoint: str, run: Run, tmp_path: Path
+) -> None:
+    header = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {TOKEN}"}
+    shared = ("--name", "night", "--endpoint", endpoint)
+    assert run("machine1", *shared, "--shard", "1/2", **header).exit_code == 0
+    first = (tmp_path / "ran").read_text().split()
+    whole = run("home", "--name", "night", LIGHTNING_TOKEN=TOKEN)
+    assert whole.exit_code == 0, whole.output
+    assert f"12 rollouts, {len(first)} of them before this start." in whole.stdout
+    assert sorted((tmp_path / "ran").read_text().split()) == sorted(row["id"] for row in ROWS)
+
+
+def test_parts_without_a_shared_name_and_a_wrong_token_are_refused_before_an_agent_runs(
+    endpoint: str, run: Run, tmp_path: Path
+) -> None:
+    nameless = run("machine1", "--endpoint", endpoint, "--shard", "1/2")
+    assert nameless.exit_code == 1
+    assert "--name" in nameless.stderr
+    header = {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer wrong"}
+    wrong = run("machine1", "--endpoint", endpoint, "--name", "x", **header)
+    assert wrong.exit_code == 1
+    assert "401" in wrong.stderr
+    assert not (tmp_path / "ran").exists()
