@@ -30,7 +30,7 @@ class Finding(NamedTuple):
 
 def check(store: Store, path: Path) -> list[Finding]:
     """Count the rows of each table, and report backlogs, rejected rows and alarms."""
-    counts = {table: _count(store, table) for table in COUNTED}
+    counts = {table: store.count(table) for table in COUNTED}
     schema = store.query("SELECT max(version) AS v FROM schema_migrations")["v"][0].as_py()
     running = f"process {store.server.pid} at {store.server.http}" if store.server else "no"
     return [
@@ -84,10 +84,6 @@ def _repeated(store: Store) -> Finding:
 def _alarm(alarm: Alarm) -> Finding:
     since = datetime.fromtimestamp(alarm.since, UTC).isoformat(timespec="seconds")
     return Finding(f"alarm {alarm.name}", f"since {since}: {alarm.reason}", well=False)
-
-
-def _count(store: Store, table: str) -> int:
-    return int(store.query(f"SELECT count(*) AS n FROM {table}")["n"][0].as_py())
 
 
 def _is_well(table: str, counts: dict[str, int]) -> bool:

@@ -56,9 +56,12 @@ def compare(store: Store, sample: int | None = None) -> list[Compared]:
             pass
         again = {table: _checksums(scratch, table) for table in (*PER_TRACE, WITH_LOGS)}
         traces = set(_texts(scratch, "again_traces"))
+    # Asked before the checksums for the traces that wait to be derived, and after them for those
+    # that grew meanwhile: neither have the rows yet that deriving again gave.
+    changing = _texts(store, "again_changing_traces", since=since)
     stored = {table: _checksums(store, table, chosen) for table in again}
-    # Asked after the checksums were read, so that it names all traces that grew before that.
-    traces -= _connected(store, _texts(store, "again_changing_traces", since=since))
+    changing += _texts(store, "again_changing_traces", since=since)
+    traces -= _connected(store, changing)
     if sample is None and not _texts(store, "again_changing_logs", since=since):
         traces.add(NO_TRACE)
     compared = (*PER_TRACE, WITH_LOGS) if NO_TRACE in traces else PER_TRACE
