@@ -57,7 +57,7 @@ def _connection(
     if server.tls_cert is None:
         return http.client.HTTPConnection(reachable(server), timeout=seconds)
     # The server's own certificate is trusted directly, so neither its authority nor its host name
-    # is checked.
+    # is checked. Without PARTIAL_CHAIN, OpenSSL trusts only self-signed certificates directly.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN

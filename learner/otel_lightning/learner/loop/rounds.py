@@ -73,15 +73,15 @@ def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
 
 def _prepared(config: Config, store: Path, folder: Path) -> Loop:
     tasks = read_tasks(config.run.tasks).tasks
-    with open_store(store):
-        # The context closes the store again: agents and the ingester must be able to open it.
-        pass  # create it, and refuse one that cannot be used, before anything runs
+    # Create the store, and refuse one that cannot be used, before anything runs. It is closed
+    # again, because agents and the ingester must be able to open it.
+    open_store(store).close()
     state = State.of(store, config.name)
     part = config.weights
     server = ModelServer(part.serve, part.ready, part.ready_seconds, folder) if part else None
     loop = Loop(config, store, state, divide(tasks, config.split), folder, server)
-    said = sha256("\0".join(sorted(task.whole_fingerprint for task in tasks)).encode()).hexdigest()
-    begun = {"settings": config.identity, "tasks": said[:16]}
+    prints = "\0".join(sorted(task.whole_fingerprint for task in tasks))
+    begun = {"settings": config.identity, "tasks": sha256(prints.encode()).hexdigest()[:16]}
     # Round 0 keeps what the loop began with; every later start compares itself with it.
     _, first = state.once(0, "start", lambda: (DONE, begun | {"arm": loop.live} | _first(loop)))
     for name, what in (("settings", "The settings"), ("tasks", "The tasks")):
@@ -165,10 +165,10 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
     """Return which stop rule holds after a round; None if the next one may begin."""
     if number == 0:
         return None
-    done = [details for (of, _), (_, details) in state.ended.items() if 0 < of <= number]
+    ended = [details for (of, _), (_, details) in state.ended.items() if 0 < of <= number]
     rollouts = sum(
         int(details.get("rollouts", 0))
-        for details in done
+        for details in ended
         # Only stages that run the agent count: training runs have a mean, gates have an alpha.
         # Transitions, too, have a number of rollouts, but run none.
         if "alpha" in details or "mean" in details
@@ -179,7 +179,7 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
         return f"{hours:.3g} hours were worked, of {rules.hours:g} that [stop] allows"
     if rules.no_gain_rounds is not None and number >= rules.no_gain_rounds:
         recent = range(number - rules.no_gain_rounds + 1, number + 1)
-        if not any(o == WON for (of, _), (o, _) in state.ended.items() if of in recent):
+        if not any(outcome == WON for (of, _), (outcome, _) in state.ended.items() if of in recent):
             return f"{rules.no_gain_rounds} rounds in a row gained nothing"
     return None
 

@@ -138,24 +138,32 @@ def _verdict(
         for setting in (SERVING, GREEDY)
         if (setting, base) in reports
     }
-    both = [(name, _formats(store, reports[SERVING, name])) for name in (base, candidate)]
+    before = _formats(store, reports[SERVING, base])
+    after = _formats(store, reports[SERVING, candidate])
     formats = {
-        measure: compare((base, both[0][1][measure]), (candidate, both[1][1][measure]))
+        measure: compare((base, before[measure]), (candidate, after[measure]))
         for measure in ("tool calls parse", "not cut off")
     }
-    lengths = (both[0][1]["tokens"], both[1][1]["tokens"])
-    # 0 where a server reported no tokens; lengths are then not judged.
-    mean = tuple(sum(one.values()) / len(one) if one else 0.0 for one in lengths)
-    found = Verdict(candidate, gains, formats, (mean[0], mean[1]), ())
-    warm = [
-        f"{GREEDY}: {_warm_calls(store, reports[GREEDY, name])} calls of '{name}' had another "
-        "temperature than 0, because the agent is not traced by us"
+    lengths = (_mean(before["tokens"]), _mean(after["tokens"]))
+    found = Verdict(candidate, gains, formats, lengths, ())
+    # For these models a policy asks for temperature 0. Only an agent that we trace follows it.
+    warm = {
+        name: _warm_calls(store, reports[GREEDY, name])
         for name in (base, candidate)
-        if (GREEDY, name) in reports
-        and greedy_by_policy(name)
-        and _warm_calls(store, reports[GREEDY, name])
-    ]
-    return replace(found, refusals=(*_refusals(found, reports, alpha), *warm))
+        if (GREEDY, name) in reports and greedy_by_policy(name)
+    }
+    not_greedy = (
+        f"{GREEDY}: {calls} calls of '{name}' had another temperature than 0, because the agent "
+        "is not traced by us"
+        for name, calls in warm.items()
+        if calls
+    )
+    return replace(found, refusals=(*_refusals(found, reports, alpha), *not_greedy))
+
+
+def _mean(tokens: Mapping[Pair, float]) -> float:
+    """Return the mean; 0 where a server reported no tokens, and then lengths are not judged."""
+    return sum(tokens.values()) / len(tokens) if tokens else 0.0
 
 
 def _warm_calls(store: Path, report: Report) -> int:
@@ -173,6 +181,7 @@ def _refusals(
     if greedy is not None and _is_worse(reports, greedy, alpha):
         yield f"{GREEDY}: it loses {-greedy.gain:.4f} beyond chance"
     for measure, compared in found.formats.items():
+        # The whole interval of the change is below 0.
         if compared.upper < 0:
             yield (
                 f"format: {measure} in {compared.other_mean:.1%} of the rollouts, "
@@ -184,6 +193,7 @@ def _refusals(
 
 
 def _is_worse(reports: Mapping[tuple[str, str], Report], greedy: Compared, alpha: float) -> bool:
+    # The same test the other way round: is the base better than the candidate beyond chance?
     turned = compare(
         (greedy.other, reports[GREEDY, greedy.other].pairs()),
         (greedy.base, reports[GREEDY, greedy.base].pairs()),
@@ -199,6 +209,10 @@ def _formats(store: Path, report: Report) -> dict[str, dict[Pair, float]]:
         frame = scan(opened, "rollouts", list(report.tasks)).select(wanted).collect()
     seen = frame.filter(pl.col("llm_calls") > 0)
     rows: list[dict[str, Any]] = seen.to_dicts()
+    for row in rows:
+        row["tool calls parse"] = not row["malformed_calls"]
+        row["not cut off"] = row["finish_reason"] != "length"
+        row["tokens"] = row["output_tokens"]
 
     def measured(value: str) -> dict[Pair, float]:
         return {
@@ -207,8 +221,4 @@ def _formats(store: Path, report: Report) -> dict[str, dict[Pair, float]]:
             if row[value] is not None
         }
 
-    for row in rows:
-        row["tool calls parse"] = not row["malformed_calls"]
-        row["not cut off"] = row["finish_reason"] != "length"
-        row["tokens"] = row["output_tokens"]
     return {name: measured(name) for name in ("tool calls parse", "not cut off", "tokens")}

@@ -62,16 +62,16 @@ def compose(
         _label_parts(composition, judgements),
         *(_term_part(term, rollouts) for term in composition.terms),
     ])  # fmt: skip
-    without = without_ground(composition, rollouts, measured, parts)
+    without = without_data(composition, rollouts, measured, parts)
     judged = rollouts.select("rollout_id").join(
         pl.concat([broken.select("rollout_id"), without]), on="rollout_id", how="anti"
     )
-    left_out = (*_named(broken), *_missing(composition, without))
+    left_out = (*_outside_range(broken), *_missing(composition, without))
     return Scored(_scores(composition, judged, parts, name), left_out)
 
 
 def measure(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
-    """Find the measures of each rollout; if several of its calls were judged, their mean.
+    """Return the value of each measure of each rollout: the mean if several calls were judged.
 
     Returns:
         Columns rollout_id, name, value, weight, low, high.
@@ -86,7 +86,7 @@ def measure(composition: Composition, judgements: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def without_ground(
+def without_data(
     composition: Composition, rollouts: pl.DataFrame, measured: pl.DataFrame, parts: pl.DataFrame
 ) -> pl.DataFrame:
     """Find the rollouts without data for the reward.
@@ -143,6 +143,7 @@ def _term_part(term: Term, rollouts: pl.DataFrame) -> pl.DataFrame:
     """Compute the part of a shaping term, for the rollouts whose count is above the limit."""
     count = pl.col(TERMS[term.name]).cast(pl.Float64)
     over = count > term.above
+    # Without `per` the weight counts once; with it, once for each `per` above the limit.
     times = over.cast(pl.Float64) if term.per is None else (count - term.above) / term.per
     return (
         rollouts.filter(over)
@@ -170,7 +171,7 @@ def _scores(
     return pl.concat([pl.DataFrame(schema=SCORE_COLUMNS), *scores], how="diagonal")
 
 
-def _named(broken: pl.DataFrame) -> Iterator[Exclusion]:
+def _outside_range(broken: pl.DataFrame) -> Iterator[Exclusion]:
     said = pl.format("{} is {}, outside [{}, {}]", "name", "value", "low", "high")
     reasons = broken.select("rollout_id", reason=said)
     for (reason,), group in reasons.group_by(["reason"], maintain_order=True):
