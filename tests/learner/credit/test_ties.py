@@ -47,6 +47,12 @@ def test_rewards_that_add_up_to_nothing_are_worth_exactly_0(credit: str) -> None
     assert advantages(credit, together([Rollout([0.1, 0.2, -0.3])]), Options())[0] == 0.0
 
 
+def test_a_comparison_without_a_unit_survives_rewards_of_any_size() -> None:
+    large = together([Rollout([1e13]), Rollout([0.0])])
+    first, second = advantages("group", large, Options(scale="std"))
+    assert first == -second == pytest.approx(1.0, abs=0.5)
+
+
 def test_two_methods_that_cancel_each_other_add_up_to_exactly_0() -> None:
     rollouts = [Rollout([0.3], states=[0]), Rollout([0.1, 0.1], states=[0, 1])]
     against = advantages("group+anchor_state", together(rollouts), Options(step_weight=-1.0))

@@ -1,18 +1,26 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from otel_lightning.learner.evaluate.betting import log_wealth
-from otel_lightning.learner.evaluate.gains import Compared, per_task, within_tasks
+from otel_lightning.learner.evaluate.betting import FRACTIONS, PORTFOLIO, log_wealth
+from otel_lightning.learner.evaluate.gains import (
+    Compared,
+    mean_of_others,
+    per_task,
+    within_tasks,
+)
 from otel_lightning.learner.evaluate.gate import (
     Requirements,
     Verdict,
+    _tasks_needed,
     effective_sample_size,
     held_out_verdict,
     importance_weights,
 )
 from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.evaluate.to_pass import what_would_pass
 
 SUCCESS = Requirements((0.0, 1.0))
 
@@ -178,6 +186,14 @@ def test_weights_that_were_clipped_away_are_refused() -> None:
     )
 
 
+def test_a_clip_that_cuts_little_is_no_reason_to_refuse() -> None:
+    # 5 % of the weights are 2, so the clip of 1.5 takes 2.4 % of the sum away.
+    weights = np.where(np.arange(200) % 20 == 0, 2.0, 1.0)
+    new = Logged.without_model(np.tile([0.0, 1.0], 100), weights / weights.mean())
+    verdict = held_out_verdict(Compared.with_behavior(new, np.arange(200), clip=1.5), SUCCESS)
+    assert not any("--clip" in reason for reason in verdict.refusals)
+
+
 def test_clipping_never_turns_a_loss_into_a_gain() -> None:
     # The new policy moves to failures with weights far above the clip.
     rng = np.random.default_rng(5)
@@ -229,6 +245,43 @@ def test_verdict_says_how_many_tasks_would_be_needed() -> None:
     assert not verdict.passed
     assert verdict.tasks_needed is not None
     assert 40 < verdict.tasks_needed < 2000
+
+
+def test_what_would_pass_depends_on_what_is_missing() -> None:
+    logged = logged_bandit(np.random.default_rng(0), [0.4, 0.6], 40)
+    verdict = replace(verdict_of(logged, np.arange(40)), tasks_needed=99.5, rollouts_needed={})
+    gain = f"if the estimated gain is right ({verdict.gain:+.4f})."
+    assert what_would_pass(verdict) == f"about 60 more held-out tasks like these, {gain}"
+    of_arms = replace(verdict, rollouts_needed={"a": 10, "b": 2000})
+    assert "more rollouts: 2,000 of 'b', 10 of 'a' (the smallest" in what_would_pass(of_arms)
+    assert "tasks is enough" in what_would_pass(replace(verdict, tasks_needed=40.0))
+    assert "hold rollouts out" in what_would_pass(replace(verdict, tasks=0))
+    small = replace(verdict, gain=0.05, least_gain=0.1)
+    assert "is not above the least gain of 0.1" in what_would_pass(small)
+    assert "show no gain" in what_would_pass(replace(verdict, gain=-0.1))
+
+
+@pytest.mark.parametrize("kinds", [1, 2])
+@pytest.mark.parametrize("least_gain", [0.0, 0.1])
+def test_the_tasks_needed_are_those_after_which_the_best_bet_has_won(
+    kinds: int, least_gain: float
+) -> None:
+    # Each task gains .3, and could lose 1. Of the stake of 1 / `kinds`, each gambler has a share.
+    scores = (np.full(40, 0.3), -1.0)
+    demands = Requirements((0.0, 1.0), least_gain=least_gain)
+    growth = np.log1p(FRACTIONS * (0.3 - least_gain) / (1 + least_gain))
+    each = np.log(20 * kinds / PORTFOLIO) / growth
+    assert _tasks_needed([scores] * kinds, demands) == pytest.approx(each.min())
+
+
+def test_the_mean_of_the_others_leaves_a_rollout_out_and_needs_another_one() -> None:
+    rewards, tasks = np.array([1.0, 3.0, 5.0, 7.0]), np.array([4, 4, 4, 9])
+    assert mean_of_others(rewards, tasks, alone=0.5).tolist() == [4.0, 3.0, 2.0, 0.5]
+
+
+def test_task_numbers_may_be_far_apart() -> None:
+    tasks = np.array([10**12, 5, 10**12])
+    assert per_task(np.array([1.0, 7.0, 3.0]), tasks).tolist() == [7.0, 2.0]
 
 
 def test_mean_within_tasks_weighs_each_task_once() -> None:

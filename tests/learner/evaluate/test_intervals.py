@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from otel_lightning.learner.evaluate import intervals
 from otel_lightning.learner.evaluate.betting import Scores, log_wealth, lower_bound
-from otel_lightning.learner.evaluate.estimates import estimated
+from otel_lightning.learner.evaluate.estimates import STEADY, _steady, estimated
+from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.evaluate.off_policy import METHODS, Logged
 
 UNIT = (0.0, 1.0)
@@ -33,6 +34,39 @@ def test_intervals_hold_the_value_as_often_as_they_claim(method: str) -> None:
             held[name] += interval is None or interval[0] <= truth <= interval[1]
     # 95 % of 60 less three binomial standard deviations of 1.7.
     assert min(held.values()) >= 52, held
+
+
+@pytest.mark.parametrize("size", [4, 1])
+@pytest.mark.parametrize("at_most", [0.99, 1.01])
+def test_an_interval_is_steady_up_to_the_largest_square_that_its_sum_allows(
+    size: int, at_most: float
+) -> None:
+    # 100 tasks of `size` rollouts, half of which succeed: a rollout's variance is .25, and the
+    # expected sum of squares of the tasks' means is 100 * .25 / size, of which 1 % is allowed.
+    tasks = np.repeat(np.arange(100), size)
+    rewards = np.tile([0.0, 1.0], 50 * size)
+    logged = Logged.without_model(rewards, np.ones(100 * size))
+    largest = at_most * (STEADY * 25 / size) ** 0.5 * size  # of one rollout in a task's mean
+    means = per_task(rewards, tasks)
+    assert _steady("ips", logged, (means, tasks), (0.0, largest)) == (at_most < 1)
+
+
+@pytest.mark.parametrize("at_most", [0.99, 1.01])
+def test_rollouts_that_agree_within_a_task_are_as_steady_as_one(at_most: float) -> None:
+    tasks = np.repeat(np.arange(100), 4)
+    rewards = np.repeat(np.tile([0.0, 1.0], 50), 4)
+    logged = Logged.without_model(rewards, np.ones(400))
+    largest = at_most * (STEADY * 25 / 4) ** 0.5
+    of_tasks = (per_task(rewards, tasks), tasks)
+    assert _steady("ips", logged, of_tasks, (0.0, largest)) == (at_most < 1)
+
+
+def test_the_bootstrap_does_not_depend_on_the_unit_of_the_weights() -> None:
+    rng = np.random.default_rng(3)
+    weights = rng.random(50)
+    one = intervals.Sums(weights * rng.random(50), weights)
+    thousandth = intervals.Sums(one.numerators / 1000, one.denominators / 1000)
+    assert intervals.bootstrap(thousandth) == pytest.approx(intervals.bootstrap(one))
 
 
 def test_betting_is_tighter_than_bernstein() -> None:

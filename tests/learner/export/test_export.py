@@ -58,7 +58,7 @@ def learned(traces: "Traces") -> "Traces":
 
 
 def export(traces: "Traces", form: str, name: str, *options: str) -> Path:
-    output = traces.path.with_name(name)
+    output = traces.path.parent / name
     said = ["export", "--store", str(traces.path), "--form", form, "--output", str(output)]
     result = CliRunner().invoke(cli, [*said, *options])
     assert result.exit_code == 0, result.output
@@ -154,6 +154,10 @@ def test_lines_for_openai_are_what_its_library_calls_chat_messages(learned: "Tra
     assert len(lines) == 4
     for line in map(json.loads, lines):
         TypeAdapter(list[chat.ChatCompletionMessageParam]).validate_python(line["messages"])
+        asked = [call for m in line["messages"] for call in m.get("tool_calls", ())]
+        # pydantic's choice among the kinds of messages would also let an object pass.
+        assert asked
+        assert all(isinstance(call["function"]["arguments"], str) for call in asked)
         TypeAdapter(list[chat.ChatCompletionFunctionToolParam]).validate_python(line["tools"])
         weights = [m.get("weight", 1) for m in line["messages"] if m["role"] == "assistant"]
         assert weights == [0] * (len(weights) - 1) + [1]
@@ -375,3 +379,8 @@ def test_text_beside_a_tool_result_in_one_message_is_kept(traces: "Traces") -> N
         {"role": "tool", "tool_call_id": "call-1", "content": "shipped"},
         {"role": "user", "content": "And?"},
     ]
+
+
+def test_folders_of_the_output_are_made(learned: "Traces") -> None:
+    path = export(learned, "openai", "new/and newer/chat.jsonl")
+    assert len(path.read_text().splitlines()) == 4
