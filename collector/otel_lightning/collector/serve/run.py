@@ -64,6 +64,7 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
         StoreError: If the store cannot be opened for writing.
         OSError: If an address cannot be bound, or a server stops without being asked.
     """
+    # First of all: a signal that comes during the start ends in an orderly stop, too.
     stopping = StopSignals()
     most = connections_within(raise_limit())
     with settings.grpc.bind() as for_grpc, settings.http.bind() as for_http:
@@ -117,6 +118,7 @@ def _serve(
         asyncio.run(_receive(receiver, settings, bound, stopping, running))
     finally:
         idle_connections.stop()
+        # First, so that no command connects to a server that ends.
         server_file(settings.store).unlink(missing_ok=True)
         _drain(spool, loader, stopping, say)
         store.close()
@@ -228,6 +230,8 @@ async def _receive(
 ) -> None:
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
+    # A signal handler runs in the main thread, where the event loop may be asleep: this call wakes
+    # it.
     stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
     certificates = GrpcCertificates(settings.tls) if settings.tls else None
     bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
@@ -246,6 +250,7 @@ async def _receive(
     try:
         await _until_open(settings.http, serving)
         running.ready()
+        # The signal may have come before `then` was set.
         if stopping.deadline is None:
             await _until_stopped(stopped, over_grpc, serving, running.threads)
     except ConnectionError:
@@ -274,6 +279,7 @@ async def _until_stopped(
     died = asyncio.create_task(threads.until_one_dies())
     tasks = {asked, ended, over_http, died}
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    # This has no effect if the task is done, which is asked below.
     died.cancel()
     if stopped.is_set():
         return
@@ -304,6 +310,7 @@ async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.T
 def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[str], None]) -> None:
     """Store the requests on the spool until the deadline; the rest waits for the next start."""
     spool.close()
+    # In a thread, because `loader.stop` has no deadline of its own.
     rest = threading.Thread(target=loader.stop, name="drain", daemon=True)
     rest.start()
     rest.join(stopping.seconds_left())
@@ -328,6 +335,7 @@ def _reload(tls: Tls, certificates: GrpcCertificates, over_http: HttpServer) -> 
 
 
 def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> None:
+    # Only now, when it answers: with this file, commands find the server.
     write_server(settings.store, server)
     scheme = "https" if settings.tls else "http"
     say(

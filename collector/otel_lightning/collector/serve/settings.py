@@ -35,6 +35,7 @@ class Address(NamedTuple):
         host, _, port = text.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"'{text}' is not HOST:PORT. Example: 127.0.0.1:4318")
+        # An IPv6 address stands in brackets: `[::1]:4318`.
         return cls(host.strip("[]"), int(port))
 
     def bind(self) -> socket.socket:
@@ -47,6 +48,7 @@ class Address(NamedTuple):
         """
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         taken = socket.socket(family, socket.SOCK_STREAM)
+        # Otherwise a restart would fail while connections of the process before are in TIME_WAIT.
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             # Without this a bind to [::] would take the IPv4 port too.
