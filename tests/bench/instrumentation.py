@@ -123,6 +123,7 @@ def variants(url: str, flags: Path) -> dict[str, tuple[str, str, dict[str, str]]
         "LIGHTNING_REQUEST_TOKEN_IDS": "true",
         "LIGHTNING_REQUEST_USAGE": "true",
         "LIGHTNING_POLICY": str(flags),
+        "LIGHTNING_REDACT": "all",
     }
     alone = base | {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "otel_lightning"}
     rows = {
@@ -133,8 +134,10 @@ def variants(url: str, flags: Path) -> dict[str, tuple[str, str, dict[str, str]]
             "traceloop",
             alone | {"ASK": "1"},
         ),
-        "Traceloop + ours": (sys.executable, "ours", ours),
+        "Traceloop + ours, all on, nothing saved": (sys.executable, "ours-unsaved", every),
+        "Traceloop + ours, nothing saved": (sys.executable, "ours-unsaved", ours),
         "Traceloop + ours, all on": (sys.executable, "ours", every),
+        "Traceloop + ours": (sys.executable, "ours", ours),
     }
     for name, (folder, _) in PACKAGES.items():
         python = CACHE / folder / "bin" / "python"
@@ -220,17 +223,18 @@ def measure(turns: int, times: int, url: str, flags: Path) -> dict[str, Worker]:
 
 
 def table(workers: dict[str, Worker]) -> str:
-    bare = workers["bare client"]
+    bare, traceloop = workers["bare client"], workers["Traceloop"]
     lines = [
-        "| agent | start, CPU-s | µs of CPU a call | added | µs added a chunk | memory, MiB |",
-        "|---|---|---|---|---|---|",
+        "| agent | start, CPU-s | µs of CPU a call | added | to Traceloop | added a chunk | MiB |",
+        "|---|---|---|---|---|---|---|",
     ]
     for name, worker in workers.items():
         call = worker.cost("task") / 2
+        more = call - traceloop.cost("task") / 2
         chunk = (worker.cost("stream") - bare.cost("stream")) / CHUNKS
         lines.append(
             f"| {name} | {worker.start_s:.2f} | {call:.0f} | {call - bare.cost('task') / 2:.0f} |"
-            f" {chunk:.1f} | {worker.memory_mib:.0f} |"
+            f" {more:+.0f} | {chunk:.1f} | {worker.memory_mib:.0f} |"
         )
     return "\n".join(lines)
 

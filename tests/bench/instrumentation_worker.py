@@ -37,11 +37,21 @@ def start(tracer: str) -> contextlib.AbstractContextManager[Any]:
         OpenAIInstrumentor().instrument(tracer_provider=provider)
     elif tracer == "agentlightning":
         return _agentlightning()
-    elif tracer in ("traceloop", "ours"):
+    elif tracer in ("traceloop", "ours", "ours-unsaved"):
+        if tracer == "ours-unsaved":
+            _save_nothing()
         from opentelemetry.instrumentation.auto_instrumentation import initialize
 
         initialize()
     return contextlib.nullcontext()
+
+
+def _save_nothing() -> None:
+    """Leave the bundled instrumentation as slow as it is, to see what our own work costs."""
+    from otel_lightning.instrumentation import overhead
+
+    overhead.save = lambda _undo: None
+    overhead.without_unread_metrics = contextlib.nullcontext
 
 
 @contextlib.contextmanager

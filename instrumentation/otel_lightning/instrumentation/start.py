@@ -1,6 +1,7 @@
 """Start tracing without a launcher: the `.pth` file of our wheel calls this when Python starts.
 
-The `.pth` file calls it if the name of any variable begins with `OTEL_` or `LIGHTNING_`. This
+The `.pth` file calls it if a variable of `ASKING` is set, or if the process runs under
+`opentelemetry-instrument`. It repeats the names, since it must import nothing to look at them. This
 module imports only `os` and `sys`, which Python has loaded already, until one of these variables
 requests tracing: `typing` alone takes longer than the rest.
 """
