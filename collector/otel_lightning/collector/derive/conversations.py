@@ -108,7 +108,7 @@ def _by_service(nodes: Nodes, talks: dict[Place, str]) -> dict[Place, str]:
     found: dict[tuple[str, str], str] = {}
     for name, ids in shared.items():
         # Services with spans in one trace call each other, so they are one application.
-        groups = Groups()
+        groups = Groups[str]()
         for trace_id in sorted(ids):
             for service in sorted(services[trace_id]):
                 groups.join(min(services[trace_id]), service)

@@ -19,6 +19,7 @@ from otel_lightning.collector.derive.span_tree import (
 from otel_lightning.collector.derive.text import messages, tool_parts
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.packing import outputs, unpack
+from otel_lightning.collector.derive.union_find import Groups
 
 CONTENT_RANK = {"full": 0, "truncated": 1, "redacted": 2, "absent": 3}
 TOLD_TOGETHER = ("dialect", "content", "input_messages", "output_messages", "tool_definitions")
@@ -63,7 +64,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     # Records with one response id are one call, so a span above two records of it sums up nothing.
     sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
     # Union-find: each record points to another record of its group, and the root to itself.
-    groups: dict[Place, Place] = {place: place for place in known if place not in sums}
+    groups = Groups(place for place in known if place not in sums)
     _join_by_response(groups, known)
     _join_late_answers(groups, known)
     _join_failures(groups, known)
@@ -75,7 +76,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     depth = depths(above, above)
     gathered: dict[Place, list[LlmCall]] = defaultdict(list)
     for place in groups:
-        gathered[_root(groups, place)].append(known[place])
+        gathered[groups.root(place)].append(known[place])
     merged = [
         group[0]
         if len(group) == 1
@@ -144,7 +145,7 @@ def _comparable_parts(outputs: Iterable[Message]) -> list[Any]:
     ]
 
 
-def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
+def _join_by_response(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> None:
     """Join the records that share a response id, and also a trace, or time and output.
 
     The id alone is not enough, because some servers give every response the same id.
@@ -169,7 +170,7 @@ def _join_by_response(groups: dict[Place, Place], known: Mapping[Place, LlmCall]
                 latest = call
 
 
-def _join_late_answers(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
+def _join_late_answers(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> None:
     """Join a stream's answer that was recorded as a separate span, which took no time.
 
     It belongs to the latest earlier call with the same input and parent that has no answer.
@@ -227,7 +228,7 @@ def _is_half(call: LlmCall) -> bool:
     return _took_no_time(call) or not _is_answered(call)
 
 
-def _join_failures(groups: dict[Place, Place], known: Mapping[Place, LlmCall]) -> None:
+def _join_failures(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> None:
     """Join the record of a failed call by an SDK's own tracer with the record around it."""
     beside: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
     for place in groups:
@@ -267,17 +268,10 @@ def _overlap(earlier: LlmCall, later: LlmCall) -> bool:
     return later.start_ns < earlier.end_ns
 
 
-def _root(groups: dict[Place, Place], place: Place) -> Place:
-    while groups[place] != place:
-        # Path halving: each step shortens the path for the next search.
-        groups[place] = groups[groups[place]]
-        place = groups[place]
-    return place
-
-
-def _join(groups: dict[Place, Place], one: Place, other: Place) -> None:
+def _join(groups: Groups[Place], one: Place, other: Place) -> None:
+    """Join two records, unless one of them sums up several calls: those are not in `groups`."""
     if one in groups and other in groups:
-        groups[_root(groups, other)] = _root(groups, one)
+        groups.join(one, other)
 
 
 def _inner_first(call: LlmCall, depth: Mapping[Place, int]) -> tuple[bool, int, int, int, Place]:

@@ -268,7 +268,7 @@ def _tie(groups: "_Groups", found: Rollouts, later: Place, earlier: Place) -> No
         groups.name(earlier[0], ids[0])
 
 
-class _Groups(Groups):
+class _Groups(Groups[str]):
     """Groups of traces that belong to one rollout."""
 
     def __init__(self) -> None:

@@ -1,34 +1,46 @@
 """Sets that grow together: a union-find whose members keep the order in which they came."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Generic, TypeVar
+
+Member = TypeVar("Member", bound=Hashable)
 
 
-class Groups:
-    """Names joined into groups. The root of a group is the member that was added first."""
+class Groups(Generic[Member]):
+    """Members joined into groups. The root of a group is the member that was added first."""
 
-    def __init__(self) -> None:
-        self._up: dict[str, str] = {}
-        self._rank: dict[str, int] = {}
+    def __init__(self, members: Iterable[Member] = ()) -> None:
+        """Begin with members that are alone.
 
-    def __iter__(self) -> Iterator[str]:
+        Args:
+            members: The first members, in order.
+        """
+        self._up = {member: member for member in members}
+        self._rank = {member: rank for rank, member in enumerate(self._up)}
+
+    def __iter__(self) -> Iterator[Member]:
         """Iterate over all members."""
         return iter(self._up)
 
-    def add(self, member: str) -> None:
-        """Make a member known; alone at first."""
-        self._rank.setdefault(member, len(self._rank))
-        self._up.setdefault(member, member)
+    def __contains__(self, member: object) -> bool:
+        """Tell whether a member is known."""
+        return member in self._up
 
-    def root(self, member: str) -> str:
+    def add(self, member: Member) -> None:
+        """Make a member known; alone at first."""
+        if member not in self._up:
+            self._rank[member] = len(self._rank)
+            self._up[member] = member
+
+    def root(self, member: Member) -> Member:
         """Return the first member of the group."""
         self.add(member)
-        while self._up[member] != member:
+        while (above := self._up[member]) != member:
             # Path halving: each step shortens the path for the next search.
-            self._up[member] = self._up[self._up[member]]
-            member = self._up[member]
+            member = self._up[member] = self._up[above]
         return member
 
-    def join(self, one: str, other: str) -> None:
+    def join(self, one: Member, other: Member) -> None:
         """Make one group of two."""
         # The earlier member becomes the root, so the order of the joins has no effect.
         first, second = sorted((self.root(one), self.root(other)), key=self._rank.__getitem__)
