@@ -304,6 +304,75 @@ def graded(rng: np.random.Generator) -> World:
     return _world(taken, np.full(2400, 1 / 8), rewards, tasks, level, live, (0.0, 1.0))
 
 
+def by_the_hour(rng: np.random.Generator) -> World:
+    """Rewards follow the hour of the day, and so do the shares of the arms, as they are logged."""
+    hour = np.arange(900) % 24
+    level = rng.uniform(0.4, 0.6, 3)
+    means = np.clip(level + 0.3 * np.sin(hour[:, None] / 24 * 2 * np.pi), 0, 1)
+    shares = np.where((hour < 12)[:, None], [0.8, 0.1, 0.1], [0.1, 0.1, 0.8])
+    taken = (rng.random((900, 1)) > shares.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    rows = np.arange(900)
+    rewards = (rng.random(900) < means[rows, taken]).astype(float)
+    average, tasks = means.mean(axis=0), rng.permutation(900) // 3
+    mu, live = shares[rows, taken], live_of(average, rng)
+    return _world(taken, mu, rewards, tasks, average, live, (0.0, 1.0))
+
+
+def ninety_nine(rng: np.random.Generator) -> World:
+    """Two arms, of which one was logged in 1 %; the other one is live and .02 better."""
+    level, shares = np.array([0.52, 0.5]), np.array([0.99, 0.01])
+    taken = rng.choice(2, size=3000, p=shares)
+    rewards, tasks = binary(rng, taken, level), np.arange(3000) // 3
+    live = np.array([0.95, 0.05])
+    return _world(taken, shares[taken], rewards, tasks, level, live, (0.0, 1.0))
+
+
+def costs(rng: np.random.Generator, *, pareto: bool) -> World:
+    """Rewards are costs with a heavy tail, no range is given; the live arm costs least."""
+    taken = rng.choice(3, size=900)
+    scale = np.array([0.9, 1.0, 1.0])
+    drawn = rng.pareto(1.6, 900) if pareto else rng.lognormal(0, 1.0, 900)
+    mean = 1 / 0.6 if pareto else np.exp(0.5)
+    live = np.array([0.9, 0.05, 0.05])
+    even, tasks = np.full(900, 1 / 3), np.arange(900) // 3
+    return _world(taken, even, -scale[taken] * drawn, tasks, -scale * mean, live, None)
+
+
+def other_mix(rng: np.random.Generator) -> World:
+    """Arm 1 is better for an input that half of the older rollouts and a tenth of the newer had."""
+    older = np.arange(1200) < 600
+    first = rng.random(1200) < np.where(older, 0.5, 0.1)
+    means = np.where(first[:, None], [0.4, 0.7], [0.6, 0.45])
+    taken = rng.choice(2, size=1200)
+    rewards = (rng.random(1200) < means[np.arange(1200), taken]).astype(float)
+    since = np.array([0.1 * 0.4 + 0.9 * 0.6, 0.1 * 0.7 + 0.9 * 0.45])
+    even, tasks, live = np.full(1200, 0.5), rng.permutation(1200) // 3, np.array([0.9, 0.1])
+    return _world(taken, even, rewards, tasks, since, live, (0.0, 1.0))
+
+
+def recorded_twice(rng: np.random.Generator) -> World:
+    """Each rollout was recorded five times, with a task id of its own each time."""
+    level = np.array([0.52, 0.5, 0.5])
+    taken = rng.choice(3, size=240)
+    rewards = binary(rng, taken, level)
+    order = rng.permutation(1200)
+    again = np.repeat(np.arange(240), 5)[order]
+    live, even = np.array([0.9, 0.05, 0.05]), np.full(1200, 1 / 3)
+    tasks = np.arange(1200)
+    return _world(taken[again], even, rewards[again], tasks, level, live, (0.0, 1.0))
+
+
+def by_user(rng: np.random.Generator) -> World:
+    """25 users with 40 tasks each; a user likes one arm, and the live one is .01 better."""
+    user = np.repeat(np.arange(25), 40)
+    level = np.array([0.51, 0.5, 0.5])
+    means = np.clip(level + rng.normal(0, 0.2, (25, 3)), 0, 1)
+    taken = rng.choice(3, size=1000)
+    rewards = (rng.random(1000) < means[user, taken]).astype(float)
+    live, even = np.array([0.9, 0.05, 0.05]), np.full(1000, 1 / 3)
+    return _world(taken, even, rewards, np.arange(1000), level, live, (0.0, 1.0))
+
+
 UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
     "means that jumped, and the end counts": jumped,
     "propensities of each rollout, down to 1e-4": scattered,
@@ -312,6 +381,80 @@ UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
     "hard tasks that rarely get a reward": hard_and_silent,
     "propensities wrong by a fifth": mistold,
     "graded rewards, the live arm .01 better": graded,
+    "rewards and shares that follow the hour": by_the_hour,
+    "shares of .99 and .01, the live arm .02 better": ninety_nine,
+    "costs with Pareto's tail, no range": lambda rng: costs(rng, pareto=True),
+    "lognormal costs, no range": lambda rng: costs(rng, pareto=False),
+    "inputs whose mix changed, and the end counts": other_mix,
+    "25 users who each like another arm": by_user,
+    "each rollout recorded five times as five tasks": recorded_twice,
 }
 """Families that were tried after the gate was built. Only the gates are judged by them: some have
 no single true value that an interval of the whole log could hold."""
+
+
+def with_missing(rng: np.random.Generator, lost: Callable[[World], np.ndarray]) -> World:
+    """Three arms, logged evenly; `lost` gives the probability that each reward is missing."""
+    one = world(FAMILIES["binary"], "uniform", 3, rng)
+    gone = rng.random(len(one.choices.taken)) < lost(one)
+    rewards = np.where(gone, np.nan, one.choices.rewards)
+    return replace(one, choices=replace(one.choices, rewards=rewards))
+
+
+def failures_of_one(one: World) -> np.ndarray:
+    failed = one.choices.rewards == 0
+    return np.where(failed & (one.choices.taken == one.means.argmin()), 0.7, 0.0)
+
+
+def failures_of_all(one: World) -> np.ndarray:
+    return np.where(one.choices.rewards == 0, 0.7, 0.0)
+
+
+def as_often_of_each(one: World) -> np.ndarray:
+    """A fifth of each arm's: failures of the worst arm, successes of the best one."""
+    taken, means = one.choices.taken, one.means
+    failed = one.choices.rewards == 0
+    lost = np.full(len(taken), 0.2)
+    worst, best = taken == means.argmin(), taken == means.argmax()
+    lost[worst] = np.where(failed, 0.2 / (1 - means.min()), 0)[worst]
+    lost[best] = np.where(failed, 0, 0.2 / means.max())[best]
+    return lost
+
+
+def late_failures(one: World) -> np.ndarray:
+    """Successes are told at once; failures take a while, so the newest are not told yet."""
+    newest = np.arange(len(one.choices.taken)) >= 500
+    return np.where(newest & (one.choices.rewards == 0), 1.0, 0.0)
+
+
+UNREWARDED: dict[str, Callable[[np.random.Generator], World]] = {
+    "missing rewards of one arm's failures": lambda rng: with_missing(rng, failures_of_one),
+    "missing rewards of all failures": lambda rng: with_missing(rng, failures_of_all),
+    "a fifth missing of each arm, of other outcomes": lambda rng: with_missing(
+        rng, as_often_of_each
+    ),
+    "failures of the newest rollouts come later": lambda rng: with_missing(rng, late_failures),
+}
+"""Logs in which rewards are missing, NaN here."""
+
+
+def easy_for_one(rng: np.random.Generator, share: float, per_task: int = 3) -> World:
+    """Easy inputs got arm 1 with this probability, hard ones arm 0; frequencies are told."""
+    tasks = np.arange(900) // per_task
+    easy = rng.random(900)[tasks] < 0.5
+    taken = (rng.random(900) < np.where(easy, share, 1 - share)).astype(int)
+    level = np.array([0.52, 0.5])
+    rewards = (rng.random(900) < level[taken] + np.where(easy, 0.35, -0.35)).astype(float)
+    told = np.bincount(taken, minlength=2)[taken] / 900
+    live = np.array([0.9, 0.1])
+    return _world(taken, told, rewards, tasks, level, live, (0.0, 1.0))
+
+
+BY_FREQUENCY: dict[str, Callable[[np.random.Generator], World]] = {
+    "frequencies, easy inputs got one arm in 80 %": lambda rng: easy_for_one(rng, 0.8),
+    "frequencies, easy inputs got one arm in 65 %": lambda rng: easy_for_one(rng, 0.65),
+    "frequencies, easy inputs got one arm in 60 %": lambda rng: easy_for_one(rng, 0.6),
+    "frequencies, easy inputs got one arm in 55 %": lambda rng: easy_for_one(rng, 0.55),
+    "frequencies, the same, one rollout a task": lambda rng: easy_for_one(rng, 0.8, 1),
+}
+"""Logs without propensities whose arm followed the input, which has no words that tell it."""

@@ -24,10 +24,12 @@ sys.path.append(str(Path(__file__).parent))
 
 from bandits import (
     ARMS,
+    BY_FREQUENCY,
     FAMILIES,
     LOGGING,
     ODD,
     UNFORESEEN,
+    UNREWARDED,
     World,
     binary,
     in_context,
@@ -38,6 +40,7 @@ from bandits import (
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.estimates import estimated
 from otel_lightning.learner.policy import contextual
+from otel_lightning.learner.policy.at_random import check_random
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.contextual import learn_shares
 from otel_lightning.learner.policy.cross_fit import cross_fitted
@@ -56,6 +59,7 @@ Z = 2.33
 Z_OF_MANY = 3.1
 """99.9 % quantile, for an interval: there are several hundred of them."""
 Answer = tuple[np.ndarray, bool]
+Checks = Callable[[pl.DataFrame], None]
 
 
 def ours(one: World) -> Answer:
@@ -140,25 +144,53 @@ def looks(seeds: int) -> Shares:
     return {name: count / seeds for name, count in counts.items()}
 
 
-def missing(seeds: int, *, of_one_arm: bool) -> Shares:
-    """Failures of one arm, or of all, leave no reward: refused, or they look better."""
+def tabulated(one: World) -> pl.DataFrame:
+    """The choices as the command reads them: each has its arm, task and time; NaN is no reward."""
+    count = len(one.choices.taken)
+    return pl.DataFrame(
+        {
+            "rollout_id": [f"r{i}" for i in range(count)],
+            "arm": one.choices.taken.astype(str),
+            "policy_version": ["v1"] * count,
+            "task": one.choices.tasks,
+            "time": pl.Series(np.arange(count)).cast(pl.Datetime("ns")),
+            "outcome": pl.Series(one.choices.rewards).fill_nan(None),
+        }
+    )
+
+
+def refused_or_told(one: World, check: Callable[[pl.DataFrame], object]) -> dict[str, np.ndarray]:
+    """Check the data first, as the command does. The other gates drop what has no reward."""
+    rewarded = ~np.isnan(one.choices.rewards)
+    part = replace(one, choices=one.choices.where(rewarded), in_train=one.in_train[rewarded])
+    told = answers(part)
+    try:
+        check(tabulated(one))
+        told["ours"] = promoted(one, ours(one))
+    except DataError:
+        told["ours"] = np.zeros(2)
+    return told
+
+
+def checked(draw: Callable[[np.random.Generator], World], seeds: int, check: Checks) -> Shares:
+    """Count as `cell` does, for logs that the command may refuse to read."""
     counts = {name: np.zeros(2) for name in GATES}
     for seed in range(seeds):
-        rng = np.random.default_rng(seed)
-        one = world(FAMILIES["binary"], "uniform", 3, rng)
-        failed = (one.choices.rewards == 0) & (rng.random(600) < 0.7)
-        lost = failed & ((one.choices.taken == one.means.argmin()) | (not of_one_arm))
-        part = replace(one, choices=one.choices.where(~lost), in_train=one.in_train[~lost])
-        rewards = [None if gone else r for gone, r in zip(lost, one.choices.rewards, strict=True)]
-        frame = pl.DataFrame({"arm": one.choices.taken.astype(str), "outcome": rewards})
-        told = answers(part)
-        try:
-            check_missing(frame, None)
-        except DataError:
-            told["ours"] = np.zeros(2)
+        told = refused_or_told(draw(np.random.default_rng(seed)), check)
         for name, counted in told.items():
             counts[name] += counted
     return {name: count / seeds for name, count in counts.items()}
+
+
+def check_rewards(rows: pl.DataFrame) -> None:
+    """Check as the command does whether arms miss rewards equally often."""
+    check_missing(rows, None)
+
+
+def check_arms(rows: pl.DataFrame) -> None:
+    """Check as `--propensities frequencies` does; every input has the same text."""
+    words = pl.DataFrame({"rollout_id": rows["rollout_id"]})
+    check_random(rows, words.with_columns(service_name=pl.lit("desk"), input=pl.lit("help")))
 
 
 def power(logging: str, rollouts: int, seeds: int) -> float:
@@ -220,14 +252,16 @@ def gate_table(seeds: int, only: str) -> int:
     allowed = 0.05 + Z * (0.05 * 0.95 / seeds) ** 0.5
     print("a cell: how often a gate promotes a truly worse policy (promotes any), of all seeds;")
     print(f"ours may do so in 5 %, and by chance of {seeds} seeds in {allowed:.1%}\n")
-    print(f"{'cell':<48}{'ours':>16}{'no gate':>16}{'first gate':>16}")
+    print(f"{'cell':<52}{'ours':>16}{'no gate':>16}{'first gate':>16}")
     cells: dict[str, Callable[[], Shares]] = {
         name: (lambda d=draw: cell(d, seeds))  # type: ignore[misc]
         for name, draw in (plain_cells(ARMS) | context_cells() | ODD | UNFORESEEN).items()
     }
     cells["20 looks at growing data"] = lambda: looks(max(10, seeds // 3))
-    cells["missing rewards of one arm's failures"] = lambda: missing(seeds, of_one_arm=True)
-    cells["missing rewards of all failures"] = lambda: missing(seeds, of_one_arm=False)
+    for name, draw in UNREWARDED.items():
+        cells[name] = lambda d=draw: checked(d, seeds, check_rewards)  # type: ignore[misc]
+    for name, draw in BY_FREQUENCY.items():
+        cells[name] = lambda d=draw: checked(d, seeds, check_arms)  # type: ignore[misc]
     worst, failed = dict.fromkeys(GATES, 0.0), 0
     for name, run in cells.items():
         if only not in name:
@@ -236,8 +270,8 @@ def gate_table(seeds: int, only: str) -> int:
         failed += shares["ours"][1] > allowed
         worst = {gate: max(worst[gate], shares[gate][1]) for gate in GATES}
         shown = "".join(f"{worse:>8.1%} ({all_:>4.0%})" for all_, worse in shares.values())
-        print(f"{name:<48}{shown}", flush=True)
-    print(f"{'worst cell':<48}" + "".join(f"{share:>8.1%}       " for share in worst.values()))
+        print(f"{name:<52}{shown}", flush=True)
+    print(f"{'worst cell':<52}" + "".join(f"{share:>8.1%}       " for share in worst.values()))
     return failed
 
 

@@ -17,7 +17,7 @@ REFUSED = 3
 """Exit code when the gate refused a candidate."""
 SHARE = Finite(0, 1)
 FILE = click.Path(path_type=Path, dir_okay=False)
-SOURCE = click.Choice(["auto", "trace", "version", "frequencies"])
+SOURCE = click.Choice(["auto", "trace", "version", "frequencies", "random"])
 
 Command = command_line.Command
 option = command_line.option
@@ -59,7 +59,9 @@ propensities_option = option(
     default="auto",
     help="Source of the propensities: the trace, the shares of the policy version that the trace "
     "names, or the frequency of each arm under its version. auto takes the trace, and the version "
-    "where the trace has none.",
+    "where the trace has none. frequencies is refused if the task, the time, the service or the "
+    "words of the input tell the arm; random takes the frequencies without a test, for arms that "
+    "were drawn at random.",
 )
 since_option = option(
     "--since",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.betting import Scores
 from otel_lightning.learner.evaluate.off_policy import Logged
+from otel_lightning.learner.evaluate.off_policy.logged import Rows
 
 Floats = NDArray[np.float64]
 
@@ -56,6 +57,12 @@ class Compared:
         """Exchange the new and the live policy."""
         clipped = replace(self.new, weights=self.weights)
         return Compared(self.live, clipped, self.tasks, sampled=self.sampled)
+
+    def take(self, rows: Rows) -> "Compared":
+        """Select rollouts by a mask or by number."""
+        return replace(
+            self, new=self.new.take(rows), live=self.live.take(rows), tasks=self.tasks[rows]
+        )
 
     @property
     def weights(self) -> Floats:

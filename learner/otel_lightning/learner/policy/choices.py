@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.at_random import MOST_TEXTS, check_random
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
 from otel_lightning.learner.policy.missing import Missing, check_missing
 from otel_lightning.learner.policy.served import arms_of, shares_in_context
 from otel_lightning.learner.policy.softmax import Choices
-from otel_lightning.learner.policy.staged import known_keys, read_staged, stage_choices
+from otel_lightning.learner.policy.staged import known_keys, read_inputs, read_staged, stage_choices
 from otel_lightning.learner.policy.versions import versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
@@ -24,8 +25,22 @@ from otel_lightning.learner.transitions.stage import bounded
 
 HUGE = 1e60
 """Largest absolute reward: the fourth powers of larger ones are no finite numbers."""
-SOURCES = ("auto", "trace", "version", "frequencies")
-"""Sources of a propensity. `auto` uses the trace, or the policy version if the trace has none."""
+SOURCES = ("auto", "trace", "version", "frequencies", "random")
+"""Sources of a propensity. `auto` uses the trace, or the policy version if the trace has none.
+`random` are frequencies of which the user says that the arms were drawn at random."""
+
+
+DRAWN_AT_RANDOM = "frequencies of arms that were drawn at random, as --propensities random says"
+COLUMNS = (
+    "rollout_id",
+    "split",
+    "arm",
+    "propensity",
+    "outcome",
+    "task",
+    "policy_version",
+    "time",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +66,17 @@ class LoggedChoices:
     """Choices with a reward and a propensity, and counts of the choices that were left out."""
 
     rows: pl.DataFrame
-    """Columns rollout_id, split, arm, propensity, outcome, task, policy_version, time; sorted by
-    time, then by rollout_id."""
+    """The columns `COLUMNS`, sorted by time, then by rollout_id."""
+    unrewarded: pl.DataFrame
+    """The same columns of rollouts without a reward of which nothing says what it means."""
     without_propensity: int
     missing: Missing
     sources: dict[str, int]
     """Number of propensities from each source."""
     several: int = 0
     """Number of rollouts that served several variants of the flag; their first one counts."""
+    open: int = 0
+    """Number of the unrewarded rollouts that are open, so that their reward may still come."""
 
     @property
     def notes(self) -> list[str]:
@@ -68,7 +86,13 @@ class LoggedChoices:
         if "frequencies" in self.sources:
             sentences.append(
                 "Frequencies are propensities only if no variant was chosen by the input: else the "
-                "variant that got the easier inputs looks better, and no gate can see it."
+                "variant that got the easier inputs looks better. The tasks, the times, the "
+                "services and the words of the inputs do not show that; other causes would not be "
+                "seen."
+            )
+        if self.open:
+            sentences.append(
+                f"{self.open} open rollouts have no reward yet; --until leaves the newest ones out."
             )
         if self.several:
             sentences.append(
@@ -90,7 +114,8 @@ def read_choices(
 
     Raises:
         DataError: If no rollout has a reward, nothing was chosen for the flag, a propensity is
-            impossible, or rewards are missing more often for one arm than for another.
+            impossible, rewards are missing more often for one arm than for another, or frequencies
+            are wanted and the arms were not drawn at random.
     """
     # Only staging is bounded: it is the part whose memory grows with the store.
     with bounded(store):
@@ -99,32 +124,46 @@ def read_choices(
         staged = read_staged(store, settings)
     if window.shuffle_rewards is not None:
         staged = _shuffled(staged, window.shuffle_rewards)
+    staged = staged.with_columns(split(window.held_out), task="task_hash")
     # The reward of an open rollout may still come.
-    joined = staged.filter(~(pl.col("outcome").is_null() & pl.col("open"))).with_columns(
-        split(window.held_out), task="task_hash"
-    )
+    waiting = pl.col("outcome").is_null() & pl.col("open")
+    joined, still_open = staged.filter(~waiting), staged.filter(waiting)
     if joined["outcome"].null_count() == joined.height:
         raise DataError(
             f"No rollout with a choice for flag '{window.key}' has a reward. Send "
             "'gen_ai.evaluation.result' events for these rollouts, then run this again."
         )
     joined, missing = check_missing(joined, window.missing, window.worst)
+    if window.missing is None:
+        joined = pl.concat([joined, still_open])
+    if window.propensities == "frequencies":
+        check_random(joined, read_inputs(store, MOST_TEXTS))
     # Versions of contextual policies have no fixed propensity. They are filled in afterwards, from
     # the features of each rollout.
     known = _with_propensities(joined, window, versions, together=together)
     if window.propensities in {"auto", "version"}:
         known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
-    usable = known.filter(pl.col("propensity").is_not_null())
+    rewarded, unrewarded = _by_reward(known)
+    usable = rewarded.filter(pl.col("propensity").is_not_null())
     _check_finite(usable)
-    columns = ("split", "arm", "propensity", "outcome", "task", "policy_version", "time")
     return LoggedChoices(
-        rows=usable.select("rollout_id", *columns),
-        without_propensity=known.height - usable.height,
+        rows=usable.select(COLUMNS),
+        unrewarded=unrewarded.select(COLUMNS),
+        without_propensity=rewarded.height - usable.height,
         missing=missing,
         several=int(usable["switched"].sum()),
+        open=int(unrewarded["open"].sum()),
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
+
+
+def _by_reward(known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Part the rollouts with a reward from those without one that have a propensity."""
+    if not known["outcome"].null_count():
+        return known, known.clear()
+    lacks = pl.col("outcome").is_null()
+    return known.filter(~lacks), known.filter(lacks & pl.col("propensity").is_not_null())
 
 
 def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
@@ -190,11 +229,12 @@ def _with_propensities(
     Where one policy chose several flags together, the trace has the share of each variant alone.
     So the version comes before the trace.
     """
-    if window.propensities == "frequencies":
+    if window.propensities in {"frequencies", "random"}:
         # Within a version, since each version had its own shares; pooled frequencies would be wrong
         # for both.
         shares = pl.len().over("policy_version", "arm") / pl.len().over("policy_version")
-        return joined.with_columns(propensity=shares, source=pl.lit("frequencies"))
+        told = "frequencies" if window.propensities == "frequencies" else DRAWN_AT_RANDOM
+        return joined.with_columns(propensity=shares, source=pl.lit(told))
     complete = not together and not joined["propensity"].null_count()
     if window.propensities == "trace" or (window.propensities == "auto" and complete):
         return joined.with_columns(source=pl.lit("trace"))

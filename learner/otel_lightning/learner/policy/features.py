@@ -127,7 +127,7 @@ def check_leaks(features: Features, rewards: Floats) -> None:
             a feature with few values tell the reward as well as that, in whatever order.
     """
     for i, name in enumerate(features.names):
-        known = ~np.isnan(features.values[:, i])
+        known = ~np.isnan(features.values[:, i]) & ~np.isnan(rewards)
         column, reward = features.values[known, i], rewards[known]
         if len(column) < 3 or column.std() == 0 or reward.std() == 0:  # noqa: PLR2004 - a line fits two
             continue

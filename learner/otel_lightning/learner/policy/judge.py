@@ -14,6 +14,7 @@ from otel_lightning.learner.policy.features import Features
 from otel_lightning.learner.policy.more_rollouts import more_rollouts
 from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_range
 from otel_lightning.learner.policy.softmax import Choices, Floats, Settings, reward_model, seen_by
+from otel_lightning.learner.policy.worst_case import at_worst
 
 Demanded = tuple[Range | None, float] | tuple[Range | None, float, float]
 SAME = 1e-4
@@ -66,7 +67,8 @@ def learn_and_judge(
     """Learn a policy without features from training choices, and judge it on held-out ones.
 
     Args:
-        choices: Logged choices, shape [N].
+        choices: Logged choices, shape [N]. The reward is NaN where it is missing: such rollouts
+            teach nothing, and the gate assumes the worst of them.
         in_train: Whether a choice is for training; the others are held out, shape [N].
         shares: Share of the traffic that the live policy gives each arm.
         settings: Objective, exploration, penalties and step sizes.
@@ -74,18 +76,19 @@ def learn_and_judge(
             error probability if it is not the usual one.
     """
     live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
-    choices = hold_new_arms(choices, live, settings.exploration)
-    train, held_out = choices.where(in_train), choices.where(~in_train)
+    known = ~np.isnan(choices.rewards)
+    rewarded = choices if known.all() else choices.where(known)
+    rewarded = hold_new_arms(rewarded, live, settings.exploration)
+    train = rewarded.where(in_train[known])
     probabilities = contextual.learn_shares(train, settings)
-    rewards = _rewards(choices, probabilities, live, demands[0])
+    rewards = _rewards(rewarded, probabilities, live, demands[0])
     # The model is fitted on training rollouts only, so that it is independent of the held-out
     # rewards that it is corrected by.
-    for_new, for_live = _both_limits(choices, reward_model(train), rewards)
-    compared, logged = (
-        Compared(seen_by(part, probabilities, for_new), seen_by(part, live, for_live), part.tasks)
-        for part in (held_out, choices)
+    for_new, for_live = _both_limits(rewarded, reward_model(train), rewards)
+    compared = Compared(
+        seen_by(choices, probabilities, for_new), seen_by(choices, live, for_live), choices.tasks
     )
-    verdict = _verdict(compared, logged, (choices, in_train), rewards, demands)
+    verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
     # The gate would say "may be chance", which sounds as if more data could help.
     if np.abs(probabilities - live).max() < SAME:
         verdict = _nothing_new(verdict)
@@ -104,7 +107,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     """Learn a policy with features from training choices, and judge it on held-out ones.
 
     Args:
-        choices: Logged choices, shape [N].
+        choices: Logged choices, shape [N]; the reward is NaN where it is missing.
         features: Features of their inputs, shape [N, D].
         in_train: Whether a choice is for training; the others are held out, shape [N].
         live: Probability of each arm under the live policy, shape [N, K].
@@ -114,28 +117,25 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     """
     # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
     values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
-    choices = hold_new_arms(choices, live.mean(axis=0), settings.exploration)
-    train = choices.where(in_train)
-    policy, model = contextual.learn(train, values[in_train], features.names, settings)
+    known = ~np.isnan(choices.rewards)
+    rewarded = hold_new_arms(choices.where(known), live.mean(axis=0), settings.exploration)
+    taught = known & in_train
+    train = rewarded.where(in_train[known])
+    policy, model = contextual.learn(train, values[taught], features.names, settings)
     new = policy.probabilities(values)
-    rewards = _rewards(choices, new.mean(axis=0), live.mean(axis=0), demands[0])
+    rewards = _rewards(rewarded, new.mean(axis=0), live.mean(axis=0), demands[0])
     low, high = rewards.range
     # A linear model can predict rewards that do not exist. Clipped predictions keep the scores
     # within the limits that the bounds assume.
     modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
-    for_new, for_live = _both_limits(choices, modelled, rewards)
-    everything = Compared(
+    for_new, for_live = _both_limits(rewarded, modelled, rewards)
+    compared = Compared(
         contextual.seen_by(choices, new, for_new),
         contextual.seen_by(choices, live, for_live),
         choices.tasks,
     )
-    held_out = Compared(
-        everything.new.take(~in_train),
-        everything.live.take(~in_train),
-        choices.tasks[~in_train],
-    )
-    verdict = _verdict(held_out, everything, (choices, in_train), rewards, demands)
-    return Judged(new.mean(axis=0), verdict, rewards, policy)
+    verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
+    return Judged(new[known].mean(axis=0), verdict, rewards, policy)
 
 
 def _nothing_new(verdict: Verdict) -> Verdict:
@@ -169,20 +169,34 @@ def _both_limits(choices: Choices, model: Floats, rewards: Rewards) -> tuple[Flo
 
 
 def _verdict(
-    held_out: Compared,
-    everything: Compared,
+    compared: Compared,
     logged: tuple[Choices, NDArray[np.bool_]],
     rewards: Rewards,
     demands: Demanded,
 ) -> Verdict:
+    """Judge the rollouts with a reward; what passes must also hold with the others at their worst.
+
+    Args:
+        compared: All rollouts, shape [N]; the reward is NaN where it is missing.
+        logged: The rollouts with a reward, and which of all rollouts are for training, shape [N].
+        rewards: The range of the rewards.
+        demands: The range of the rewards, the least gain, and the error probability.
+    """
     choices, in_train = logged
-    verdict = held_out_verdict(held_out, Requirements(rewards.range, *demands[1:]), everything)
+    known = ~np.isnan(compared.new.rewards)
+    everything = compared if known.all() else compared.take(known)
+    held_out = compared.take(known & ~in_train)
+    requirements = Requirements(rewards.range, *demands[1:])
+    verdict = held_out_verdict(held_out, requirements, everything)
+    refusals = (
+        *verdict.refusals,
+        *rewards.refusals,
+        *fallen(everything, verdict.least_gain),
+    )
+    if not refusals and not known.all():
+        refusals = tuple(at_worst(compared, ~in_train, requirements))
     return replace(
         verdict,
-        refusals=(
-            *verdict.refusals,
-            *rewards.refusals,
-            *fallen(everything, verdict.least_gain),
-        ),
-        rollouts_needed=more_rollouts(held_out, choices, ~in_train, verdict),
+        refusals=refusals,
+        rollouts_needed=more_rollouts(held_out, choices, ~in_train[known], verdict),
     )

@@ -135,18 +135,20 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         live = stable_shares(found, request.key, document)
         stable = stable_part(found, request.key, document)
         spec = read_spec(request.features) if request.features else {}
-        features = read_features(found, spec, logged.rows["rollout_id"])
+        rows = pl.concat([logged.rows, logged.unrewarded])
+        features = read_features(found, spec, rows["rollout_id"])
     # The store is closed while learning computes, so that an ingester or another command can have
     # it.
-    choices = _choices(logged.rows, document, request)
-    in_train = (logged.rows["split"] == TRAIN).to_numpy()
-    if not in_train.any():
+    whole = _choices(rows, document, request)
+    choices = whole.where(~np.isnan(whole.rewards))
+    in_train = (rows["split"] == TRAIN).to_numpy()
+    if not in_train[: len(choices.taken)].any():
         raise DataError(
-            f"All {len(in_train)} rollouts are held out, so there is nothing to learn from. "
+            f"All {len(choices.taken)} rollouts are held out, so there is nothing to learn from. "
             "Collect rollouts of more tasks, or lower --held-out."
         )
     served_now = flag_file.with_our_part(document, request.key, stable)
-    judged, extra = _by_kind(choices, in_train, (spec, features), (live, served_now), request)
+    judged, extra = _by_kind(whole, in_train, (spec, features), (live, served_now), request)
     shares = zip(choices.arms, judged.shares.tolist(), choices.may_serve, strict=True)
     served = {arm: share for arm, share, may in shares if may}
     verdict = judged.verdict
@@ -185,10 +187,11 @@ def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
 
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
     """Number the arms: first the variants in the order of the file, then arms it no longer has."""
-    tried = set(rows["arm"].unique())
+    known = set(rows["arm"].unique())
+    tried = set(rows.drop_nulls("outcome")["arm"].unique())
     variants = flag_file.variants(document, request.key)
     retired = flag_file.retired(document, request.key)
-    arms = variants + sorted(tried - set(variants))
+    arms = variants + sorted(known - set(variants))
     served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
     if len(tried) == 1:
         raise DataError(

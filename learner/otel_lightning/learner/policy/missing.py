@@ -42,12 +42,12 @@ class Missing:
 def check_missing(
     joined: pl.DataFrame, treatment: str | None, worst: float | None = None
 ) -> tuple[pl.DataFrame, Missing]:
-    """Count missing rewards by arm, and drop or replace them.
+    """Count missing rewards by arm, and drop, replace or keep them.
 
     Args:
         joined: Columns arm and outcome, which is null where the rollout has no reward.
-        treatment: `worst`, `drop`, a number, or None to drop them, which is allowed only if all
-            arms miss rewards equally often.
+        treatment: `worst`, `drop`, a number, or None, which is allowed only if all arms miss
+            rewards equally often. None keeps the rollouts: the gate assumes the worst of them.
         worst: Smallest possible reward; None uses the smallest logged reward.
 
     Raises:
@@ -65,6 +65,8 @@ def check_missing(
             "choose with --missing: worst (a missing reward is the worst one), drop (it says "
             "nothing about the outcome), or a number."
         )
+    if treatment is None:
+        return joined, result
     if result.treatment == DROP:
         return joined.filter(pl.col("outcome").is_not_null()), result
     return joined.with_columns(pl.col("outcome").fill_null(_value(joined, result, worst))), result

@@ -77,6 +77,19 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
     return rows.sort("time", "rollout_id", nulls_last=True)
 
 
+def read_inputs(store: Store, most: int) -> pl.DataFrame:
+    """Read the service and the user's text of the first call of some rollouts with a choice.
+
+    Args:
+        store: An open store with staged choices.
+        most: Largest number of rollouts; they are chosen by the hash of their id.
+
+    Returns:
+        Columns rollout_id, service_name and input.
+    """
+    return read(store, __package__, "inputs", most=most)
+
+
 def _with_single_rewards(store: Store, name: str | None, *, recent: bool) -> pl.DataFrame | None:
     """Read the choices with outcomes if no rollout has several; None if one does, or on errors."""
     count = store.count("policy_choices")

@@ -1,0 +1,233 @@
+"""Were the arms drawn at random? Without propensities in the traces, test it before learning.
+
+The frequency of an arm is its propensity only if nothing that is known of a rollout tells its arm.
+If easy inputs got one arm more often, that arm looks better, and no interval shows it.
+"""
+
+import re
+import zlib
+from collections.abc import Iterable
+from math import erfc
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from otel_lightning.learner.errors import DataError
+
+CHANCE = 0.01
+"""Significance level of each of the five tests: random arms are refused in at most 5 %."""
+PERMUTATIONS = 1000
+MOST = 20_000
+"""Largest number of rollouts in a permutation test."""
+MOST_TEXTS = 4_000
+"""Largest number of rollouts whose inputs are read."""
+LEAST_REPEATED = 0.5
+"""Smallest share of the rollouts whose task has several rollouts of the same policy version. Only
+among them can a task that decides the arm be told from chance."""
+WORDS = 256
+"""Number of columns that the words of an input are hashed into."""
+LEAST_OF_ARM = 10
+"""Smallest number of rollouts of an arm for a test of their tasks' rewards."""
+LEAST_WORDS = 100
+"""Smallest number of inputs for a test of their words."""
+RIDGE = 10.0
+TENTHS = 10
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+ANYWAY = (
+    "If the arms were drawn at random all the same, say so with --propensities random; else send "
+    "the propensity with each choice"
+)
+
+
+def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
+    """Refuse frequencies as propensities if something that is known of a rollout tells its arm.
+
+    Args:
+        rows: The choices: columns rollout_id, arm, policy_version, task, time and outcome.
+        inputs: The first input of some of these rollouts: columns rollout_id, service_name, input.
+
+    Raises:
+        DataError: If the arm depends on the task, on how easy the task is, on the time, on the
+            service or on the words of the input beyond chance, or if too few tasks have several
+            rollouts to tell.
+    """
+    rows = rows.with_columns(
+        version=pl.col("policy_version").fill_null("").rank("dense").cast(pl.Int64) - 1,
+        number=pl.col("arm").rank("dense").cast(pl.Int64) - 1,
+        part=_tenths(rows["time"]),
+    )
+    _check_repeated(rows)
+    known = rows.join(inputs, on="rollout_id", maintain_order="left")
+    repeated = rows.filter(pl.len().over("version", "task") > 1)
+    told = {
+        "how easy the task is: it can be told from the rewards of the task's other rollouts": (
+            _by_rewards(repeated)
+        ),
+        "the task: rollouts of one task have the same arm more often than by chance": (
+            _by_group(repeated, "task")
+        ),
+        "the time: the share of an arm changed while the log grew, without a new policy "
+        "version; --since and --until choose a part": _by_group(rows.drop_nulls("part"), "part"),
+        "the service": _by_group(known.drop_nulls("service_name"), "service_name"),
+        "the words of the input": _by_words(known.drop_nulls("input")),
+    }
+    wrong = [name for name, probability in told.items() if probability < CHANCE]
+    if wrong:
+        raise DataError(
+            f"The frequencies of the arms are no propensities, because the arm depends on "
+            f"{wrong[0]}. An arm that got the easier inputs looks better. {ANYWAY}."
+        )
+
+
+def _check_repeated(rows: pl.DataFrame) -> None:
+    repeated = rows.filter(pl.len().over("version", "task") > 1).height
+    if repeated < LEAST_REPEATED * rows.height:
+        raise DataError(
+            f"Only {repeated} of {rows.height} rollouts share their task with another one, so "
+            "nothing can show that the arms were drawn regardless of the input, and frequencies "
+            f"as propensities would be a guess. {ANYWAY}."
+        )
+
+
+def _tenths(times: pl.Series) -> pl.Series:
+    """Number the tenth of the log in which each choice was made; null without a time."""
+    order = times.rank("ordinal")
+    known = max(times.len() - times.null_count(), 1)
+    return ((order - 1) * TENTHS // known).cast(pl.Int64)
+
+
+def _by_group(rows: pl.DataFrame, column: str) -> float:
+    """Test by permutation whether the arms of a policy version differ between groups of rollouts.
+
+    The statistic is Pearson's chi-square of arms by group, added up over policy versions.
+
+    Args:
+        rows: The choices, with columns version and number.
+        column: The column whose values are the groups.
+
+    Returns:
+        The probability of such differences if the arms were drawn at random; 1 for one group.
+    """
+    if rows.height > MOST:
+        rows = _sampled(rows, "task" if column == "task" else "rollout_id")
+    group = rows.select(pl.struct("version", column).rank("dense")).to_series()
+    groups, arms = _numbers(group), _numbers(rows["number"])
+    if not len(arms) or groups.max() == 0:
+        return 1.0
+    versions = _numbers(rows["version"])
+    order = np.argsort(versions, kind="stable")
+    groups, arms, versions = groups[order], arms[order], versions[order]
+    count = int(arms.max()) + 1
+    sizes = np.bincount(groups).astype(float)
+    of_version = np.bincount(versions * count + arms, minlength=count * (versions.max() + 1))
+    shares = of_version.reshape(-1, count) / np.bincount(versions)[:, None]
+    first = np.zeros(len(sizes), np.int64)
+    first[groups] = versions
+    expected = sizes[:, None] * shares[first]
+
+    def statistic(taken: Integers) -> float:
+        seen = np.bincount(groups * count + taken, minlength=expected.size).reshape(expected.shape)
+        return float((seen**2 / np.where(expected > 0, expected, 1)).sum())
+
+    rng, edges = np.random.default_rng(0), np.flatnonzero(np.diff(versions)) + 1
+    observed, greater = statistic(arms), 0
+    for _ in range(PERMUTATIONS):
+        mixed = np.concatenate([rng.permutation(part) for part in np.split(arms, edges)])
+        greater += statistic(mixed) >= observed - 1e-9
+    return (greater + 1) / (PERMUTATIONS + 1)
+
+
+def _by_rewards(rows: pl.DataFrame) -> float:
+    """Test whether arms were given to tasks whose other rollouts have higher or lower rewards.
+
+    A reward is measured from the mean of its arm. This is the dependence that makes frequencies
+    mislead, so the test is powerful where it matters.
+
+    Returns:
+        The probability of such a dependence, by the normal approximation over tasks, times the
+        number of arms (Bonferroni); 1 without rewards.
+    """
+    rows = rows.drop_nulls("outcome").with_columns(
+        residual=pl.col("outcome") - pl.col("outcome").mean().over("version", "arm")
+    )
+    rows = rows.filter(pl.len().over("version", "task") > 1).with_columns(
+        others=(pl.col("residual").sum().over("version", "task") - pl.col("residual"))
+        / (pl.len().over("version", "task") - 1)
+    )
+    others = pl.col("others") - pl.col("others").mean().over("version")
+    counts = rows["number"].value_counts().filter(pl.col("count") >= LEAST_OF_ARM)
+    least = 1.0
+    for arm in counts["number"]:
+        is_arm = (pl.col("number") == arm).cast(pl.Float64)
+        given = is_arm - is_arm.mean().over("version")
+        products = rows.select("version", "task", product=given * others)
+        by_task = products.group_by("version", "task", maintain_order=True).agg(pl.sum("product"))
+        sums = by_task["product"].to_numpy()
+        error = float((sums**2).sum()) ** 0.5
+        if error > 0:
+            least = min(least, 2 * len(counts) * _above(abs(float(sums.sum())) / error))
+    return least
+
+
+def _sampled(rows: pl.DataFrame, unit: str) -> pl.DataFrame:
+    """Select about `MOST` rollouts, whole tasks or whole rollouts, by their hash."""
+    place = rows[unit].hash(0).rank("dense")
+    return rows.filter(place <= float(np.sort(place.to_numpy())[MOST]))
+
+
+def _by_words(rows: pl.DataFrame) -> float:
+    """Test whether the words of the inputs predict the arm.
+
+    A ridge regression on half of the rollouts predicts the arms of the other half. If the arms were
+    drawn at random, the predictions are not correlated with them. Both halves take turns; their two
+    scores are nearly the same number, so they are averaged as one.
+
+    Returns:
+        The probability of such a correlation if the arms were drawn at random; 1 for few inputs.
+
+    Source:
+        Lopez-Paz & Oquab, Revisiting classifier two-sample tests (2017).
+    """
+    if rows.height < LEAST_WORDS:
+        return 1.0
+    words = _hashed(rows["input"])
+    arms = np.eye(int(_numbers(rows["number"]).max()) + 1)[_numbers(rows["number"])]
+    versions = _numbers(rows["version"])
+    for version in np.unique(versions):  # shares differ between versions, as they should
+        arms[versions == version] -= arms[versions == version].mean(axis=0)
+    half = np.random.default_rng(0).permutation(len(arms)) % 2 == 0
+    scores = []
+    for fitted in (half, ~half):
+        x, y = words[fitted], arms[fitted]
+        weights = np.linalg.solve(x.T @ x + RIDGE * np.eye(WORDS + 1), x.T @ y)
+        predicted = words[~fitted] @ weights
+        products = ((predicted - predicted.mean(axis=0)) * arms[~fitted]).sum(axis=1)
+        scores.append(float(products.sum() / max(float((products**2).sum()) ** 0.5, 1e-12)))
+    return _above(sum(scores) / 2)
+
+
+def _above(score: float) -> float:
+    """Compute the probability that a standard normal number is above `score`."""
+    return erfc(score / 2**0.5) / 2
+
+
+def _hashed(texts: Iterable[str]) -> Floats:
+    """Count words by hash, and the length of each text, shape [N, WORDS + 1]."""
+    rows = [_one(text) for text in texts]
+    return np.array(rows, dtype=np.float64)
+
+
+def _one(text: str) -> Floats:
+    found = np.zeros(WORDS + 1)
+    for word in re.findall(r"\w+", text.lower()):
+        found[zlib.crc32(word.encode()) % WORDS] = 1.0
+    found[WORDS] = np.log1p(len(text))
+    return found
+
+
+def _numbers(values: pl.Series) -> Integers:
+    """Number the values from 0 without gaps, shape [N]."""
+    return np.asarray(np.unique(values.to_numpy(), return_inverse=True)[1], dtype=np.int64)
