@@ -54,6 +54,8 @@ ENOUGH = 30
 INTERVALS = ("normal", "bootstrap", "bernstein", "betting")
 METHODS = ("ips", "snips", "doubly_robust")
 GATES = ("ours", "no gate", "first gate")
+HELD_OUT = (0.3, 0.5, 0.7)
+"""Shares of the tasks that judge, as `--held-out` says; 0.3 is the default."""
 Z = 2.33
 """99 % quantile of the normal distribution, for a cell of the gates."""
 Z_OF_MANY = 3.1
@@ -193,7 +195,7 @@ def check_arms(rows: pl.DataFrame) -> None:
     check_random(rows, words.with_columns(service_name=pl.lit("desk"), input=pl.lit("help")))
 
 
-def power(logging: str, rollouts: int, seeds: int) -> float:
+def power(logging: str, rollouts: int, seeds: int, held_out: float, lost: float = 0.0) -> float:
     """Share of the seeds in which a policy that is truly better is promoted."""
     level, passed = np.array([0.4, 0.7, 0.4, 0.4]), 0
     for seed in range(seeds):
@@ -202,8 +204,10 @@ def power(logging: str, rollouts: int, seeds: int) -> float:
         taken = rng.choice(4, size=rollouts, p=shares)
         tasks, even = np.arange(rollouts) // 3, np.full(4, 0.25)
         rewards = binary(rng, taken, level)
+        rewards[rng.random(rollouts) < lost] = np.nan
         choices = Choices(tuple("abcd"), taken, shares[taken], rewards, tasks)
-        passed += ours(World(choices, level, even, tasks % 10 >= 3, (0.0, 1.0)))[1]
+        in_train = tasks % 10 >= 10 * held_out
+        passed += ours(World(choices, level, even, in_train, (0.0, 1.0)))[1]
     return passed / seeds
 
 
@@ -280,9 +284,38 @@ def power_table(seeds: int) -> None:
         "\nthe price of safety: how often a truly better policy is promoted, where the live one is"
     )
     print("uniform and the best arm is worth .3 more\n")
+    columns = "".join(f"{f'held out {share:.0%}':>16}" for share in HELD_OUT)
+    print(f"{'':<52}{columns}")
     for logging, rollouts in itertools.product(LOGGING, (600, 2400)):
-        share = power(logging, rollouts, seeds)
-        print(f"{f'binary, {logging}, 4 arms, {rollouts} rollouts':<48}{share:>8.0%}", flush=True)
+        shown = [power(logging, rollouts, seeds, share) for share in HELD_OUT]
+        label = f"binary, {logging}, 4 arms, {rollouts} rollouts"
+        print(f"{label:<52}" + "".join(f"{share:>16.0%}" for share in shown), flush=True)
+    for lost in (0.02, 0.05, 0.1):
+        shown = [power("uniform", 2400, seeds, share, lost) for share in HELD_OUT]
+        label = f"uniform, 2400 rollouts, {lost:.0%} of the rewards missing"
+        print(f"{label:<52}" + "".join(f"{share:>16.0%}" for share in shown), flush=True)
+    print("\narms drawn at random: how often --propensities frequencies is refused by mistake\n")
+    for name, draw in RANDOM_ARMS.items():
+        print(f"{name:<52}{wrongly_refused(draw, seeds):>16.0%}", flush=True)
+
+
+RANDOM_ARMS: dict[str, Callable[[np.random.Generator], World]] = {
+    "binary, uniform, 4 arms": lambda rng: world(FAMILIES["binary"], "uniform", 4, rng),
+    "binary, skewed, 4 arms": lambda rng: world(FAMILIES["binary"], "skewed", 4, rng),
+    "heavy tails, uniform, 50 arms": lambda rng: world(FAMILIES["heavy tails"], "uniform", 50, rng),
+    "tasks of very different size and ease": ODD["tasks of very different size and ease"],
+}
+
+
+def wrongly_refused(draw: Callable[[np.random.Generator], World], seeds: int) -> float:
+    """Share of the seeds in which arms that were drawn at random are taken for others."""
+    refused = 0
+    for seed in range(seeds):
+        try:
+            check_arms(tabulated(draw(np.random.default_rng(seed))))
+        except DataError:
+            refused += 1
+    return refused / seeds
 
 
 def misses(counts: dict[str, np.ndarray]) -> Iterator[str]:

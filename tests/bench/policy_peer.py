@@ -190,28 +190,44 @@ def as_logged(million: int) -> float:
     return found
 
 
+def one_run(sizes: tuple[int, ...], million: int, *, in_memory: bool) -> float:
+    """Print the CPU seconds of one run of theirs over all rollouts; return those of a million."""
+    place, per_rollout = "memory" if in_memory else "files", 0.0
+    for count in sizes:
+        _, cpu = theirs(log(LOGGED["uniform"], 0, count), count, 1, in_memory=in_memory)
+        per_rollout = cpu / count
+        label = f"theirs, 1 run of {count:,}, {place}"
+        print(f"{label:<48}{cpu:>10.2f}  ({1e6 * per_rollout:.0f} µs a rollout)", flush=True)
+    label = f"theirs, 1 run of {million:,}, {place}, by that"
+    print(f"{label:<48}{million * per_rollout:>10.1f}")
+    return million * per_rollout
+
+
 def time_table(million: int) -> None:
     print("\nCPU seconds from the store to the policy")
-    per_rollout, totals = 0.0, []
-    for count in LARGE:
-        _, cpu = theirs(log(LOGGED["uniform"], 0, count), count, 1)
-        per_rollout = cpu / count
-        label = f"theirs, 1 run of {count:,}"
-        print(f"{label:<48}{cpu:>10.2f}  ({1e6 * per_rollout:.0f} µs a rollout)", flush=True)
-        value, ours_cpu, verdict = ours(million, LOGGED["uniform"], 0)  # by turns
+    totals, alone = [], []
+    for _ in range(3):
+        value, ours_cpu, verdict = ours(million, LOGGED["uniform"], 0)
         totals.append(ours_cpu)
         label = f"ours, {million:,}"
         print(f"{label:<48}{ours_cpu:>10.2f}  (value {value:.3f}, gate {verdict})", flush=True)
-    one = million * per_rollout
-    print(f"{f'theirs, 1 run of {million:,}, by that':<48}{one:>10.0f}")
-    quick_start, cpu = as_logged(million), min(totals)
-    print(f"{'ours, learning and judging alone':<48}{learning_alone(million):>10.2f}")
+        alone.append(learning_alone(million))
+        print(f"{'ours, learning and judging alone':<48}{alone[-1]:>10.2f}", flush=True)
+    files = one_run(LARGE, million, in_memory=False)
+    memory = one_run(LARGE_IN_MEMORY, million, in_memory=True)
+    quick_start = as_logged(million)
+    whole, learning = sorted(totals)[1], sorted(alone)[1]
+    print("\nhow many times as long as ours: what, theirs, ours, times\n")
+    for label, of_theirs, of_ours in (
+        ("store to policy, each rollout learned from once (quick start)", quick_start, whole),
+        ("store to policy, one run: one averaged gradient step", files, whole),
+        ("learning alone, rollouts in memory, one such step", memory, learning),
+    ):
+        times = of_theirs / of_ours
+        print(f"{label:<64}{of_theirs:>10.1f}{of_ours:>8.2f}{times:>8.0f}")
     print(
-        f"theirs takes {quick_start / cpu:.0f} times as long as ours to learn from each rollout "
-        f"once as its quick start does (aim: 100), and {one / cpu:.0f} times for one run of all "
-        "rollouts, which moves the policy by one gradient step"
+        "aims for ours: at most 5 CPU seconds in all, 2 for learning and judging alone, and 100\n"
     )
-    print("aims for ours: at most 5 CPU seconds in all, and 2 for learning and judging alone\n")
 
 
 def main() -> None:
