@@ -98,7 +98,7 @@ def test_rewards_of_one_scale_are_not_told_to_have_moved() -> None:
 
 def test_arm_that_is_served_to_other_inputs_than_before_has_not_drifted() -> None:
     """Arm a is worth .9 for easy inputs and .3 for others; then a policy serves it to easy ones."""
-    rng, told = np.random.default_rng(0), 0
+    rng, told, plain = np.random.default_rng(0), 0, 0
     for _ in range(50):
         easy, newer = rng.random(800) < 0.5, np.arange(800) >= 400
         of_a = np.where(newer, np.where(easy, 0.9, 0.1), 0.5)
@@ -114,5 +114,39 @@ def test_arm_that_is_served_to_other_inputs_than_before_has_not_drifted() -> Non
             schema_overrides={"time": pl.Datetime("ns")},
         )
         told += len(drift(rows))
-        assert len(drift(rows.with_columns(propensity=pl.lit(0.5)))) == 1  # the plain means do move
+        plain += len(drift(rows.with_columns(propensity=pl.lit(0.5))))
     assert told <= 2
+    assert plain >= 40  # the plain means do move
+
+
+@pytest.mark.parametrize("versions", [1, 8])
+def test_arms_that_did_not_move_are_hardly_ever_named_however_many_and_however_clustered(
+    versions: int,
+) -> None:
+    """20 arms; each task is easy or hard for all of its 20 rollouts, and lies in one half."""
+    rng, told = np.random.default_rng(0), 0
+    for _ in range(40):
+        task = np.arange(1200) // 20
+        good = rng.random(1200) < np.where(rng.random(60) < 0.5, 0.9, 0.1)[task]
+        rows = pl.DataFrame(
+            {
+                "arm": rng.integers(20, size=1200).astype(str),
+                "outcome": good.astype(float),
+                "propensity": [0.05] * 1200,
+                "task": task,
+                "policy_version": (np.arange(1200) * versions // 1200).astype(str),
+                "time": [NOON + timedelta(minutes=i) for i in range(1200)],
+            },
+            schema_overrides={"time": pl.Datetime("ns")},
+        )
+        told += any("mean reward" in sentence for sentence in drift(rows))
+    assert told <= 4  # 10 %
+
+
+def test_few_rollouts_with_large_weights_are_not_compared() -> None:
+    """Two rollouts of probability .001 decide the mean of each half."""
+    rng = np.random.default_rng(0)
+    rows = rewarded(rng.random(60) < 0.2, rng.random(60) < 0.8, "a")
+    rare = pl.when(pl.int_range(pl.len()) % 30 == 0).then(0.001).otherwise(0.9)
+    assert [s for s in drift(rows) if "mean reward" in s]
+    assert not [s for s in drift(rows.with_columns(propensity=rare)) if "mean reward" in s]

@@ -13,7 +13,7 @@ from openfeature.evaluation_context import EvaluationContext
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_file
-from otel_lightning.learner.policy.flag_text import with_members
+from otel_lightning.learner.policy.flag_text import with_members, without_member
 
 DOCUMENT: dict[str, Any] = {
     "$schema": "https://flagd.dev/schema/v0/flags.json",
@@ -106,6 +106,29 @@ def test_any_member_can_be_set_in_any_object_of_any_indentation(
     changed = with_members(text, ("flags", "key"), {name: {"fractional": [["x", 1]]}})
     members[name] = {"fractional": [["x", 1]]}
     assert json.loads(changed) == document
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=4), st.integers() | st.text(max_size=4), min_size=1, max_size=4
+    ),
+    st.sampled_from([None, 1, 2, "\t"]),
+    st.text(min_size=5, max_size=6),
+)
+def test_member_that_was_appended_can_be_removed_to_the_very_character(
+    members: dict[str, Any], indent: int | str | None, name: str
+) -> None:
+    text = json.dumps({"a": 1, "flags": {"key": members, "z": []}}, indent=indent)
+    path = ("flags", "key")
+    assert without_member(with_members(text, path, {name: {"x": [1]}}), path, name) == text
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c"])
+def test_member_at_any_place_can_be_removed(name: str) -> None:
+    members = {"a": 1, "b": {"x": "}"}, "c": [2]}
+    changed = without_member(json.dumps({"k": members}, indent=2), ("k",), name)
+    del members[name]
+    assert json.loads(changed) == {"k": members}
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=1, max_size=12))

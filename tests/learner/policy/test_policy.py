@@ -335,13 +335,32 @@ def test_missing_reward_can_be_dropped_or_a_number(
 def test_rewards_that_are_missing_evenly_are_left_out_and_counted(
     traces: "Traces", flag_file: Path
 ) -> None:
-    log(traces, SUCCESS)
+    log(traces, {**SUCCESS, "careful": 0.9})
     for i, arm in enumerate(list(UNIFORM) * 10):
         traces.call(f"none-{i}")
         traces.arm(f"none-{i}", arm, 1 / 3)
-    result = propose(traces, flag_file)
-    assert result.exit_code == 0
+        traces.task(f"none-{i}", f"task-{i}")
+    result = propose(traces, flag_file, "--held-out", "0.5")
+    assert result.exit_code == 0, result.output
     assert "Rollouts without a reward: brief" in result.output
+
+
+def test_rewards_that_are_missing_evenly_could_still_hide_a_loss(
+    traces: "Traces", flag_file: Path
+) -> None:
+    log(traces, SUCCESS)
+    for i, arm in enumerate(list(UNIFORM) * 70):
+        traces.call(f"none-{i}")
+        traces.arm(f"none-{i}", arm, 1 / 3)
+        traces.task(f"none-{i}", f"task-{i}")
+    before = flag_file.read_bytes()
+    result = learn(traces, flag_file, "--held-out", "0.5")
+    assert result.exit_code == 3
+    assert "held-out rollouts have no reward: if the arms that gain traffic failed" in result.stderr
+    assert "say with --missing what a missing one means" in result.stderr
+    assert flag_file.read_bytes() == before
+    result = learn(traces, flag_file, "--held-out", "0.5", "--missing", "drop")
+    assert result.exit_code == 0, result.output
 
 
 def test_rare_large_losses_need_the_range_of_the_rewards(traces: "Traces", flag_file: Path) -> None:
@@ -438,11 +457,33 @@ def test_propensities_can_be_estimated_from_frequencies_and_the_output_says_so(
         rollout, arm = f"f-{i}", rng.choice(list(UNIFORM))
         traces.call(rollout)
         traces.arm(rollout, arm, None)
+        traces.task(rollout, f"task-{i // 3}")
         traces.reward(rollout, float(rng.random() < SUCCESS[arm]))
     assert "or estimate them with --propensities frequencies" in learn(traces, flag_file).stderr
     result = learn(traces, flag_file, "--propensities", "frequencies", "--held-out", "0.5")
     assert result.exit_code == 0, result.output
     assert "Propensities: 600 from frequencies." in result.output
+
+
+def test_frequencies_that_the_input_could_explain_are_refused_unless_arms_are_said_to_be_random(
+    traces: "Traces", flag_file: Path
+) -> None:
+    rng = random.Random(4)  # noqa: S311 - sampling, not cryptography
+    for i in range(600):
+        rollout, easy = f"f-{i}", i % 6 < 3
+        weights = (6, 1, 1) if easy else (1, 1, 6)
+        arm = rng.choices(list(UNIFORM), weights)[0]
+        traces.call(rollout)
+        traces.arm(rollout, arm, None)
+        traces.task(rollout, f"task-{i // 3}")
+        traces.reward(rollout, float(rng.random() < (0.9 if easy else 0.2)))
+    result = learn(traces, flag_file, "--propensities", "frequencies")
+    assert result.exit_code == 1
+    assert "because the arm depends on how easy the task is" in result.stderr
+    told = learn(traces, flag_file, "--propensities", "random").stdout
+    assert (
+        "600 from frequencies of arms that were drawn at random, as --propensities random" in told
+    )
 
 
 def test_variant_that_is_gone_from_the_file_is_no_error(traces: "Traces", flag_file: Path) -> None:

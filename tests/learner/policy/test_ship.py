@@ -79,6 +79,9 @@ def test_candidate_is_promoted_and_rolled_back_to_the_very_bytes(
     assert served(flags) == pytest.approx(UNIFORM)
     assert statuses(store) == ["retired"]
     assert "The flag as it was is live again." in back.output
+    assert (
+        "metadata" not in flags.read_text()
+    )  # the flag had none, and an empty one is no part of it
     again = run("rollback", store)
     assert again.exit_code == 1
     assert "there is nothing to go back to" in again.stderr

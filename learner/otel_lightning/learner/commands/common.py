@@ -50,8 +50,8 @@ missing_option = option(
     "--missing",
     metavar="worst|drop|VALUE",
     help="Reward of a rollout that has none: the worst one, this value, or drop the rollout. By "
-    "default such rollouts are dropped, and the command fails if one arm has more of them than "
-    "another beyond chance.",
+    "default the command fails if one arm has more of them than another beyond chance; else they "
+    "are left out of learning, and the gate assumes the worst of them.",
 )
 propensities_option = option(
     "--propensities",

@@ -66,13 +66,13 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
         "how easy the task is: it can be told from the rewards of the task's other rollouts": (
             _by_rewards(repeated)
         ),
-        "the task: rollouts of one task have the same arm more often than by chance": (
-            _by_group(repeated, "task")
-        ),
         "the time: the share of an arm changed while the log grew, without a new policy "
         "version; --since and --until choose a part": _by_group(rows.drop_nulls("part"), "part"),
         "the service": _by_group(known.drop_nulls("service_name"), "service_name"),
         "the words of the input": _by_words(known.drop_nulls("input")),
+        "the task: rollouts of one task have the same arm more often than by chance": (
+            _by_group(repeated, "task")
+        ),
     }
     wrong = [name for name, probability in told.items() if probability < CHANCE]
     if wrong:

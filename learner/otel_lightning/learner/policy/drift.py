@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from math import log, sqrt
+from statistics import NormalDist
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 from otel_lightning.learner.evaluate.gate import effective_sample_size
 
 Z = 3.0
-"""Threshold of a difference to be reported, in standard errors."""
+"""Threshold of a difference of scales to be reported, in standard errors."""
+WRONG = 0.0027
+"""Probability of naming an arm whose mean did not move, over all arms and all policy versions. Each
+new version is a new look at the log."""
 SAME = 1e-3
 """Propensities closer than this count as equal, because a flag's weights are rounded."""
 FACTOR = 1.5
@@ -20,7 +24,8 @@ FACTOR = 1.5
 LEAST_OF_SCALE = 30
 """Smallest number of rollouts that each half needs for a comparison of scales."""
 LEAST = 10
-"""Smallest number of rollouts of an arm that each half needs for a comparison."""
+"""Smallest number of rollouts of an arm, and smallest effective sample, that each half needs for a
+comparison."""
 HANDOVER = "60s"
 """Time after a change of the flag file in which some processes may still serve the old policy."""
 RETURNS = 2
@@ -34,7 +39,7 @@ def drift(rows: pl.DataFrame) -> list[str]:
     before, and the arm's plain mean moves although no reward did.
 
     Args:
-        rows: Columns arm, outcome, propensity, time.
+        rows: Columns arm, outcome, propensity, time; task and policy_version if they are known.
 
     Returns:
         A sentence for each arm whose mean reward changed, one for each arm in only one half, and
@@ -44,16 +49,11 @@ def drift(rows: pl.DataFrame) -> list[str]:
     if timed.is_empty() or timed["time"].n_unique() == 1:
         return []
     # Halves by time, at the median: as many rollouts before as after it.
-    newer = pl.col("time") > pl.lit(timed["time"].median())
-    weight, outcome = 1 / pl.col("propensity"), pl.col("outcome")
-    mean = (weight * outcome).sum() / weight.sum()
-    # Squared standard error of a weighted mean (delta method for a ratio).
-    square_error = (weight * (outcome - mean)).pow(2).sum() / weight.sum().pow(2)
-    halves = (
-        timed.group_by("arm", newer.alias("newer"))
-        .agg(pl.len().alias("n"), mean.alias("mean"), square_error.alias("square_error"))
-        .sort("arm", "newer")
-    )
+    timed = timed.with_columns(newer=pl.col("time") > pl.lit(timed["time"].median()))
+    halves = _halves(timed)
+    versions = timed["policy_version"].n_unique() if "policy_version" in timed.columns else 1
+    looks = max(halves["arm"].n_unique() * versions, 1)
+    threshold = NormalDist().inv_cdf(1 - WRONG / 2 / looks)
     sentences = []
     for (arm,), part in halves.group_by("arm", maintain_order=True):
         by_half = {row["newer"]: row for row in part.iter_rows(named=True)}
@@ -63,16 +63,47 @@ def drift(rows: pl.DataFrame) -> list[str]:
                 when = "newer" if is_newer else "older"
                 sentences.append(f"Drift: arm '{arm}' was tried only in the {when} half.")
             continue
-        sentences += _moved(str(arm), by_half[False], by_half[True])
-    return sentences + _scale_moved(timed.with_columns(newer.alias("newer")))
+        sentences += _moved(str(arm), by_half[False], by_half[True], threshold)
+    return sentences + _scale_moved(timed)
 
 
-def _moved(arm: str, older: dict[str, float], newer: dict[str, float]) -> list[str]:
-    if min(older["n"], newer["n"]) < LEAST:
+def _halves(timed: pl.DataFrame) -> pl.DataFrame:
+    """Compute the weighted mean of each arm in each half, with its standard error over tasks.
+
+    Rollouts of one task are correlated, so their deviations are added up before they are squared.
+
+    Returns:
+        Columns arm, newer, n, effective (sample size), mean and square_error, sorted.
+    """
+    weight = 1 / pl.col("propensity")
+    mean = (weight * pl.col("outcome")).sum() / weight.sum()
+    by = ["arm", "newer"]
+    deviation = weight * (pl.col("outcome") - mean.over(by))
+    rollout = pl.col("task") if "task" in timed.columns else pl.int_range(pl.len())
+    found = timed.group_by(by).agg(
+        pl.len().alias("n"),
+        (weight.sum() ** 2 / (weight**2).sum()).alias("effective"),
+        mean.alias("mean"),
+        weight.sum().alias("total"),
+    )
+    sums = timed.select(*by, rollout.alias("one"), deviation.alias("sum"))
+    squares = (
+        sums.group_by(*by, "one").agg(pl.sum("sum")).group_by(by).agg(pl.col("sum").pow(2).sum())
+    )
+    joined = found.join(squares, on=by).with_columns(
+        square_error=pl.col("sum") / pl.col("total") ** 2
+    )
+    return joined.sort(by)
+
+
+def _moved(
+    arm: str, older: dict[str, float], newer: dict[str, float], threshold: float
+) -> list[str]:
+    if min(older["effective"], newer["effective"]) < LEAST:
         return []
     error = (older["square_error"] + newer["square_error"]) ** 0.5
     difference = newer["mean"] - older["mean"]
-    if error == 0 or abs(difference) <= Z * error:
+    if error == 0 or abs(difference) <= threshold * error:
         return []
     change = f"from {older['mean']:.3f} in the older half to {newer['mean']:.3f} in the newer one"
     return [f"Drift: the mean reward of arm '{arm}' moved {change}; --since leaves old ones out."]

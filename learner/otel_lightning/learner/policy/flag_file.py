@@ -12,7 +12,7 @@ from otel_lightning.collector.atomic_file import PRIVATE, rename_durably, sync, 
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_rules, joint
-from otel_lightning.learner.policy.flag_text import with_members
+from otel_lightning.learner.policy.flag_text import with_members, without_member
 
 
 class ProviderPolicy(NamedTuple):
@@ -240,7 +240,12 @@ def replaced(seen: FlagFile, changed: Mapping[str, Any], key: str) -> str:
     text = seen.text
     for name, one in parts.items():
         new = {member: value for member, value in one.items() if value or member in flags[name]}
-        text = with_members(text, ("flags", name), new)
+        # A member that a policy added goes with it, instead of staying as an empty object.
+        gone = [member for member, value in new.items() if not value and flags[name][member]]
+        kept = {member: value for member, value in new.items() if member not in gone}
+        text = with_members(text, ("flags", name), kept)
+        for member in gone:
+            text = without_member(text, ("flags", name), member)
     return text
 
 

@@ -47,6 +47,33 @@ def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) ->
     return text
 
 
+def without_member(text: str, path: tuple[str, ...], name: str) -> str:
+    """Remove a member of the object at `path`, with its comma.
+
+    Args:
+        text: Valid JSON text.
+        path: Names that lead to the object.
+        name: Name of the member, which the object has.
+
+    Returns:
+        The text as it was before the member was appended.
+
+    Example:
+        >>> without_member('{"a": {"b": 1,  "c": 2}}', ("a",), "c")
+        '{"a": {"b": 1}}'
+    """
+    start = _find(text, path)
+    members = list(_members(text, start))
+    place = max(i for i, member in enumerate(members) if member.name == name)
+    if place:
+        first, last = members[place - 1].end, members[place].end
+    elif len(members) > 1:
+        first, last = members[0].start, members[1].start
+    else:
+        first, last = members[0].start, members[0].end
+    return text[:first] + text[last:]
+
+
 def _find(text: str, path: tuple[str, ...]) -> int:
     start = _skip(text, 0)
     for name in path:

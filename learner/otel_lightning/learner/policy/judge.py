@@ -195,6 +195,7 @@ def _verdict(
     )
     if not refusals and not known.all():
         refusals = tuple(at_worst(compared, ~in_train, requirements))
+        verdict = replace(verdict, tasks_needed=verdict.tasks)  # more of them prove no more
     return replace(
         verdict,
         refusals=refusals,

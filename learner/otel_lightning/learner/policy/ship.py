@@ -228,6 +228,11 @@ def _check_gate(policy: dict[str, Any]) -> None:
     rollouts = [f"{count:,} of '{arm}'" for arm, count in gate.get("rollouts_needed", {}).items()]
     more_tasks = f"{max(1, round((needed or 0) - tasks))} more held-out tasks like these"
     chosen = f"about {', '.join(rollouts)} more rollouts, or {more_tasks}" if rollouts else None
+    if needed is not None and needed <= tasks:
+        raise RefusedError(
+            f"The gate refused policy {policy['version']}: {reasons}. To pass: remove the causes; "
+            "then learn again."
+        )
     more = (
         f" To pass: {chosen or f'about {more_tasks}'}; then learn again."
         if needed and (gate.get("gain") or 0) > (gate.get("least_gain") or 0)

@@ -14,31 +14,18 @@ def at_worst(
 ) -> list[str]:
     """Return a refusal if the gain is not proven whatever the missing rewards are.
 
-    A missing reward counts as the least one where the new policy gives the arm more traffic than
-    the live one, and as the greatest one elsewhere. No other rewards make the gain smaller. Missing
-    rewards that differ between arms are refused before, but equal shares prove nothing: failures of
-    one arm and successes of another may be missing equally often.
+    Missing rewards that differ between arms are refused before, but equal shares prove nothing:
+    failures of one arm and successes of another may be missing equally often.
 
     Args:
         compared: All rollouts, shape [N]; the reward is NaN where it is missing.
         held_out: Which of them judge, shape [N].
         requirements: The range of the rewards, the least gain and the error probability.
-
-    Source:
-        Manski, Nonparametric bounds on treatment effects (1990).
     """
-    missing = np.isnan(compared.new.rewards)
-    low, high = requirements.reward_range
-    worst = np.where(compared.new.weights > compared.live.weights, low, high)
-    filled = np.where(missing, worst, compared.new.rewards)
-    whole = replace(
-        compared,
-        new=replace(compared.new, rewards=filled),
-        live=replace(compared.live, rewards=filled),
-    )
-    lower = held_out_verdict(whole.take(held_out), requirements, whole).lower
+    lower = least_bound(compared, held_out, requirements)
     if lower > requirements.least_gain:
         return []
+    missing = np.isnan(compared.new.rewards)
     count, total = int((missing & held_out).sum()), int(held_out.sum())
     told = (
         f"{count} of {total} held-out rollouts have no reward: if the arms that gain traffic "
@@ -47,3 +34,26 @@ def at_worst(
         "is missing by chance, whatever the outcome"
     )
     return [told]
+
+
+def least_bound(
+    compared: Compared, held_out: NDArray[np.bool_], requirements: Requirements
+) -> float:
+    """Bound the gain from below over all values that the missing rewards can have.
+
+    A missing reward counts as the least one where the new policy gives the arm more traffic than
+    the live one, and as the greatest one elsewhere. No other rewards make the gain smaller.
+    Arguments as of `at_worst`.
+
+    Source:
+        Manski, Nonparametric bounds on treatment effects (1990).
+    """
+    low, high = requirements.reward_range
+    worst = np.where(compared.new.weights > compared.live.weights, low, high)
+    filled = np.where(np.isnan(compared.new.rewards), worst, compared.new.rewards)
+    whole = replace(
+        compared,
+        new=replace(compared.new, rewards=filled),
+        live=replace(compared.live, rewards=filled),
+    )
+    return held_out_verdict(whole.take(held_out), requirements, whole).lower

@@ -1,0 +1,109 @@
+"""Frequencies are propensities only of arms that were drawn at random."""
+
+from datetime import datetime, timedelta
+
+import numpy as np
+import polars as pl
+import pytest
+
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.at_random import check_random
+
+NOON = datetime(2026, 11, 1, hour=12)  # noqa: DTZ001 - the store's UTC has no zone
+
+
+def rows(  # noqa: PLR0913, PLR0917 - what an arm could depend on
+    seed: int,
+    by_task: float = 0.5,
+    by_time: float = 0.5,
+    by_service: float = 0.5,
+    by_words: float = 0.5,
+    per_task: int = 3,
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Log two arms; each number is the probability of arm b where its condition holds."""
+    rng, count = np.random.default_rng(seed), 900
+    tasks = np.arange(count) // per_task
+    easy, newer = rng.random(count)[tasks] < 0.5, np.arange(count) >= count / 2
+    desk, refund = rng.random(count) < 0.5, rng.random(count) < 0.5
+    odds = np.ones(count)
+    for holds, share in (
+        (easy, by_task),
+        (newer, by_time),
+        (desk, by_service),
+        (refund, by_words),
+    ):
+        odds *= np.where(holds, share / (1 - share), (1 - share) / share)
+    is_b = rng.random(count) < odds / (1 + odds)
+    ids = [f"r{i}" for i in range(count)]
+    good = rng.random(count) < np.where(easy, 0.8, 0.2)
+    choices = pl.DataFrame(
+        {
+            "rollout_id": ids,
+            "arm": np.where(is_b, "b", "a"),
+            "policy_version": pl.Series([None] * count, dtype=pl.String),
+            "task": tasks,
+            "outcome": good.astype(float),
+            "time": [NOON + timedelta(minutes=i) for i in range(count)],
+        }
+    )
+    words = [f"{'refund' if r else 'status'} of order {i % 97}" for i, r in enumerate(refund)]
+    services = np.where(desk, "desk", "shop")
+    inputs = pl.DataFrame({"rollout_id": ids, "service_name": services, "input": words})
+    return choices, inputs
+
+
+def test_arms_that_were_drawn_at_random_are_hardly_ever_refused() -> None:
+    refused = 0
+    for seed in range(12):
+        try:
+            check_random(*rows(seed))
+        except DataError:
+            refused += 1
+    assert refused <= 3  # 5 % are allowed; four of 12 or more have a probability of .2 %
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        ("by_task", "how easy the task is"),
+        ("by_time", "the time: the share of an arm changed"),
+        ("by_service", "the service"),
+        ("by_words", "the words of the input"),
+    ],
+)
+def test_what_the_arm_depends_on_is_named(cause: str, told: str) -> None:
+    with pytest.raises(DataError, match="are no propensities, because the arm depends on") as error:
+        check_random(*rows(1, **{cause: 0.8}))
+    assert told in str(error.value)
+    assert "--propensities random" in str(error.value)
+
+
+def test_task_that_decides_the_arm_is_refused_without_a_reward() -> None:
+    choices, inputs = rows(0, by_task=0.9)
+    blind = choices.with_columns(outcome=pl.lit(None, pl.Float64))
+    with pytest.raises(DataError, match="rollouts of one task have the same arm more often"):
+        check_random(blind, inputs)
+
+
+def test_tasks_with_one_rollout_each_cannot_show_that_arms_are_random() -> None:
+    with pytest.raises(DataError, match="Only 0 of 900 rollouts share their task") as error:
+        check_random(*rows(0, per_task=1))
+    assert "would be a guess" in str(error.value)
+
+
+def test_share_that_changed_with_the_policy_version_is_no_dependence() -> None:
+    choices, inputs = rows(0, by_time=0.9)
+    newer = pl.int_range(pl.len()) >= 450
+    versions = pl.when(newer).then(pl.lit("v2")).otherwise(pl.lit("v1"))
+    check_random(choices.with_columns(policy_version=versions), inputs)
+
+
+def test_more_rollouts_than_a_permutation_takes_are_sampled() -> None:
+    parts = [rows(seed, by_time=0.6)[0] for seed in range(30)]
+    many = pl.concat(
+        part.with_columns(rollout_id=pl.col("rollout_id") + f"-{i}", task=pl.col("task") + 1000 * i)
+        for i, part in enumerate(parts)
+    )
+    inputs = rows(0)[1].clear()
+    with pytest.raises(DataError, match="the time"):
+        check_random(many, inputs)
