@@ -3,8 +3,10 @@ PYTHON ?= python3
 BIN = .venv/bin
 SHUFFLE_REWARDS ?=
 EXAMPLES ?=
-# Tests run in a few processes; the tests of one file stay together, since they share servers.
-PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Tests run in a few processes, one more than there are cores, since many tests wait for a disk or a
+# server; the tests of one file stay together, since they share servers.
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PARALLEL = -n $(PROCESSES) --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo demo-arms examples loop-curve test test-ci test-all test-frameworks bench-instrumentation check bench bench-ingest bench-ask bench-derive bench-lag bench-transitions bench-policy screenshots bench-page bench-loop clean
 

@@ -146,3 +146,9 @@ def test_methods_that_cannot_be_added_are_an_error_that_says_which_can(credit: s
 def test_option_that_means_nothing_is_an_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Options(**options)
+
+
+@pytest.mark.parametrize("first", ["group", "identical"])
+@pytest.mark.parametrize("second", ["anchor_state", "intermediate", "tool_outcome"])
+def test_any_method_per_rollout_is_added_to_any_method_per_call(first: str, second: str) -> None:
+    assert len(validate(f"{first}+{second}")) == 2

@@ -9,6 +9,7 @@ from otel_lightning.learner.evaluate.gains import (
     Compared,
     mean_of_others,
     per_task,
+    robust_gains,
     within_tasks,
 )
 from otel_lightning.learner.evaluate.gate import (
@@ -211,7 +212,7 @@ def test_propensities_that_are_too_small_are_refused() -> None:
     assert any("the propensities do not say how often" in reason for reason in verdict.refusals)
 
 
-@pytest.mark.parametrize("count", [0, 20])
+@pytest.mark.parametrize("count", [0, 1, 20])
 def test_what_cannot_be_measured_is_refused(count: int) -> None:
     nothing = Logged.without_model(np.zeros(count), np.zeros(count))
     assert not verdict_of(nothing, np.arange(count)).passed
@@ -290,6 +291,22 @@ def test_mean_within_tasks_weighs_each_task_once() -> None:
 
 def test_effective_sample_size_of_equal_weights_is_their_number() -> None:
     assert effective_sample_size(np.full(7, 3.0)) == pytest.approx(7)
+
+
+def test_weights_of_0_leave_no_effective_sample() -> None:
+    assert effective_sample_size(np.zeros(3)) == 0.0
+
+
+def test_importance_weights_are_finite_however_unlikely_a_rollout_was() -> None:
+    assert np.isfinite(importance_weights(np.array([0.0]), np.array([-5000.0]))).all()
+
+
+def test_doubly_robust_gain_is_the_one_worked_by_hand() -> None:
+    rewards, modelled = np.array([1.0, 0.0]), np.array([0.6, 0.2])
+    new = Logged(rewards, np.array([2.0, 0.5]), modelled, np.array([0.7, 0.7]))
+    live = Logged(rewards, np.array([0.5, 1.5]), modelled, np.array([0.3, 0.3]))
+    # Differences of the weights are 1.5 and -1, residuals .4 and -.2; both modelled gains are .4.
+    assert robust_gains(Compared(new, live, np.arange(2))).tolist() == pytest.approx([1.0, 0.6])
 
 
 def test_importance_weights_are_ratios_up_to_the_clip() -> None:

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 
 from otel_lightning.learner.evaluate import intervals
 from otel_lightning.learner.evaluate.betting import Scores, log_wealth, lower_bound
-from otel_lightning.learner.evaluate.estimates import STEADY, _steady, estimated
+from otel_lightning.learner.evaluate.estimates import STEADY, _by_model, _steady, estimated
 from otel_lightning.learner.evaluate.gains import per_task
 from otel_lightning.learner.evaluate.off_policy import METHODS, Logged
+from otel_lightning.learner.evaluate.off_policy.logged import Fit
 
 UNIT = (0.0, 1.0)
 BEHAVIOR, POLICY = np.array([0.5, 0.3, 0.2]), np.array([0.1, 0.2, 0.7])
@@ -59,6 +60,23 @@ def test_rollouts_that_agree_within_a_task_are_as_steady_as_one(at_most: float) 
     largest = at_most * (STEADY * 25 / 4) ** 0.5
     of_tasks = (per_task(rewards, tasks), tasks)
     assert _steady("ips", logged, of_tasks, (0.0, largest)) == (at_most < 1)
+
+
+def test_heavy_weights_in_some_tasks_do_not_make_rollouts_of_a_task_agree() -> None:
+    # Rewards of .9 and 1, and weights of .1 and 1.9, all independent: with 200 tasks of 4 rollouts
+    # the mean is steady unless each task counts as one value.
+    rng = np.random.default_rng(4)
+    rewards, weights = rng.choice([0.9, 1.0], 800), rng.choice([0.1, 1.9], 800)
+    logged = Logged.without_model(rewards, weights)
+    assert estimated("snips", logged, np.repeat(np.arange(200), 4), (0.9, 1.0)).normal
+
+
+def test_each_task_moves_the_fit_by_the_mean_of_its_weighted_residuals() -> None:
+    fit = Fit({"direct_method": np.array([2.0, 4.0, 1.0])}, np.array([0.5, 0.5, 1.0]))
+    logged = replace(Logged.without_model(np.array([1.0, 0.0, 3.0]), np.ones(3)), fit=fit)
+    # Products 1, -2 and 2: means -.5 and 2 of the tasks, less their mean of .75.
+    assert _by_model("direct_method", logged, np.array([0, 0, 1])).tolist() == [-1.25, 1.25]
+    assert _by_model("ips", logged, np.array([0, 0, 1])).tolist() == [0.0, 0.0]
 
 
 def test_the_bootstrap_does_not_depend_on_the_unit_of_the_weights() -> None:
