@@ -12,6 +12,7 @@ def end_with(parent: int) -> None:
     Args:
         parent: Process id of the parent.
     """
+    # The system gives a process whose parent has ended another parent.
     while os.getppid() == parent:
         time.sleep(LOOK_SECONDS)
     os._exit(1)

@@ -284,6 +284,7 @@ class Spool:
                 f"the spool could not be made durable ({error}); restart lightning-ingest"
             )
             raise
+        # Somebody may have deleted the file during the write.
         self._keep_in_place()
         self._durable = Position(self._durable.segment, self._durable.offset + size)
 

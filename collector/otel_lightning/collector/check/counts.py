@@ -9,7 +9,7 @@ from typing import NamedTuple
 from otel_lightning.collector.alarms import Alarm, read_alarms
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.refresh.refresh import find_stale
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store import Store, statement
 
 COUNTED = (
     "spans", "logs", "rejected", "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms",
@@ -76,8 +76,7 @@ def _derive_backlog(store: Store) -> Finding:
 
 def _repeated(store: Store) -> Finding:
     """Report the number of spans that were not stored because other spans have their ids."""
-    query = "SELECT count(*) AS n FROM rejected WHERE starts_with(reason, 'repeated ids:')"
-    rows = int(store.query(query)["n"][0].as_py())
+    rows = int(store.query(statement(__package__, "repeated_ids"))["n"][0].as_py())
     return Finding("repeated ids", f"{rows:,} spans not stored; see rejected", rows == 0)
 
 

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from otel_lightning.collector.store import Server, Store, quote_literal, server_file
+from otel_lightning.collector.store import Server, Store, quote_literal, server_file, statement
 from otel_lightning.collector.store.read_only import attach_line
 from otel_lightning.collector.store.reader_limits import ANSWERS
 
@@ -59,10 +59,8 @@ def _views(store: Store, server: Server, path: Path) -> list[str]:
     Each view has a connection of its own, because Quack reads only one table at a time over one:
     otherwise a statement could not join two tables.
     """
-    tables = store.query(
-        "SELECT table_name FROM information_schema.tables"
-        f" WHERE table_schema = 'main' AND table_catalog != '{ANSWERS}' ORDER BY ALL"
-    )["table_name"].to_pylist()
+    rows = store.query(statement(__package__, "shown_tables", answers=ANSWERS))
+    tables = rows["table_name"].to_pylist()
     shown = [name for name in tables if name not in INTERNAL]
     uri = quote_literal(server.sql)
     return [

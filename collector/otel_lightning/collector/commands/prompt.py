@@ -16,7 +16,7 @@ from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
 from otel_lightning.collector.commands.ask import Form, answer, check
-from otel_lightning.collector.store import StoreError, open_store
+from otel_lightning.collector.store import StoreError, open_store, statement
 from otel_lightning.collector.store.print_rows import Layout, printable
 
 PROMPT, CONTINUED = "traces> ", "   ...> "
@@ -72,11 +72,7 @@ def prompt(store: Path, layout: Layout) -> None:
 def read_columns(store: Path) -> Mapping[str, list[str]]:
     """Return the columns of each table and view of a store."""
     with open_store(store, read_only=True) as opened:
-        rows = opened.query(
-            "SELECT table_name, list(column_name ORDER BY ordinal_position) AS columns"
-            " FROM information_schema.columns WHERE table_schema = 'main'"
-            " GROUP BY table_name ORDER BY table_name"
-        )
+        rows = opened.query(statement(__package__, "columns_by_table"))
     return {row["table_name"]: row["columns"] for row in rows.to_pylist()}
 
 
@@ -131,6 +127,8 @@ def _keys() -> KeyBindings:
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         text = event.current_buffer.text.strip()
+        # Enter ends the input behind a `;` or a command; otherwise the statement goes on in a new
+        # line.
         if not text or text.endswith(";") or text.startswith("."):
             event.current_buffer.validate_and_handle()
         else:

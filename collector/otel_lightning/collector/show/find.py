@@ -43,9 +43,7 @@ def find_rollout(store: Store, name: str) -> str:
 
 
 def _check_schema(store: Store) -> None:
-    known = store.query(
-        "SELECT 1 FROM information_schema.tables WHERE table_name = 'rollout_rows' LIMIT 1"
-    )
+    known = store.query(statement(__package__, "has_rollout_rows"))
     if not len(known):
         raise StoreError(
             "This store has an older schema, without the table 'rollout_rows'. Bring it up to date "

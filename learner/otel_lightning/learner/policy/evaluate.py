@@ -173,6 +173,7 @@ def _overlap(choices: Choices, probabilities: Floats, seen: Logged) -> tuple[Ove
 def _history(rows: pl.DataFrame) -> tuple[Part, ...]:
     """Compute the mean reward of each arm in each tenth of the rollouts."""
     timed = rows.drop_nulls("time").sort("time", "rollout_id").with_row_index("place")
+    # Tenths of equal numbers of rollouts, not of equal time.
     tenth = (pl.col("place") * TENTHS // max(timed.height, 1) + 1).cast(pl.Int64)
     parts = timed.group_by("arm", tenth.alias("part")).agg(
         rollouts=pl.len(), mean=pl.mean("outcome")
