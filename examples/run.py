@@ -2,7 +2,8 @@
 
     python examples/run.py text_to_sql [--quick] [--folder .examples]
 
-Exit code 1 if the gain is not above 0, or the control gains as well.
+Exit code 1 if the gain is not above 0, or the control gains as well. With --quick it is 1 only if
+a step failed: 60 held-out tasks cannot show every gain.
 """
 
 import argparse
@@ -24,7 +25,11 @@ def main() -> None:
     """Run the examples that are named, or all."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("examples", nargs="*", metavar="EXAMPLE", help=", ".join(EXAMPLES))
-    parser.add_argument("--quick", action="store_true", help="fewer tasks, less certain")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer tasks and a shipped first model: less certain, under a minute",
+    )
     parser.add_argument("--folder", type=Path, default=Path(".examples"), help="for all files")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
@@ -54,12 +59,11 @@ def show(name: str, folder: Path, size: Size, seed: int) -> bool:
     _, least, _ = gain(after, before)
     beyond, _, _ = gain(control, before)
     real = least > 0 and beyond < gain(after, before)[0] / 2
-    print(
-        "The gain is real: its interval excludes 0, and shuffled rewards do not bring it."
-        if real
-        else "No gain is shown."
-    )
-    return real
+    quick = not size.trains_first
+    shown = "The gain is real: its interval excludes 0, and shuffled rewards do not bring it."
+    few = " These are few tasks: run it without --quick." if quick else ""
+    print(shown if real else f"No gain is shown.{few}")
+    return real or quick
 
 
 if __name__ == "__main__":

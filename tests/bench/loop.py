@@ -28,7 +28,7 @@ import time
 import venv
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -238,9 +238,8 @@ def environment() -> dict[str, str]:
 
 def killed(command: Sequence[str], folder: Path, count: int) -> tuple[int, int]:
     """Kill a run in the middle, start it again, and count what ended twice or never."""
-    with subprocess.Popen(
-        command, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as first:
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environment(), start_new_session=True, **quiet) as first:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while len(ended(folder)) < count // 2 and first.poll() is None:
             if time.monotonic() > deadline:
@@ -248,6 +247,8 @@ def killed(command: Sequence[str], folder: Path, count: int) -> tuple[int, int]:
             time.sleep(0.005)
         os.kill(first.pid, signal.SIGKILL)
     settled(folder)
+    with suppress(ProcessLookupError):
+        os.killpg(first.pid, signal.SIGKILL)  # helpers of agentlightning would wait for ever
     measured(command)
     times = Counter(ended(folder))
     return sum(n > 1 for n in times.values()), count - len(times)

@@ -102,6 +102,7 @@ def test_command_tells_why_attempts_were_lost_or_failed_and_which_tasks_have_no_
     )
     assert done.exit_code == 1
     assert "2 tasks have no id in the file, so each got a hash of its fields." in done.stderr
+    assert "3 rollouts made no model call that was recorded" in done.stderr
     assert "2 attempts lost: it was ended by signal 9." in done.stderr
     assert "2 attempts failed: it wrote more than the limit of --max-output." in done.stderr
     assert "1 rollouts are missing." in done.stderr
