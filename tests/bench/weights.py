@@ -1,6 +1,6 @@
 """Fine-tuning on two tasks: every algorithm at its defaults, with intervals and controls.
 
-    python tests/bench/weights.py [--seeds 3] [--short] [--only desk,sql,credit,overhead,memory]
+    python tests/bench/weights.py [--seeds 3] [--short] [--only desk,sql]
 
 A seed draws the rollouts that are logged, the order of training, and the tasks that judge. Success
 is measured by running the agent on tasks whose rewards learning never saw; the same agent, tasks
@@ -9,7 +9,8 @@ shuffled rewards. Then rft goes on for two more rounds: its model runs the agent
 tasks to learn from, and learns from these rollouts only.
 
 Each measurement is kept in a file, so a run that was interrupted goes on where it was; a change of
-the code begins again. Exit code 1 if a claim does not hold.
+the code begins again. Exit code 1 if rft gains nothing, an algorithm ends below the base beyond
+chance, or a control gains at temperature 1. Aims that are missed are printed.
 """
 
 import argparse
@@ -96,7 +97,8 @@ class Bench:
     def _one_seed(self, seed: int) -> None:
         """Log rollouts of the base, learn from them in each way, and measure each model."""
         store = self._log(self.base, seed, 1)
-        self._measure(BASE, self.base, seed, Cell())
+        if not self._has(BASE, seed):
+            self._measure(BASE, self.base, seed, Cell())
         for name, (algorithm, given) in ROWS.items():
             if not self._has(name, seed):
                 training = Training(self.base, seed=seed, **given)  # type: ignore[arg-type]
@@ -155,33 +157,39 @@ class Bench:
 def main() -> None:
     """Print the tables that are asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--short", action="store_true", help="fewer tasks; wider intervals")
-    parser.add_argument("--only", default="desk,sql,credit,overhead,memory")
+    parser.add_argument("--seeds", type=int, help="3, or 2 with --short")
+    parser.add_argument("--short", action="store_true", help="fewer tasks and no costs")
+    parser.add_argument("--only", help="desk,sql,credit and, without --short, overhead,memory")
     parser.add_argument("--fresh", action="store_true", help="measure again what the file has")
     options = parser.parse_args()
     size = SHORT if options.short else Size()
+    seeds = range(options.seeds or (2 if options.short else 3))
+    costs = "" if options.short else ",overhead,memory"
     cells = Cells(CACHE / ("short.json" if options.short else "full.json"), fresh=options.fresh)
     folder = Path(mkdtemp(prefix="bench-weights-"))
     failed: list[str] = []
-    names = options.only.split(",")
+    missed: list[str] = []
+    names = (options.only or f"desk,sql,credit{costs}").split(",")
     try:
         problems = [PROBLEMS[name] for name in names if name in PROBLEMS]
         benches = [Bench(problem, size, cells, folder) for problem in problems]
-        for seed, bench in product(range(options.seeds), benches):
+        for seed, bench in product(seeds, benches):
             bench.run(seed)
         for name in names:
             print(flush=True)
             if name in PROBLEMS:
-                table = Table(cells, PROBLEMS[name], range(options.seeds), (*ROWS, *ROUNDS))
+                table = Table(cells, PROBLEMS[name], seeds, (*ROWS, *ROUNDS))
                 _show(table.lines())
                 failed += table.failed
+                missed += table.missed
             else:
                 _show(cells.lines(name, partial(_other, name, size, folder)))
     finally:
         shutil.rmtree(folder)
-    for claim in failed:
-        print(f"DOES NOT HOLD: {claim}", flush=True)
+    for text in missed:
+        print(f"Aim missed: {text}", flush=True)
+    for text in failed:
+        print(f"FAILED: {text}", flush=True)
     sys.exit(1 if failed else 0)
 
 

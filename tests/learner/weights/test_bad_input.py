@@ -75,6 +75,16 @@ def test_folder_without_weights(
     assert "transformers cannot load the model in" in told
 
 
+def test_weights_that_are_cut_short(
+    logged: "Traces", broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = broken()
+    os.truncate(folder / "model.safetensors", 1000)
+    told = error(logged, folder, tmp_path)
+    assert f"The weights in '{folder}' are damaged or cut short:" in told
+    assert "Copy or download them again." in told
+
+
 def test_tokenizer_without_chat_template_where_rows_have_no_ids(
     traces: "Traces", broken: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -115,6 +116,11 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
         options["quantization_config"] = _four_bits()
     try:
         model = _from_folder(path, options, reward=reward, is_adapter=is_adapter)
+    except SafetensorError as error:
+        raise DataError(
+            f"The weights in '{path}' are damaged or cut short: {_first_line(error)}. Copy or "
+            "download them again."
+        ) from error
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"transformers cannot load the model in '{path}': {_first_line(error)}"

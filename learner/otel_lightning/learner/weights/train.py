@@ -15,6 +15,7 @@ from otel_lightning.learner.evaluate.gate import Requirements
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row
+from otel_lightning.learner.weights.baseline import told, with_baseline
 from otel_lightning.learner.weights.behavior import with_behavior
 from otel_lightning.learner.weights.checks import (
     check_rewards,
@@ -144,6 +145,7 @@ def _prepare(
     tokenized = tokenize(rows, loaded.tokenizer, longest)
     check_tokens(tokenized, rows, loaded, training.model)
     check_rewards(tokenized.examples)
+    tokenized.examples, mean = with_baseline(tokenized.examples, training.threshold)
     metrics: dict[str, Any] = sources(tokenized.examples)
     # Logged logprobs are of one temperature, which the trainer divides logits by as well.
     # `with_behavior` chooses it, and leaves out transitions of another.
@@ -161,7 +163,7 @@ def _prepare(
         temperature=temperature,
         max_length=longest,
         metrics={},
-        warnings=warnings(tokenized.examples, tokenized),
+        warnings=warnings(tokenized.examples, tokenized) + ([] if mean is None else [told(mean)]),
     )
     data.metrics = {"learned_from": len(data.train), "skipped": len(data.skipped), **metrics}
     return data
