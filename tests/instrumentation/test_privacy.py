@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from otel_lightning.instrumentation import model_call, privacy
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
 from otel_lightning.instrumentation.providers import put_first
-from otel_lightning.instrumentation.tools import Inference
+from otel_lightning.instrumentation.tools import InferredTools
 
 SECRETS = {
     "keys": "sk-proj-abcdefghij0123456789",
@@ -131,7 +131,7 @@ def test_every_field_of_a_span_is_redacted_before_any_exporter_sees_it(
     monkeypatch.setenv("LIGHTNING_REDACT", "all")
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    put_first(provider, LightningSpanProcessor(Inference(provider.get_tracer("test"))))
+    put_first(provider, LightningSpanProcessor(InferredTools(provider.get_tracer("test"))))
     secret = SECRETS["emails"]
     tracer = provider.get_tracer("agent")
     with suppress(ValueError), tracer.start_as_current_span(secret) as span:
@@ -161,7 +161,7 @@ def test_a_value_that_cannot_be_redacted_is_withheld_and_the_others_are_redacted
     monkeypatch.setattr(model_call, "note_ending", fail_at)
     provider, exporter = TracerProvider(), InMemorySpanExporter()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    put_first(provider, LightningSpanProcessor(Inference(provider.get_tracer("test"))))
+    put_first(provider, LightningSpanProcessor(InferredTools(provider.get_tracer("test"))))
     attributes = {"first": "poison", "second": "a secret"}
     provider.get_tracer("agent").start_span("step", attributes=attributes).end()
     (finished,) = exporter.get_finished_spans()

@@ -10,13 +10,13 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
-from otel_lightning.instrumentation.tools import Inference
+from otel_lightning.instrumentation.tools import InferredTools
 
 
 def stamped(parent: Context | None = None, **attributes: str) -> dict[str, Any]:
     """Give the attributes of a span that our processor alone has seen."""
     provider, exporter = TracerProvider(), InMemorySpanExporter()
-    provider.add_span_processor(LightningSpanProcessor(Inference(provider.get_tracer("test"))))
+    provider.add_span_processor(LightningSpanProcessor(InferredTools(provider.get_tracer("test"))))
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     provider.get_tracer("agent").start_span("any", context=parent, attributes=attributes).end()
     return dict(exporter.get_finished_spans()[0].attributes or {})

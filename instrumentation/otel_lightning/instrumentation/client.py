@@ -17,7 +17,7 @@ from otel_lightning.instrumentation import asking, iterables, model_call, policy
 from otel_lightning.instrumentation.asking import Additions
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.model_call import ModelCall
-from otel_lightning.instrumentation.tools import Inference
+from otel_lightning.instrumentation.tools import InferredTools
 from otel_lightning.instrumentation.unrecorded import End
 
 ENDPOINTS: Final = {
@@ -33,23 +33,23 @@ _READ_FROM_THE_WIRE: Final = ("APIResponse", "AsyncAPIResponse")
 
 _on = threading.Event()
 _refusing: set[str] = set()  # base URLs of the servers that refused our added fields
-_inference: list[Inference] = []
+_inferred_tools: list[InferredTools] = []
 
 
-def switch_on(inference: Inference) -> None:
+def switch_on(inferred_tools: InferredTools) -> None:
     """Start recording.
 
     Args:
-        inference: Receives tool requests and results.
+        inferred_tools: Receives tool requests and results.
     """
-    _inference[:] = [inference]
+    _inferred_tools[:] = [inferred_tools]
     _on.set()
 
 
 def switch_off() -> None:
     """Stop recording."""
     _on.clear()
-    _inference.clear()
+    _inferred_tools.clear()
 
 
 @never_raise
@@ -147,8 +147,8 @@ def _begin(endpoint: str, instance: Any, kwargs: dict[str, Any]) -> ModelCall | 
     call = model_call.begin(endpoint, kwargs)
     if call is not None:
         call.resource = instance
-        for inference in _inference:
-            inference.note_request(call)
+        for inferred_tools in _inferred_tools:
+            inferred_tools.note_request(call)
     return call
 
 
@@ -217,8 +217,8 @@ def _note(call: ModelCall, part: Any) -> None:
     if call.choices:
         policy.note_answer(call)
     if call.answer.requests:
-        for inference in _inference:
-            inference.note_answer(call)
+        for inferred_tools in _inferred_tools:
+            inferred_tools.note_answer(call)
 
 
 class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]

@@ -30,7 +30,7 @@ from otel_lightning.instrumentation import (
 )
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
-from otel_lightning.instrumentation.tools import Inference
+from otel_lightning.instrumentation.tools import InferredTools
 
 _logger = logging.getLogger(__name__)
 
@@ -121,9 +121,9 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
         )
         return
     tracer = provider.get_tracer("otel_lightning.instrumentation")
-    inference = Inference(tracer)
+    inferred_tools = InferredTools(tracer)
     unrecorded.switch_on(undo, tracer)
-    processor = LightningSpanProcessor(inference)
+    processor = LightningSpanProcessor(inferred_tools)
     providers.put_first(provider, processor)
     undo.callback(processor.shutdown)
     if provider is trace.get_tracer_provider():
@@ -132,7 +132,7 @@ def _stamp_spans(undo: ExitStack, provider: TracerProvider) -> None:
     delivery.before_finish.append(model_call.end_open)
     undo.callback(delivery.before_finish.remove, model_call.end_open)
     tokens.capture_tokens()
-    client.switch_on(inference)
+    client.switch_on(inferred_tools)
     undo.callback(client.switch_off)
 
 

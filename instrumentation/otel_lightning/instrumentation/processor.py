@@ -10,7 +10,7 @@ from otel_lightning.instrumentation import arms, model_call, privacy
 from otel_lightning.instrumentation.genai import attributes_of, is_genai, is_tool, write_late
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.identity import current_ids
-from otel_lightning.instrumentation.tools import Inference
+from otel_lightning.instrumentation.tools import InferredTools
 
 _HARMLESS: Final = frozenset({bool, int, float})
 """Types of values that need no redaction."""
@@ -22,12 +22,12 @@ class LightningSpanProcessor(SpanProcessor):
     OpenTelemetry cannot remove a processor, so `shutdown` makes it do nothing.
 
     Args:
-        inference: Receives the tool spans of frameworks.
+        inferred_tools: Receives the tool spans of frameworks.
     """
 
-    def __init__(self, inference: Inference) -> None:
+    def __init__(self, inferred_tools: InferredTools) -> None:
         self._running = True
-        self._inference = inference
+        self._inferred_tools = inferred_tools
         self._redact = privacy.safe_redactor()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
@@ -38,7 +38,7 @@ class LightningSpanProcessor(SpanProcessor):
     def _on_ending(self, span: Span) -> None:
         """Complete a span that has ended; the SDK calls this before any exporter sees the span."""
         if self._running:
-            _complete(span, self._inference, self._redact)
+            _complete(span, self._inferred_tools, self._redact)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Do nothing: an exporter may have the span already."""
@@ -67,10 +67,12 @@ def _needs_arms(span: Span) -> bool:
     return begins_here or is_genai(attributes_of(span))
 
 
-def _complete(span: Span, inference: Inference, redact: Callable[[Any], Any] | None) -> None:
+def _complete(
+    span: Span, inferred_tools: InferredTools, redact: Callable[[Any], Any] | None
+) -> None:
     # Each step has a guard of its own: an error in one must not prevent the redaction.
     _note_ending(span)
-    _note_tool(span, inference)
+    _note_tool(span, inferred_tools)
     if redact is not None:
         _redact(span, redact)
 
@@ -79,9 +81,9 @@ _note_ending = never_raise(model_call.note_ending)
 
 
 @never_raise
-def _note_tool(span: Span, inference: Inference) -> None:
-    if is_tool(attributes_of(span)) and not inference.made(span):
-        inference.note_span(span)
+def _note_tool(span: Span, inferred_tools: InferredTools) -> None:
+    if is_tool(attributes_of(span)) and not inferred_tools.made(span):
+        inferred_tools.note_span(span)
 
 
 @never_raise

@@ -49,7 +49,7 @@ class _Seen:
     names: dict[str, deque[int]] = field(default_factory=dict)
 
 
-class Inference:
+class InferredTools:
     """Matches tool requests with their results, and creates the tool spans of this process."""
 
     def __init__(self, tracer: Tracer) -> None:

@@ -95,7 +95,7 @@ def _learn_weights(
             raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
         rows = _rows(store, agent)
         output.parent.mkdir(parents=True, exist_ok=True)
-        prepare(checkpoints, _same(run.config, _fingerprint(rows)), resume=training.resume)
+        prepare(checkpoints, _input_hash(run.config, _fingerprint(rows)), resume=training.resume)
         return rows
 
     _check_installed()
@@ -164,7 +164,7 @@ def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
     return kept
 
 
-def _same(config: Mapping[str, Any], data: str) -> str:
+def _input_hash(config: Mapping[str, Any], data: str) -> str:
     """Hash the inputs that must be unchanged for an interrupted training to continue."""
     kept = {name: value for name, value in config.items() if name not in CHANGES_NOTHING}
     return sha256((data + to_json(kept)).encode()).hexdigest()
@@ -197,6 +197,6 @@ def _staged(output: Path, checkpoints: Path) -> Iterator[Path]:
             yield staging
         rmtree(checkpoints, ignore_errors=True)
     finally:
-        # There is nothing to resume from in it.
+        # Without a whole checkpoint it holds nothing to resume from.
         if checkpoints.exists() and not any(checkpoints.glob("checkpoint-*")):
             rmtree(checkpoints, ignore_errors=True)

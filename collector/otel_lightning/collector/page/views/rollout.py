@@ -118,7 +118,7 @@ def _window(
     for call in calls:
         step = _step(row, call, credit.get(call["step"]), tools.get(call["span_id"], []))
         if steps and any(tool["result"] is not None for tool in steps[-1]["tools"]):
-            # Shown with the step before, from where the tools ran.
+            # The page shows a tool's result in the step that asked for the tool.
             step["new"] = [part for part in step["new"] if part.kind != "tool_call_response"]
         step["rewards"] = rewards.get(call["span_id"], [])
         step["retrievals"] = retrieved.get(call["span_id"], [])
@@ -141,6 +141,7 @@ def _retrievals(
     by_call: dict[str | None, list[dict[str, Any]]] = {}
     for found in ask.rows("rollout_retrievals", **place, spans=spans, most_text=20_000):
         documents = [_document(one) for one in json.loads(found["documents"] or "[]")]
+        # Plus what a look-up takes on the page without any text.
         size = sum(len(document["text"]) for document in documents) + 200
         shown = {**found, "documents": documents, "size": size}
         by_call.setdefault(found["llm_span_id"], []).append(shown)
@@ -163,6 +164,7 @@ def _step(
     new, answer = parts(call["new_messages"]), parts(call["answer"])
     # The answers of the step before come again as messages; the page has them already.
     fresh = new[_echoed(new) :] if call["grew"] else new
+    # Plus what a step takes on the page without any text.
     size = sum(len(p.text) for p in [*fresh, *answer]) + 600
     size += sum(len(t["arguments"] or "") + len(t["result"] or "") for t in tools)
     rollout = row["rollout_id"]
