@@ -215,7 +215,9 @@ def test_propensities_that_are_too_small_are_refused() -> None:
 @pytest.mark.parametrize("count", [0, 1, 20])
 def test_what_cannot_be_measured_is_refused(count: int) -> None:
     nothing = Logged.without_model(np.zeros(count), np.zeros(count))
-    assert not verdict_of(nothing, np.arange(count)).passed
+    verdict = verdict_of(nothing, np.arange(count))
+    assert not verdict.passed
+    assert (verdict.rollouts, verdict.tasks) == (count, count)
 
 
 def test_rare_large_losses_that_were_not_drawn_are_thinkable() -> None:

@@ -72,10 +72,10 @@ def test_heavy_weights_in_some_tasks_do_not_make_rollouts_of_a_task_agree() -> N
 
 
 def test_each_task_moves_the_fit_by_the_mean_of_its_weighted_residuals() -> None:
-    fit = Fit({"direct_method": np.array([2.0, 4.0, 1.0])}, np.array([0.5, 0.5, 1.0]))
+    fit = Fit({"direct_method": np.array([2.0, 4.0, 3.0])}, np.array([0.5, 0.5, 1.0]))
     logged = replace(Logged.without_model(np.array([1.0, 0.0, 3.0]), np.ones(3)), fit=fit)
-    # Products 1, -2 and 2: means -.5 and 2 of the tasks, less their mean of .75.
-    assert _by_model("direct_method", logged, np.array([0, 0, 1])).tolist() == [-1.25, 1.25]
+    # Products 1, -2 and 6: means -.5 and 6 of the tasks, less their mean of 2.75.
+    assert _by_model("direct_method", logged, np.array([0, 0, 1])).tolist() == [-3.25, 3.25]
     assert _by_model("ips", logged, np.array([0, 0, 1])).tolist() == [0.0, 0.0]
 
 
