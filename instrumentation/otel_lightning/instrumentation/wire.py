@@ -4,6 +4,7 @@ The agent gets each chunk of bytes as it arrives; we keep a copy of it. At the e
 classes read the answer from the copy.
 """
 
+import importlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
@@ -15,6 +16,20 @@ from otel_lightning.instrumentation.unrecorded import End
 
 _LARGEST: Final = 1 << 26
 """Bytes of an answer that are kept; the rest of a longer answer is not recorded."""
+
+_WHOLE: Final = {
+    "chat": ("openai.types.chat", "ChatCompletion"),
+    "completions": ("openai.types", "Completion"),
+    "responses": ("openai.types.responses", "Response"),
+}
+"""Module and name of the class of each endpoint's answer."""
+
+_PARTS: Final = {
+    "chat": ("openai.types.chat", "ChatCompletionChunk"),
+    "completions": ("openai.types", "Completion"),
+    "responses": ("openai.types.responses", "ResponseStreamEvent"),
+}
+"""Module and name of the class of the parts of each endpoint's stream."""
 
 
 def watch(call: ModelCall, http: Any, note: Callable[[Any], object], end: End | None) -> None:
@@ -115,32 +130,16 @@ def _parts(endpoint: str, resource: Any, body: bytes, *, streamed: bool) -> Iter
 
     if not streamed:
         if body:
-            yield construct_type(value=json.loads(body), type_=_whole(endpoint))
+            yield construct_type(value=json.loads(body), type_=_class(*_WHOLE[endpoint]))
         return
     decoder = resource._client._make_sse_decoder()  # noqa: SLF001 - a resource has no public way
     for event in decoder.iter_bytes(iter([body])):
         if event.data.startswith("[DONE]"):
             return
         if event.data:
-            yield construct_type(value=event.json(), type_=_part(endpoint))
+            yield construct_type(value=event.json(), type_=_class(*_PARTS[endpoint]))
 
 
-def _whole(endpoint: str) -> Any:
-    from openai.types import Completion
-    from openai.types.chat import ChatCompletion
-    from openai.types.responses import Response
-
-    return {"chat": ChatCompletion, "completions": Completion, "responses": Response}[endpoint]
-
-
-def _part(endpoint: str) -> Any:
-    from openai.types import Completion
-    from openai.types.chat import ChatCompletionChunk
-    from openai.types.responses import ResponseStreamEvent
-
-    kinds = {
-        "chat": ChatCompletionChunk,
-        "completions": Completion,
-        "responses": ResponseStreamEvent,
-    }
-    return kinds[endpoint]
+def _class(module: str, name: str) -> Any:
+    # Imported by name: older clients lack the module of Responses.
+    return getattr(importlib.import_module(module), name)
