@@ -381,6 +381,17 @@ def test_text_beside_a_tool_result_in_one_message_is_kept(traces: "Traces") -> N
     ]
 
 
+def test_openai_takes_broken_arguments_of_an_earlier_call_too(traces: "Traces") -> None:
+    prompt = [text("user", "Where?"), {"role": "assistant", "parts": [BROKEN]}, RESULT]
+    answer = [text("assistant", "On its way.")]
+    traces.call("a", input_messages=json.dumps(prompt), output_messages=json.dumps(answer))
+    traces.reward("a", 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+    [row] = map(json.loads, export(traces, "openai", "rows.jsonl").read_text().splitlines())
+    [call] = row["messages"][1]["tool_calls"]
+    assert call["function"]["arguments"] == '{"order": 7'
+
+
 def test_folders_of_the_output_are_made(learned: "Traces") -> None:
     path = export(learned, "openai", "new/and newer/chat.jsonl")
     assert len(path.read_text().splitlines()) == 4
