@@ -167,6 +167,20 @@ def test_file_that_was_restored_by_hand_is_noticed(traces: "Traces", flags: Path
     assert "somebody changed it" in back.stderr
 
 
+def test_rollback_of_a_file_that_was_restored_by_hand_says_so_and_records_it(
+    traces: "Traces", flags: Path
+) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags, "--promote")
+    flags.write_text(TEXT)
+    back = run("rollback", store)
+    assert back.exit_code == 0
+    assert "The flag as it was was live already: the file was restored by hand." in back.output
+    assert flags.read_text() == TEXT
+    assert ", as recorded." in run("policies", store).output
+    assert statuses(store) == ["retired"]
+
+
 def test_second_policy_names_the_first_as_its_parent(traces: "Traces", flags: Path) -> None:
     store = log(traces, GOOD)
     run("policy", store, flags, "--promote", "--exploration", "0.5")

@@ -35,6 +35,8 @@ class Change:
     written: bool
     needs_provider: bool = False
     """Whether only our OpenFeature provider can serve the policy."""
+    was_so: bool = False
+    """Whether the file already was as the rollback would leave it, restored by hand."""
     in_context: bool = False
     """Whether the policy sees the input; then the shares are means over the logged inputs."""
 
@@ -151,6 +153,7 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
         before=flag_file.live_shares(document, key),
         after=flag_file.live_shares(restored, key),
         written=not dry_run,
+        was_so=now == before,
         in_context=bool(features_of(now) or features_of(before)),
     )
     if dry_run:
