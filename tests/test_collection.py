@@ -31,3 +31,8 @@ def test_a_late_module_is_imported_by_its_first_use_only() -> None:
     assert not hasattr(late, "__wrapped__")
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         late.anything  # noqa: B018
+
+
+def test_a_late_module_cannot_be_patched_since_others_would_not_see_it() -> None:
+    with pytest.raises(AttributeError):
+        Late("json").loads = None

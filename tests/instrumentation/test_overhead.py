@@ -8,13 +8,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import openai
 import pytest
-from opentelemetry.instrumentation.openai import utils
-from opentelemetry.instrumentation.openai.shared import chat_wrappers
 from packaging import version
+from support.late import Late
 
 from otel_lightning.instrumentation import overhead
+
+openai: Any = Late("openai")
 
 MESSAGES: Any = [{"role": "user", "content": "Say hello."}]
 CHAT: Any = {"model": "small", "messages": MESSAGES}
@@ -31,7 +31,7 @@ SENT: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def connect(model_server: Any) -> Iterator[openai.OpenAI]:
+def connect(model_server: Any) -> Iterator[Any]:
     base_url = model_server.base_url("same")
     with openai.OpenAI(api_key="none", base_url=base_url, max_retries=0) as opened:
         yield opened
@@ -54,6 +54,9 @@ def recorded(traced: Any, call: Callable[[], Any]) -> list[dict[str, Any]]:
 def test_a_span_is_the_same_as_without_savings(
     connect: Any, traced: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    from opentelemetry.instrumentation.openai import utils
+    from opentelemetry.instrumentation.openai.shared import chat_wrappers
+
     def call() -> Any:
         return connect.chat.completions.create(**SENT[name])
 
@@ -72,6 +75,8 @@ def test_a_span_is_the_same_as_without_savings(
 def test_a_function_of_the_agents_that_uploads_images_may_wait(
     connect: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from opentelemetry.instrumentation.openai.shared import chat_wrappers
+
     async def upload(*_: str) -> str:
         await asyncio.sleep(0.001)
         return "https://images/1"
@@ -84,6 +89,8 @@ def test_a_function_of_the_agents_that_uploads_images_may_wait(
 def test_an_error_of_the_instrumentation_is_logged_with_its_traceback(
     connect: Any, traced: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    from opentelemetry.instrumentation.openai.shared import chat_wrappers
+
     with caplog.at_level(logging.DEBUG, chat_wrappers.__name__):
         connect.chat.completions.create(**SENT["no list of messages"])
     assert traced.spans()

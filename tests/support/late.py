@@ -14,13 +14,15 @@ IMPORTED = pytest.StashKey[set[str]]()
 
 
 class Late:
-    """Stands for a module, and imports it when an attribute is asked for.
+    """Stands for a module, and imports it when an attribute is asked for; it cannot be patched.
 
     Example:
         >>> json = Late("json")
         >>> json.dumps([1])
         '[1]'
     """
+
+    __slots__ = ("_name",)  # what is patched here would not be patched in the module
 
     def __init__(self, name: str) -> None:
         self._name = name
