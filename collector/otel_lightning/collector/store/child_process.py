@@ -17,14 +17,6 @@ from typing import Any, Generic, TypeVar
 HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
 
 
-PROGRAM = """
-from otel_lightning.collector.no_pandas import leave_out_pandas
-leave_out_pandas()
-from {module} import main
-main()
-"""
-
-
 class LateError(OSError):
     """The child was killed because it took too long."""
 
@@ -38,7 +30,7 @@ class Child:
         Args:
             module: The module whose `main` the child runs.
         """
-        command = [sys.executable, "-c", PROGRAM.format(module=module)]
+        command = [sys.executable, "-c", f"from {module} import main; main()"]
         self._process = subprocess.Popen(
             # In a session of its own the child does not get the terminal's Ctrl+C: the parent ends
             # it.
