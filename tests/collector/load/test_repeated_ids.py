@@ -1,9 +1,11 @@
 """Spans with the ids of other spans: counted, shown and kept, never dropped without a word."""
 
 import json
+import sys
 from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.running import finish
 
 from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
@@ -39,6 +41,26 @@ def test_another_run_with_the_same_ids_is_rejected_and_kept(tmp_path: Path) -> N
         found = {finding.name: finding for finding in check(store, path)}
     assert found["repeated ids"].value == "1 spans not stored; see rejected"
     assert not found["repeated ids"].well
+
+
+WITHOUT_PANDAS = """
+import sys
+class Missing:
+    def find_spec(self, name, path, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Missing())
+sys.path[:0] = sys.argv[2:]
+from test_repeated_ids import test_another_run_with_the_same_ids_is_rejected_and_kept as run
+from pathlib import Path
+run(Path(sys.argv[1]))
+"""
+
+
+def test_times_that_are_not_whole_microseconds_are_kept_without_pandas_too(tmp_path: Path) -> None:
+    # `otel-lightning[collector]` alone does not bring pandas.
+    here = Path(__file__).parent
+    finish(sys.executable, "-c", WITHOUT_PANDAS, tmp_path, here, here.parents[1], check=True)
 
 
 def test_what_differs_within_one_request_is_noticed_too(tmp_path: Path) -> None:

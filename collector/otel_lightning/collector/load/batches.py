@@ -172,6 +172,11 @@ def _note_repeated_ids(loading: _Loading, rows: pa.Table) -> None:
     if not len(others):
         return
     loading.dead_letters.mkdir(exist_ok=True)
+    # Without pandas PyArrow converts no time that is not whole microseconds.
+    times = [one.name for one in others.schema if pa.types.is_timestamp(one.type)]
+    for name in times:
+        place = others.schema.get_field_index(name)
+        others = others.set_column(place, name, others[name].cast(pa.string()))
     spans = others.to_pylist(maps_as_pydicts="lossy")
     file = loading.dead_letters / f"{time.time_ns()}.repeated-ids.jsonl"
     file.write_text("".join(f"{json.dumps(span, default=str)}\n" for span in spans))
