@@ -215,6 +215,27 @@ def test_openinference_indexes_may_have_gaps_and_leave_out_empty_arguments() -> 
     assert part == {"type": "tool_call", "id": "c1", "name": "now", "arguments": {}}
 
 
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"llm.prompts": ["Two and two?"], "output.value": "Four."},
+        {"llm.prompts.0.prompt.text": "Two and two?", "llm.choices.0.completion.text": "Four."},
+    ],
+)
+def test_openinferences_completion_models_were_asked_a_prompt(attributes: dict[str, Any]) -> None:
+    named = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    (call,) = derive([span({**named, **attributes})], []).llm_calls
+    assert (call.operation, call.content) == ("text_completion", "full")
+    assert call.input_messages == [said("user", "Two and two?")]
+    assert call.output_messages == [said("assistant", "Four.")]
+
+
+def test_several_prompts_in_one_span_are_no_history() -> None:
+    asked = {"openinference.span.kind": "LLM", "llm.model_name": "m", "llm.prompts": ["a", "b"]}
+    (call,) = derive([span(asked)], []).llm_calls
+    assert call.input_messages is None
+
+
 def test_an_anthropic_payload_counts_cached_tokens_among_the_input() -> None:
     response = {
         "id": "msg_1",

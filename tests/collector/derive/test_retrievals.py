@@ -81,6 +81,11 @@ def test_a_recorded_reranker_kept_what_it_logged_and_the_call_behind_it_used_tha
     rows = derive(read_spans(DATA / "retrieve_llama_index.otlp.pb"), [])
     calls = {call.span_id: call for call in rows.llm_calls}
     reranked = [row for row in rows.retrievals if row.kind == "reranker"]
+    searched = [row for row in rows.retrievals if row.kind == "retriever"]
+    assert [
+        (row.query, [[one["content"], one["metadata"]] for one in row.documents or ()])
+        for row in searched
+    ] == [(one["query"], one["documents"]) for one in logged if "query" in one]
     assert [(row.query, row.scores) for row in reranked] == [
         (one["reranked"], one["scores"][:1]) for one in logged if "reranked" in one
     ]
@@ -91,6 +96,16 @@ def test_a_recorded_reranker_kept_what_it_logged_and_the_call_behind_it_used_tha
         used_by = calls[row.llm_span_id or ""]
         assert used_by.rollout_id == row.rollout_id
         assert used_by.output_messages == [said("assistant", one["documents"][0])]
+
+
+def test_a_retriever_that_asks_several_others_and_these_are_rows_of_their_own() -> None:
+    found = {"openinference.span.kind": "RETRIEVER", "input.value": "q"}
+    named = {**found, "retrieval.documents.0.document.content": "DOC"}
+    given = [span(found, id="all"), span(found, id="a", parent="all", at=1)]
+    rows = derive([*given, span(named, id="b", parent="all", at=2)], []).retrievals
+    assert [row.span_id for row in rows] == ["all", "a", "b"]
+    (row,) = derive([given[0], span(named, id="b", parent="all", at=2)], []).retrievals
+    assert (row.span_id, row.documents) == ("all", [{"content": "DOC"}])
 
 
 def test_what_is_no_document_is_left_out() -> None:

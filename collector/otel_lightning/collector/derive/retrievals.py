@@ -1,4 +1,4 @@
-"""Retrievals: which model call used the documents that a retriever found."""
+"""Retrievals: each once, and which model call used the documents that were found."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ PROBE = 200
 def place(
     found: Iterable[Retrieval], calls: Sequence[LlmCall], assigned: Rollouts
 ) -> list[Retrieval]:
-    """Give each retrieval its rollout, and the call that used its documents.
+    """Keep each retrieval once; give it its rollout, and the call that used its documents.
 
     That is the first later call of the rollout whose input holds the text of one of the documents.
     Where no text was recorded, of the documents or of the calls, it is the next call.
@@ -25,7 +25,8 @@ def place(
         calls: The model calls, with their rollouts.
         assigned: The rollout of each span.
     """
-    rows = sorted(found, key=lambda row: (row.start_ns or 0, row.trace_id, row.span_id))
+    ordered = sorted(found, key=lambda row: (row.start_ns or 0, row.trace_id, row.span_id))
+    rows = _without_inner(ordered)
     for row in rows:
         row.rollout_id = assigned.of(row.trace_id, row.span_id)
     wanted = {row.rollout_id for row in rows}
@@ -40,6 +41,27 @@ def place(
         used_by = _using_call(row, later, texts)
         row.llm_span_id = used_by.span_id if used_by else None
     return rows
+
+
+def _without_inner(rows: Sequence[Retrieval]) -> list[Retrieval]:
+    """Drop a retrieval that is the only one of its kind directly below another: a duplicate.
+
+    LlamaIndex records a search twice: the public method, and the method of the subclass inside it.
+    A retriever with several below it asked each of them, so all of them stay. Fields that only the
+    inner span has are copied to the outer one.
+    """
+    below: dict[tuple[str, str | None, str], list[Retrieval]] = defaultdict(list)
+    for row in rows:
+        below[row.trace_id, row.parent_span_id, row.kind].append(row)
+    inner = set()
+    for outer in reversed(rows):  # from the innermost one outwards
+        inside = below.get((outer.trace_id, outer.span_id, outer.kind), ())
+        if len(inside) == 1 and inside[0] is not outer:
+            inner.add((inside[0].trace_id, inside[0].span_id))
+            for name in ("query", "documents", "error_type"):
+                if getattr(outer, name) is None:
+                    setattr(outer, name, getattr(inside[0], name))
+    return [row for row in rows if (row.trace_id, row.span_id) not in inner]
 
 
 def _using_call(row: Retrieval, later: Sequence[LlmCall], texts: dict[str, str]) -> LlmCall | None:

@@ -135,6 +135,8 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
         listed = request if isinstance(request, dict) else {"messages": request}
         others = _embedded(span) or payloads.request_messages(listed, span.memory)
         call.input_messages = _with_ids(history, request, span.memory) or others
+        if not call.input_messages and (prompt := _prompt(span)):
+            call.input_messages, call.operation = prompt, "text_completion"
         call.request_params = {
             key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS
         }
@@ -180,7 +182,11 @@ def _fill_response(call: LlmCall, span: Span) -> bool:
     is_response = payloads.fill_from_response(call, payload)
     if not is_response:
         call.response_id = attributes.get("llm.response.id")
-        outputs = _indexed_messages(span, "llm.output_messages.") or _answer(payload)
+        outputs = (
+            _indexed_messages(span, "llm.output_messages.")
+            or _answer(payload)
+            or _completions(span)
+        )
         choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
         call.output_messages = langchain_results.choices(payload) or choices or None
         _fill_metadata(call, payload)
@@ -288,6 +294,31 @@ def _embedded(span: Span) -> list[Message] | None:
     items = flattened.nested(span.attributes, "embedding.embeddings.")
     texts = [item.get("embedding", {}).get("text") for item in items]
     return messages.conversation([text for text in texts if text], span.memory) or None
+
+
+def _prompt(span: Span) -> list[Message]:
+    """Return the prompt of a completion model as a user's message, if there is only one prompt.
+
+    The key is `llm.prompts`, a list of texts, or `llm.prompts.0.prompt.text`. Several prompts are
+    several requests in one span, which have no history in common.
+    """
+    told = _texts(span, "llm.prompts.", "prompt") or reading.array(span.attributes, "llm.prompts")
+    alone = told is not None and len(told) == 1 and isinstance(told[0], str)
+    return messages.conversation(told or [], span.memory) if alone else []
+
+
+def _completions(span: Span) -> list[Message]:
+    """Return the answers of a completion model: one a choice, or the whole output."""
+    told = _texts(span, "llm.choices.", "completion")
+    if not told and _prompt(span):
+        told = [_value(span.attributes.get("output.value"))]
+    texts = [{"role": "assistant", "content": one} for one in told if isinstance(one, str)]
+    return messages.conversation(texts)
+
+
+def _texts(span: Span, prefix: str, name: str) -> list[Any]:
+    items = flattened.nested(span.attributes, prefix)
+    return [payloads.details(item, name).get("text") for item in items if isinstance(item, dict)]
 
 
 def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
