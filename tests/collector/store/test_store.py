@@ -22,7 +22,10 @@ from otel_lightning.collector.store import (
 
 LISTED = "SELECT len(list(range)) AS n FROM range(4_000_000)"  # takes over 16 MB
 SLOWLY = f"SELECT * FROM {{rows}} WHERE ({LISTED}) > 0"
-RUNS = pa.table({"run_id": ["a", "b"], "command": ["policy", None]})
+
+
+def runs() -> pa.Table:
+    return pa.table({"run_id": ["a", "b"], "command": ["policy", None]})
 
 
 def test_a_new_store_has_every_documented_table(tmp_path: Path) -> None:
@@ -86,7 +89,7 @@ def test_no_client_fails_while_the_server_lets_go_of_its_cache(tmp_path: Path) -
                     assert client.query(LISTED)["n"][0].as_py() == 4_000_000
                     lists = list(client.stream(f"{LISTED} WHERE range <> {number}", 1))
                     assert lists[0]["n"][0].as_py() == 3_999_999
-                    client.replace("runs", RUNS, select=SLOWLY)
+                    client.replace("runs", runs(), select=SLOWLY)
         finally:
             over.set()
             join(thread)
@@ -149,7 +152,7 @@ time.sleep(60)
 
 def test_a_failed_replace_leaves_everything_as_it_was(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
-        store.insert("runs", RUNS)
+        store.insert("runs", runs())
         with pytest.raises(StoreError):
             store.replace("runs", pa.table({"run_id": ["c"], "no_such_column": [1]}))
         assert store.query("SELECT run_id FROM runs ORDER BY 1")["run_id"].to_pylist() == ["a", "b"]
