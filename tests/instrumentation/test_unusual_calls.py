@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import importlib
 import json
 import re
 import weakref
@@ -283,6 +284,24 @@ def test_a_stream_read_from_the_wire_in_part_is_recorded_in_part(connect: Any, t
     part, nothing = traced.exporter.get_finished_spans()
     assert "gen_ai.response.id" in part.attributes
     assert "gen_ai.response.id" not in nothing.attributes
+
+
+@pytest.mark.parametrize("endpoint", RESOURCES)
+def test_an_answer_on_the_wire_that_cannot_be_read_still_ends_its_span(
+    traced: Any, endpoint: str
+) -> None:
+    find, request = RESOURCES[endpoint]
+    # openai's versions are built on different packages of one interface: httpx, later httpx2.
+    package = openai.DefaultHttpxClient.__base__.__module__.partition(".")[0]
+    http = importlib.import_module(package)
+    answer = http.Response(200, content=b'data: {"id": "r1", \n\n')
+    transport = http.MockTransport(lambda _: answer)
+    with openai.OpenAI(api_key="none", http_client=http.Client(transport=transport)) as opened:
+        resource = find(opened).with_streaming_response
+        with resource.create(**request, stream=True) as response:
+            assert list(response.iter_lines())
+    (span,) = traced.exporter.get_finished_spans()
+    assert "Say hello." in span.attributes["gen_ai.input.messages"]
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -7,6 +7,7 @@ classes read the answer from the copy.
 import importlib
 import json
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 from weakref import ref
 
@@ -77,22 +78,23 @@ class _Reading:
         self._running = self._finished = False
 
     def copied(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        self._running = True
-        try:
+        with self._until_its_end():
             for chunk in chunks:
                 self._keep(chunk)
                 yield chunk
-        except BaseException as error:
-            self._finish(None if isinstance(error, GeneratorExit) else error)
-            raise
-        self._finish(None)
 
     async def acopied(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        self._running = True
-        try:
+        with self._until_its_end():
             async for chunk in chunks:
                 self._keep(chunk)
                 yield chunk
+
+    @contextmanager
+    def _until_its_end(self) -> Iterator[None]:
+        """Record the answer at the end of the block, with the error that ended it."""
+        self._running = True
+        try:
+            yield
         except BaseException as error:
             self._finish(None if isinstance(error, GeneratorExit) else error)
             raise
@@ -115,10 +117,12 @@ class _Reading:
         self._finished = True
         body = b"".join(self._chunks)
         self._chunks.clear()
-        for part in _parts(self._call.endpoint, self._resource, body, streamed=self._streamed):
-            self._note(part)
-        if self._end is not None:
-            self._end(error)
+        try:
+            for part in _parts(self._call.endpoint, self._resource, body, streamed=self._streamed):
+                self._note(part)
+        finally:  # also if the answer was cut and cannot be read: else its span would never end
+            if self._end is not None:
+                self._end(error)
 
     def __del__(self) -> None:
         self._finish(None)
