@@ -119,3 +119,35 @@ def test_more_text_than_allowed_is_not_kept() -> None:
     assert "trace" in parsed
     parsed.keep(Reading(calls=[call("hello again, at length")]), Ties([], [], []), ["trace"])
     assert len(parsed) == 0
+
+
+def keep(parsed: ParsedTraces, trace_id: str, text: str) -> None:
+    """Keep a trace with one call, which shares its message with all calls of the same text."""
+    sent = call(text)
+    sent.trace_id = trace_id
+    sent.input_messages = [parsed.memory.one_copy(message("user", text))]
+    parsed.keep(Reading(calls=[sent]), Ties([], [], []), [trace_id])
+
+
+def test_text_of_a_dropped_trace_is_no_longer_counted() -> None:
+    parsed = ParsedTraces(most_text=14)
+    for _ in range(3):
+        keep(parsed, "first", "8 letter")
+        parsed.drop(["first"])
+    keep(parsed, "second", "eight ch")
+    assert "second" in parsed
+
+
+def test_text_that_another_trace_shares_is_counted_until_both_are_dropped() -> None:
+    parsed = ParsedTraces(most_text=14)
+    keep(parsed, "first", "eight ch")
+    keep(parsed, "second", "eight ch")
+    assert len(parsed) == 2
+    parsed.drop(["first"])
+    keep(parsed, "third", "more")
+    assert len(parsed) == 0
+    for name in ("first", "second"):
+        keep(parsed, name, "eight ch")
+    parsed.drop(["first", "second"])
+    keep(parsed, "third", "more")
+    assert "third" in parsed

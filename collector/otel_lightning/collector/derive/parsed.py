@@ -4,7 +4,7 @@ A rollout is derived as a whole, so each new turn of a conversation needs all ea
 spans do not change, so they are parsed once and not once for each turn.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -15,6 +15,7 @@ from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
     LlmCall,
+    Message,
     Retrieval,
     Reward,
     ToolCall,
@@ -47,10 +48,7 @@ class ParsedTraces:
         self._most_text = most_text
         self._kept: dict[str, _Kept] = {}
         self._written: dict[str, Rows] = {}
-        # Counted once by `id()`, because calls share the objects of their messages. Dropped traces
-        # stay counted until everything is cleared.
-        self._counted: set[int] = set()
-        self._size = 0
+        self._text = _TextSize()
         self.memory = MessageMemory()
         """The messages that the kept traces share with those read later."""
 
@@ -70,15 +68,16 @@ class ParsedTraces:
     def drop(self, trace_ids: Iterable[str]) -> None:
         """Drop traces that are read again, because they have new spans."""
         for trace_id in trace_ids:
-            self._kept.pop(trace_id, None)
+            kept = self._kept.pop(trace_id, None)
             self._written.pop(trace_id, None)
+            if kept is not None:
+                self._text.remove(kept.found.calls)
 
     def clear(self) -> None:
         """Drop all traces."""
         self._kept.clear()
         self._written.clear()
-        self._counted.clear()
-        self._size = 0
+        self._text = _TextSize()
 
     def keep(self, found: Reading, tied: Ties, trace_ids: Iterable[str]) -> None:
         """Keep the parsed rows of some traces.
@@ -95,9 +94,11 @@ class ParsedTraces:
             if row[0] in own:
                 for column, value in zip(own[row[0]].ties, row, strict=True):
                     column.append(value)
+        self.drop(own)
         self._kept.update(own)
-        self._size += sum(self._new_text(kept.found) for kept in own.values())
-        if self._size > self._most_text:
+        for kept in own.values():
+            self._text.add(kept.found.calls)
+        if self._text.size > self._most_text:
             self.clear()
 
     def unchanged(self, rows: Mapping[str, Rows]) -> set[str]:
@@ -108,16 +109,49 @@ class ParsedTraces:
         """Note the derived rows of traces, once they are committed."""
         self._written.update((one, own) for one, own in rows.items() if one in self._kept)
 
-    def _new_text(self, found: Reading) -> int:
-        """Return the number of characters of the messages that no kept call had before."""
-        size = 0
-        for call in found.calls:
-            size += sum(len(text or b"") for text in call.packed or ())
-            for message in (*(call.input_messages or ()), *(call.output_messages or ())):
-                if id(message) not in self._counted:
-                    self._counted.add(id(message))
-                    size += length(message)
-        return size
+
+class _TextSize:
+    """Number of characters of the messages of some calls.
+
+    Calls share the objects of their messages, so each object counts once, as long as any call that
+    was added and not removed has it.
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Number of characters."""
+        self._uses: dict[int, int] = {}
+        """How often each message was added, by its `id()`, which holds while a call has it."""
+
+    def add(self, calls: Iterable[LlmCall]) -> None:
+        """Count the messages of calls."""
+        for call in calls:
+            self.size += _packed_size(call)
+            for message in _messages(call):
+                uses = self._uses.get(id(message), 0)
+                if not uses:
+                    self.size += length(message)
+                self._uses[id(message)] = uses + 1
+
+    def remove(self, calls: Iterable[LlmCall]) -> None:
+        """Stop counting the messages of calls that were added before."""
+        for call in calls:
+            self.size -= _packed_size(call)
+            for message in _messages(call):
+                uses = self._uses.pop(id(message)) - 1
+                if uses:
+                    self._uses[id(message)] = uses
+                else:
+                    self.size -= length(message)
+
+
+def _packed_size(call: LlmCall) -> int:
+    return sum(len(text or b"") for text in call.packed or ())
+
+
+def _messages(call: LlmCall) -> Iterator[Message]:
+    yield from call.input_messages or ()
+    yield from call.output_messages or ()
 
 
 def _share_out(found: Reading, own: dict[str, Reading]) -> None:
