@@ -7,7 +7,7 @@ call id (`call_…`).
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
@@ -195,34 +195,41 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
     Returns:
         The id to replace, with its replacement.
     """
+    turns = _tool_turns(history, asked)
     names: dict[str, str] = {}
-    calls, responses = list(asked), list[str]()
-    # `shown`: tool calls of the latest turn. `last`: those of the latest turn before it that has
-    # any.
-    shown, last = list[str](), list[str]()
-    for message in history:
-        is_turn = message["role"] == "assistant"
-        # All responses to the turn before this one have come.
-        if is_turn and responses:
-            names |= _paired(calls, responses)
-        if is_turn:
-            shown, last = _ids(message, "tool_call"), shown or last
-            calls, responses = shown, []
-        if answered := _ids(message, "tool_call_response"):
-            responses += answered
-    if responses:
-        names |= _paired(calls, responses)
-    # Traceloop's output names `fc_…` where the next input names `call_…`: the same tool calls, in
-    # the same order.
-    last = shown or last
-    if len(last) == len(asked) and not set(last) & set(asked):  # the last turn repeats these calls
-        names |= {one: met for one, met in zip(asked, last, strict=True) if one.startswith(ITEM)}
+    for turn in turns:
+        names |= _paired(turn)
+    # Traceloop's output names `fc_…` where the next input names `call_…`. If the last tool calls of
+    # the history are as many as the asked ones and share no id with them, they are the same calls
+    # in the same order.
+    repeated = next((turn.calls for turn in reversed(turns[1:]) if turn.calls), [])
+    if len(repeated) == len(asked) and set(repeated).isdisjoint(asked):
+        pairs = zip(asked, repeated, strict=True)
+        names |= {item: shown for item, shown in pairs if item.startswith(ITEM)}
     return {orphan: met for orphan, met in names.items() if orphan and met}
 
 
-def _paired(calls: Sequence[str], responses: Sequence[str]) -> Mapping[str, str]:
-    orphans = [call for call in calls if call not in responses]
-    strangers = [response for response in responses if response not in calls]
+class _ToolTurn(NamedTuple):
+    """The tool call ids of one assistant message, and the ids of the responses that follow it."""
+
+    calls: list[str]
+    responses: list[str]
+
+
+def _tool_turns(history: Iterable[Message], asked: Sequence[str]) -> list[_ToolTurn]:
+    """Split a history at its assistant messages; what comes before the first answers `asked`."""
+    turns = [_ToolTurn(list(asked), [])]
+    for message in history:
+        if message["role"] == "assistant":
+            turns.append(_ToolTurn(_ids(message, "tool_call"), []))
+        turns[-1].responses.extend(_ids(message, "tool_call_response"))
+    return turns
+
+
+def _paired(turn: _ToolTurn) -> Mapping[str, str]:
+    """Pair the calls of a turn that have no response with the responses that have no call."""
+    orphans = [call for call in turn.calls if call not in turn.responses]
+    strangers = [response for response in turn.responses if response not in turn.calls]
     # A tool that was not executed leaves an id without a partner.
     return dict(zip(orphans, strangers, strict=False))
 
