@@ -20,14 +20,34 @@ def read_call(request: Any, response: Any) -> LlmCall:
     return call
 
 
-def test_an_id_and_a_model_that_the_agents_sdk_made_up_are_none() -> None:
+TRACERS = {
+    "openinference": ({"openinference.span.kind": "LLM"}, "output.value"),
+    "langfuse": ({"langfuse.observation.type": "generation"}, "langfuse.observation.output"),
+    "langsmith": ({"langsmith.span.kind": "llm"}, "gen_ai.completion"),
+    "mlflow": ({"mlflow.spanType": '"CHAT_MODEL"'}, "mlflow.spanOutputs"),
+    "semconv": ({"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}, "response"),
+}
+"""What marks a model call of each tracer that records responses as they are, and their key."""
+
+
+@pytest.mark.parametrize("tracer", TRACERS)
+def test_an_id_and_a_model_that_the_agents_sdk_made_up_are_none(tracer: str) -> None:
+    marks, key = TRACERS[tracer]
+
+    def read_response(response: Any) -> LlmCall:
+        call = read(span({**marks, key: response}))
+        assert isinstance(call, LlmCall)
+        assert call.dialect == tracer
+        assert call.output_messages == [said("assistant", "Hello")]
+        return call
+
     item = {"type": "message", "role": "assistant", "content": [TEXT]}
     response = {"id": "__fake_id__", "model": "asked", "output": [item]}
-    call = read_call({}, response)
+    call = read_response(response)
     assert (call.response_id, call.response_model) == (None, None)
     told = {**item, "provider_data": {"response_id": "chatcmpl-1"}}
-    assert read_call({}, {**response, "output": [told]}).response_id == "chatcmpl-1"
-    assert call.output_messages == [said("assistant", "Hello")]
+    assert read_response({**response, "output": [told]}).response_id == "chatcmpl-1"
+    assert read_response({**response, "id": "resp-1"}).response_id == "resp-1"
 
 
 def test_bedrocks_converse_is_a_request_and_a_response() -> None:

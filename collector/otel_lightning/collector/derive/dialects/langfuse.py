@@ -3,6 +3,7 @@
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, payloads, tool_values
 
@@ -51,7 +52,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.tool_definitions = payloads.request_tools(request)
     text = _text(span, "output")
     answer = json_text.parse(text)
-    if not payloads.fill_from_response(call, answer):
+    if not payloads.fill_from_response(call, without_made_up_id(answer)):
         call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
     call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes

@@ -4,6 +4,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import langchain_results, semconv
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 
@@ -67,7 +68,8 @@ def _read_call(span: Span) -> LlmCall:
         sent = prompt if isinstance(prompt, dict) else {}
         call.input_messages = payloads.request_messages(sent, span.memory)
         call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
-    if not payloads.fill_from_response(call, _with_metadata(result, span)):
+    response = without_made_up_id(_with_metadata(result, span))
+    if not payloads.fill_from_response(call, response):
         _fill_result(call, result)
     counts = json_text.parse(attributes.get(f"{METADATA}usage_metadata"))
     payloads.fill_usage(call, payloads.usage(counts))

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, payloads, tool_values
 
@@ -59,7 +60,8 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.tool_definitions = payloads.request_tools(request)
     if isinstance(answer, list):
         answer = {**whole, "output": answer}
-    if not payloads.fill_from_response(call, answer) and isinstance(answer, str):
+    response = without_made_up_id(answer)
+    if not payloads.fill_from_response(call, response) and isinstance(answer, str):
         call.output_messages = None if OBJECT.fullmatch(answer) else payloads.answer(answer)
     told = _value(span, "mlflow.llm.model")
     call.request_model = call.request_model or told

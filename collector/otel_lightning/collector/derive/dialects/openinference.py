@@ -8,6 +8,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
 from otel_lightning.collector.derive.dialects import langchain_results, openinference_joined
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -179,7 +180,7 @@ def _fill_response(call: LlmCall, span: Span) -> bool:
     body = _body(attributes.get("metadata", ""))
     payload = body or payload
     call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
-    is_response = payloads.fill_from_response(call, payload)
+    is_response = payloads.fill_from_response(call, without_made_up_id(payload))
     if not is_response:
         call.response_id = attributes.get("llm.response.id")
         outputs = (

@@ -12,6 +12,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_messages import OFFERED, OUTPUT, SENT
 from otel_lightning.collector.derive.plans import Field, Fields, lower, text
 from otel_lightning.collector.derive.rows import (
@@ -240,7 +241,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
 
 def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
     """Set the fields of a call also from the provider's response or usage, which Logfire keeps."""
-    response = json_text.parse(attributes.get("response"))
+    response = without_made_up_id(json_text.parse(attributes.get("response")))
     if payloads.fill_from_response(call, response):
         call.tool_definitions = call.tool_definitions or payloads.request_tools(response)
     payloads.fill_usage(call, usage(attributes))

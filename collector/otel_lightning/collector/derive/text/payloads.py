@@ -33,9 +33,6 @@ CONFIGS = ("config", "toolConfig")
 """The keys of Gemini's and Bedrock's requests that hold the tools and, for Gemini, parameters."""
 SYSTEMS = ("instructions", "system", "system_instruction", "systemInstruction")
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
-FAKE_ID = "__fake_id__"
-"""The id that the OpenAI agents SDK gives every response that it builds from a streamed chat
-completion. It identifies nothing."""
 
 
 class Usage(NamedTuple):
@@ -118,12 +115,13 @@ def _answer_message(item: Any) -> Payload:
 
 
 def fill_from_response(call: LlmCall, response: Any) -> bool:
-    """Set the fields of a call from a provider's response.
+    """Set the fields of a call from a provider's response, or from a list with one response.
 
     Returns:
         False, and the call is unchanged, if `response` has no known provider's form.
     """
-    response = _real(response)
+    if isinstance(response, list) and len(response) == 1:
+        response = response[0]
     if not isinstance(response, dict):
         return False
     outputs = response_messages(response)
@@ -138,20 +136,6 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     fill_usage(call, usage(details(response, "usage", "usage_metadata", "usageMetadata")))
     _fill_tokens(call, response)
     return True
-
-
-def _real(response: Any) -> Any:
-    """Return a response without the id and model that the OpenAI agents SDK made up.
-
-    A response inside a list of one is taken out of the list.
-    """
-    if isinstance(response, list) and len(response) == 1:
-        response = response[0]
-    if not isinstance(response, dict) or response.get("id") != FAKE_ID:
-        return response
-    items = [item for item in response.get("output") or () if isinstance(item, dict)]
-    told = details(items[0], "provider_data") if items else {}
-    return {**response, "id": told.get("response_id"), "model": None}
 
 
 def response_messages(response: Payload) -> list[Message] | None:
