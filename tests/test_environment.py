@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import pytest
 from click.testing import CliRunner
-from support.environment_page import GROUPS, PAGE, uses, written
+from support.environment_page import GROUPS, PAGE, commands, uses, written
 
 ROOT = Path(__file__).parent.parent
 SOURCES = ("instrumentation", "collector", "learner")
@@ -24,7 +24,7 @@ def test_a_variable_means_the_same_in_every_command(variable: str) -> None:
 
 def test_every_option_has_a_variable() -> None:
     for program, group in GROUPS.items():
-        for name, command in group.commands.items():
+        for name, command in commands(group).items():
             options = [p for p in command.params if isinstance(p, click.Option)]
             without = [o.opts for o in options if not o.envvar]
             assert not without, f"{program} {name}"

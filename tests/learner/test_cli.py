@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 from click.testing import CliRunner
+from support.environment_page import commands
 from support.running import finish
 
 from otel_lightning.learner.cli import cli
@@ -32,6 +33,17 @@ def test_help_loads_nothing_heavy() -> None:
         assert json.loads(answer.splitlines()[-1]) == []
 
 
+def test_run_loads_nothing_heavy() -> None:
+    """Its start is most of what short rollouts cost."""
+    program = (
+        "import sys, json\n"
+        "import otel_lightning.learner.commands.run\n"
+        "from otel_lightning.learner.rollout_runner import run_agent\n"
+        f"print(json.dumps([m for m in {[*HEAVY, 'numpy', 'rich']!r} if m in sys.modules]))\n"
+    )
+    assert json.loads(finish(sys.executable, "-c", program, check=True).stdout) == []
+
+
 def test_missing_package_is_one_sentence() -> None:
     program = (
         "import sys; sys.modules['polars'] = None\n"
@@ -47,9 +59,9 @@ def test_missing_package_is_one_sentence() -> None:
     )
 
 
-@pytest.mark.parametrize("command", sorted(cli.commands))
+@pytest.mark.parametrize("command", sorted(commands(cli)))
 def test_every_option_has_an_environment_variable(command: str) -> None:
-    options = [one for one in cli.commands[command].params if not isinstance(one, click.Argument)]
+    options = [one for one in commands(cli)[command].params if not isinstance(one, click.Argument)]
     for parameter in options:
         assert isinstance(parameter, click.Option)
         assert str(parameter.envvar).startswith("LIGHTNING_")
@@ -80,7 +92,7 @@ def test_wrong_usage_is_exit_code_2() -> None:
 
 def _options(command: click.Command) -> Iterator[tuple[str, click.Parameter]]:
     if isinstance(command, click.Group):
-        for name, child in command.commands.items():
+        for name, child in commands(command).items():
             yield from ((f"{name} {path}", option) for path, option in _options(child))
     else:
         yield from ((str(option.name), option) for option in command.params)

@@ -4,10 +4,10 @@ import sys
 import time
 import weakref
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
 
 QUIET_S = 2.0
 """Seconds of work before the first report: short work needs no bar."""
@@ -25,7 +25,7 @@ class Progress:
     total: int
     _started: float = field(default_factory=time.monotonic)
     _reported: float = 0.0
-    _bar: Bar | None = None
+    _bar: "Bar | None" = None
 
     def report(self, done: int, note: str = "") -> None:
         """Report the number of finished units, unless the last report is too recent.
@@ -61,7 +61,12 @@ class Progress:
         return f"{done}/{self.total}" if self.total else str(done)
 
 
-def _started_bar(label: str, total: int) -> Bar:
+def _started_bar(label: str, total: int) -> "Bar":
+    # Only here: most work ends before it draws, or has no terminal.
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from otel_lightning.collector.atomic_file import rename_durably, sync
-from otel_lightning.collector.otlp.fields import Signal
+from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.spool_format import (
     Damage,
     Position,

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_lightning.collector.otlp.fields import Signal
+from otel_lightning.collector.otlp.signals import Signal
 
 CHECK, CHECKED = struct.Struct("<QI"), struct.Struct("<QBI")  # length, crc; time, signal, rows
 HEADER = struct.Struct(CHECK.format + CHECKED.format.removeprefix("<"))

@@ -1,50 +1,56 @@
 """The command line `lightning-learn`."""
 
+from importlib import import_module
+
 import click
 
 from otel_lightning.collector.command_line import CommandGroup
-from otel_lightning.learner.commands.agreement import agreement
-from otel_lightning.learner.commands.evaluate import evaluate
-from otel_lightning.learner.commands.export import export
-from otel_lightning.learner.commands.gate import gate
-from otel_lightning.learner.commands.judge import judge
-from otel_lightning.learner.commands.loop import loop
-from otel_lightning.learner.commands.policy import policy
-from otel_lightning.learner.commands.prompts import prompts
-from otel_lightning.learner.commands.report import report
-from otel_lightning.learner.commands.run import run
-from otel_lightning.learner.commands.serve import serve
-from otel_lightning.learner.commands.ship import models, policies, promote, rollback
-from otel_lightning.learner.commands.transitions import transitions
-from otel_lightning.learner.commands.weights import weights
+
+COMMANDS = {
+    "agreement": "agreement",
+    "evaluate": "evaluate",
+    "export": "export",
+    "gate": "gate",
+    "judge": "judge",
+    "loop": "loop",
+    "models": "ship",
+    "policies": "ship",
+    "policy": "policy",
+    "promote": "ship",
+    "prompts": "prompts",
+    "report": "report",
+    "rollback": "ship",
+    "run": "run",
+    "serve": "serve",
+    "transitions": "transitions",
+    "weights": "weights",
+}
+"""Each command, and the module in `commands` that has the function of its name.
+
+Only the module of the command that is used is imported: the options of `transitions`, for example,
+need numpy, which takes as long as 40 rollouts of `run`.
+"""
 
 
-@click.group(cls=CommandGroup)
+class Commands(CommandGroup):
+    """The commands, each imported when it is first used."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Return the names in the order of the help."""
+        return sorted(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """Return the command of a name; None if there is none."""
+        if name in COMMANDS and name not in self.commands:
+            module = import_module(f"otel_lightning.learner.commands.{COMMANDS[name]}")
+            self.add_command(getattr(module, name))
+        return super().get_command(context, name)
+
+
+@click.group(cls=Commands)
 @click.version_option(package_name="otel-lightning")
 def cli() -> None:
     """Learn better agents from stored traces, offline, behind a held-out gate.
 
     Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the gate said no.
     """
-
-
-for command in (
-    transitions,
-    policy,
-    evaluate,
-    promote,
-    rollback,
-    policies,
-    models,
-    prompts,
-    gate,
-    loop,
-    weights,
-    serve,
-    export,
-    judge,
-    agreement,
-    report,
-    run,
-):
-    cli.add_command(command)

@@ -248,3 +248,25 @@ def test_a_port_that_is_taken_meanwhile_is_not_the_end(
         with open_store(tmp_path / "t.duckdb") as store:
             assert store.serve("127.0.0.1:1").sql.startswith("quack:localhost:")
         assert not offered
+
+
+def test_a_served_store_and_its_clients_load_no_unsigned_extension(tmp_path: Path) -> None:
+    """Our own two extensions are loaded without a check of their signature, and no other."""
+    import duckdb
+    import duckdb_extension_quack
+
+    from otel_lightning.collector.store.opening import attach
+
+    original = next(
+        Path(str(duckdb_extension_quack.__file__)).parent.rglob("*.duckdb_extension")
+    ).read_bytes()
+    changed = tmp_path / "changed.duckdb_extension"
+    changed.write_bytes(bytes([original[0] ^ 1]) + original[1:])
+    setting = "SELECT current_setting('allow_unsigned_extensions') AS allowed"
+    with open_store(tmp_path / "t.duckdb") as store:
+        server = store.serve("127.0.0.1:0")
+        assert store.rows(setting) == [{"allowed": False}]
+        with attach(server.sql, server.token) as client:
+            for tried in (f"LOAD '{changed}'", "SET allow_unsigned_extensions = true"):
+                with pytest.raises(duckdb.Error, match=r"signature|while database is running"):
+                    client.execute(tried)

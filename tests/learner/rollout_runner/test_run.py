@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from support.running import background, eventually, finish
+from support.otlp_client import send
+from support.running import background, eventually, finish, start
 from support.stores import ask
 
+from otel_lightning.collector.store import open_store
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
@@ -288,3 +290,25 @@ def test_reward_event_that_the_agent_sends_is_the_outcome_of_its_rollout(
     assert rewards == {"good": 1.0, "bad": 0.0}  # no reward is not 0, and the lost has none
     other = run_agent(served, job, Grading(reward="speed"))
     assert sorted(other.rewards.values()) == [9.0, 9.0]
+
+
+def test_run_beside_an_ingester_that_cannot_store_ends_with_a_sentence(
+    tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    path = tmp_path / "broken.duckdb"
+    with open_store(path) as store:
+        # The loader's INSERT names this column, so no log record can be stored any more.
+        store.execute("ALTER TABLE logs RENAME COLUMN severity TO gravity")
+    ingester = start(path)
+    try:
+        body = json.dumps({"rollout_id": "r", "value": 1}).encode()
+        sent = send(ingester.http, body, path="/v1/feedback", Content_Type="application/json")
+        assert sent.status == 200
+        words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(path)]
+        words += ["--tasks", str(tasks({"id": "a"})), "--store-timeout", "1"]
+        done = finish(*words, "--", *agent("print(1)"))
+    finally:
+        ingester.stop()
+    assert done.returncode == 1
+    assert "made no progress in 1 seconds" in done.stderr
+    assert f"lightning-ingest check --store {path}" in done.stderr

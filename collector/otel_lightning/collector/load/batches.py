@@ -16,7 +16,7 @@ import pyarrow as pa
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.load.position import spool_position
-from otel_lightning.collector.otlp.fields import Signal
+from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.spool_format import Position
 from otel_lightning.collector.store import Store, statement

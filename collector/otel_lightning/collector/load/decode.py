@@ -25,7 +25,8 @@ from otel_lightning.collector.load.attribute_limits import (
     limited,
     shortened,
 )
-from otel_lightning.collector.otlp.fields import Signal, columns
+from otel_lightning.collector.otlp.fields import columns
+from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.store import attribute_columns
 from otel_lightning.instrumentation.attributes import FEEDBACK_ID, REJECTED_RECORD
 

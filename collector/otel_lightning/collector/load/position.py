@@ -4,29 +4,35 @@ A module of its own, since a client of a running ingester asks this and does not
 what decodes and derives takes 0.2 CPU-seconds to import.
 """
 
+import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from otel_lightning.collector.spool import backlog, spool_folder
 from otel_lightning.collector.spool_format import Position, scan
-from otel_lightning.collector.store import Store
+from otel_lightning.collector.store.errors import StoreError
+from otel_lightning.collector.store.rows import Rows
 
 LOOK_SECONDS = 0.1
+STALL_SECONDS = 300.0
+"""Longest wait for an ingester that makes no progress."""
+SAY_AFTER_SECONDS = 10.0
 
 
-def spool_position(store: Store) -> Position:
+def spool_position(store: Rows) -> Position:
     """Return the spool position up to which requests are stored."""
-    rows = store.query("SELECT segment, byte_offset FROM spool_position").to_pylist()
+    rows = store.rows("SELECT segment, byte_offset FROM spool_position")
     return Position(rows[0]["segment"], rows[0]["byte_offset"]) if rows else Position(1, 0)
 
 
-def waiting(store: Store, path: Path) -> int:
+def waiting(store: Rows, path: Path) -> int:
     """Return the number of bytes in the spool of the store at `path` that are not stored yet."""
     return backlog(spool_folder(path), spool_position(store))
 
 
-def oldest_waiting(store: Store, path: Path) -> int | None:
+def oldest_waiting(store: Rows, path: Path) -> int | None:
     """Return when the oldest request that is not stored yet was received, Unix nanoseconds."""
     folder, position = spool_folder(path), spool_position(store)
     with suppress(FileNotFoundError):  # the loader has just deleted the segment, or it is empty
@@ -35,17 +41,78 @@ def oldest_waiting(store: Store, path: Path) -> int | None:
     return None
 
 
-def wait_until_stored(store: Store, path: Path) -> None:
+def wait_until_stored(store: Rows, path: Path, seconds: float = STALL_SECONDS) -> None:
     """Wait until the running ingester has stored what it had received before this call.
 
     What it receives meanwhile is not waited for, so a constant load does not hold it up.
+
+    Args:
+        store: The served store.
+        path: Its path.
+        seconds: Longest wait without any progress.
+
+    Raises:
+        StoreError: If nothing is stored for that time.
     """
     now = time.time_ns()
+    patience = Patience(path, seconds, "to store what it has received")
     while (oldest := oldest_waiting(store, path)) is not None and oldest <= now:
-        time.sleep(LOOK_SECONDS)
+        patience.wait(oldest)
 
 
-def wait_until_derived(store: Store, path: Path) -> None:
-    """Wait until the running ingester has stored and derived everything that it received."""
-    while waiting(store, path) or store.count("stale"):
+def wait_until_derived(store: Rows, path: Path, seconds: float = STALL_SECONDS) -> None:
+    """Wait until the running ingester has stored and derived everything that it received.
+
+    Args:
+        store: The served store.
+        path: Its path.
+        seconds: Longest wait without any progress.
+
+    Raises:
+        StoreError: If nothing is stored or derived for that time.
+    """
+    patience = Patience(path, seconds, "to store and derive what it has received")
+    while True:
+        position, stale = spool_position(store), store.rows("SELECT count(*) AS n FROM stale")
+        if not stale[0]["n"] and not backlog(spool_folder(path), position):
+            return
+        patience.wait((position, stale[0]["n"]))
+
+
+@dataclass(slots=True)
+class Patience:
+    """A wait for an ingester: it says once what it waits for, and ends if nothing changes."""
+
+    path: Path
+    seconds: float
+    """Longest wait in which nothing changes."""
+    what: str
+    _seen: object = None
+    _since: float = field(default_factory=time.monotonic)
+    _has_said: bool = False
+
+    def wait(self, seen: object) -> None:
+        """Wait a moment.
+
+        Args:
+            seen: How far the ingester is; if it differs from the last call, the wait starts anew.
+
+        Raises:
+            StoreError: If nothing has changed for too long.
+        """
+        now = time.monotonic()
+        if seen != self._seen:
+            self._seen, self._since = seen, now
+        look = f"To see why: lightning-ingest check --store {self.path}"
+        if now - self._since > self.seconds:
+            raise StoreError(
+                f"lightning-ingest, which serves '{self.path}', made no progress in "
+                f"{self.seconds:g} seconds; it was waited for {self.what}. Nothing is lost. {look}"
+            )
+        if now - self._since > SAY_AFTER_SECONDS and not self._has_said:
+            self._has_said = True
+            sys.stderr.write(
+                f"Waiting for the lightning-ingest that serves '{self.path}' {self.what}, at most "
+                f"{self.seconds:g} seconds without progress. {look}\n"
+            )
         time.sleep(LOOK_SECONDS)

@@ -11,14 +11,13 @@ Source:
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from ptars import HandlerPool
 
-Signal = Literal["traces", "logs"]
 # ptars raises it for some damaged lengths. It derives from BaseException and cannot be imported.
 PANIC = "PanicException"
 

@@ -13,8 +13,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.otlp.json_encoding import parse_json
+from otel_lightning.collector.otlp.signals import Signal
 
 # First bytes of a compressed file: RFC 1952 (gzip) and RFC 8878 (zstd).
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"

@@ -28,9 +28,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_lightning.collector.alarms import Alarms
-from otel_lightning.collector.otlp.fields import Signal
 from otel_lightning.collector.otlp.json_encoding import Read, read_json
 from otel_lightning.collector.otlp.repair import repair
+from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.receive.metrics import Counts

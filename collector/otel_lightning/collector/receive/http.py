@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from threading import Event
@@ -68,12 +68,12 @@ class MountedApp(Protocol):
         """Answer one request."""
 
 
-def application(receiver: Receiver, beside: MountedApp | None, leaving: Event) -> Application:
+def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event) -> Application:
     """Create the RSGI application that appends requests to the spool.
 
     Args:
         receiver: The spool, the access check and the counters.
-        beside: Answers the requests for its own paths; it admits clients itself.
+        beside: Each answers the requests for its own paths; it admits clients itself.
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
@@ -85,8 +85,9 @@ def application(receiver: Receiver, beside: MountedApp | None, leaving: Event) -
     async def answer(scope: Any, protocol: Any) -> None:
         if scope.headers.get("content-type", "").startswith(GRPC):
             return wrong_port.answer(protocol)
-        if beside and beside.owns(scope.path):
-            return await beside.answer(scope, protocol)
+        for other in beside:
+            if other.owns(scope.path):
+                return await other.answer(scope, protocol)
         is_probe = scope.path in PATHS
         if is_probe and scope.headers.get("authorization") is None:
             return _show_health(receiver, scope, protocol, ending())

@@ -26,6 +26,7 @@ from otel_lightning.collector.page.answer import Page
 from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
+from otel_lightning.collector.receive.sql import SqlRoute
 from otel_lightning.collector.receive.tls import GrpcCertificates, Tls
 from otel_lightning.collector.serve.descriptors import (
     IdleConnections,
@@ -50,6 +51,7 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # part of DRAIN_SECONDS for requests in progress
 LOOK_SECONDS = 0.5  # interval of the check that the threads are alive
+SELECT_SECONDS = 120.0  # for a SELECT over HTTP
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -113,7 +115,10 @@ def _serve(
         )
         page = open_page(receiver, settings, store, server) if settings.has_page else None
         running = Running(
-            partial(_ready, settings, server, say), Threads(loader.is_alive, spool.is_alive), page
+            partial(_ready, settings, server, say),
+            Threads(loader.is_alive, spool.is_alive),
+            page,
+            _sql_route(receiver, store, server),
         )
         asyncio.run(_receive(receiver, settings, bound, stopping, running))
     finally:
@@ -147,11 +152,12 @@ class Threads(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A function to call once the servers accept requests, the threads to watch, and the page."""
+    """What to call once the servers accept requests, the threads to watch, and further routes."""
 
     ready: Callable[[], None]
     threads: Threads
     page: Page | None
+    sql: SqlRoute
 
 
 def _back_up(loader: Loader, path: Path, target: str) -> str:
@@ -208,6 +214,16 @@ def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) 
     )
 
 
+def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
+    reads = store.page_reads()
+
+    def ask(select: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = reads.ask(select, {}, SELECT_SECONDS).to_pylist()
+        return rows
+
+    return SqlRoute(receiver, server.token, ask)
+
+
 def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
     oldest = spool.oldest_ns(loader.position)
     unstored = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
@@ -237,7 +253,7 @@ async def _receive(
     bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
     over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
     over_http = http_server.server(
-        partial(http.application, receiver, running.page),
+        partial(http.application, receiver, [one for one in (running.page, running.sql) if one]),
         bound.http,
         settings.tls,
         bound.connections // 2,

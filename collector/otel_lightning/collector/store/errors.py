@@ -3,8 +3,10 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
 WRAPPING = "\n\nLINE 1: FROM remote.query("
 """From here on, an error text quotes the wrapper that sends a statement to the server: cut it."""
@@ -28,6 +30,8 @@ class BrokenStoreError(StoreError):
 @contextmanager
 def as_store_error() -> Iterator[None]:
     """Convert DuckDB's exceptions to ours and keep DuckDB's message."""
+    import duckdb  # only here: who only catches a StoreError needs no DuckDB
+
     try:
         yield
     except duckdb.Error as error:
@@ -35,17 +39,21 @@ def as_store_error() -> Iterator[None]:
         raise _kind(error)(FROM_SERVER.sub("", asked)) from error
 
 
-def is_of_names(error: duckdb.Error) -> bool:
+def is_of_names(error: "duckdb.Error") -> bool:
     """Return whether a statement failed because a name in it is unknown, that is, before it ran.
 
     An error from the server has no type of its own, so its text is searched too.
     """
+    import duckdb
+
     kinds = (duckdb.BinderException, duckdb.CatalogException)
     # Only the beginning is searched, because the rest of the text quotes the statement.
     return isinstance(error, kinds) or "Binder Error" in str(error)[:200]
 
 
-def _kind(error: duckdb.Error) -> type[StoreError]:
+def _kind(error: "duckdb.Error") -> type[StoreError]:
+    import duckdb
+
     if isinstance(error, duckdb.OutOfMemoryException):
         return OutOfMemoryError
     if isinstance(error, duckdb.FatalException | duckdb.InternalException):

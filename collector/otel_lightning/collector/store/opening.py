@@ -15,6 +15,7 @@ from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.connection import (
     ROW_GROUP_ROWS,
     SKIPPED_TO,
+    UNSIGNED,
     Store,
     load_extensions,
 )
@@ -26,14 +27,18 @@ CONFIG = {
     "autoinstall_known_extensions": "false",
     "storage_compatibility_version": "latest",  # older formats have no zstd
 }
-WRITER = CONFIG | {
-    "force_compression": "zstd",  # smaller and cheaper than DuckDB's own choice for long texts
-    "checkpoint_threshold": "1GB",  # a checkpoint blocks commits, so the loader triggers them
-    "dynamic_or_filter_threshold": f"{SKIPPED_TO}",
-    # Each long column of a row group wastes half a block on average, so blocks are small. The
-    # default is 262,144 bytes.
-    "default_block_size": "65536",
-}
+WRITER = (
+    CONFIG
+    | UNSIGNED
+    | {
+        "force_compression": "zstd",  # smaller and cheaper than DuckDB's own choice for long texts
+        "checkpoint_threshold": "1GB",  # a checkpoint blocks commits, so the loader triggers them
+        "dynamic_or_filter_threshold": f"{SKIPPED_TO}",
+        # Each long column of a row group wastes half a block on average, so blocks are small. The
+        # default is 262,144 bytes.
+        "default_block_size": "65536",
+    }
+)
 ELSEWHERE = "lightning elsewhere"
 DAMAGE = (
     duckdb.IOException,
@@ -159,7 +164,7 @@ def attach(address: str, token: str) -> duckdb.DuckDBPyConnection:
     Raises:
         duckdb.Error: If nobody answers there, or the token is wrong.
     """
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false"})
+    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", **UNSIGNED})
     load_extensions(connection)
     # Without this, each statement opens a new TCP connection.
     connection.execute("SET httpfs_connection_caching = true")

@@ -24,6 +24,7 @@ from otel_lightning.collector.store.child_process import (
     send,
 )
 from otel_lightning.collector.store.reader_scans import REMOTE, Scans
+from otel_lightning.collector.without_pandas import leave_out_pandas
 
 ASK, READY, ROWS, FAILED = range(4)
 PROCESSES = 2
@@ -105,6 +106,7 @@ def _too_much(memory_bytes: int) -> str:
 
 def main() -> None:
     """Answer statements from stdin until it is closed."""
+    leave_out_pandas()
     import duckdb
 
     from otel_lightning.collector.store.opening import attach

@@ -6,8 +6,6 @@ from functools import cache
 from importlib import resources
 from typing import TypeAlias
 
-import duckdb
-
 from otel_lightning.collector.store.errors import as_store_error
 
 PLACEHOLDER = re.compile(r"\$([a-z_]+)\b")
@@ -70,6 +68,8 @@ def is_select(sql: str) -> bool:
     Raises:
         StoreError: If the text is not valid SQL.
     """
+    import duckdb  # only here: a statement is also written by those who do not run it
+
     with as_store_error():
         statements = duckdb.extract_statements(sql)
     readers = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}

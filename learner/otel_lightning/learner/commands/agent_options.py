@@ -75,6 +75,12 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
         "help": "What the agent reads from standard input: the task as JSON, its input as text, "
         "nothing.",
     },
+    "--store-timeout": {
+        "type": Finite(1.0),
+        "default": 300.0,
+        "help": "Longest wait, in seconds, for a lightning-ingest that stores and derives nothing "
+        "of what it has received; then the command fails.",
+    },
     "--name": {
         "metavar": "NAME",
         "help": "Name of the run. Another name runs all again.  [default: a hash of the command, "

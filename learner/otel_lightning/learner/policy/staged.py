@@ -12,7 +12,7 @@ import polars as pl
 from otel_lightning.collector.store import Sql, Store, statement
 from otel_lightning.collector.store.sql_text import Value, list_literal
 from otel_lightning.learner.named_sql import number, read
-from otel_lightning.learner.score.table import GIVEN_LATER
+from otel_lightning.learner.score.sources import GIVEN_LATER
 from otel_lightning.learner.transitions import stage
 from otel_lightning.learner.transitions.make import choice_of
 from otel_lightning.learner.transitions.rewards import outcomes

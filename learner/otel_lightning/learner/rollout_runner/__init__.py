@@ -1,12 +1,20 @@
-"""Run an unchanged agent on tasks: `lightning-learn run`, and `run_agent` for Python."""
+"""Run an unchanged agent on tasks: `lightning-learn run`, and `run_agent` for Python.
+
+The comparison of arms needs numpy and is imported when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.grading import Grading
-from otel_lightning.learner.rollout_runner.paired import Compared, compare
 from otel_lightning.learner.rollout_runner.plan import Arms, Job
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.run import run_agent
 from otel_lightning.learner.rollout_runner.tasks import Task, Tasks, read_tasks
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.rollout_runner.paired import Compared, compare
 
 __all__ = [
     "FAILED",
@@ -24,3 +32,10 @@ __all__ = [
     "read_tasks",
     "run_agent",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name of the comparison when it is first used."""
+    if name not in ("Compared", "compare"):
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.paired"), name)

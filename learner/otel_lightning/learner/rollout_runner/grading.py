@@ -10,18 +10,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-import polars as pl
-
-from otel_lightning.collector.store import Sql, Store
+from otel_lightning.collector.store import Sql
+from otel_lightning.collector.store.rows import Rows
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.named_sql import read
+from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.receiver import Event
-from otel_lightning.learner.score.rules import grade_rollouts
-from otel_lightning.learner.score.table import GIVEN_LATER
+from otel_lightning.learner.score.sources import GIVEN_LATER
 
 Reward = dict[str, Any]
 """A reward: `value`, and perhaps `explanation`."""
@@ -64,12 +63,17 @@ class Graded:
 
 
 def grade(
-    store: Store, grading: Grading, statuses: Mapping[str, str], send: Callable[[list[Event]], None]
+    store: Rows,
+    path: Path,
+    grading: Grading,
+    statuses: Mapping[str, str],
+    send: Callable[[list[Event]], None],
 ) -> Graded:
     """Grade rollouts, and write the rewards to the store.
 
     Args:
         store: An open store, whose derived tables are up to date.
+        path: Its path.
         grading: The grader.
         statuses: Status of each rollout, by its id. One that was lost gets no reward.
         send: Sends the rewards of a command or of exit codes as events, and returns once they
@@ -87,7 +91,7 @@ def grade(
     }
     graded = [one for one in told if one not in forced]
     if grading.rule:
-        return _by_rule(store, grading.rule, graded, list(forced), grading.failed_reward)
+        return _by_rule(store, path, grading, graded, list(forced))
     if grading.command:
         rewards, problems = _by_command(store, grading, graded)
         return _sent("grade_command", rewards | forced, problems, send)
@@ -122,27 +126,28 @@ def check(grading: Grading) -> None:
 
 
 def _by_rule(
-    store: Store,
-    spec: str,
-    rollouts: Sequence[str],
-    forced: Sequence[str],
-    failed_reward: float | None,
+    asked: Rows, path: Path, grading: Grading, rollouts: Sequence[str], forced: Sequence[str]
 ) -> Graded:
+    # Only here: a rule reads its rollouts as polars frames, and other graders need none.
+    import polars as pl
+
+    from otel_lightning.collector.store import Store, opened
+    from otel_lightning.learner.score.rules import grade_rollouts
+
     given = pl.DataFrame({"rollout_id": forced}, schema={"rollout_id": pl.String}).with_columns(
-        value=pl.lit(failed_reward, pl.Float64)
+        value=pl.lit(grading.failed_reward, pl.Float64)
     )
-    applied = grade_rollouts(store, spec, rollouts, given)
-    rows = read(
-        store, __package__, "given_rewards", rollouts=[*rollouts, *forced], reward=applied.name
-    )
-    rewards = dict(rows.select("rollout_id", "value").iter_rows())
+    with opened(asked if isinstance(asked, Store) else path) as store:
+        applied = grade_rollouts(store, grading.rule or "", rollouts, given)
+        rows = rows_of(store, "given_rewards", rollouts=[*rollouts, *forced], reward=applied.name)
+    rewards = {row["rollout_id"]: row["value"] for row in rows}
     return Graded(applied.name, rewards, [str(one) for one in applied.left_out])
 
 
 def _by_command(
-    store: Store, grading: Grading, rollouts: Sequence[str]
+    store: Rows, grading: Grading, rollouts: Sequence[str]
 ) -> tuple[dict[str, Reward], list[str]]:
-    asked = read(store, __package__, "to_grade", rollouts=rollouts).to_dicts()
+    asked = rows_of(store, "to_grade", rollouts=rollouts)
     # Threads are enough: each only waits for a process.
     with ThreadPoolExecutor(grading.jobs) as threads:
         answers = list(threads.map(lambda row: answer_of(grading.command, row), asked))
@@ -223,17 +228,16 @@ def _sent(
     return Graded(name, {one: float(reward["value"]) for one, reward in rewards.items()}, problems)
 
 
-def _received(store: Store, name: str | None, rollouts: Sequence[str]) -> Graded:
-    rows = read(
+def _received(store: Rows, name: str | None, rollouts: Sequence[str]) -> Graded:
+    rows = rows_of(
         store,
-        __package__,
         "received_rewards",
         rollouts=rollouts,
         reward=name or "",
         any_reward=name is None,
         given_later=Sql(GIVEN_LATER),
     )
-    return Graded(name, dict(rows.select("rollout_id", "value").iter_rows()))
+    return Graded(name, {row["rollout_id"]: row["value"] for row in rows})
 
 
 def _named(reason: str, rollouts: Sequence[str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from otel_lightning.collector.load.position import STALL_SECONDS
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.tasks import UNSPLIT, Task
 
@@ -65,6 +66,8 @@ class Job:
     """OTLP receiver to send to; by default the ingester of the store."""
     max_output: int = 64 * 2**20
     """Bytes that an agent may write before it is ended."""
+    store_timeout: float = STALL_SECONDS
+    """Longest wait for an ingester that makes no progress, in seconds."""
     ray: bool = False
     """Run each attempt as a Ray task."""
 

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from otel_lightning.learner.evaluate.intervals import Sums, bootstrap
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
-from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, Pair, compare
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.rollout_runner.paired import Compared, Pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Report:
         """Mean reward of the graded rollouts."""
         return sum(self.rewards.values()) / len(self.rewards) if self.rewards else None
 
-    def pairs(self, arm: str | None = None) -> dict[Pair, float]:
+    def pairs(self, arm: str | None = None) -> "dict[Pair, float]":
         """Return the rewards by task and sample, of one arm or of a run without arms."""
         return {
             (self.tasks[rollout], self.samples[rollout]): value
@@ -70,11 +70,13 @@ class Report:
             if self.arms.get(rollout) == arm
         }
 
-    def compare(self, least_gain: float = 0.0) -> list[Compared]:
+    def compare(self, least_gain: float = 0.0) -> "list[Compared]":
         """Compare each arm with the first one, on the same tasks and samples.
 
         The level of the tests is divided by the number of comparisons.
         """
+        from otel_lightning.learner.rollout_runner.paired import ALPHA, compare
+
         named = [arm for arm in dict.fromkeys(self.arm_names) if arm is not None]
         base, others = named[0], named[1:]
         return [
@@ -104,6 +106,10 @@ def interval(report: Report) -> tuple[float, float]:
 
     Rollouts of one task are correlated, so tasks are resampled and not rollouts.
     """
+    import numpy as np  # only here: importing it takes as long as 40 rollouts
+
+    from otel_lightning.learner.evaluate.intervals import Sums, bootstrap
+
     sums: dict[str, list[float]] = {}
     for rollout, value in report.rewards.items():
         sums.setdefault(report.tasks.get(rollout, rollout), []).append(value)

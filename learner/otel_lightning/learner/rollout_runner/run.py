@@ -7,13 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from otel_lightning.collector.load.position import wait_until_derived, wait_until_stored
-from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.sql_client import sql_client
+from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.rollout_runner import arms as arm_files
 from otel_lightning.learner.rollout_runner import grading as graders
+from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import Attempt, status_of, task_event
 from otel_lightning.learner.rollout_runner.engine import (
     INTERRUPTED,
@@ -35,6 +38,9 @@ from otel_lightning.learner.rollout_runner.receiver import Event, Receiver, reac
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.servers import UrlExecutor, WorkerExecutor
 from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.store import Store
 
 SENT_AT_ONCE = 500
 SERVER_SECONDS = 8.0
@@ -81,7 +87,7 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
                 Processes(journal.path, [lock.fileno()]) as processes,
                 receiving(store, processes, folder, job.endpoint) as receiver,
             ):
-                place = RunContext(store, journal, processes, receiver)
+                place = RunContext(store, journal, processes, receiver, job.store_timeout)
                 return _run(job, grading, rollouts, place)
         except LauncherDiedError as error:
             end_leftovers(folder)
@@ -99,10 +105,12 @@ class RunContext:
     journal: Journal
     processes: Processes
     receiver: Receiver
-    connection: Store | None = None
+    store_timeout: float
+    """Longest wait for an ingester that makes no progress, in seconds."""
+    connection: Rows | None = None
     """The connection to the store from the start of the run, if an ingester serves it.
 
-    It is kept for grading: to connect takes 0.2 CPU-seconds, which load DuckDB's extensions.
+    It is kept for grading.
     """
 
 
@@ -148,7 +156,7 @@ def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], place: RunCont
         opened = connections.enter_context(_asked(place.store, job))
         if opened is not None and opened.server is not None:
             # Another machine may have sent attempts a moment ago: they must not run again.
-            wait_until_stored(opened, place.store)
+            wait_until_stored(opened, place.store, job.store_timeout)
         past = _attempts_of(rollouts, place.journal, opened)
         _send_tasks([one.task for one in rollouts], place.receiver, opened)
         if opened is not None and opened.server is not None:
@@ -229,27 +237,40 @@ def _last(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:
 
 
 @contextmanager
-def _asked(store: Path, job: Job) -> Iterator[Store | None]:
+def _asked(store: Path, job: Job) -> Iterator[Rows | None]:
     """Open the store if it is on this machine; a run that only sends has none."""
     if job.endpoint and not store.exists():
         yield None
         return
+    with _opened(store) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(store: Path) -> Iterator[Rows]:
+    """Ask the ingester that serves a store over HTTP, or open the store."""
+    if (client := sql_client(store)) is not None:
+        yield client
+        return
+    # Only here: it loads DuckDB and Arrow.
+    from otel_lightning.collector.store import open_store
+
     with open_store(store) as opened:
         yield opened
 
 
 def _attempts_of(
-    rollouts: Sequence[Planned], journal: Journal, store: Store | None
+    rollouts: Sequence[Planned], journal: Journal, store: Rows | None
 ) -> dict[str, AttemptHistory]:
     """Read the attempts of each rollout from the journal, or from the store if that is lost."""
     known = {
         name: (status_of(one)[0], one.status == INTERRUPTED) for name, one in journal.ended.items()
     }
     if store is not None:
-        rows = read(store, __package__, "known_attempts", run_id=journal.folder.name)
-        for name, status, reason in rows.iter_rows():
+        for row in rows_of(store, "known_attempts", run_id=journal.folder.name):
             # The store has no flag for "cut off"; its reason says "the runner was killed".
-            known.setdefault(name, (status, "runner" in (reason or "")))
+            cut = "runner" in (row["reason"] or "")
+            known.setdefault(row["rollout_id"], (row["status"], cut))
     found = {}
     for one in rollouts:
         ends: list[tuple[str, bool]] = []
@@ -261,10 +282,11 @@ def _attempts_of(
     return found
 
 
-def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Store | None) -> None:
+def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -> None:
     known: dict[str, str] = {}
     if store is not None:
-        known = dict(read(store, __package__, "known_tasks").iter_rows())
+        rows = rows_of(store, "known_tasks")
+        known = {row["task_id"]: row["fingerprint"] for row in rows}
     distinct = {task.task_id: task for task in tasks}
     new = [one for one in distinct.values() if known.get(one.task_id) != one.whole_fingerprint]
     now = time.time_ns()
@@ -273,18 +295,18 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Store | None) 
 
 
 @contextmanager
-def _connected(place: RunContext) -> Iterator[Store]:
+def _connected(place: RunContext) -> Iterator[Rows]:
     """Yield the connection of the start, or a new one if there is none or its ingester ended."""
     if place.connection is not None and _answers(place.connection):
         yield place.connection
         return
-    with open_store(place.store) as opened:
+    with _opened(place.store) as opened:
         yield opened
 
 
-def _answers(opened: Store) -> bool:
+def _answers(opened: Rows) -> bool:
     try:
-        opened.query("SELECT 1 AS one")
+        opened.rows("SELECT 1 AS one")
     except StoreError:
         return False
     return True
@@ -303,44 +325,45 @@ def _graded(
         )
         return Graded(None, problems=[problem]), 0
     with _connected(place) as opened:
-        silent = _silent(opened, store, list(statuses), patience)
+        silent = _silent(opened, place, list(statuses), patience)
 
         def send(events: list[Event]) -> None:
             for start in range(0, len(events), SENT_AT_ONCE):
                 place.receiver.send(events[start : start + SENT_AT_ONCE])
-            _derive(opened, store)
+            _derive(opened, place)
 
         try:
-            return graders.grade(opened, grading, statuses, send), silent
+            return graders.grade(opened, store, grading, statuses, send), silent
         except (DataError, StoreError) as error:
             return Graded(None, problems=[str(error)]), silent
 
 
-def _silent(opened: Store, store: Path, rollouts: list[str], patience: float) -> int:
+def _silent(opened: Rows, place: RunContext, rollouts: list[str], patience: float) -> int:
     """Update the derived tables; return the number of rollouts without a model call.
 
     Args:
         opened: The open store.
-        store: Its path.
+        place: Its path, and how long to wait for its ingester.
         rollouts: The rollouts.
         patience: Seconds to wait for the calls of some of them, if others have theirs.
     """
     deadline = time.monotonic() + patience
     while True:
-        _derive(opened, store)
-        silent = read(opened, __package__, "silent", rollouts=rollouts).height
+        _derive(opened, place)
+        silent = len(rows_of(opened, "silent", rollouts=rollouts))
         # If no rollout has a call, the agent is not traced at all, and waiting would not help.
         if silent in (0, len(rollouts)) or time.monotonic() > deadline:
             return silent
         time.sleep(LOOK_SECONDS)
 
 
-def _derive(opened: Store, store: Path) -> None:
+def _derive(opened: Rows, place: RunContext) -> None:
     """Update the derived tables, which the ingester does where one runs."""
     if opened.server:
-        wait_until_derived(opened, store)
+        wait_until_derived(opened, place.store, place.store_timeout)
         return
     # Imported only here: it takes 0.2 CPU-seconds, as long as 50 rollouts cost.
     from otel_lightning.collector.load.from_files import derive_all
 
-    derive_all(opened, store)
+    # Without an ingester, `opened` is the file itself.
+    derive_all(cast("Store", opened), place.store)

@@ -11,10 +11,6 @@ from otel_lightning.collector.store.sql_text import literal
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 
-RULE, JUDGE = "rule:", "judge:"
-"""Prefixes of the source of scores; the source of a received reward begins with neither."""
-GIVEN_LATER = f"coalesce(starts_with(source, '{RULE}') OR starts_with(source, '{JUDGE}'), FALSE)"
-"""SQL condition: a rule or a judge gave the reward after the rollout."""
 JUDGED = ("rollout_id", "trace_id", "span_id", "response_id")
 IDENTITY = ("source", "name", *JUDGED)
 SAME = ["reward_id", "value", "label", "explanation"]

@@ -15,7 +15,7 @@ from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, number
-from otel_lightning.learner.score.table import GIVEN_LATER
+from otel_lightning.learner.score.sources import GIVEN_LATER
 
 BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
 """Limits for staging; DuckDB spills the rest to disk. One thread, because each further thread

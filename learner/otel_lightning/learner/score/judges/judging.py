@@ -34,7 +34,8 @@ from otel_lightning.learner.score.judges.record import (
     read_records,
 )
 from otel_lightning.learner.score.judges.rubric import Rubric
-from otel_lightning.learner.score.table import JUDGE, replace_scores
+from otel_lightning.learner.score.sources import JUDGE
+from otel_lightning.learner.score.table import replace_scores
 
 AT_ONCE = 200
 """Number of rollouts that are in memory with their text."""

@@ -9,7 +9,7 @@ from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.judges.judging import SPREAD
-from otel_lightning.learner.score.table import JUDGE
+from otel_lightning.learner.score.sources import JUDGE
 
 RATING = {"rollout_id": pl.String(), "value": pl.Float64(), "label": pl.String()}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.score.table import RULE
+from otel_lightning.learner.score.sources import RULE
 
 SUFFIXES = (".py", ".sql", ".toml")
 NAME = re.compile(r"[A-Za-z0-9_-]+")
