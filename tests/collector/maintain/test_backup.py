@@ -1,6 +1,8 @@
 """A backup is whole, also while the ingester runs, and has all that was acknowledged."""
 
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -72,6 +74,18 @@ def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
     assert send(again.http, one_span()).status == 200
     eventually(lambda: column(again.store, "SELECT count(*) FROM stale") == [0])
     assert cli("check", "--deep", "--store", str(again.store)).returncode == 0
+
+
+def test_no_other_process_can_open_the_file_after_a_backup(
+    ingester: Ingester, tmp_path: Path
+) -> None:
+    told = cli("backup", str(tmp_path / "backup.duckdb"), "--store", str(ingester.store))
+    assert (told.returncode, told.stderr) == (0, "")
+    opening = "import sys, duckdb; duckdb.connect(sys.argv[1])"
+    command = [sys.executable, "-c", opening, str(ingester.store)]
+    opened = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert opened.returncode == 1
+    assert "Could not set lock" in opened.stderr
 
 
 def test_a_backup_overwrites_nothing_and_a_failed_one_leaves_nothing(

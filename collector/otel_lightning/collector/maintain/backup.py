@@ -26,6 +26,9 @@ BACKUP = "lightning_backup"
 HEADER_BYTES = 3 * 4096
 """DuckDB's file begins with three headers of 4,096 bytes; each checkpoint changes one of them."""
 CHECKPOINT_SECONDS = 30.0
+BYTES_AT_ONCE = 1 << 20
+_HELD: dict[tuple[int, int], int] = {}
+"""Descriptors of store files that this process has backed up, by device and inode."""
 ATTEMPTS = 3
 PRIVATE_FOLDER = 0o700
 
@@ -95,14 +98,18 @@ def _copy_file(store: Store, path: Path, target: Path) -> None:
     not reference. So the copy is consistent if the headers did not change meanwhile. A large commit
     of another process may cause a checkpoint; then the copy is retried.
     """
+    source = _held(path)
     for _ in range(ATTEMPTS):
         _checkpoint(store)
-        before = _headers(path)
-        with path.open("rb") as source, _create(target) as copy:
-            shutil.copyfileobj(source, copy, 1 << 20)
+        before = _headers(source)
+        with _create(target) as copy:
+            offset = 0
+            while some := os.pread(source, BYTES_AT_ONCE, offset):
+                copy.write(some)
+                offset += len(some)
             copy.flush()
             os.fsync(copy.fileno())
-        if _headers(path) == before == _headers(target):
+        if _headers(source) == before == _first_bytes(target):
             return
     raise StoreError("The store was changed by others while it was copied. Try again.")
 
@@ -115,7 +122,24 @@ def _checkpoint(store: Store) -> None:
         time.sleep(0.1)
 
 
-def _headers(path: Path) -> bytes:
+def _held(path: Path) -> int:
+    """Return a descriptor for reading the store's file, which stays open until this process ends.
+
+    DuckDB's lock belongs to the process: the system drops it as soon as the process closes any
+    descriptor of the file (fcntl(2)), and another process could then write the file too.
+    """
+    known = path.stat()
+    key = (known.st_dev, known.st_ino)
+    if key not in _HELD:
+        _HELD[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    return _HELD[key]
+
+
+def _headers(file: int) -> bytes:
+    return os.pread(file, HEADER_BYTES, 0)
+
+
+def _first_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(HEADER_BYTES)
 
