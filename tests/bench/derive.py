@@ -102,7 +102,8 @@ OTHERS = """
         'semconv' AS dialect, 0 AS step, 'full' AS content FROM others WHERE place < 5;
     INSERT INTO tool_calls BY NAME SELECT trace_id, span_id, start_time, trace_id AS rollout_id,
         'span' AS source FROM others WHERE place BETWEEN 5 AND 8;
-    INSERT INTO trace_keys SELECT trace_id, md5_number_lower(number::VARCHAR) FROM others
+    INSERT INTO trace_keys BY NAME
+        SELECT trace_id, md5_number_lower(number::VARCHAR) AS key FROM others
     WHERE place > 0;
     DROP TABLE others
 """

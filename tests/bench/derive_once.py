@@ -120,7 +120,9 @@ def digest(lines: Iterator[str]) -> str:
 
 def rows(store: Any, table: str) -> Iterator[str]:
     """Yield the rows of a table as text, sorted, without what is added to them after deriving."""
-    derived = f"SELECT COLUMNS(name -> NOT starts_with(name, 'placed_')) FROM {table}"
+    # Columns that are filled in later, or with the time of writing, are not compared.
+    compared = "NOT starts_with(name, 'placed_') AND name <> 'added_at'"
+    derived = f"SELECT COLUMNS(name -> {compared}) FROM {table}"
     text = f'SELECT t::VARCHAR AS "row" FROM ({derived}) t ORDER BY 1'
     for batch in store.query(text).to_batches():
         yield from batch.column(0).to_pylist()

@@ -36,6 +36,8 @@ BURST_SHARE = 1 / 3
 """Part of a load that is not counted: a burst is accepted faster than it is derived."""
 PATIENCE_SECONDS = 120.0
 """How long after the load the last rows are waited for."""
+START_SECONDS = 60.0
+"""Spans start less than this before their request is sent."""
 TALK = b"-talk-of-"
 Marker = tuple[float, str]
 """When a request was answered, and a trace that it holds whole."""
@@ -200,7 +202,14 @@ def look(
                 if not some:
                     continue
                 listed = ",".join(f"'{trace}'" for _, trace in some)
-                query = f"SELECT DISTINCT trace_id FROM {table} WHERE trace_id IN ({listed})"
+                # A reader who looks for what is new says so. Else each look would read the ids of
+                # the whole table, and cost the server more the longer the load lasts.
+                oldest = time.time() - (time.monotonic() - min(at for at, _ in some))
+                since = int((oldest - START_SECONDS) * 1e9)
+                query = (
+                    f"SELECT DISTINCT trace_id FROM {table} WHERE trace_id IN ({listed})"
+                    f" AND start_time >= make_timestamp_ns({since})"
+                )
                 there = set(reader.query(query)["trace_id"].to_pylist())
                 now = time.monotonic()
                 seen += [now - at for at, trace in some if trace in there]

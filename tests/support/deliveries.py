@@ -60,9 +60,9 @@ def judgement(response_id: str) -> Request:
 
 
 def tables(store: Store, names: Sequence[str] = TABLES) -> dict[str, list[str]]:
-    return {
-        name: sorted(map(str, store.query(f"SELECT * FROM {name}").to_pylist())) for name in names
-    }
+    # `added_at` is the time at which a row was written.
+    select = "SELECT COLUMNS(name -> name <> 'added_at') FROM {}"
+    return {name: sorted(map(str, store.query(select.format(name)).to_pylist())) for name in names}
 
 
 def derived_from(deliveries: Sequence[Sequence[Request]]) -> dict[str, list[str]]:

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 KINDS = {
     "storing": "What was acknowledged cannot be stored.",
     "deriving": "What was stored cannot be derived.",
+    "retrying": "Batches to derive are given up again and again, and their rows do not come.",
 }
 """Every alarm by name, and its meaning. Add a line here to add an alarm."""
 REFUSE_AFTER_SECONDS = 60.0

@@ -10,9 +10,9 @@ from support.running import LIMIT_S
 from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.to_arrow import TABLES
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.closed_set import ClosedSet
+from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.refresh import refresh, schemas
-from otel_lightning.collector.store import open_store, statement
+from otel_lightning.collector.store import open_store
 
 DATA = Path(__file__).parents[2] / "data"
 RECORDINGS = ("agentlightning/tool", "openinference_openai/tool", "logfire/stream_tool")
@@ -34,7 +34,7 @@ def test_another_process_derives_the_rows_that_a_refresh_writes(tmp_path: Path) 
             body = (DATA / f"{recording}.otlp.pb").read_bytes()
             load(store, [Request("traces", 1, body)], dead_letters=tmp_path)
         with store.transaction():
-            store.execute(statement("otel_lightning.collector.refresh", "size", held=[""]))
+            size_new(store, [""])
             closed = ClosedSet(store, 25_000, ())
             logs = closed.logs()
             spans = pa.Table.from_batches(list(closed.spans()))

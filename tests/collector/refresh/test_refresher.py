@@ -12,13 +12,18 @@ import pytest
 from support.deliveries import SENT, WITH_REWARD, expected, tables
 from support.running import LIMIT_S, eventually
 
+from otel_lightning.collector.alarms import Alarms
+from otel_lightning.collector.load import loader as loading
 from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.refresh import frames
 from otel_lightning.collector.refresh import refresher as refreshing
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.worker import WorkerError
+from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.store import Store, open_store
 
 FEW = 8
@@ -50,6 +55,29 @@ def test_tables_are_the_same_with_and_without_workers(tmp_path: Path) -> None:
         assert tables(store) == expected()
         assert not len(store.query("FROM stale"))
         assert refresher.restarts == 0
+
+
+def test_traces_that_are_given_up_again_and_again_raise_an_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "MOST_RETRIES", 3)
+    alarms, folder = Alarms(), tmp_path / "t.duckdb.spool"
+    with open_store(tmp_path / "t.duckdb") as store, closing(Spool(folder)) as spool:
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        loader = Loader(store, spool, LoaderSettings(workers=2), alarms)
+        loader._refresher.start()  # otherwise the loader's thread would derive so few spans itself
+        try:
+            # A faulty rule: each batch waits for another one.
+            with monkeypatch.context() as faulty:
+                faulty.setattr(Refresher, "_has_to_wait_for_another", lambda *_: True)
+                loader.start()
+                eventually(lambda: [one.name for one in alarms.raised()] == ["retrying"])
+                assert loader.derive_retries >= 3
+            eventually(lambda: not alarms.raised())
+        finally:
+            loader.stop()
+        assert loader.derive_retries == 0
+        assert tables(store) == expected()
 
 
 def test_spans_that_come_while_their_trace_is_derived_are_derived_too(tmp_path: Path) -> None:

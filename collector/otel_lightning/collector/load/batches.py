@@ -17,6 +17,7 @@ from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.otlp.signals import Signal
+from otel_lightning.collector.refresh.recent_traces import recent_traces
 from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.spool_format import Position
 from otel_lightning.collector.store import Store, statement
@@ -155,7 +156,12 @@ def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence
     if table == "spans" and len(new) < len(rows):
         _note_repeated_ids(loading, rows)
     since = min(received_ns) if loading.derives else None
-    store.insert("stale", _stale("trace", new["trace_id"].drop_null(), since))
+    traces = _stale("trace", new["trace_id"].drop_null(), since)
+    store.insert("stale", traces)
+    are_new = loading.known.new_traces(traces["id"])
+    if since is not None:
+        places = recent_traces(store)
+        places.arrived(traces["id"].to_pylist(), are_new.to_pylist(), since)
     if table == "logs":
         # A log record without a trace is derived by itself, so it is marked by its own id.
         loose = new.filter(new["trace_id"].is_null())

@@ -41,6 +41,7 @@ CHECKPOINT_BYTES = 32 * 1024 * 1024  # stored since the last checkpoint, after w
 FORGET_SECONDS = 300.0  # between two runs of retention
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
 PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waiting for more spans
+MOST_RETRIES = 25  # of the same traces; batches that give way to each other need a few
 KEEP_EVERYTHING = LoaderSettings()
 
 
@@ -86,6 +87,11 @@ class Loader(threading.Thread):
     def worker_restarts(self) -> int:
         """Number of deriving worker processes that died and were replaced since the start."""
         return self._refresher.restarts
+
+    @property
+    def derive_retries(self) -> int:
+        """How often the same traces were given up since they were derived last."""
+        return self._refresher.retries
 
     @property
     def repeated_ids(self) -> int:
@@ -173,6 +179,17 @@ class Loader(threading.Thread):
     def _note_lag(self) -> None:
         self.lag.note(self._store, self._refresher.backoff.waiting())
 
+    def _note_retries(self) -> None:
+        """Raise an alarm if the same traces are given up for ever, or clear it.
+
+        Nothing fails then, and nothing but the lag would tell.
+        """
+        if self.derive_retries < MOST_RETRIES:
+            self._alarms.clear("retrying")
+            return
+        reason = f"the same traces were given up {MOST_RETRIES} times or more"
+        self._alarms.sound("retrying", reason)
+
     def _derive_watched(self) -> bool:
         """Derive some rows; after an error storing continues, and deriving is retried later."""
         with self._watching("deriving"):
@@ -213,6 +230,7 @@ class Loader(threading.Thread):
         if not is_paced:
             self._refresher.wait()
         done = self._refresher.step(self._batch_size.spans, paced=is_paced)
+        self._note_retries()
         self._note_lag()
         waits = self._refresher.is_working and not is_paced
         if not done.is_busy:

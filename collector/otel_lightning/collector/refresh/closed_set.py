@@ -4,11 +4,18 @@ The set grows by steps: `frontier` holds the traces to read next, and the keys t
 them lead to the following ones. Its temporary tables belong to the caller's transaction.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from otel_lightning.collector.refresh import sorted_copy
+from otel_lightning.collector.refresh.recent_traces import (
+    EVERYWHERE,
+    MOST_TRACES,
+    NOWHERE,
+    recent_traces,
+)
 from otel_lightning.collector.store import Sql, Store, statement
 from otel_lightning.collector.store.sql_text import Value
 
@@ -17,7 +24,22 @@ CROWD = 1_000
 same id."""
 ROWS_AT_ONCE = 512
 """Rows that DuckDB returns at once; a row of a long conversation may have megabytes."""
-LOGS_OF_FRONTIER = Sql("rowid IN (SELECT rowid FROM logs WHERE trace_id IN (FROM frontier))")
+LOGS_OF_FRONTIER = "rowid IN (SELECT rowid FROM logs WHERE {} AND trace_id IN (FROM frontier))"
+
+
+def size_new(store: Store, held: Sql | Sequence[str]) -> None:
+    """Count the spans of stale traces that are not counted yet, and date these traces.
+
+    Args:
+        store: A direct store, in a transaction.
+        held: Ids of traces and rollouts to leave out, or a subquery for them.
+    """
+    unsized = statement(__package__, "unsized", held=held, most=MOST_TRACES + 1)
+    traces: list[str] = store.query(unsized).column(0).to_pylist()
+    if traces:
+        sorted_copy.forget(store)  # the copy was made before these spans came
+        received = recent_traces(store).received_since(traces)
+        store.execute(statement(__package__, "size", held=held, received=received))
 
 
 class ClosedSet:
@@ -37,8 +59,10 @@ class ClosedSet:
         self._store = store
         self._waiting = list(waiting)
         self._kept: dict[str, pa.Table] = {}
+        self._recent = recent_traces(store)
         self._do("pick", held=held or self._waiting or [""], most=spans_at_once)
-        self._table = sorted_copy.source(store, spans_at_once)
+        self._received = self._recent.received_since(self.frontier())
+        self._table = sorted_copy.source(store, spans_at_once, self._received)
 
     def suspend(self) -> None:
         """Keep the set while the transaction ends and others use the temporary tables."""
@@ -86,16 +110,21 @@ class ClosedSet:
 
     def logs(self) -> pa.Table:
         """Return the log records of the traces to read next, and count these traces as read."""
+        self._received = self._recent.received_since(self.frontier())
         self._store.execute("INSERT INTO changed FROM frontier")
-        return self._store.query(statement(__package__, "logs", which=LOGS_OF_FRONTIER))
+        which = Sql(LOGS_OF_FRONTIER.format(self._received))
+        return self._store.query(statement(__package__, "logs", which=which))
 
     def spans(self) -> Iterator[pa.RecordBatch]:
-        """Yield the spans of the traces to read next. Use the store again after the last one."""
+        """Yield the spans of the traces whose log records `logs` returned last.
+
+        Use the store again after the last one.
+        """
         # The copy has the stale traces only; those that keys lead to are read from `spans`.
         table, self._table = self._table, "spans"
-        return self._store.stream(
-            statement(__package__, "spans", table=Sql(table)), rows_at_once=ROWS_AT_ONCE
-        )
+        received = self._received if table == "spans" else EVERYWHERE
+        select = statement(__package__, "spans", table=Sql(table), received=received)
+        return self._store.stream(select, rows_at_once=ROWS_AT_ONCE)
 
     def follow(self, tied: pa.Table) -> None:
         """Write the keys of the stale traces, and go on to the traces that share one of them.
@@ -106,7 +135,17 @@ class ClosedSet:
         self._do("no_ties")
         if len(tied):
             self._store.insert("tied", tied)
+        self._do("sought")
+        self._keep_keys()
         self._do("follow", crowd=CROWD)
+
+    def _keep_keys(self) -> None:
+        self._do("read_again")
+        again: list[str] = self._store.query("FROM read_again").column(0).to_pylist()
+        if again:
+            now_ns = time.time_ns()
+            self._do("keep_keys", added=self._recent.keys_since(again), now_ns=now_ns)
+            self._recent.wrote_keys(again, now_ns)
 
     def has_to_wait(self) -> bool:
         """Tell whether a trace belongs to a rollout that waits; such a trace waits with it."""
@@ -120,10 +159,19 @@ class ClosedSet:
         """Return the number of traces in the set."""
         return int(self._store.query("SELECT count(*) FROM changed").column(0)[0].as_py())
 
+    def trace_ids(self) -> list[str]:
+        """Return the ids of the traces of the set."""
+        found: list[str] = self._store.query("FROM changed").column(0).to_pylist()
+        return found
+
     def delete_rows(self, tables: Iterable[str]) -> None:
         """Delete the derived rows of the set from these tables."""
+        since = self._recent.rows_since(self.trace_ids())
         for table in tables:
-            self._store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM changed)")
+            if (where := since[table]) != NOWHERE:
+                self._store.execute(
+                    f"DELETE FROM {table} WHERE {where} AND trace_id IN (FROM changed)"
+                )
 
     def keep_rows(self, trace_ids: Iterable[str]) -> None:
         """Let these traces keep their derived rows, because they would be written again."""

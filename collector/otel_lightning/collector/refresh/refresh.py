@@ -20,7 +20,8 @@ from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
 from otel_lightning.collector.refresh import rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Backoff
-from otel_lightning.collector.refresh.closed_set import ClosedSet
+from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.recent_traces import RecentTraces, least_time, recent_traces
 from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, quote_literal, statement
 
@@ -52,7 +53,8 @@ def refresh(
     """
     logs = refresh_loose_logs(store)
     parsed = _PARSED.setdefault(store, ParsedTraces())
-    with _uncollected(parsed):  # the rows are freed before the cycle collector runs again
+    # The rows are freed before the cycle collector runs again.
+    with _uncollected(parsed, recent_traces(store)):
         return logs + _refresh_traces(store, spans_at_once, backoff or Backoff(), parsed)
 
 
@@ -113,15 +115,13 @@ def _refresh_traces(
         return 0
     began = backoff.clock()
     with store.transaction():
-        # New spans: the copy lacks them, and their traces have no size yet.
-        if _column(store, sorted_copy.NEW):
-            sorted_copy.forget(store)
-            store.execute(statement(__package__, "size", held=[""]))
+        size_new(store, [""])
         batch, closed = _read_picked(store, spans_at_once, backoff.waiting(), parsed)
         if not (done := closed.size()):
             return 0
         batch.put_together()
         columns, new = schemas(store), NewRows()
+        traces = closed.trace_ids()
         # For all traces of the set, before the unchanged ones are taken out of it: a rollout's row
         # is made from all of its calls.
         closed.delete_rows([rollout_rows.TABLE])
@@ -136,6 +136,8 @@ def _refresh_traces(
         _insert_rest(store, closed, rows, new)
     # Only now: after a rollback the store would not have these rows.
     batch.committed()
+    replaced = [one for one in traces if one not in batch.unchanged]
+    recent_traces(store).derived(replaced, batch.unchanged, new.least)
     backoff.note(batch.calls, began)
     return done
 
@@ -151,12 +153,13 @@ def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
     new = NewRows()
     with store.transaction():
         closed.resume()
-        done = closed.size()
+        traces = closed.trace_ids()
         closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
         is_whole = _insert_some(store, closed, rows, new)
     if not is_whole:
         _insert_rest(store, closed, rows, new)
-    return done
+    recent_traces(store).derived(traces, (), new.least)
+    return len(traces)
 
 
 def _insert_rest(
@@ -182,6 +185,7 @@ def _insert_some(
             store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN ({rollouts})")
         store.insert(table, some)
         new.add(table, some)
+        least_time(table, some, new.least)
         size += some.nbytes
         if size > TEXT_PER_COMMIT:
             return False
@@ -231,7 +235,7 @@ def _read_picked(
 
 
 @contextmanager
-def _uncollected(parsed: ParsedTraces) -> Iterator[None]:
+def _uncollected(parsed: ParsedTraces, recent: RecentTraces) -> Iterator[None]:
     """Pause Python's cycle collector: it would visit all rows, which hold no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -240,6 +244,7 @@ def _uncollected(parsed: ParsedTraces) -> Iterator[None]:
     except BaseException:
         # The transaction is rolled back, so what is kept may not match the store.
         parsed.clear()
+        recent.clear()
         raise
     finally:
         if not len(parsed):

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from otel_lightning.collector.refresh import sorted_copy
 from otel_lightning.collector.refresh.backoff import Backoff
-from otel_lightning.collector.refresh.closed_set import ClosedSet
+from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.recent_traces import recent_traces
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
     refresh_loose_logs,
@@ -102,6 +102,7 @@ class Refresher:
         self._spent = 0.0  # seconds for batches that are not derived yet
         self._deaths = 0
         self._batch_seconds = 0.0
+        self._retries: Counter[str] = Counter()  # by the names of batches that were given up
         self.backoff = Backoff()
         self.restarts = 0
         """Number of workers that died and were replaced."""
@@ -110,6 +111,14 @@ class Refresher:
     def is_working(self) -> bool:
         """Whether batches are in flight."""
         return bool(self._flights)
+
+    @property
+    def retries(self) -> int:
+        """How often the same traces were given up in flight since they were derived last.
+
+        A few times are normal, because batches that belong together give way to each other.
+        """
+        return max(self._retries.values(), default=0)
 
     @property
     def is_ready(self) -> bool:
@@ -136,6 +145,7 @@ class Refresher:
         # Batches in flight are brought to their end, also when little is stale by now.
         if not self._flights and not self._has_workers():
             ids = refresh_with_room(self._store, spans_at_once, backoff)
+            self._retries.clear()  # here no batch gives way to another
             seconds = time.monotonic() - began
             return Step(ids, seconds, ids > 0, seconds)
         try:
@@ -147,7 +157,11 @@ class Refresher:
             is_sent = self._send_some(spans_at_once, backoff)
         except OutOfMemoryError:  # one batch needs more than --memory: derive it alone, here
             self.give_up()
+            recent_traces(self._store).clear()
             ids, is_sent = refresh_with_room(self._store, spans_at_once, backoff), False
+        except BaseException:
+            recent_traces(self._store).clear()  # a transaction was rolled back
+            raise
         self._spent += time.monotonic() - began
         # Summed up until a step derives something, because reading and sending are a part of its
         # cost.
@@ -169,6 +183,7 @@ class Refresher:
         """Give up all batches in flight; their traces stay stale."""
         for flight in self._flights:
             flight.worker.end()
+            self._retries.update(flight.names)
         self._flights = []
 
     def close(self) -> None:
@@ -244,16 +259,21 @@ class Refresher:
     def _follow(self, flight: _Flight, keys: pa.Table) -> None:
         if flight.is_given_up:
             # The worker itself is fine: its answer has been read, so it is free for another batch.
-            self._release(flight)
+            self._put_back(flight)
             return
         closed = flight.closed
         with self._store.transaction():
             closed.resume()
             closed.follow(keys)
             if closed.has_to_wait() or self._has_to_wait_for_another(flight):
-                self._release(flight)
+                self._put_back(flight)
                 return
             self._read(flight)
+
+    def _put_back(self, flight: _Flight) -> None:
+        """End a batch that is not derived; its traces are picked again."""
+        self._retries.update(flight.names)
+        self._release(flight)
 
     def _release(self, flight: _Flight) -> None:
         self._flights.remove(flight)
@@ -297,6 +317,8 @@ class Refresher:
     def _replace_rows(self, flight: _Flight, backoff: Backoff) -> int:
         done = replace_rows(self._store, flight.closed, flight.worker.rows())
         self._release(flight)
+        for name in flight.names:
+            del self._retries[name]
         self._deaths = 0
         self._batch_seconds = time.monotonic() - flight.sent
         # All workers run at once, so a batch costs its share of their time.
@@ -323,12 +345,11 @@ class Refresher:
         with self._store.transaction():
             self._store.execute("CREATE OR REPLACE TEMP TABLE held (name VARCHAR)")
             self._store.insert("held", pa.table({"name": pa.array([*held, *waiting], pa.string())}))
-            if len(self._store.query(statement(__package__, "unsized", held=HELD))):
-                # The copy was made before these spans came.
-                sorted_copy.forget(self._store)
-                self._store.execute(statement(__package__, "size", held=HELD))
+            size_new(self._store, HELD)
             closed = ClosedSet(self._store, spans_at_once, waiting, HELD)
             if closed.is_complete():
+                if not held:  # nothing is left: what was given up was derived, or erased
+                    self._retries.clear()
                 return False
             worker = self._idle.pop()
             worker.begin()

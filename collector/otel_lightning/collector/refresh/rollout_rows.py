@@ -9,6 +9,7 @@ from collections import defaultdict
 
 import pyarrow as pa
 
+from otel_lightning.collector.refresh.recent_traces import Least, least_time
 from otel_lightning.collector.store import Sql, Store, statement
 
 TABLE = "rollout_rows"
@@ -33,11 +34,16 @@ class NewRows:
     def __init__(self) -> None:
         """Begin without rows."""
         self._parts: dict[str, list[pa.Table]] = defaultdict(list)
+        self.least: Least = {}
+        """The smallest times of the new rows, for `RecentTraces`."""
 
     def add(self, table: str, rows: pa.Table) -> None:
         """Keep the columns that are needed of some rows of a derived table."""
         if table in READ:
             self._parts[table].append(rows.select(READ[table]))
+        if table == "llm_calls":
+            # A rollout's row begins with the first of its calls, which are all among these.
+            least_time(TABLE, rows, self.least)
 
     def keep_rollouts(self, store: Store) -> None:
         """Bring the rows of rollouts up to date.

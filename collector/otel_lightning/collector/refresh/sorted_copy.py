@@ -5,7 +5,7 @@ unpacks whole blocks of rows, so reading a few such conversations unpacks the wh
 the spans once, sorted by trace, is cheaper than reading the table again for each refresh.
 """
 
-from otel_lightning.collector.store import SKIPPED_TO, Store, statement
+from otel_lightning.collector.store import SKIPPED_TO, Sql, Store, statement
 
 AT_ONCE = 8
 """Number of refreshes that one copy serves. A copied span takes about 2 KB of disk."""
@@ -13,14 +13,20 @@ BLOCK = 2048
 """Number of rows that DuckDB unpacks together."""
 SCATTERED = 4
 """A copy is made if reading unpacks more than this many times the rows that are needed."""
-NEW = "SELECT 1 FROM stale WHERE kind = 'trace' AND spans IS NULL LIMIT 1"
-"""One row if spans have been received that a copy cannot have."""
 
 
-def source(store: Store, spans_at_once: int) -> str:
-    """Return the table to read the traces of `frontier` from: `spans`, or a sorted copy."""
+def source(store: Store, spans_at_once: int, received: Sql) -> str:
+    """Return the table to read the traces of `frontier` from: `spans`, or a sorted copy.
+
+    Args:
+        store: A direct store.
+        spans_at_once: About how many spans one refresh reads.
+        received: A condition that all spans of these traces meet.
+    """
     many = statement(__package__, "copy_is_many", most=SKIPPED_TO)
-    scattered = statement(__package__, "copy_is_scattered", block=BLOCK, scattered=SCATTERED)
+    scattered = statement(
+        __package__, "copy_is_scattered", block=BLOCK, scattered=SCATTERED, received=received
+    )
     if not len(store.query(many)) or not len(store.query(scattered)):
         return "spans"
     store.execute("CREATE TEMP TABLE IF NOT EXISTS gathered AS FROM spans LIMIT 0")

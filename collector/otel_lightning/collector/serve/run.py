@@ -234,6 +234,7 @@ def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
         "derive_lag_seconds": underived,
         "repeated_ids": loader.repeated_ids,
         "worker_restarts": loader.worker_restarts,
+        "derive_retries": loader.derive_retries,
     }
 
 

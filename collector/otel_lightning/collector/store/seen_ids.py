@@ -21,6 +21,8 @@ from otel_lightning.collector.store.connection import Store
 from otel_lightning.collector.store.sql_text import Sql, statement
 
 IDS = {"spans": ("trace_id", "span_id"), "logs": ("log_id",)}
+TRACES = "traces"
+"""Name of the filter of the trace ids of both tables."""
 COMPARED = [
     *IDS["spans"],
     *("name", "parent_span_id", "start_time", "end_time", "status_code", "attributes"),
@@ -44,16 +46,39 @@ class SeenIds:
 
     def unknown(self, table: str, rows: pa.Table) -> pa.Table:
         """Return the rows that `table` lacks, without duplicates among them, and add their ids."""
-        keys = self._keys(table, rows)
+        # Before the rows are inserted: it is filled with the traces of the store.
+        self._filters_of(TRACES)
+        keys = self._keys(table, rows.select(IDS[table]))
         if len(np.unique(keys)) < len(keys):
             select = statement(__package__, "distinct_ids", ids=_ids(table))
             positions = self._pick(select, table, rows, np.arange(len(rows)))
             rows, keys = rows.take(positions), keys[positions]
         filters = self._filters_of(table)
-        doubtful = np.flatnonzero(np.any([each.may_hold(keys) for each in filters], axis=0))
+        may_be_there = _may_hold(filters, keys)
+        if table == "spans" and may_be_there.any():
+            # A span of a new trace is new. Both filters are rarely wrong about one span, and each
+            # search for it would read the ids of the whole table.
+            traces = self._keys(TRACES, rows.select(["trace_id"]))
+            may_be_there &= _may_hold(self._filters_of(TRACES), traces)
+        doubtful = np.flatnonzero(may_be_there)
         filters[-1].add(keys)
         present = self._present(table, rows, doubtful) if len(doubtful) else doubtful
         return rows.take(np.delete(np.arange(len(rows)), present)) if len(present) else rows
+
+    def new_traces(self, trace_ids: pa.Array) -> pa.Array:
+        """Tell for each trace id, shape [N], whether nothing of the trace was stored; add the ids.
+
+        Call this once for each batch, after `unknown`. False may be wrong, but rarely; True is
+        certain.
+
+        Args:
+            trace_ids: Distinct ids.
+        """
+        keys = self._keys(TRACES, pa.table({"trace_id": trace_ids.cast(pa.string())}))
+        filters = self._filters_of(TRACES)
+        known = _may_hold(filters, keys)
+        filters[-1].add(keys)
+        return pa.array(~known)
 
     def with_other_content(self, rows: pa.Table) -> pa.Table:
         """Return the spans of a batch that were not stored because another span has their ids.
@@ -76,7 +101,7 @@ class SeenIds:
         """Return the filters of a table; when the last one is full, add one of twice its size."""
         filters = self._filters.setdefault(table, [])
         if not filters:
-            filters.append(self._filled(table))
+            filters.append(self._filled_traces() if table == TRACES else self._filled(table))
         if filters[-1].is_full:
             filters.append(BloomFilter(filters[-1].capacity * 2))
         return filters
@@ -95,11 +120,19 @@ class SeenIds:
         self._store.let_go()  # the scan filled DuckDB's cache with ids that nobody needs again
         return made
 
-    def _keys(self, table: str, rows: pa.Table) -> NDArray[np.uint64]:
-        ids = rows.select(IDS[table])
-        return _numbers(
-            self._store.pick(ids, f"SELECT hash({_ids(table)}) AS key FROM {{rows}}")["key"]
-        )
+    def _filled_traces(self) -> "BloomFilter":
+        """Build the filter of the ids of all traces of spans and log records."""
+        select = statement(__package__, "stored_traces")
+        stored = list(self._store.stream(select, ROWS_AT_ONCE))
+        made = BloomFilter(max(LEAST_ROWS, sum(map(len, stored)) * 3 // 2))
+        for some in stored:
+            made.add(some["key"].to_numpy())
+        self._store.let_go()
+        return made
+
+    def _keys(self, table: str, ids: pa.Table) -> NDArray[np.uint64]:
+        hashed = "trace_id" if table == TRACES else _ids(table)
+        return _numbers(self._store.pick(ids, f"SELECT hash({hashed}) AS key FROM {{rows}}")["key"])
 
     def _present(
         self, table: str, rows: pa.Table, positions: NDArray[np.int64]
@@ -157,6 +190,11 @@ class BloomFilter:
             place = (keys + np.uint64(probe) * step) % self._size
             bit = np.left_shift(1, (place & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
             yield (place >> np.uint64(3)).astype(np.int64), bit
+
+
+def _may_hold(filters: Sequence[BloomFilter], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = np.any([each.may_hold(keys) for each in filters], axis=0)
+    return found
 
 
 def _ids(table: str) -> Sql:

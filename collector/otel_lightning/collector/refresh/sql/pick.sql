@@ -8,7 +8,7 @@ WITH first AS (
     -- Each trace has a span at least, so no more traces than spans are needed.
     ORDER BY first_time, near NULLS LAST, id LIMIT $most
 ), derived AS (
-    SELECT rollout_id AS near, 2 * count(*) AS spans FROM llm_calls
+    SELECT rollout_id AS near, 2 * sum(llm_calls) AS spans FROM rollout_rows
     WHERE rollout_id IN (SELECT near FROM first) GROUP BY rollout_id
 ), weighed AS (
     SELECT first.*, first.spans

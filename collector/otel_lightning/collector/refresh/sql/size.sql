@@ -9,7 +9,7 @@ FROM stale LEFT JOIN (
     SELECT trace_id, count(*) AS spans, min(start_time) AS first_time,
         max(coalesce("lightning.rollout.id", "gen_ai.conversation.id", "session.id")) AS near
     FROM spans
-    WHERE trace_id IN (SELECT id FROM stale WHERE kind = 'trace' AND stale.spans IS NULL)
+    WHERE $received AND trace_id IN (SELECT id FROM stale WHERE kind = 'trace' AND stale.spans IS NULL)
         AND trace_id NOT IN $held
     GROUP BY trace_id
 ) known ON known.trace_id = stale.id

@@ -7,4 +7,4 @@ SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS st
         'attributes': e.attributes}) AS events,
     list_transform(links, lambda l: l.trace_id) AS links
 FROM $table
-WHERE rowid IN (SELECT rowid FROM $table WHERE trace_id IN (FROM frontier))
+WHERE rowid IN (SELECT rowid FROM $table WHERE $received AND trace_id IN (FROM frontier))

@@ -1,1 +1,1 @@
-SELECT 1 FROM stale WHERE kind = 'trace' AND spans IS NULL AND id NOT IN $held LIMIT 1
+SELECT DISTINCT id FROM stale WHERE kind = 'trace' AND spans IS NULL AND id NOT IN $held LIMIT $most
