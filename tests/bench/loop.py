@@ -76,14 +76,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rollouts", type=int, default=200)
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument("--only", help="runners whose name has this text")
+    parser.add_argument(
+        "--only", action="append", help="runners whose name has this text; may be repeated"
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder, count = Path(place), options.rollouts
         write_tasks(folder, count)
         alone = {stays: agents_alone(folder, count, stays=stays) for stays in (False, True)}
         found = runners(folder)
-        found = {name: one for name, one in found.items() if (options.only or "") in name}
+        wanted = options.only or [""]
+        found = {n: one for n, one in found.items() if any(text in n for text in wanted)}
         for _ in range(options.turns):
             for name, one in found.items():
                 measure(one, folder, count, name)

@@ -15,8 +15,18 @@ ROW = re.compile(r"^\| (before|after|control): .* \| T = 1 \| ([\d.]+) \|.*\|$",
 GAIN = re.compile(r"\| ([+-][\d.]+) \| \[([+-][\d.]+), ([+-][\d.]+)\]")
 
 
+LEAST = {"search": (0.0, 0.1), "room_booking": (0.0, 0.1)}
+"""Least gain that the interval of rewards must exclude, and least advantage over shuffled rewards.
+
+The standard error of a gain over 60 tasks is 0.07 to 0.085. Rewards gained 0.40 and 0.32 there,
+shuffled ones -0.02 and -0.01, so each bound is 3 standard errors or more away. Calculator and
+text-to-SQL gain less (0.27 and 0.20): there rewards only have to gain more than shuffled ones,
+which is 2.6 standard errors away for text-to-SQL.
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["search"])
+@pytest.mark.parametrize("name", ["search", "room_booking", "calculator", "text_to_sql"])
 def test_quick_form_learns_from_rewards_and_not_from_shuffled_ones(
     name: str, tmp_path: Path
 ) -> None:
@@ -34,8 +44,10 @@ def test_quick_form_learns_from_rewards_and_not_from_shuffled_ones(
     assert f"Held out: {task.HELD_OUT}" in done.stdout
     found = GAIN.search(rows["after"]), GAIN.search(rows["control"])
     after, control = ([float(number) for number in one.groups()] for one in found if one)
-    # The standard error of a gain over 60 tasks is 0.07; that of rewards was 0.40, that of shuffled
-    # ones -0.02. Each bound is 3 standard errors or more away.
-    assert after[1] > 0, done.stdout
+    if name not in LEAST:
+        assert after[0] > control[0], done.stdout
+        return
+    least, advantage = LEAST[name]
+    assert after[1] > least, done.stdout
     assert control[1] < 0.1, done.stdout
-    assert after[0] - control[0] > 0.1, done.stdout
+    assert after[0] - control[0] > advantage, done.stdout
