@@ -2,8 +2,6 @@
 
 import sys
 
-from otel_lightning.collector.without_pandas import leave_out_pandas
-
 
 def main() -> None:
     """Run the command line, or say how to install what it needs."""
@@ -12,7 +10,6 @@ def main() -> None:
             "lightning-ingest does not run on Windows: its durable writes need a POSIX system. "
             "Start it in WSL 2 or in a container; agents on Windows can send there."
         )
-    leave_out_pandas()
     try:
         from otel_lightning.collector.cli import main as run
     except ModuleNotFoundError as error:

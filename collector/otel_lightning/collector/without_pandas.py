@@ -25,6 +25,7 @@ class WithoutPandas:
 def leave_out_pandas() -> None:
     """Make `import pandas` fail in this process from now on, unless it was imported before.
 
-    For our own processes only, never for one that runs code of the user.
+    For the ingester, its deriving workers and its reader processes: they never turn a time that is
+    not whole microseconds into a Python object, which Arrow does by pandas.
     """
     sys.meta_path.insert(0, WithoutPandas())

@@ -32,6 +32,8 @@ def test_rows_are_those_of_the_store(ingester: Ingester) -> None:
     assert client.rows("SELECT name FROM spans WHERE FALSE") == []
     # What JSON does not have is text.
     assert client.rows("SELECT DATE '2026-01-02' AS day") == [{"day": "2026-01-02"}]
+    exact = "2026-01-02 03:04:05.123456789"
+    assert client.rows(f"SELECT TIMESTAMP_NS '{exact}' AS at") == [{"at": exact}]
 
 
 def test_it_needs_the_writer_token(starter: Callable[..., Ingester]) -> None:

@@ -23,7 +23,6 @@ from otel_lightning.collector.page.process import (
 from otel_lightning.collector.page.routes import respond
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.child_process import limit_memory, receive, send
-from otel_lightning.collector.without_pandas import leave_out_pandas
 
 NICENESS = 10  # the receiving process gets a busy processor first
 
@@ -59,7 +58,6 @@ class Pipe:
 
 def main() -> None:
     """Answer requests until the receiving process ends."""
-    leave_out_pandas()
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     os.nice(NICENESS)
     _, told = receive(sys.stdin.buffer)

@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
 
@@ -218,7 +219,12 @@ def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
     reads = store.page_reads()
 
     def ask(select: str) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = reads.ask(select, {}, SELECT_SECONDS).to_pylist()
+        found = reads.ask(select, {}, SELECT_SECONDS)
+        # As text: Python's datetime has no nanoseconds.
+        for place, field in enumerate(found.schema):
+            if pa.types.is_timestamp(field.type):
+                found = found.set_column(place, field.name, found[place].cast(pa.string()))
+        rows: list[dict[str, Any]] = found.to_pylist()
         return rows
 
     return SqlRoute(receiver, server.token, ask)
