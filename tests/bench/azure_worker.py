@@ -1,11 +1,13 @@
 """Run azure-agents-learning-sdk on logged rollouts, in an environment of its own.
 
-    python azure_worker.py ROLLOUTS.jsonl STORE LIMIT RUNS
+    python azure_worker.py ROLLOUTS.jsonl STORE LIMIT RUNS [MARKS]
 
 STORE is a folder for its local file store, or `memory` for the store that its quick start uses.
 RUNS is a number of runs after all rollouts are stored, each of the newest LIMIT rollouts. With
 RUNS `as-logged` there is a run whenever LIMIT further rollouts have been stored: the quick start
 of the package (`help(agent_learning)`, LIMIT 200), so that each rollout is learned from once.
+MARKS are numbers of rollouts, such as 50000,100000: a line of JSON is printed when the runs have
+reached one, since the first rollouts of a long log cost what a short log costs.
 
 The steps are those of its README and its quick start: a softmax policy over actions, episodes,
 their rewards, and a learner that `LearningRunner` calls. The rewards are already there, so no judge
@@ -51,7 +53,8 @@ def put(store: Any, number: int, row: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    rollouts, place, limit, runs = sys.argv[1:]
+    rollouts, place, limit, runs = sys.argv[1:5]
+    marks = {int(mark) for argument in sys.argv[5:] for mark in argument.split(",")}
     rows = [json.loads(line) for line in Path(rollouts).read_text().splitlines()]
     store = InMemoryStore() if place == "memory" else LocalFileStore(place)
     arms = sorted({row["arm"] for row in rows})
@@ -69,12 +72,14 @@ def main() -> None:
             runner.run_offline_batch(AGENT, episode_limit=size, score_missing=False)
         storing += stored - begin
         learning += time.process_time() - stored
-    told = {
-        "probabilities": dict(zip(arms, policy.probabilities(), strict=True)),
-        "storing": storing,
-        "learning": learning,
-    }
-    print(json.dumps(told))
+        if first + len(part) in marks | {len(rows)}:
+            told = {
+                "rollouts": first + len(part),
+                "probabilities": dict(zip(arms, policy.probabilities(), strict=True)),
+                "storing": storing,
+                "learning": learning,
+            }
+            print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,12 @@ from openfeature.evaluation_context import EvaluationContext
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_file
-from otel_lightning.learner.policy.flag_text import with_members, without_member
+from otel_lightning.learner.policy.flag_text import (
+    member_text,
+    with_member_text,
+    with_members,
+    without_member,
+)
 
 DOCUMENT: dict[str, Any] = {
     "$schema": "https://flagd.dev/schema/v0/flags.json",
@@ -121,6 +126,26 @@ def test_member_that_was_appended_can_be_removed_to_the_very_character(
     text = json.dumps({"a": 1, "flags": {"key": members, "z": []}}, indent=indent)
     path = ("flags", "key")
     assert without_member(with_members(text, path, {name: {"x": [1]}}), path, name) == text
+
+
+NESTED = st.recursive(
+    st.integers() | st.text(max_size=3) | st.booleans() | st.none(),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@given(NESTED, NESTED, st.sampled_from([None, 1, "\t"]))
+def test_any_value_can_be_changed_to_any_other_and_its_text_restored(
+    old: Any, new: Any, indent: int | str | None
+) -> None:
+    text = json.dumps({"a": 1, "k": {"x": old, "y": [old]}}, indent=indent)
+    changed = with_members(text, ("k",), {"x": new})
+    assert json.loads(changed) == {"a": 1, "k": {"x": new, "y": [old]}}
+    written = member_text(text, ("k",), "x")
+    assert with_member_text(changed, ("k",), "x", written) == text
 
 
 @pytest.mark.parametrize("name", ["a", "b", "c"])

@@ -79,12 +79,78 @@ def test_candidate_is_promoted_and_rolled_back_to_the_very_bytes(
     assert served(flags) == pytest.approx(UNIFORM)
     assert statuses(store) == ["retired"]
     assert "The flag as it was is live again." in back.output
-    assert (
-        "metadata" not in flags.read_text()
-    )  # the flag had none, and an empty one is no part of it
+    assert flags.read_text() == TEXT
     again = run("rollback", store)
     assert again.exit_code == 1
     assert "there is nothing to go back to" in again.stderr
+
+
+LINES = """{
+    "flags": {
+        "support-prompt": {
+            "state" : "ENABLED",
+            "targeting": {
+                "fractional": [
+                    ["brief", 1e1],  ["friendly", 10],
+                    [ "careful", 10 ]
+                ]
+            },
+            "metadata" : { },
+            "variants": {
+                "brief": "Be brief.", "friendly": "Be nice.", "careful": "B\\u00e4r." },
+            "defaultVariant": "brief"
+        }
+    }
+}"""
+RULED = LINES.replace(
+    '"metadata" : { }', '"metadata" : {"owner":"a",\n "lightning.propensity.old":0.5}'
+)
+NOT_TARGETED = """{"flags": {"support-prompt": {"state": "ENABLED", "targeting": {},
+\t"variants": {"friendly": "F", "brief": "B", "careful": "C"}, "defaultVariant": "brief"}}}
+"""
+
+
+@pytest.mark.parametrize("text", [LINES, RULED, LINES.replace("\n", "\r\n"), NOT_TARGETED])
+@pytest.mark.parametrize("canaries", [1, 0])
+def test_rollback_restores_the_very_bytes_whatever_the_formatting(
+    traces: "Traces", flags: Path, text: str, canaries: int
+) -> None:
+    flags.write_bytes(text.encode())
+    store = log(traces, GOOD)
+    assert run("policy", store, flags).exit_code == 0
+    if canaries:
+        assert run("promote", store, flags, "--canary", "20%").exit_code == 0
+    assert run("promote", store, flags).exit_code == 0
+    assert flags.read_bytes() != text.encode()
+    for _ in range(1 + canaries):
+        assert run("rollback", store).exit_code == 0
+    assert flags.read_bytes() == text.encode()
+
+
+def test_promotion_changes_the_numbers_where_they_are_and_leaves_their_lines(
+    traces: "Traces", flags: Path
+) -> None:
+    flags.write_text(LINES)
+    store = log(traces, GOOD)
+    run("policy", store, flags, "--promote")
+    lines = flags.read_text().splitlines()
+    weights = [
+        pair[1]
+        for pair in files.parsed(flags, flags.read_text(), "support-prompt").document["flags"][
+            "support-prompt"
+        ]["targeting"]["fractional"]
+    ]
+    assert lines[6] == f'                    ["brief", {weights[0]}],  ["friendly", {weights[1]}],'
+    assert lines[7] == f'                    [ "careful", {weights[2]} ]'
+
+
+def test_rollback_keeps_what_was_added_to_the_flag_since(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    run("policy", store, flags, "--promote")
+    more = '"careful": "Be careful.", "new":  "Be new."'
+    flags.write_text(flags.read_text().replace('"careful": "Be careful."', more))
+    assert run("rollback", store).exit_code == 0
+    assert flags.read_text() == TEXT.replace('"careful": "Be careful."', more)
 
 
 def test_promoted_flag_keeps_every_other_byte(traces: "Traces", flags: Path) -> None:

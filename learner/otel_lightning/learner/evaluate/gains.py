@@ -84,7 +84,7 @@ def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
     """Average values of shape [N] within each task, shape [T]."""
     if not len(tasks):
         return np.zeros(0)
-    number = _numbered(tasks)
+    number = task_numbers(tasks)
     counts = np.bincount(number)
     # Task numbers may have gaps: keep only those that occur, in increasing order. All callers rely
     # on this one order of tasks.
@@ -94,11 +94,11 @@ def per_task(values: Floats, tasks: NDArray[np.int64]) -> Floats:
 
 def per_task_counts(tasks: NDArray[np.int64]) -> Floats:
     """Count the rollouts of each task, shape [T]."""
-    counts = np.bincount(_numbered(tasks))
+    counts = np.bincount(task_numbers(tasks))
     return counts[counts > 0].astype(np.float64)
 
 
-def _numbered(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
+def task_numbers(tasks: NDArray[np.int64]) -> NDArray[np.int64]:
     """Number the tasks from 0; some numbers may be unused.
 
     Numbers of tasks are nearly dense, so counting them is ten times faster than sorting them.

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.learner.evaluate.gains import Compared, robust_gains
+from otel_lightning.learner.evaluate.gains import Compared, robust_gains, task_numbers
 
 NEWEST = (0.5, 0.25)
 """Shares of the rollouts that are compared with all older ones."""
@@ -51,7 +51,6 @@ def fallen(compared: Compared, least_gain: float) -> list[str]:
 def _mean(scores: Floats, tasks: NDArray[np.int64]) -> tuple[float, float]:
     """Compute a mean and its standard error; rollouts of one task are correlated."""
     mean = float(scores.mean())
-    _, number = np.unique(tasks, return_inverse=True)
     # Cluster-robust standard error: deviations are added up within a task before they are squared.
-    sums = np.bincount(number, scores - mean)
+    sums = np.bincount(task_numbers(tasks), scores - mean)
     return mean, float((sums**2).sum()) ** 0.5 / len(scores)

@@ -12,7 +12,12 @@ from otel_lightning.collector.atomic_file import PRIVATE, rename_durably, sync, 
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_rules, joint
-from otel_lightning.learner.policy.flag_text import with_members, without_member
+from otel_lightning.learner.policy.flag_text import (
+    member_text,
+    with_member_text,
+    with_members,
+    without_member,
+)
 
 
 class ProviderPolicy(NamedTuple):
@@ -26,6 +31,8 @@ InContext = tuple[Sequence[str], Callable[[Mapping[str, bool]], Mapping[str, int
 """Names of features, and a function from a combination of their values to the arms' weights."""
 Weights = Mapping[str, int] | InContext | ProviderPolicy
 
+PARTS = ("targeting", "metadata")
+"""Members of a flag that a policy writes."""
 WHOLE = 10_000
 """Sum of a flag's weights: the unit of a weight is 0.01 %."""
 
@@ -228,6 +235,46 @@ def with_our_part(document: Mapping[str, Any], key: str, part: Mapping[str, Any]
     changed = copy.deepcopy(dict(document))
     changed["flags"][key] |= part
     return changed
+
+
+def part_texts(seen: FlagFile, key: str) -> dict[str, dict[str, str | None]]:
+    """Return how targeting and metadata are written, for each flag of the file that `key` names.
+
+    Returns:
+        By flag and member: its text, to be written back by `restored`; None if it is not there.
+    """
+    flags: dict[str, Any] = json.loads(seen.text)["flags"]
+    return {
+        name: {member: member_text(seen.text, ("flags", name), member) for member in PARTS}
+        for name in joint.flags_of(key, flags)
+        if name in flags
+    }
+
+
+def restored(
+    seen: FlagFile,
+    changed: Mapping[str, Any],
+    key: str,
+    texts: Mapping[str, Mapping[str, str | None]],
+) -> str:
+    """Return the text of a flag file with a flag as it was, to the character.
+
+    Args:
+        seen: The flag file.
+        changed: The document with the flag's former targeting and metadata.
+        key: The flag.
+        texts: How these were written, from `part_texts`.
+
+    Returns:
+        The former text. It is as `replaced` writes it if the texts do not give the former values,
+        for example because a flag of them is gone.
+    """
+    text = seen.text
+    for name, members in texts.items():
+        for member in reversed(PARTS) if name in seen.document["flags"] else ():
+            text = with_member_text(text, ("flags", name), member, members.get(member))
+    former = our_part(parsed(seen.path, text, key).document, key)
+    return text if former == our_part(changed, key) else replaced(seen, changed, key)
 
 
 def replaced(seen: FlagFile, changed: Mapping[str, Any], key: str) -> str:

@@ -23,10 +23,10 @@ def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) ->
     Args:
         text: Valid JSON text.
         path: Names that lead to the object, such as `("flags", "prompt")`.
-        values: New value of each member; a value that equals the old one changes no character.
+        values: New value of each member. Inside objects and lists, only what differs is replaced.
 
     Returns:
-        The text with the new values, in the indentation of the object.
+        The text with the new values; what is added has the indentation of its object.
 
     Example:
         >>> with_members('{"a": {"b": 1,  "c": 2}}', ("a",), {"b": 3})
@@ -38,10 +38,7 @@ def with_members(text: str, path: tuple[str, ...], values: Mapping[str, Any]) ->
         start = _find(text, path)
         there = {member.name: member for member in _members(text, start)}
         if name in there:
-            old = there[name]
-            if json.loads(text[old.value_start : old.end]) != value:
-                new = _written(text, old, value)
-                text = text[: old.value_start] + new + text[old.end :]
+            text = _changed(text, there[name], value)
         else:
             text = _appended(text, start, list(there.values()), (name, value))
     return text
@@ -62,7 +59,37 @@ def without_member(text: str, path: tuple[str, ...], name: str) -> str:
         >>> without_member('{"a": {"b": 1,  "c": 2}}', ("a",), "c")
         '{"a": {"b": 1}}'
     """
-    start = _find(text, path)
+    return _without(text, _find(text, path), name)
+
+
+def member_text(text: str, path: tuple[str, ...], name: str) -> str | None:
+    """Return the text of a member's value, as it is written; None if the object lacks it.
+
+    Example:
+        >>> member_text('{"a": {"b": [1,  2]}}', ("a",), "b")
+        '[1,  2]'
+    """
+    there = {member.name: member for member in _members(text, _find(text, path))}
+    return text[there[name].value_start : there[name].end] if name in there else None
+
+
+def with_member_text(text: str, path: tuple[str, ...], name: str, written: str | None) -> str:
+    """Set the text of a member's value, which `member_text` returned; None removes the member.
+
+    Example:
+        >>> with_member_text('{"a": {"b": 3}}', ("a",), "b", "[1,  2]")
+        '{"a": {"b": [1,  2]}}'
+    """
+    if member_text(text, path, name) is None:
+        return text if written is None else with_members(text, path, {name: json.loads(written)})
+    if written is None:
+        return without_member(text, path, name)
+    there = {member.name: member for member in _members(text, _find(text, path))}
+    return text[: there[name].value_start] + written + text[there[name].end :]
+
+
+def _without(text: str, start: int, name: str) -> str:
+    """Remove a member of the object that begins at position `start`."""
     members = list(_members(text, start))
     place = max(i for i, member in enumerate(members) if member.name == name)
     if place:
@@ -72,6 +99,47 @@ def without_member(text: str, path: tuple[str, ...], name: str) -> str:
     else:
         first, last = members[0].start, members[0].end
     return text[:first] + text[last:]
+
+
+def _changed(text: str, member: Member, value: Any) -> str:
+    """Replace the value of a member, or only the parts of it that differ."""
+    old = json.loads(text[member.value_start : member.end])
+    if old == value:
+        return text
+    if isinstance(old, dict) and isinstance(value, dict) and old.keys() & value.keys():
+        return _changed_object(text, member.value_start, value)
+    if isinstance(old, list) and isinstance(value, list) and len(old) == len(value):
+        # From the last item to the first, because a replacement moves the positions behind it.
+        for item, new in reversed(list(zip(_items(text, member), value, strict=True))):
+            text = _changed(text, item, new)
+        return text
+    return text[: member.value_start] + _written(text, member, value) + text[member.end :]
+
+
+def _changed_object(text: str, start: int, value: Mapping[str, Any]) -> str:
+    """Change, remove and append members of the object that begins at position `start`."""
+    for name in {member.name for member in _members(text, start)} - value.keys():
+        while any(member.name == name for member in _members(text, start)):
+            text = _without(text, start, name)
+    for name, new in value.items():
+        members = list(_members(text, start))
+        there = {member.name: member for member in members}
+        if name in there:
+            text = _changed(text, there[name], new)
+        else:
+            text = _appended(text, start, members, (name, new))
+    return text
+
+
+def _items(text: str, whole: Member) -> Iterator[Member]:
+    """Yield the items of a list, as members without a name of their own."""
+    at = _skip(text, whole.value_start + 1)
+    while text[at] != "]":
+        _, end = DECODER.raw_decode(text, at)
+        yield Member(whole.name, at, at, end)
+        at = _skip(text, end)
+        if text[at] == ",":
+            at = _skip(text, at + 1)
 
 
 def _find(text: str, path: tuple[str, ...]) -> int:

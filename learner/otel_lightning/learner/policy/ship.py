@@ -13,6 +13,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import contextual, flag_file, flag_rules
 from otel_lightning.learner.policy.served import features_of
 from otel_lightning.learner.policy.versions import (
+    TEXTS,
     policies_of,
     promotion_recorded,
     promotions_of,
@@ -102,7 +103,7 @@ def promote(  # noqa: PLR0913 - what, where and how
         return change
     text = flag_file.with_policy(seen, key, weights, served_version)
     row = _row(
-        change, key, target, document, action="promote" if canary is None else "canary", share=share
+        change, key, target, seen, action="promote" if canary is None else "canary", share=share
     )
     # Recorded as it is read back from the text, so that a later comparison with the file is exact.
     row |= {"after": to_json(flag_file.our_part(flag_file.parsed(target, text, key).document, key))}
@@ -158,11 +159,11 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     )
     if dry_run:
         return change
-    row = _row(change, key, path, document, action="rollback", share=None)
+    row = _row(change, key, path, seen, action="rollback", share=None)
     row |= {"after": to_json(before), "arms": to_json(change.after)}
     base = str(former or "").split("@")[0]
     row |= {"version": base or None, "served_version": former}
-    text = flag_file.replaced(seen, restored, key)
+    text = flag_file.restored(seen, restored, key, last[TEXTS])
     _replace(store, row, "canary" if "@" in str(former or "") else "live", (path, text, seen))
     return change
 
@@ -336,14 +337,15 @@ def _to_take_back(changes: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _row(
-    change: Change, key: str, path: Path, document: dict[str, Any], **rest: Any
+    change: Change, key: str, path: Path, seen: flag_file.FlagFile, **rest: Any
 ) -> dict[str, Any]:
+    before = flag_file.our_part(seen.document, key) | {TEXTS: flag_file.part_texts(seen, key)}
     return {
         "key": key,
         "version": change.version,
         "served_version": change.served_version,
         "flags": str(path.resolve()),
-        "before": to_json(flag_file.our_part(document, key)),
+        "before": to_json(before),
         "time": datetime.now(UTC).replace(tzinfo=None),
         **rest,
     }

@@ -18,6 +18,8 @@ from otel_lightning.learner.transitions.make import choice_of
 from otel_lightning.learner.transitions.rewards import outcomes
 from otel_lightning.learner.transitions.settings import Settings
 
+REPEATED = "SELECT count(*) - count(DISTINCT rollout_id) FROM policy_choices"
+"""Number of choices that are not the only one of their rollout."""
 SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
 
 
@@ -37,11 +39,13 @@ def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: s
     """
     window = {"since": since, "until": until}
     if len(keys) == 1:
-        query = statement(__package__, "stage_choices", key=keys[0], **window)
+        store.execute(statement(__package__, "stage_single_choices", key=keys[0], **window))
+        if number(store, REPEATED):
+            store.execute(statement(__package__, "stage_choices", key=keys[0], **window))
     else:
         order = Sql(list_literal(keys))
         query = statement(__package__, "stage_joint_choices", keys=keys, order=order, **window)
-    store.execute(query)
+        store.execute(query)
     return store.count("policy_choices")
 
 

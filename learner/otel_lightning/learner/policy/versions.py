@@ -12,6 +12,8 @@ from otel_lightning.learner.named_sql import append, arrow, read
 from otel_lightning.learner.runs import TIME
 
 Row = dict[str, Any]
+TEXTS = "texts"
+"""Name, in the column `before`, of how the flag was written before the change."""
 
 
 def policies_of(store: Store, key: str | None = None) -> list[Row]:
@@ -38,12 +40,14 @@ def policies_of(store: Store, key: str | None = None) -> list[Row]:
 
 
 def promotions_of(store: Store, key: str) -> list[Row]:
-    """Read the recorded changes of a flag, oldest first."""
+    """Read the recorded changes of a flag, oldest first, and the texts that rollback restores."""
     rows = read(store, __package__, "promotions").filter(key=key).to_dicts()
-    return [
+    found = [
         row | {name: json.loads(row[name] or "null") for name in ("arms", "before", "after")}
         for row in rows
     ]
+    # Changes that an older release recorded have no texts.
+    return [row | {TEXTS: (row["before"] or {}).pop(TEXTS, {})} for row in found]
 
 
 def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:

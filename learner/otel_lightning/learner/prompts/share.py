@@ -11,7 +11,7 @@ from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_file, flag_rules
 from otel_lightning.learner.policy.flag_text import with_members
-from otel_lightning.learner.policy.versions import promotion_recorded, promotions_of
+from otel_lightning.learner.policy.versions import TEXTS, promotion_recorded, promotions_of
 from otel_lightning.learner.runs import to_json
 
 CANDIDATE = "lightning.candidate"
@@ -216,7 +216,7 @@ def _row(
         "share": settings[1],
         "arms": to_json(after["arms"]),
         "flags": str(seen.path.resolve()),
-        "before": to_json(before),
+        "before": to_json(before | {TEXTS: flag_file.part_texts(seen, key)}),
         "after": to_json({name: after[name] for name in ("targeting", "metadata")}),
         "time": datetime.now(UTC).replace(tzinfo=None),
     }
