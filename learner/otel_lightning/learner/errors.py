@@ -1,7 +1,8 @@
 """The error for data, files and settings that learning cannot use."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from otel_lightning.collector.next_command import next_command
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store import StoreLike
@@ -13,8 +14,7 @@ class DataError(ValueError):
 
 def no_transitions(store: "StoreLike") -> DataError:
     """Return the error that says which command builds the missing transitions."""
-    named = f" --store {store}" if isinstance(store, str | Path) else ""
     return DataError(
         "The store has no transitions, so there is nothing to learn from. Build them with: "
-        f"lightning-learn transitions{named}"
+        f"{next_command('lightning-learn transitions', store)}"
     )

@@ -141,13 +141,13 @@ def test_what_means_none_or_several_is_an_error_with_the_nearest_ids(store: Stor
 def test_an_empty_and_an_old_store_say_what_to_do(tmp_path: Path) -> None:
     with (
         open_store(tmp_path / "empty.duckdb") as store,
-        pytest.raises(StoreError, match="lightning-ingest load FILE"),
+        pytest.raises(StoreError, match="lightning-ingest load FILE --store "),
     ):
         find_rollout(store, "last")
     old = unpacked("0.1.0", tmp_path)
     with (
         open_store(old, read_only=True) as store,
-        pytest.raises(StoreError, match="lightning-ingest derive --store FILE"),
+        pytest.raises(StoreError, match="lightning-ingest derive --store "),
     ):
         find_rollout(store, "last")
 

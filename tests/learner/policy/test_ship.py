@@ -1,6 +1,7 @@
 """promote, rollback and policies: what is live, and how it got there."""
 
 import json
+import shlex
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -160,6 +161,36 @@ def test_promoted_flag_keeps_every_other_byte(traces: "Traces", flags: Path) -> 
     start = TEXT.index('"targeting"')
     assert text.startswith(TEXT[:start])
     assert text.endswith("}}}\n")
+
+
+def pasted(message: str) -> Result:
+    """Give the command that ends a message, as somebody does who pastes it."""
+    program, *words = shlex.split(message.strip().split("with: ")[-1])
+    assert program == "lightning-learn"
+    return CliRunner().invoke(cli, words, catch_exceptions=False)
+
+
+def test_every_next_command_works_when_it_is_pasted(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = str(tmp_path / "my traces.duckdb")
+    Path(log(traces, GOOD)).rename(store)
+    learned = pasted(run("promote", store, flags).stderr)
+    assert learned.exit_code == 0, learned.output
+    promoted = pasted(learned.output)
+    assert "is live in" in promoted.output
+    learned = pasted(run("promote", store, flags).stderr)
+    assert "Learned from" in learned.output
+    flags.write_text(TEXT.replace('["brief", 1]', '["brief", 7]'))
+    assert "changed by hand" in pasted(run("rollback", store).stderr).output
+
+
+def test_next_command_names_a_flag_file_that_exists(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, GOOD)
+    learned = run("policy", store, flags, "--output", str(tmp_path / "new.json"))
+    assert "is live in" in pasted(learned.output).output
 
 
 def test_dry_run_shows_the_change_and_changes_nothing(traces: "Traces", flags: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 from otel_lightning.collector.check.counts import Finding
 from otel_lightning.collector.check.derive_again import Compared, compare
 from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.spool import damaged, spool_folder
 from otel_lightning.collector.store import Sql, Store, statement
 
@@ -27,11 +28,11 @@ def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Find
         Finding("spool", f"{broken:,} bytes cannot be read", well=broken == 0),
         *(_duplicates(store, table, key) for table, key in KEYS.items()),
         *(_orphans(store, table) for table in DERIVED),
-        *map(_derived_again, compare(store, sample)),
+        *(_derived_again(compared, store) for compared in compare(store, sample)),
     ]  # fmt: skip
 
 
-def _derived_again(compared: Compared) -> Finding:
+def _derived_again(compared: Compared, store: Store) -> Finding:
     name, wrong = f"{compared.table} derived again", compared.different
     if not wrong:
         return Finding(name, f"{compared.traces:,} traces are equal")
@@ -41,7 +42,7 @@ def _derived_again(compared: Compared) -> Finding:
     return Finding(
         name,
         f"{len(wrong):,} of {compared.traces:,} traces differ, such as {example}. "
-        "Run: lightning-ingest derive --rebuild",
+        f"Run: {next_command('lightning-ingest derive --rebuild', store)}",
         well=False,
     )
 

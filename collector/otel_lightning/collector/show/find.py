@@ -1,5 +1,6 @@
 """Find a rollout by its id, the beginning of its id, a trace id or a response id."""
 
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Store, StoreError, statement
 
 NEWEST = "last"
@@ -24,7 +25,7 @@ def find_rollout(store: Store, name: str) -> str:
         if not found:
             raise StoreError(
                 "The store has no rollout yet. Send traces to `lightning-ingest`, or load a file "
-                "with: lightning-ingest load FILE"
+                f"with: {next_command('lightning-ingest load FILE', store)}"
             )
         return found[0]
     # The most exact meaning first: a whole id is never ambiguous, even if another id begins with
@@ -47,7 +48,7 @@ def _check_schema(store: Store) -> None:
     if not len(known):
         raise StoreError(
             "This store has an older schema, without the table 'rollout_rows'. Bring it up to date "
-            "with: lightning-ingest derive --store FILE"
+            f"with: {next_command('lightning-ingest derive', store)}"
         )
 
 

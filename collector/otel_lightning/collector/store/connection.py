@@ -62,6 +62,8 @@ class Store:
         self._guard: read_only.ReadOnlyGuard | None = None
         self._memory_bytes: int | None = None
         self.server = server
+        self.path: Path | None = None
+        """Path by which the store was opened; None for a connection without one."""
 
     def query(self, sql: str) -> pa.Table:
         """Run a SELECT and return its rows as an Arrow table.

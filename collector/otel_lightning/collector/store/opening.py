@@ -67,13 +67,16 @@ def open_store(location: str | Path, *, create: bool = True, read_only: bool = F
     if server := read_server(path):
         # A process that is stopping may close its port first: then open the file itself.
         with suppress(duckdb.Error):
-            return _attach(server, server.reader if read_only else server.token)
+            attached = _attach(server, server.reader if read_only else server.token)
+            attached.path = path
+            return attached
     if not path.exists() and (read_only or not create):
         raise StoreError(
             f"There is no store at '{path}'. Start `lightning-ingest --store {path}`, or fill it "
             f"with `lightning-ingest load FILE… --store {path}`."
         )
     store = open_file(path, read_only=read_only)
+    store.path = path
     try:
         migrate.check(store, path)
         if not read_only:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
@@ -127,11 +128,12 @@ def policy(  # noqa: PLR0913 - one parameter per option
         learned = learn_policy(store, request)
     report(learned)
     candidate = f"Policy {learned.version} is kept as a candidate; {request.output} is as it was."
+    served = request.output if request.output.exists() else flags
+    promote = next_command("lightning-learn promote", store, key=key, flags=served)
     passed = (
         f"Policy {learned.version} is live in {request.output}."
         if learned.promoted
-        else f"{candidate} Put it there with: lightning-learn promote --key {key} --flags "
-        f"{request.output}"
+        else f"{candidate} Put it there with: {promote}"
     )
     report_verdict(learned.verdict, passed=passed, refused=candidate)
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
     FILE,
@@ -168,5 +169,5 @@ def _tell_rewards(report: "Report", store: str) -> None:
         f"Mean reward {report.mean:.4f}, 95 % interval {low:.4f} to {high:.4f} over tasks, of "
         f"{len(report.rewards)} graded rollouts."
     )
-    named = f" --reward {report.reward_name}" if report.reward_name else ""
-    click.echo(f"Learn from it with: lightning-learn transitions --store {store}{named}")
+    told = next_command("lightning-learn transitions", store, reward=report.reward_name or None)
+    click.echo(f"Learn from it with: {told}")

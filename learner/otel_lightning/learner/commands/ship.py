@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
@@ -248,7 +249,10 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
             keys = sorted({row["key"] for row in rows})
             compared = [ship.compare(opened, one, flags) for one in keys]
     if not rows:
-        click.echo("No policies. Learn one with: lightning-learn policy.")
+        learn = next_command(
+            "lightning-learn policy", store, key=key or "KEY", flags=flags or "FILE"
+        )
+        click.echo(f"No policies. Learn one with: {learn}")
         return
     table = Table(box=None, pad_edge=False)
     for column in ("key", "version", "status", "gain", "at least", "arms", "parent"):
@@ -279,7 +283,8 @@ def models(store: str) -> None:
         with open_store(store, create=False) as opened:
             rows = ship.models_of(opened)
     if not rows:
-        click.echo("No models. Fine-tune one with: lightning-learn weights.")
+        tune = "lightning-learn weights --algorithm rft --model FOLDER --output FOLDER"
+        click.echo(f"No models. Fine-tune one with: {next_command(tune, store)}")
         return
     table = Table(box=None, pad_edge=False)
     for column in ("run", "algorithm", "gate by logs", "gain", "at least", "live at", "folder"):

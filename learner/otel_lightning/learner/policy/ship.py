@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import contextual, flag_file, flag_rules
@@ -75,7 +76,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     seen = flag_file.reading(flags, key)
     document = seen.document
     live = flag_file.live_shares(document, key)
-    policy = _chosen(store, key, version)
+    policy = _chosen(store, (key, flags), version)
     _check_gate(policy)
     former = stable_shares(store, key, document)
     _check_live(policy, former)
@@ -143,8 +144,8 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     if now not in (last["after"], before):
         raise DataError(
             f"Flag '{key}' in '{path}' is neither as policy {last['served_version']} left it nor "
-            "as it was before: somebody changed it. Compare with: lightning-learn policies --key "
-            f"{key}. To go back, restore one of the two by hand."
+            "as it was before: somebody changed it. To go back, restore one of the two by hand. "
+            f"Compare with: {next_command('lightning-learn policies', store, key=key)}"
         )
     former = flag_file.served_version(before)
     restored = flag_file.with_our_part(document, key, before)
@@ -200,10 +201,12 @@ def compare(store: Store, key: str, flags: Path | None = None) -> str:
     return f"{serves}: NOT as recorded ({recorded}), but {how}."
 
 
-def _chosen(store: Store, key: str, version: str | None) -> dict[str, Any]:
+def _chosen(store: Store, flag: tuple[str, Path], version: str | None) -> dict[str, Any]:
+    key, flags = flag
+    learn = next_command("lightning-learn policy", store, key=key, flags=flags)
     policies = policies_of(store, key)
     if not policies:
-        raise DataError(f"The store has no policy for flag '{key}'. Learn one with: policy.")
+        raise DataError(f"The store has no policy for flag '{key}'. Learn one with: {learn}")
     if version is not None:
         named = [row for row in policies if row["version"] == version]
         if not named:
@@ -215,8 +218,8 @@ def _chosen(store: Store, key: str, version: str | None) -> dict[str, Any]:
     candidates = [row for row in policies if row["status"] in ("candidate", "canary")]
     if not candidates:
         raise DataError(
-            f"Flag '{key}' has no candidate: its newest policy is {policies[-1]['status']}. Learn "
-            "one with: policy, or name one with --version."
+            f"Flag '{key}' has no candidate: its newest policy is {policies[-1]['status']}. Name "
+            f"another with --version, or learn one with: {learn}"
         )
     passed = [row for row in candidates if row["gate"].get("passed")]
     # If none passed, the newest one is returned for its refusal to be reported.

@@ -69,7 +69,7 @@ def arms_of(comparison: Comparison) -> list[str]:
     if not chosen:
         raise DataError(
             f"Flag '{key}' in '{flags}' serves no proposed variant beside '{against}'. Propose "
-            "some with: lightning-learn prompts; or name variants with --candidate."
+            "some by the command `prompts` of lightning-learn, or name variants with --candidate."
         )
     return [against, *chosen]
 

@@ -83,8 +83,8 @@ def check_flag(path: Path, document: Mapping[str, Any], key: str) -> None:
     if "@" in version:
         policy = version.split("@", maxsplit=1)[0]
         raise DataError(
-            f"Flag '{key}' in '{path}' serves a canary of policy {policy}. Finish it first, with: "
-            "lightning-learn promote, or lightning-learn rollback."
+            f"Flag '{key}' in '{path}' serves a canary of policy {policy}. Finish it first, by the "
+            "command `promote` or `rollback` of lightning-learn."
         )
 
 

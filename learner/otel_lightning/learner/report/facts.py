@@ -129,8 +129,8 @@ def finite(value: float | None) -> float | None:
 def _choose(runs: list[RunRow], chosen: str | None) -> RunRow:
     if not runs:
         raise DataError(
-            "No policy or weights were learned in this store yet. Run: lightning-learn policy, or "
-            "lightning-learn weights."
+            "No policy or weights were learned in this store yet. Learn first, by the command "
+            "`policy` or `weights` of lightning-learn."
         )
     if chosen is None:
         return runs[-1]

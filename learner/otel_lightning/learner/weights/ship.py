@@ -1,10 +1,12 @@
 """Promote a fine-tuned model, roll back, and say which model is live."""
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
@@ -137,9 +139,9 @@ def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
     judgement = _by_running(store, model) or _by_logs(model)
     if judgement is None:
         raise RefusedError(
-            f"No gate has judged '{model}': it has no {GATE_FILE}. Compare it with the live model "
-            f"by: lightning-learn evaluate --model {live or 'LIVE'} --model {model}; or promote it "
-            "with --without-gate, for example as the first one."
+            f"No gate has judged '{model}': it has no {GATE_FILE}. Promote it with --without-gate, "
+            "for example as the first one, or compare it with the live model by: "
+            f"{_comparison(store, live or 'LIVE', model)}"
         )
     if judgement.refusals:
         raise RefusedError(
@@ -149,10 +151,15 @@ def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
     if live is not None and judgement.against not in (None, live):
         raise RefusedError(
             f"The gate {judgement.gate} compared '{model}' with '{judgement.against}', but "
-            f"'{live}' is live now. Compare the two: lightning-learn evaluate --model {live} "
-            f"--model {model}."
+            f"'{live}' is live now. Compare the two with: {_comparison(store, live, model)}"
         )
     return judgement
+
+
+def _comparison(store: Store, live: Path | str, model: Path) -> str:
+    """Write the command that compares two models by running the agent."""
+    compare = next_command("lightning-learn evaluate", store, model=live)
+    return f"{compare} --model {shlex.quote(str(model))} --tasks FILE -- AGENT"
 
 
 def _by_running(store: Store, model: Path) -> Judgement | None:
