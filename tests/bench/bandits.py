@@ -373,6 +373,79 @@ def by_user(rng: np.random.Generator) -> World:
     return _world(taken, even, rewards, np.arange(1000), level, live, (0.0, 1.0))
 
 
+LIVE_OF_THREE = np.array([0.9, 0.05, 0.05])
+
+
+def rare_and_huge(rng: np.random.Generator) -> World:
+    """Two arms look .1 better than the live one and lose 50 in .4 %; no range is given."""
+    taken = rng.choice(3, size=900)
+    lost = (rng.random(900) < 0.004) & (taken > 0)
+    steady = np.where(taken == 0, 0.6, 0.7) + rng.normal(0, 0.05, 900)
+    means, even = np.array([0.6, 0.5, 0.5]), np.full(900, 1 / 3)
+    rewards, tasks = np.where(lost, -50.0, steady), np.arange(900) // 3
+    return _world(taken, even, rewards, tasks, means, LIVE_OF_THREE, None)
+
+
+def changed_midway(rng: np.random.Generator) -> World:
+    """Half-way the logging policy changes, and all rewards rise by .25."""
+    level, older = rng.uniform(0.35, 0.65, 3), (np.arange(900) < 450)[:, None]
+    shares = np.where(older, [0.8, 0.1, 0.1], [0.1, 0.1, 0.8])
+    taken = (rng.random((900, 1)) > shares.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    means, rows = level + np.where(older, 0.0, 0.25), np.arange(900)
+    rewards = (rng.random(900) < means[rows, taken]).astype(float)
+    average, live = level + 0.125, live_of(level, rng)
+    return _world(taken, shares[rows, taken], rewards, rows // 3, average, live, (0.0, 1.0))
+
+
+def fading(rng: np.random.Generator, n: int) -> World:
+    """Arm 1 begins .25 better than the live one and ends .05 worse, and the end counts."""
+    end = np.array([0.5, 0.45])
+    means = np.linspace([0.5, 0.75], end, n)
+    taken = rng.choice(2, size=n)
+    rewards = (rng.random(n) < means[np.arange(n), taken]).astype(float)
+    even, tasks = np.full(n, 0.5), rng.permutation(n) // 3
+    return _world(taken, even, rewards, tasks, end, np.array([0.9, 0.1]), (0.0, 1.0))
+
+
+def three_lucky(rng: np.random.Generator) -> World:
+    """One arm was tried about three times, each time with success; the live one is the best."""
+    level, shares = np.array([0.55, 0.5, 0.5]), np.array([0.6, 0.397, 0.003])
+    taken = rng.choice(3, size=900, p=shares)
+    rewards = np.where(taken == 2, 1.0, binary(rng, taken, level))
+    tasks = np.arange(900) // 3
+    return _world(taken, shares[taken], rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+
+
+def by_the_day(rng: np.random.Generator) -> World:
+    """One arm serves a whole day, drawn anew each morning, and the days differ in ease."""
+    day, level = np.arange(900) // 30, np.array([0.51, 0.5, 0.5])
+    taken, ease = rng.choice(3, size=30)[day], rng.normal(0, 0.2, 30)[day]
+    rewards = (rng.random(900) < np.clip(level[taken] + ease, 0, 1)).astype(float)
+    even, tasks = np.full(900, 1 / 3), np.arange(900)
+    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+
+
+def told_too_early(rng: np.random.Generator) -> World:
+    """A hundred choices after a change of the shares still had the old ones, but tell the new."""
+    number, level = np.arange(1200)[:, None], rng.uniform(0.4, 0.6, 3)
+    before, since = [0.8, 0.1, 0.1], [0.1, 0.1, 0.8]
+    true, told = np.where(number < 700, before, since), np.where(number < 600, before, since)
+    taken = (rng.random((1200, 1)) > true.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    rows, rewards = np.arange(1200), binary(rng, taken, level)
+    live = live_of(level, rng)
+    return _world(taken, told[rows, taken], rewards, rows // 3, level, live, (0.0, 1.0))
+
+
+def zero_at_first(rng: np.random.Generator) -> World:
+    """The newest fifth of the live arm's rewards are 0, since the right ones have not come yet."""
+    level = np.array([0.55, 0.5, 0.5])
+    taken = rng.choice(3, size=900)
+    newest = (np.arange(900) >= 720) & (taken == 0)
+    rewards = np.where(newest, 0.0, binary(rng, taken, level))
+    even, tasks = np.full(900, 1 / 3), np.arange(900) // 3
+    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+
+
 UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
     "means that jumped, and the end counts": jumped,
     "propensities of each rollout, down to 1e-4": scattered,
@@ -388,6 +461,14 @@ UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
     "inputs whose mix changed, and the end counts": other_mix,
     "25 users who each like another arm": by_user,
     "each rollout recorded five times as five tasks": recorded_twice,
+    "a loss of 50 in .4 %, no range": rare_and_huge,
+    "logging and world change midway": changed_midway,
+    "a gain that fades to a loss, 900 rollouts": lambda rng: fading(rng, 900),
+    "a gain that fades to a loss, 6,000 rollouts": lambda rng: fading(rng, 6000),
+    "an arm with three lucky rollouts": three_lucky,
+    "one arm a day, and days differ": by_the_day,
+    "new propensities told too early": told_too_early,
+    "0 until the live arm's reward comes": zero_at_first,
 }
 """Families that were tried after the gate was built. Only the gates are judged by them: some have
 no single true value that an interval of the whole log could hold."""
@@ -427,6 +508,14 @@ def late_failures(one: World) -> np.ndarray:
     return np.where(newest & (one.choices.rewards == 0), 1.0, 0.0)
 
 
+def late_by_arm(one: World) -> np.ndarray:
+    """Of the newest, half of the best arm's successes and of the others' failures come later."""
+    newest = np.arange(len(one.choices.taken)) >= 480
+    best = one.choices.taken == one.means.argmax()
+    late = np.where(best, one.choices.rewards == 1, one.choices.rewards == 0)
+    return np.where(newest & late, 0.5, 0.0)
+
+
 UNREWARDED: dict[str, Callable[[np.random.Generator], World]] = {
     "missing rewards of one arm's failures": lambda rng: with_missing(rng, failures_of_one),
     "missing rewards of all failures": lambda rng: with_missing(rng, failures_of_all),
@@ -434,6 +523,7 @@ UNREWARDED: dict[str, Callable[[np.random.Generator], World]] = {
         rng, as_often_of_each
     ),
     "failures of the newest rollouts come later": lambda rng: with_missing(rng, late_failures),
+    "newest rewards late, by arm and outcome": lambda rng: with_missing(rng, late_by_arm),
 }
 """Logs in which rewards are missing, NaN here."""
 

@@ -1,12 +1,13 @@
 """Policies of azure-agents-learning-sdk 0.3.1 and of ours, from the same logged rollouts.
 
-    python tests/bench/policy_peer.py [--seeds 5] [--million 1000000]
+    python tests/bench/policy_peer.py [--seeds 5] [--million 1000000] [--largest 200000]
 
 The bandit has four arms that are worth .55, .60, .75 and .45. Its peer runs in an environment of
 its own (`.cache`) as its README and quick start say, with the rewards given: see `azure_worker.py`.
 Value: that of the learned policy. CPU: seconds from the store to the verdict (the peer has no
 verdict). Ours is of a process of its own, so it includes Python's start and imports; theirs is of
-the runs alone.
+the runs alone. Their quick start is measured up to --largest rollouts, in memory; with --largest
+1000000 (13 CPU minutes) nothing of it is extrapolated.
 """
 
 import argparse
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,9 +38,13 @@ LOGGED = {"uniform": np.full(4, 0.25), "skewed": SKEWED}
 KEY = "prompt"
 THEIR_STEP = 200
 """Number of the newest episodes that their runner reads by default."""
-LARGE = (5_000, 10_000, 20_000)
+LARGE = (2_000, 10_000, 50_000)
 """Sizes at which the peer's time is measured: a run is linear in the number of rollouts."""
-LARGE_IN_MEMORY = (20_000, 50_000, 100_000)
+LARGE_IN_MEMORY = (2_000, 10_000, 50_000, 100_000)
+SMALL = (2_000, 5_000, 10_000)
+"""Sizes of the quick start with local files: it takes 10 CPU seconds for 10,000."""
+LARGEST = 200_000
+MARKS = (2_000, 10_000, 50_000, 100_000, 200_000, 300_000, 400_000, 500_000, 750_000, 1_000_000)
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,13 @@ def theirs(
     logged: Log, limit: int, runs: int | str, *, in_memory: bool = False
 ) -> tuple[float, float]:
     """Return the value that the peer reaches, and the CPU seconds of its runs."""
+    return work(logged, limit, runs, in_memory=in_memory)[-1][1:]
+
+
+def work(
+    logged: Log, limit: int, runs: int | str, *, in_memory: bool, marks: Sequence[int] = ()
+) -> list[tuple[int, float, float]]:
+    """Run the peer; return rollouts, value and CPU seconds, at each mark and at the end."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "rollouts.jsonl"
         rows = zip(logged.taken, logged.propensities, logged.rewards, strict=True)
@@ -81,10 +94,16 @@ def theirs(
         )
         store = "memory" if in_memory else f"{folder}/store"
         command = [python(), HERE / "azure_worker.py", path, store, str(limit), str(runs)]
+        command += [",".join(map(str, marks))] if marks else []
         told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    answer = json.loads(told.splitlines()[-1])
-    value = sum(answer["probabilities"].get(arm, 0) * MEANS[i] for i, arm in enumerate(ARMS))
-    return value, answer["learning"]
+    return [
+        (
+            answer["rollouts"],
+            sum(answer["probabilities"].get(arm, 0) * MEANS[i] for i, arm in enumerate(ARMS)),
+            answer["learning"],
+        )
+        for answer in map(json.loads, told.splitlines())
+    ]
 
 
 def flag_file(folder: Path) -> Path:
@@ -166,28 +185,45 @@ def value_table(seeds: int) -> None:
             print(f"{label:<40}{np.mean(values):>8.3f} ({min(values):.3f})", flush=True)
 
 
-def as_logged(million: int) -> float:
-    """Print the CPU seconds of their quick start, and extrapolate them to a million rollouts.
+def as_logged(million: int, largest: int) -> float:
+    """Print the CPU seconds of their quick start; return those of a million rollouts.
 
     Each run reads and sorts all stored rollouts to find the newest 200, so the time is a * N +
-    b * N^2; both are fitted.
+    b * N^2. Both are fitted to all sizes but the largest, which tells how far off the fit is.
     """
-    found = 0.0
-    for name, sizes in (("memory", LARGE_IN_MEMORY), ("files", LARGE)):
-        seconds = []
-        for count in sizes:
-            logged = log(LOGGED["uniform"], 0, count)
-            value, cpu = theirs(logged, THEIR_STEP, "as-logged", in_memory=name == "memory")
-            seconds.append(cpu)
-            label = f"theirs, a run each {THEIR_STEP} of {count:,}, {name}"
-            print(f"{label:<48}{cpu:>10.2f}  (value {value:.3f})", flush=True)
-        squares = np.array([[count, count**2] for count in sizes], dtype=float)
-        (linear, square), *_ = np.linalg.lstsq(squares, np.array(seconds), rcond=None)
-        whole = float(linear * million + square * million**2)
-        label = f"theirs, a run each {THEIR_STEP} of {million:,}, {name}, by that"
-        print(f"{label:<56}{whole:>10.0f}")
-        found = found or whole
-    return found
+    sizes = [mark for mark in MARKS if mark <= largest]
+    logged = log(LOGGED["uniform"], 0, sizes[-1])
+    measured = work(logged, THEIR_STEP, "as-logged", in_memory=True, marks=sizes)
+    whole = _fitted(measured, million, "memory")
+    by_files = []
+    for count in SMALL:
+        value, cpu = theirs(log(LOGGED["uniform"], 0, count), THEIR_STEP, "as-logged")
+        by_files.append((count, value, cpu))
+    _fitted(by_files, million, "files")
+    return whole
+
+
+def _fitted(measured: list[tuple[int, float, float]], million: int, place: str) -> float:
+    """Print the measured sizes and how well the smaller ones foretell the largest one."""
+    for count, value, cpu in measured:
+        label = f"theirs, a run each {THEIR_STEP} of {count:,}, {place}"
+        cost = f"{1e6 * cpu / count:.0f} µs a rollout, value {value:.3f}"
+        print(f"{label:<52}{cpu:>10.2f}  ({cost})", flush=True)
+    counts, seconds = (np.array([row[i] for row in measured], dtype=float) for i in (0, 2))
+
+    def fit(rows: slice, count: float) -> float:
+        squares = np.column_stack([counts[rows], counts[rows] ** 2])
+        (linear, square), *_ = np.linalg.lstsq(squares, seconds[rows], rcond=None)
+        return float(linear * count + square * count**2)
+
+    told, label = fit(slice(-1), counts[-1]), f"the smaller ones foretell for {counts[-1]:,.0f}"
+    print(f"{label:<52}{told:>10.2f}  (measured {seconds[-1]:.2f})")
+    if counts[-1] >= million:
+        return float(seconds[-1])
+    whole = fit(slice(None), million)
+    label = f"theirs, a run each {THEIR_STEP} of {million:,}, {place}, by that"
+    print(f"{label:<56}{whole:>10.0f}")
+    return whole
 
 
 def one_run(sizes: tuple[int, ...], million: int, *, in_memory: bool) -> float:
@@ -203,7 +239,7 @@ def one_run(sizes: tuple[int, ...], million: int, *, in_memory: bool) -> float:
     return million * per_rollout
 
 
-def time_table(million: int) -> None:
+def time_table(million: int, largest: int) -> None:
     print("\nCPU seconds from the store to the policy")
     totals, alone = [], []
     for _ in range(3):
@@ -215,13 +251,13 @@ def time_table(million: int) -> None:
         print(f"{'ours, learning and judging alone':<48}{alone[-1]:>10.2f}", flush=True)
     files = one_run(LARGE, million, in_memory=False)
     memory = one_run(LARGE_IN_MEMORY, million, in_memory=True)
-    quick_start = as_logged(million)
+    quick_start = as_logged(million, largest)
     whole, learning = sorted(totals)[1], sorted(alone)[1]
     print("\nhow many times as long as ours: what, theirs, ours, times\n")
     for label, of_theirs, of_ours in (
+        ("learning alone, rollouts in memory, one averaged gradient step", memory, learning),
+        ("store to policy, local files, one such step", files, whole),
         ("store to policy, each rollout learned from once (quick start)", quick_start, whole),
-        ("store to policy, one run: one averaged gradient step", files, whole),
-        ("learning alone, rollouts in memory, one such step", memory, learning),
     ):
         times = of_theirs / of_ours
         print(f"{label:<64}{of_theirs:>10.1f}{of_ours:>8.2f}{times:>8.0f}")
@@ -235,9 +271,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--million", type=int, default=1_000_000)
+    parser.add_argument("--largest", type=int, default=LARGEST)
     options = parser.parse_args()
     value_table(options.seeds)
-    time_table(options.million)
+    time_table(options.million, options.largest)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ processes use DuckDB's client-server protocol (Quack) on loopback. `open_store` 
 """
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -71,9 +72,10 @@ def open_store(location: str | Path, *, create: bool = True, read_only: bool = F
             attached.path = path
             return attached
     if not path.exists() and (read_only or not create):
+        named = shlex.quote(str(path))
         raise StoreError(
-            f"There is no store at '{path}'. Start `lightning-ingest --store {path}`, or fill it "
-            f"with `lightning-ingest load FILE… --store {path}`."
+            f"There is no store at '{path}'. Start `lightning-ingest --store {named}`, or fill it "
+            f"with `lightning-ingest load FILE… --store {named}`."
         )
     store = open_file(path, read_only=read_only)
     store.path = path

@@ -204,8 +204,9 @@ def rollback(  # noqa: PLR0913 - one parameter an option
             change = ship.roll_back(opened, key, flags, dry_run=dry_run)
     _show(change)
     former = f"Policy {change.served_version}" if change.served_version else "The flag as it was"
-    if change.written and change.was_so:
-        click.echo(f"{former} was live already: the file was restored by hand. Now it is recorded.")
+    if change.was_so:
+        done = "Now it is recorded." if change.written else "Nothing was written (--dry-run)."
+        click.echo(f"{former} was live already: the file was restored by hand. {done}")
     elif change.written:
         click.echo(f"{former} is live again.")
     else:

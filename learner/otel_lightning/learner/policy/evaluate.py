@@ -129,16 +129,14 @@ def _answer(
     choices = as_choices(rows, policy.arms)
     seen = cross_fitted(choices, policy.probabilities, policy.features)
     shares = policy.probabilities.mean(axis=0)
-    tried = choices.tried
-    gaining = {arm: int(tried[i]) for i, arm in enumerate(choices.arms) if shares[i] > 0}
-    rewards = reward_range(choices.rewards, question.reward_range, gaining)
+    rewards = reward_range(choices.rewards, question.reward_range)
     unknown = [
         f"Arm '{arm}' has {share:.2%} of the policy and no logged rollout: its part of the value "
         "is a guess (the worst arm's mean)."
-        for arm, share, count in zip(choices.arms, shares, tried, strict=True)
+        for arm, share, count in zip(choices.arms, shares, choices.tried, strict=True)
         if share > 0 and count == 0
     ]
-    notes = [*unknown, *rewards.refusals, *drift(rows), *mismatched(rows, versions)]
+    notes = [*unknown, *map(_sentence, rewards.refusals), *drift(rows), *mismatched(rows, versions)]
     if logged.missing.count:
         notes.append(str(logged.missing))
     return Answer(
@@ -209,3 +207,7 @@ def _config(question: Question) -> dict[str, Any]:
     window = asdict(question.window)
     window |= {name: str(window[name]) for name in ("since", "until") if window[name]}
     return asdict(question) | {"window": window, "flags": str(question.flags or "") or None}
+
+
+def _sentence(reason: str) -> str:
+    return f"{reason[0].upper()}{reason[1:]}."

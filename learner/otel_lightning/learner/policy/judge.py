@@ -81,12 +81,12 @@ def learn_and_judge(
     rewarded = hold_new_arms(rewarded, live, settings.exploration)
     train = rewarded.where(in_train[known])
     probabilities = contextual.learn_shares(train, settings)
-    rewards = _rewards(rewarded, probabilities, live, demands[0])
+    rewards = reward_range(rewarded.rewards, demands[0])
     # The model is fitted on training rollouts only, so that it is independent of the held-out
     # rewards that it is corrected by.
-    for_new, for_live = _both_limits(rewarded, reward_model(train), rewards)
+    modelled = _at_worst(rewarded, reward_model(train), probabilities - live, rewards)
     compared = Compared(
-        seen_by(choices, probabilities, for_new), seen_by(choices, live, for_live), choices.tasks
+        seen_by(choices, probabilities, modelled), seen_by(choices, live, modelled), choices.tasks
     )
     verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
     # The gate would say "may be chance", which sounds as if more data could help.
@@ -123,15 +123,15 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     train = rewarded.where(in_train[known])
     policy, model = contextual.learn(train, values[taught], features.names, settings)
     new = policy.probabilities(values)
-    rewards = _rewards(rewarded, new.mean(axis=0), live.mean(axis=0), demands[0])
+    rewards = reward_range(rewarded.rewards, demands[0])
     low, high = rewards.range
     # A linear model can predict rewards that do not exist. Clipped predictions keep the scores
     # within the limits that the bounds assume.
     modelled = np.clip(policy.standard.apply(values) @ model.T, low, high)
-    for_new, for_live = _both_limits(rewarded, modelled, rewards)
+    modelled = _at_worst(rewarded, modelled, new - live, rewards)
     compared = Compared(
-        contextual.seen_by(choices, new, for_new),
-        contextual.seen_by(choices, live, for_live),
+        contextual.seen_by(choices, new, modelled),
+        contextual.seen_by(choices, live, modelled),
         choices.tasks,
     )
     verdict = _verdict(compared, (rewarded, in_train), rewards, demands)
@@ -151,21 +151,22 @@ def _nothing_new(verdict: Verdict) -> Verdict:
     )
 
 
-def _rewards(choices: Choices, new: Floats, live: Floats, given: Range | None) -> Rewards:
-    tried = choices.tried
-    gaining = {arm: int(tried[i]) for i, arm in enumerate(choices.arms) if new[i] > live[i] + 1e-12}
-    return reward_range(choices.rewards, given, gaining)
+def _at_worst(choices: Choices, model: Floats, more: Floats, rewards: Rewards) -> Floats:
+    """Return the model of the reward, with the worst possible rewards of the untried arms.
 
+    An untried arm has no reward to correct its model. It counts in the gain by its change of share
+    times its reward. So the least reward is assumed where it gains traffic and the greatest one
+    where it loses traffic, and ignorance never counts as a gain.
 
-def _both_limits(choices: Choices, model: Floats, rewards: Rewards) -> tuple[Floats, Floats]:
-    """Return the model of the reward for the new policy and that for the live policy.
-
-    An untried arm has no reward to correct its model. Assume the least reward under the new policy
-    and the greatest under the live policy, so that ignorance never counts as a gain.
+    Args:
+        choices: The logged choices with a reward.
+        model: Modelled reward of each arm, shape [K] or [N, K].
+        more: Share of the new policy minus that of the live one, shape [K] or [N, K].
+        rewards: The range of the rewards.
     """
     low, high = rewards.range
-    tried = choices.tried > 0
-    return np.where(tried, model, low), np.where(tried, model, high)
+    worst = np.where(more > 0, low, np.where(more < 0, high, model))
+    return np.where(choices.tried > 0, model, worst)
 
 
 def _verdict(

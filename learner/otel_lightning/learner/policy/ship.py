@@ -189,7 +189,8 @@ def compare(store: Store, key: str, flags: Path | None = None) -> str:
         return f"Not to be compared: {error}"
     now = flag_file.our_part(document, key)
     version = flag_file.served_version(now)
-    serves = f"'{path}' serves {f'policy {version}' if version else 'no policy of ours'}"
+    served = f"policy {version}" if version else "no policy of ours"
+    serves = f"'{path}' serves {served} for flag '{key}'"
     if not changes:
         return f"{serves}; the store has no record of a promotion."
     last = changes[-1]
