@@ -195,8 +195,9 @@ def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> 
     served = np.array([arm in variants and arm not in retired for arm in arms], dtype=bool)
     if len(tried) == 1:
         raise DataError(
-            f"Only arm '{min(tried)}' of flag '{request.key}' was tried, so there is nothing to "
-            "compare. Serve at least two variants, collect rollouts, then run this again."
+            f"Only arm '{min(tried)}' of flag '{request.key}' was tried, by {rows.height} "
+            "rollouts, so there is nothing to compare. Serve at least two variants, collect "
+            "rollouts, then run this again."
         )
     if served.sum() < 2:  # noqa: PLR2004 - a choice needs two
         raise DataError(
