@@ -1,4 +1,4 @@
-"""HTTP to the running ingester that serves a store, for commands that need it to do something."""
+"""HTTP requests to the ingester that serves a store, for commands that need it to do something."""
 
 import http.client
 import ssl
@@ -10,6 +10,7 @@ from typing import NamedTuple
 from otel_lightning.collector.store import Server, StoreError
 
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  compared, not listened on
+"""Addresses of all interfaces, with the address at which this machine reaches them."""
 
 
 class Client(NamedTuple):

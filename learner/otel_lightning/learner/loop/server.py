@@ -1,4 +1,4 @@
-"""A model server as a child process: started, asked until it is ready, ended with its children."""
+"""A model server as a child process: start it, wait until it is ready, end it with its children."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shlex
 import signal
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +16,8 @@ from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE, end_l
 
 GRACE_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL."""
-LAST_LINES = 500
-"""Characters of the server's log that an error shows."""
+LAST_CHARACTERS = 500
+"""Number of characters at the end of the server's log that an error shows."""
 
 
 class ModelServer:
@@ -39,7 +38,8 @@ class ModelServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._model: Path | None = None
         _end_leftover(self._pid)
-        end_leftovers(folder)  # also one that was started just before its loop was killed
+        # A loop that was killed before it wrote the server's process id left the server too.
+        end_leftovers(folder)
 
     def serve(self, model: Path) -> None:
         """Serve a model; a server of another model is ended first.
@@ -50,7 +50,8 @@ class ModelServer:
         if self._model == model and self._process is not None and self._process.poll() is None:
             return
         self.stop()
-        # Else the loop would wait for its own server and measure another one's model.
+        # If another server has the port, it would seem ready at once, and the loop would measure
+        # its model instead of this one.
         if _answers(self._ready):
             raise DataError(
                 f"'{self._ready}' answers already, so another server has its port. End it first."
@@ -93,6 +94,7 @@ class ModelServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                # By this variable `end_leftovers` finds the server if this process is killed.
                 env={**os.environ, FOLDER_VARIABLE: str(self._folder.resolve())},
                 start_new_session=True,
             )
@@ -100,17 +102,17 @@ class ModelServer:
             raise DataError(f"The model server '{words[0]}' cannot be started: {error}.") from error
 
     def _said(self) -> str:
-        text = self._log.read_text(errors="replace").strip()[-LAST_LINES:]
+        """Return the end of the server's log, for an error message."""
+        text = self._log.read_text(errors="replace").strip()[-LAST_CHARACTERS:]
         return f"'{text}' (more in {self._log})" if text else f"it wrote nothing to {self._log}"
 
 
 def _answers(url: str) -> bool:
+    """Tell whether a URL answers with status 200."""
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - the user's own URL
             return bool(answer.status == 200)  # noqa: PLR2004
-    except urllib.error.HTTPError:
-        return False
-    except (OSError, ValueError):
+    except (OSError, ValueError):  # an HTTP error is an OSError too
         return False
 
 
@@ -124,7 +126,10 @@ def _end_leftover(file: Path) -> None:
 
 
 def _began(pid: int) -> str | None:
-    """Return when a process began, so that a process id that is used again is recognised."""
+    """Return the start time of a process in clock ticks, or None if it has ended.
+
+    It tells a process from a later one that got the same process id.
+    """
     with suppress(OSError, IndexError):
         # Field 22 of the file, the start time in clock ticks. The name in parentheses may hold
         # spaces, so fields are counted from behind it: index 0 is field 3.
@@ -133,17 +138,19 @@ def _began(pid: int) -> str | None:
 
 
 def _end_group(pid: int) -> None:
+    """End all processes of a group: SIGTERM, and SIGKILL after `GRACE_SECONDS`."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGTERM)
         deadline = time.monotonic() + GRACE_SECONDS
         while _lives(pid) and time.monotonic() < deadline:
             time.sleep(0.05)
-        # Always: what ignored SIGTERM is ended, and a group that is gone raises ProcessLookupError.
+        # Children may have ignored SIGTERM, so it is always sent. If the group is gone, it raises
+        # ProcessLookupError.
         os.killpg(pid, signal.SIGKILL)
 
 
 def _lives(pid: int) -> bool:
-    """Tell whether a process of the group still runs; one that only waits for us does not."""
+    """Tell whether a process of the group still runs; a zombie does not."""
     with suppress(ChildProcessError):
         # Leaves the zombie for `wait`, which reads its exit code.
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)

@@ -16,6 +16,6 @@ NAMES = (
     "anchor_state",
     "tool_outcome",
 )
-"""The methods by the name of their file, in the order of the help and the documents."""
+"""Names of the methods and of their files, in the order of the command help and the documents."""
 
 METHODS: dict[str, Method] = {name: import_module(f"{__package__}.{name}").METHOD for name in NAMES}

@@ -57,7 +57,7 @@ class Model(Protocol):
 
 
 class Judge(Model, Protocol):
-    """Answers questions about records."""
+    """Judges records of rollouts: it builds a request for each, and answers it."""
 
     def prepare(self, rubric: Rubric, record: Record) -> Payload:
         """Build the request, with all inputs of the answer, as JSON values."""
@@ -90,7 +90,7 @@ class Chat:
     """Sends chat requests to an endpoint, with retries."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        import openai  # slow: imported when there is an endpoint to ask
+        import openai  # slow to import, so only when there is an endpoint
 
         self.endpoint = endpoint
         self._client = openai.OpenAI(
@@ -124,7 +124,7 @@ class Chat:
         try:
             response = self._client.chat.completions.create(**payload)
         except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
-            return Answer(_in_short(error), refused=True)  # too long or filtered: this one only
+            return Answer(_in_short(error), refused=True)  # this one is too long or filtered
         except openai.OpenAIError as error:
             raise no_answer(self.endpoint, error) from error
         if not isinstance(response, ChatCompletion):
@@ -167,15 +167,16 @@ def said(response: "ChatCompletion") -> str:
 
 
 def counted(response: "ChatCompletion", text: str) -> Answer:
-    """Make an answer of a text and the token counts of the completion."""
+    """Return an answer with a text and with the token counts of the completion."""
     if response.usage is None:
         return Answer(text)
     return Answer(text, response.usage.prompt_tokens, response.usage.completion_tokens)
 
 
 def messages(rubric: Rubric, record: str) -> list[dict[str, str]]:
-    """Build the prompt; the marks around the record hold its hash, so its text cannot fake them."""
-    # Nobody can write a text that holds the hash of the record it is part of.
+    """Build the prompt, with the record between two marks that its text cannot contain."""
+    # The marks hold a hash of the record. Nobody can write a text that contains its own hash, so
+    # a record cannot pretend to end and go on with instructions.
     mark = sha256(record.encode()).hexdigest()[:16]
     system = SYSTEM.format(
         name=rubric.name,
@@ -192,7 +193,7 @@ def no_answer(endpoint: Endpoint, error: Exception) -> DataError:
     """Return the error that says which endpoint failed, why, and what to check."""
     return DataError(
         f"'{endpoint.url}' gave no answer by model '{endpoint.model}' ({_in_short(error)}). Check "
-        "--endpoint, --model and OPENAI_API_KEY, or ask less at once with --concurrency."
+        "--endpoint, --model and OPENAI_API_KEY, or send fewer requests at once with --concurrency."
     )
 
 
