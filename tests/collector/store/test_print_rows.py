@@ -1,9 +1,11 @@
 """Answers as a table for people."""
 
+import sys
 import unicodedata
 
 import pyarrow as pa
 import pytest
+from support.running import finish
 
 from otel_lightning.collector.store.print_rows import Layout, as_table, write
 
@@ -73,3 +75,25 @@ def test_colours_are_written_only_where_asked_for() -> None:
     rows = pa.table({"n": [1]})
     assert "\x1b[" in as_table(rows, Layout(80, in_color=True))
     assert "\x1b" not in as_table(rows, Layout(80))
+
+
+def test_an_answer_of_many_rows_looks_as_in_a_terminal_that_is_wide_enough() -> None:
+    columns = {
+        "text": ["x", "漢字 und", "\x1b[2J", None, "e\u0301 é 👍"],
+        "名前": [1, None, 300, 4, 5],
+        "share": [1.5, 2, None, 1e9, 0.1],
+        "time": pa.array([0, 1, 2, 3, None], pa.timestamp("ns")),
+        "list": [[1, 2], None, [], [3], [4]],
+    }
+    rows = pa.table(columns)
+    assert as_table(rows) == as_table(rows, Layout(width=200))
+    assert as_table(rows.slice(0, 0)) == as_table(rows.slice(0, 0), Layout(width=200))
+
+
+def test_plain_table_is_printed_without_rich_and_compute() -> None:
+    program = (
+        "import duckdb, sys; from otel_lightning.collector.store import print_rows; "
+        "print_rows.as_table(duckdb.sql('SELECT 1').to_arrow_table()); "
+        "sys.exit(bool({'rich', 'pyarrow.compute'} & set(sys.modules)))"
+    )
+    finish(sys.executable, "-c", program, check=True)
