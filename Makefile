@@ -67,6 +67,10 @@ bench-pages: .venv/ready  ## What the pages cost over a million model calls
 bench-derive: .venv/ready  ## What deriving costs, beside an older version and by size
 	$(BIN)/python tests/bench/derive.py
 
+.PHONY: bench-beside
+bench-beside: .venv/ready  ## Each line that 0.1.0 had, beside 0.1.0 by turns; OLD=ref
+	$(BIN)/python tests/bench/beside.py $(if $(OLD),--old $(OLD))
+
 bench-lag: .venv/ready  ## How soon rows can be asked for under sustained load
 	$(BIN)/python tests/bench/lag.py
 

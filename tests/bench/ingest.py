@@ -25,7 +25,6 @@ import psutil
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -118,6 +117,9 @@ def row(work: Work, seen: Measured, floor: float) -> str:
 
 def decode_floor() -> float:
     """CPU milliseconds that decoding 1,000 spans takes, without anything around it."""
+    # Not at the top: `beside_once.py` measures an older version too, which keeps it elsewhere.
+    from otel_lightning.collector.load.decode import decode
+
     source = requests(agent_request, seed=1)
     bodies = [next(source) for _ in range(48)]
     best = float("inf")

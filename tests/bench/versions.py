@@ -36,18 +36,19 @@ def checked_out(ref: str) -> Iterator[Path]:
         yield Path(folder)
 
 
-def run(version: Path, *arguments: object) -> Any:
-    """Run `derive_once.py` in a process of its own with a version of the package.
+def run(version: Path, *arguments: object, script: Path = ONCE) -> Any:
+    """Run a script in a process of its own with a version of the package.
 
     Args:
         version: The folder that holds the version's source roots.
-        arguments: What to do; see `derive_once.main`.
+        arguments: What to do; see `main` of the script.
+        script: `derive_once.py`, or another one beside it.
 
     Returns:
         The value of the JSON on its last line.
     """
     folders = os.pathsep.join(str(version / root) for root in ROOTS)
-    command = [sys.executable, str(ONCE), *map(str, arguments)]
+    command = [sys.executable, str(script), *map(str, arguments)]
     with TemporaryDirectory() as scratch:
         environment = os.environ | {"PYTHONPATH": folders, "BENCH_FOLDER": scratch}
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
