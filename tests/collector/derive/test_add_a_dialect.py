@@ -58,5 +58,5 @@ def test_it_is_asked_before_the_dialects_that_are_known(checkout: Path) -> None:
     names = run(checkout, "-c", ALL).split()
     assert names == [
         *("acme", "openinference", "mlflow", "langfuse", "langsmith", "vercel", "litellm"),
-        *("openai_agents", "indexed", "semconv", "haystack", "observed"),
+        *("langtrace", "openai_agents", "indexed", "semconv", "haystack", "observed"),
     ]

@@ -184,7 +184,7 @@ def _named(part: Part, names: Mapping[str, str]) -> Part:
     return part | {"id": names[part["id"]]} if asked else part
 
 
-def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[str, str]:
+def _disagreements(history: Sequence[Message], asked: Sequence[str]) -> Mapping[str, str]:
     """Pair tool call ids that no response uses with response ids that no tool call has, in order.
 
     Args:
@@ -197,7 +197,10 @@ def _disagreements(history: Iterable[Message], asked: Sequence[str]) -> Mapping[
     """
     turns = _tool_turns(history, asked)
     names: dict[str, str] = {}
-    for turn in turns:
+    # The calls that were asked for have no place in the history if it lost its tool calls. Where a
+    # later response uses one of their ids, the first responses are not theirs.
+    later = {one for turn in turns[1:] for one in turn.responses}
+    for turn in turns[1:] if later.intersection(asked) else turns:
         names |= _paired(turn)
     # Traceloop's output names `fc_…` where the next input names `call_…`. If the last tool calls of
     # the history are as many as the asked ones and share no id with them, they are the same calls

@@ -213,7 +213,10 @@ class _Ledger:
                 waiting = self._unanswered() if waiting is None else waiting
                 # No request is known for this response. If the input has no turn of the assistant,
                 # the provider stores the request, so the execution is recorded without it.
-                if not self._answer(response, waiting, call) and not _has_turn(history):
+                found = self._answer(response, waiting, call) or self._answer(
+                    response, self._lost(response), call
+                )
+                if not found and not _has_turn(history):
                     self._note(response, call)
 
     def read_output(self, call: LlmCall) -> None:
@@ -261,6 +264,11 @@ class _Ledger:
         """
         return [request for request in self.known.values() if request.response is None]
 
+    def _lost(self, response: Part) -> list[Request]:
+        """Return the known request with a response's id: the history may have lost it."""
+        found = self.known.get((response.get("id") or "", 1)) if response.get("id") else None
+        return [found] if found else []
+
     @staticmethod
     def _answer(response: Part, waiting: list[Request], call: LlmCall) -> bool:
         """Assign a response to the request that waits for it; return whether there was one."""
@@ -275,7 +283,7 @@ class _Ledger:
             if free < 0 and request.response is None:
                 free = at
         place = place if place >= 0 else free
-        if place < 0:
+        if place < 0 or (place == free and _is_answered(waiting[free], call_id, call)):
             return False
         request = waiting.pop(place)
         if request.response is None:
@@ -290,6 +298,15 @@ class _Ledger:
         self.known[self._next_use(part)] = Request(
             self._asker(), call, part, response, call.start_ns
         )
+
+
+def _is_answered(request: Request, call_id: str | None, call: LlmCall) -> bool:
+    """Tell whether another response of this input has the request's id: this one is not for it."""
+    own = request.part.get("id")
+    if not own or own == call_id:
+        return False
+    messages = call.input_messages or ()
+    return any(own == part.get("id") for message in messages for part in _responses_in(message))
 
 
 def _has_turn(history: Sequence[Message]) -> bool:

@@ -26,6 +26,8 @@ OPERATIONS = {
 AGENT_KINDS = {"agent": "agent", "session": "workflow", "workflow": "workflow"}
 TOOLS = ("llm.request.functions.", "gen_ai.request.functions.")
 TOKENS = ("prompt_token_ids", "response_token_ids")
+STATED = {"gen_ai.operation.name", "gen_ai.input.messages", "gen_ai.output.messages"}
+"""Keys of the conventions: a span that has one is read as they say, whatever it has besides."""
 MOST_TOOLS = 64
 """Maximum number of different tool definitions that are cached per shape."""
 PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presence_penalty")
@@ -53,7 +55,7 @@ FIELDS = Fields(
 def matches(span: Span) -> bool:
     """Tell whether the span has the flattened layout, without the keys of the conventions."""
     keys = span.attributes
-    if "gen_ai.operation.name" in keys or "gen_ai.output.messages" in keys:
+    if not STATED.isdisjoint(keys):
         return False
     return (
         "llm.request.type" in keys
@@ -61,7 +63,7 @@ def matches(span: Span) -> bool:
         or "agentops.span.kind" in keys
         # VoltAgent writes this key too, beside its own `span.type`.
         or ("tool.call.id" in keys and "span.type" not in keys)
-        or any(key.startswith("gen_ai.prompt.") for key in keys)
+        or any(key.startswith(("gen_ai.prompt.", "gen_ai.completion.")) for key in keys)
     )
 
 

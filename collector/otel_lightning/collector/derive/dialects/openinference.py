@@ -4,6 +4,7 @@ Messages are flattened attributes (`llm.input_messages.N.message.…`). Most pac
 provider's own request and response in `input.value` and `output.value`, which then take precedence.
 """
 
+from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
@@ -156,15 +157,20 @@ def _with_ids(history: list[Message], request: Any, memory: MessageMemory | None
     """Return the history with tool call ids, taken from the request's own copy of the messages.
 
     The flattened messages of LiteLLM and of early versions lack the ids of tool calls, and those of
-    JavaScript lack blocks. If the copy has fewer messages, the flattened history is returned.
+    JavaScript lack blocks and texts. If the copy has fewer messages, the flattened history is
+    returned.
     """
     parts = (part for message in history for part in message["parts"] or [{"id": None}])
     if not any("id" in part and part["id"] is None for part in parts):
         return history
-    sent = request.get("messages") if isinstance(request, dict) else None
+    # The OpenAI Agents SDK's copy is the list itself, without the instructions.
+    told = request if isinstance(request, dict) else {"messages": request}
+    sent = told.get("messages")
     if not isinstance(sent, list) or any(isinstance(one, str) for one in sent):
         return history
-    own = payloads.request_messages(request, memory) or []
+    own = payloads.request_messages(told, memory) or []
+    if own and own[0]["role"] != "system":
+        own = [*takewhile(lambda message: message["role"] == "system", history), *own]
     return own if len(own) >= len(history) else history
 
 

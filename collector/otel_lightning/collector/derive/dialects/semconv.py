@@ -13,7 +13,7 @@ from typing import Any
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
-from otel_lightning.collector.derive.dialects.semconv_messages import OFFERED, OUTPUT, SENT
+from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OFFERED, OUTPUT, SENT
 from otel_lightning.collector.derive.plans import Field, Fields, lower, text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -179,7 +179,10 @@ def _operation(span: Span) -> str | None:
 
 
 def _has_call_evidence(span: Span) -> bool:
-    return "gen_ai.response.id" in span.attributes or OUTPUT in span.attributes
+    attributes = span.attributes
+    # A call that failed has neither an id nor an answer, only what it asked of which model.
+    asked = INPUT in attributes and "gen_ai.request.model" in attributes
+    return asked or "gen_ai.response.id" in attributes or OUTPUT in attributes
 
 
 def _agent_name(span: Span) -> str | None:

@@ -76,6 +76,7 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
         history, outputs = _without_answer(history or [])
     if turns is None:
         turns = _turns(sent if history is from_text else None, history or [], memory)
+        turns = turns if history is from_text else _answered_once(turns)
     if system is not None:
         turns = messages.with_system(messages.system_parts(system), turns, memory)
     call.input_messages = turns or None
@@ -103,6 +104,21 @@ def _turns(text: str | None, history: list[Any], memory: MessageMemory | None) -
     if text and memory and len(history) > 1:
         resumed.keep(text, [*turns], memory)
     return turns
+
+
+def _answered_once(turns: list[Message]) -> list[Message]:
+    """Drop a tool's response that its neighbour repeats.
+
+    For Bedrock, botocore's instrumentation writes a tool's result as an event of its own, and again
+    inside the event of the user's message.
+    """
+    kept: list[Message] = []
+    answered: list[Message] = []
+    for turn in turns:
+        answered = [*answered, turn] if turn["role"] == "tool" else []
+        if not (turn in answered[:-1] and turn["parts"][0].get("id")):
+            kept.append(turn)
+    return kept
 
 
 def _sentry_choices(attributes: Attributes) -> list[Any]:

@@ -73,6 +73,8 @@ def _arguments(text: str | None) -> Any:
 def _result(text: str | None) -> Any:
     """Return a tool's result; LangChain wraps it in a serialised message."""
     value = json_text.parse(text)
+    if value is None:
+        return text and tool_values.outcome(text)
     if not isinstance(value, dict):
-        return text if value is None else value
+        return value
     return value["result"] if set(value) == {"result"} else tool_values.plain_result(value)

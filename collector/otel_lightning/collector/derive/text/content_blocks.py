@@ -71,12 +71,21 @@ def read_reasoning(block: Mapping[str, Any]) -> Part | None:
     return {"type": "reasoning", "content": content} if content else None
 
 
+_CALL_IDS = ("call_id", "callId", "toolCallId")
+
+
 def read_call(block: Mapping[str, Any]) -> Part:
     """Return the tool call in a block, or in an entry of a message's `tool_calls`."""
     function = block if _CALL_BODIES.isdisjoint(block) else _inside(block, *_BODIES_OF_CALLS)
     # A Responses item has its own id (fc_…) and the call id (call_…), which the response uses.
-    call_id = block.get("call_id") or block.get("toolCallId") or block.get("id")
-    call_id = call_id or function.get("id") or function.get("ref") or function.get("toolUseId")
+    call_id = next((block[key] for key in _CALL_IDS if block.get(key)), None)
+    call_id = (
+        call_id
+        or block.get("id")
+        or function.get("id")
+        or function.get("ref")
+        or function.get("toolUseId")
+    )
     name = function.get("name") or block.get("toolName")
     for key in ("arguments", "input", "args"):
         if key in function:
@@ -92,7 +101,7 @@ def _inside(block: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
 def read_response(block: Mapping[str, Any]) -> Part:
     """Return the response to a tool call that a block or an item of a request holds."""
     block = _inside(block, "function_response", "functionResponse", "toolResponse", "toolResult")
-    keys = ("tool_use_id", "call_id", "toolCallId", "id", "ref", "toolUseId")
+    keys = ("tool_use_id", *_CALL_IDS, "id", "ref", "toolUseId")
     call_id = next((block[key] for key in keys if block.get(key)), None)
     values = ("response", "result", "output", "content")
     return response_part(call_id, next((block[key] for key in values if key in block), None))

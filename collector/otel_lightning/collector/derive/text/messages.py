@@ -293,7 +293,8 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
         # Providers send an empty text beside tool calls.
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
     message: Message = {"role": role, "parts": distinct_calls(parts)}
-    if reason := finish_reason(value.get("finish_reason")):
+    # Anthropic's own messages have a stop reason.
+    if reason := finish_reason(value.get("finish_reason") or value.get("stop_reason")):
         message["finish_reason"] = reason
     return message
 
@@ -380,5 +381,6 @@ _PLAIN_ROLES = ("system", "user", "assistant")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call": _call_item,
     "function_call_output": _response_item,
+    "function_call_result": _response_item,  # of the OpenAI Agents SDK in JavaScript
     "reasoning": _reasoning_item,
 }

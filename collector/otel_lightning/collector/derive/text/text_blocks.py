@@ -18,8 +18,10 @@ SPELLED = re.compile(
 
 def plain(value: Any) -> Any:
     """Return the text of a list of text blocks or of a wrapped text; other values unchanged."""
-    if isinstance(value, dict) and set(value) == {"type", "value"}:
-        return value["value"]
+    if isinstance(value, dict) and len(value) == len(("type", "text")):
+        if value.keys() == {"type", "value"}:
+            return value["value"]
+        return value["text"] if value.keys() == {"type", "text"} else value
     # Most results are plain text, so only one that names a block near its beginning is matched.
     if isinstance(value, str):
         return _spelled_text(value) if "Text" in value[:80] else value

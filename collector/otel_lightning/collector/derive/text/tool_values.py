@@ -12,6 +12,13 @@ SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema"
 SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
 """The `repr()` of LangChain's tool messages."""
 
+OUTCOME = re.compile(
+    r"status='(?:success|failure)' result=(?P<result>.*) error=(?P<error>None|'.*'|\".*\")"
+    r"(?: [a-z_]+=\S.*)?",
+    re.DOTALL,
+)
+"""The `repr()` of Agno's record of an execution."""
+
 
 def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
     """Return tool definitions in the conventions' form: type, name, description, parameters."""
@@ -80,6 +87,24 @@ def plain_result(result: Any) -> Any:
     """Return a tool's own result without the record that LlamaIndex wraps around it."""
     inner = result.get("tool_output", result) if isinstance(result, dict) else result
     return inner.get("raw_output", inner) if isinstance(inner, dict) else inner
+
+
+def outcome(text: str) -> Any:
+    """Return a tool's own result from the `repr()` of Agno's record; other texts unchanged.
+
+    Example:
+        >>> outcome("status='success' result=5 error=None images=None")
+        5
+        >>> outcome("status='failure' result=None error='no such city' images=None")
+        {'error': 'no such city'}
+    """
+    found = OUTCOME.fullmatch(text) if text.startswith("status='") else None
+    if found is None:
+        return text
+    if found["error"] != "None":
+        return {"error": json_text.parse_literal(found["error"])}
+    result = json_text.parse_literal(found["result"])
+    return found["result"] if result is None and found["result"] != "None" else result
 
 
 def tool_message(result: Any) -> Mapping[str, Any]:

@@ -1,0 +1,144 @@
+"""Rules that recordings of packages without a reader of their own have shown."""
+
+import json
+
+import pytest
+from support import trial_rows
+from support.captures import load
+from support.dialects_page import DATA
+from support.frameworks import Framework
+from support.spans import log, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import LlmCall, Span
+
+ANYTHING = Framework("", "", "")
+PLACE = {"trace": "t1", "span_id": "s1"}
+QUESTION = {"role": "user", "content": "Is it sunny in Rome?"}
+ASKED = {"gen_ai.request.model": "m", "gen_ai.input.messages": [QUESTION]}
+
+
+def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
+    (call,) = derive([span(attributes, **more)], []).llm_calls
+    return call
+
+
+@pytest.mark.parametrize(
+    "recording",
+    [
+        "langtrace/openai_chat",
+        "lmnr/openai_chat",
+        "lmnr/anthropic",
+        "otel_botocore/bedrock",
+        "traceloop_agno/agno",
+    ],
+)
+def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
+    capture = load(DATA / f"{recording}.truth.json")
+    derived = derive(capture.spans, capture.logs)
+    assert trial_rows.of_derived(derived) == trial_rows.of_truth(capture.truth, ANYTHING)
+
+
+def test_a_call_that_failed_is_known_by_what_it_asked_of_which_model() -> None:
+    call = only_call({**ASKED, "error.type": "BadRequestError"}, status="ERROR")
+    assert (call.error_type, call.finish_reason) == ("BadRequestError", "error")
+    assert call.input_messages == [
+        {"role": "user", "parts": [{"type": "text", "content": "Is it sunny in Rome?"}]}
+    ]
+
+
+def test_a_model_that_asks_nothing_is_no_call() -> None:
+    assert not derive([span({"gen_ai.request.model": "m"})], []).llm_calls
+
+
+def test_the_stop_reason_of_anthropics_own_messages_is_the_finish_reason() -> None:
+    use = {"type": "tool_use", "id": "c1", "name": "sun", "input": {"city": "Rome"}}
+    said = {"role": "assistant", "content": [use], "stop_reason": "tool_use"}
+    assert only_call({**ASKED, "gen_ai.output.messages": [said]}).finish_reason == "tool_calls"
+
+
+def test_an_answer_in_the_flattened_layout_is_read_without_a_prompt_in_it() -> None:
+    answered = {
+        "gen_ai.response.id": "resp_1",
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": "It is.",
+    }
+    call = only_call(answered)
+    assert call.dialect == "indexed"
+    assert call.output_messages == [
+        {"role": "assistant", "parts": [{"type": "text", "content": "It is."}]}
+    ]
+
+
+def test_the_keys_of_the_conventions_count_more_than_the_flattened_layout_beside_them() -> None:
+    tools = [{"type": "function", "name": "sun", "parameters": {"type": "object"}}]
+    beside = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": QUESTION["content"]}
+    call = only_call({**ASKED, **beside, "gen_ai.tool.definitions": tools}, status="ERROR")
+    assert [tool["name"] for tool in call.tool_definitions or ()] == ["sun"]
+
+
+@pytest.mark.parametrize(("second", "count"), [("c1", 1), ("c2", 2)])
+def test_a_result_that_two_neighbouring_events_tell_is_one(second: str, count: int) -> None:
+    told = [{"text": "It shines."}]
+    block = {"toolResult": {"toolUseId": second, "content": told}}
+    logs = [
+        log("gen_ai.user.message", body={"content": "Sun and rain?"}, at=0.1, **PLACE),
+        log("gen_ai.tool.message", body={"id": "c1", "content": told}, at=0.2, **PLACE),
+        log("gen_ai.user.message", body={"content": [block]}, at=0.3, **PLACE),
+    ]
+    (call,) = derive([span({"gen_ai.operation.name": "chat"})], logs).llm_calls
+    results = [said for said in call.input_messages or () if said["role"] == "tool"]
+    assert len(results) == count
+
+
+def test_a_response_whose_request_was_lost_takes_no_later_request() -> None:
+    """Langtrace loses the tool calls of a history, but not their responses."""
+
+    def answers(city: str, call_id: str) -> list[dict[str, object]]:
+        lost = {"role": "assistant", "content": ""}
+        return [lost, {"role": "tool", "tool_call_id": call_id, "content": f"sun in {city}"}]
+
+    def asks(city: str, call_id: str) -> dict[str, object]:
+        function = {"name": "sun", "arguments": json.dumps({"city": city})}
+        requested = [{"id": call_id, "type": "function", "function": function}]
+        return {"role": "assistant", "content": None, "tool_calls": requested}
+
+    first = [QUESTION, *answers("Rome", "c1")]
+    second = [*first, {"role": "user", "content": "And in Oslo?"}, *answers("Oslo", "c2")]
+    turns = [([QUESTION], asks("Rome", "c1")), (first, asks("Oslo", "c2")), (second, None)]
+    spans = [
+        span(
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.input.messages": sent,
+                "gen_ai.output.messages": [said] if said else [],
+            },
+            id=f"s{at}",
+            parent="root",
+            at=2 * at,
+        )
+        for at, (sent, said) in enumerate(turns)
+    ]
+    derived = derive([span({}, id="root", ends=9), *spans], [])
+    rows = [(tool.tool_call_id, tool.arguments, tool.result) for tool in derived.tool_calls]
+    assert sorted(rows) == [
+        ("c1", {"city": "Rome"}, "sun in Rome"),
+        ("c2", {"city": "Oslo"}, "sun in Oslo"),
+    ]
+
+
+def test_agnos_record_of_an_execution_is_unwrapped_and_tells_of_a_failure() -> None:
+    def tool(record: str, at: str) -> Span:
+        keys = {"traceloop.span.kind": "tool", "gen_ai.tool.name": "sun"}
+        return span({**keys, "traceloop.entity.output": record}, id=at)
+
+    rest = "updated_session_state=None images=None"
+    good, bad = derive(
+        [
+            tool(f"status='success' result='It shines.' error=None {rest}", "s1"),
+            tool(f"status='failure' result=None error='no such city' {rest}", "s2"),
+        ],
+        [],
+    ).tool_calls
+    assert (good.result, good.told_error) == ("It shines.", False)
+    assert (bad.result, bad.told_error) == ({"error": "no such city"}, True)
