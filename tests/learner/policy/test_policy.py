@@ -238,7 +238,8 @@ def test_learning_promotes_nothing_unless_it_is_asked_to(traces: "Traces", flag_
     result = propose(traces, flag_file)
     assert result.exit_code == 0, result.output
     assert "The gate passed." in result.output
-    assert "lightning-learn promote --key support-prompt --flags" in result.output
+    assert "Put it there with: lightning-learn promote --store " in result.output
+    assert f"--key support-prompt --flags {flag_file}" in result.output
     assert flag_file.read_bytes() == before
     assert traces.ask("SELECT status FROM policies") == [{"status": "candidate"}]
     assert traces.ask("SELECT outcome FROM runs") == [{"outcome": "passed"}]
