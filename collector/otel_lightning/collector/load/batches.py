@@ -22,6 +22,7 @@ from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.spool_format import Position
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.times_as_text import all_times_as_text
 
 logger = logging.getLogger(__name__)
 DECODE_BYTES = 4 * 1024 * 1024  # decoded together; so few that the allocator reuses the memory
@@ -178,12 +179,7 @@ def _note_repeated_ids(loading: _Loading, rows: pa.Table) -> None:
     if not len(others):
         return
     loading.dead_letters.mkdir(exist_ok=True)
-    # Without pandas PyArrow converts no time that is not whole microseconds.
-    times = [one.name for one in others.schema if pa.types.is_timestamp(one.type)]
-    for name in times:
-        place = others.schema.get_field_index(name)
-        others = others.set_column(place, name, others[name].cast(pa.string()))
-    spans = others.to_pylist(maps_as_pydicts="lossy")
+    spans = all_times_as_text(others).to_pylist(maps_as_pydicts="lossy")
     file = loading.dead_letters / f"{time.time_ns()}.repeated-ids.jsonl"
     file.write_text("".join(f"{json.dumps(span, default=str)}\n" for span in spans))
     now = pa.scalar(time.time_ns(), pa.int64()).cast(pa.timestamp("ns"))

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.store.errors import as_store_error
 from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.times_as_text import all_times_as_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -179,8 +180,8 @@ def _rendered(table: "RenderableType", width: int, *, in_color: bool) -> str:
 def _cells(rows: pa.Table) -> Iterator[list[str]]:
     """Yield the cells of each row as text without control characters."""
     times = [pa.types.is_timestamp(field.type) for field in rows.schema]
-    as_text = pa.table([_times_as_text(column) for column in rows.columns], rows.column_names)
-    for row in zip(*(c.to_pylist(maps_as_pydicts="lossy") for c in as_text.columns), strict=True):
+    columns = all_times_as_text(rows).columns
+    for row in zip(*(c.to_pylist(maps_as_pydicts="lossy") for c in columns), strict=True):
         yield [_cell(value, is_time=time) for value, time in zip(row, times, strict=True)]
 
 
@@ -190,28 +191,6 @@ def copy_to(rows: pa.Table, form: str, file: Path) -> None:
     with as_store_error(), duckdb.connect() as connection:
         connection.register("answer", rows)
         connection.execute(f"COPY answer TO {quote_literal(str(file))} ({options})")
-
-
-def _times_as_text(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Cast times to text at any depth.
-
-    Python's datetime has no nanoseconds, and Arrow's conversion of nanoseconds needs pandas.
-    """
-    without = _without_times(column.type)
-    # A cast imports pyarrow.compute, which takes as long as the rest of a short question.
-    return column if without == column.type else column.cast(without)
-
-
-def _without_times(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind):
-        return pa.string()
-    if pa.types.is_map(kind):
-        return pa.map_(kind.key_type, _without_times(kind.item_type))
-    if pa.types.is_list(kind):
-        return pa.list_(_without_times(kind.value_type))
-    if pa.types.is_struct(kind):
-        return pa.struct([(f.name, _without_times(f.type)) for f in kind.fields])
-    return kind
 
 
 def _cell(value: Any, *, is_time: bool) -> str:

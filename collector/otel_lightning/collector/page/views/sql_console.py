@@ -14,6 +14,7 @@ import pyarrow.parquet
 from otel_lightning.collector.page.process import Answer
 from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store.times_as_text import has_nanoseconds, times_as_text
 
 MOST_ROWS = 1000
 MOST_SAVED_ROWS = 100_000
@@ -74,10 +75,20 @@ def as_csv(ask: ViewRequest) -> Answer:
 
 
 def as_parquet(ask: ViewRequest) -> Answer:
-    """Return the rows as a Parquet file."""
+    """Return the rows as a Parquet file; what Parquet has no type for is text."""
+    found = _saved(ask)
+    rows = pa.table([_for_parquet(column) for column in found.columns], found.column_names)
     out = io.BytesIO()
-    pyarrow.parquet.write_table(_saved(ask), out)
+    pyarrow.parquet.write_table(rows, out)
     return _file(out, "application/vnd.apache.parquet", "rows.parquet")
+
+
+def _for_parquet(column: pa.ChunkedArray) -> pa.ChunkedArray | pa.Array:
+    try:
+        pyarrow.parquet.write_table(pa.table({"column": column.slice(0, 0)}), io.BytesIO())
+    except pa.ArrowNotImplementedError:  # durations, for example
+        return pa.array(_texts(column), pa.string())
+    return column
 
 
 def _saved(ask: ViewRequest) -> pa.Table:
@@ -123,7 +134,7 @@ def _texts(column: pa.ChunkedArray) -> list[str | None]:
     try:
         return column.cast(pa.string()).to_pylist()  # type: ignore[no-any-return]
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # nested
-        values = column.to_pylist(maps_as_pydicts="lossy")
+        values = times_as_text(column, has_nanoseconds).to_pylist(maps_as_pydicts="lossy")
         return [None if value is None else _json(value) for value in values]
 
 
