@@ -7,7 +7,7 @@ import pytest
 from support.captures import read_spans
 from support.found import derived
 from support.frameworks import RETRIEVERS, Framework
-from support.retrieved import of_spans, of_truth
+from support.retrieved import of_spans, of_truth, reranked, reranked_truth
 from support.spans import chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
@@ -74,28 +74,19 @@ def test_other_dialects_say_the_same(attributes: dict[str, object]) -> None:
 def test_recorded_retrievers_found_what_they_logged(library: Framework) -> None:
     logged = json.loads((DATA / f"{library.script}.json").read_text())
     assert of_spans(DATA / f"{library.script}.otlp.pb") == of_truth(logged)
+    assert reranked(DATA / f"{library.script}.otlp.pb") == reranked_truth(logged)
 
 
 def test_a_recorded_reranker_kept_what_it_logged_and_the_call_behind_it_used_that() -> None:
     logged = json.loads((DATA / "retrieve_llama_index.json").read_text())
     rows = derive(read_spans(DATA / "retrieve_llama_index.otlp.pb"), [])
     calls = {call.span_id: call for call in rows.llm_calls}
-    reranked = [row for row in rows.retrievals if row.kind == "reranker"]
-    searched = [row for row in rows.retrievals if row.kind == "retriever"]
-    assert [
-        (row.query, [[one["content"], one["metadata"]] for one in row.documents or ()])
-        for row in searched
-    ] == [(one["query"], one["documents"]) for one in logged if "query" in one]
-    assert [(row.query, row.scores) for row in reranked] == [
-        (one["reranked"], one["scores"][:1]) for one in logged if "reranked" in one
-    ]
-    for row, one in zip(reranked, (one for one in logged if "reranked" in one), strict=True):
-        (kept,) = row.documents or ()
-        assert kept["content"] == one["documents"][0]
+    kept = [row for row in rows.retrievals if row.kind == "reranker"]
+    for row, (_, (best,), _) in zip(kept, reranked_truth(logged), strict=True):
         # The model of the recording answers with the first text that it is given.
         used_by = calls[row.llm_span_id or ""]
         assert used_by.rollout_id == row.rollout_id
-        assert used_by.output_messages == [said("assistant", one["documents"][0])]
+        assert used_by.output_messages == [said("assistant", best)]
 
 
 def test_a_retriever_that_asks_several_others_and_these_are_rows_of_their_own() -> None:
