@@ -26,7 +26,7 @@ loop-curve: .venv/ready  ## An example in lightning-learn loop for three rounds;
 	$(BIN)/python examples/loop.py $(or $(EXAMPLES),room_booking)
 
 test: .venv/ready  ## The tests
-	$(BIN)/pytest $(PARALLEL) -m "not slow and not frameworks"
+	$(BIN)/pytest $(PARALLEL) --hypothesis-profile=quick -m "not slow and not frameworks"
 	$(BIN)/pytest --markdown-docs README.md docs
 
 test-ci: .venv/ready  ## The tests and the slow proofs: what .ci/run runs

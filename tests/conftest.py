@@ -4,12 +4,15 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.examples import EXAMPLES, THOROUGH
 from support.late import IMPORTED
 from support.once import once
 from support.running import INSTALL_S, finish
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 # A shell starts background processes with SIGINT ignored, and every process of the tests would
 # inherit that: then no test could interrupt one.
@@ -25,8 +28,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A loaded machine makes an example slow, not wrong: no test depends on the time that it takes.
 SPEED = [HealthCheck.too_slow]
-settings.register_profile("otel-lightning", deadline=None, suppress_health_check=SPEED)
-settings.load_profile("otel-lightning")
+for profile, number in EXAMPLES.items():
+    settings.register_profile(
+        profile, max_examples=number, deadline=None, suppress_health_check=SPEED
+    )
+settings.load_profile(THOROUGH)
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +56,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start with the files of slow tests, so that processes end together (`pytest -n`)."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+TRAINS = ("tests/learner/weights/", "tests/learner/credit/test_trl.py", "tests/examples/")
+"""Tests that import torch and TRL: eight CPU-seconds a process, so one process runs them all."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling:
+    """Give each process whole files (`--dist loadfile`), and all files that train to one."""
+    return OneProcessTrains(config, log)
+
+
+class OneProcessTrains(LoadFileScheduling):
+    """Hands out files, those of `TRAINS` together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "training" if nodeid.startswith(TRAINS) else super()._split_scope(nodeid)

@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from otel_lightning.collector import spool as spool_module
 from otel_lightning.collector.spool import SET_ASIDE, Spool, SpoolError
@@ -63,7 +64,7 @@ def test_reading_goes_on_where_it_ended(tmp_path: Path) -> None:
         assert bodies(spool, first[-1].end) == [b"b", b"c"]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(lost=st.integers(1, 200), noise=st.binary(max_size=50))
 def test_a_torn_tail_costs_only_what_it_tore(
     lost: int, noise: bytes, tmp_path_factory: pytest.TempPathFactory
@@ -87,7 +88,7 @@ def set_aside(folder: Path) -> bytes:
     return b"".join(file.read_bytes() for file in sorted((folder / SET_ASIDE).glob("*.damaged")))
 
 
-@settings(max_examples=150, deadline=None)
+@examples(150)
 @given(data=st.data())
 def test_one_changed_byte_costs_one_record_at_most(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -1,5 +1,6 @@
 """Processes, threads and servers that tests start: none is waited for without a limit of time."""
 
+import contextlib
 import json
 import signal
 import socket
@@ -98,6 +99,20 @@ def cli(
     )
 
 
+def cli_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run `lightning-ingest` in this process: for many commands that end before they do a thing.
+
+    Another Python takes a second to start.
+    """
+    from click.testing import CliRunner
+
+    from otel_lightning.collector.cli import main
+
+    with contextlib.chdir(cwd):
+        done = CliRunner().invoke(main, arguments, prog_name="lightning-ingest")
+    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+
+
 def start(store: Path, *more: str, files: int | None = None) -> Ingester:
     """Start an ingester on free ports and wait until it says how to reach it.
 
@@ -147,8 +162,16 @@ def _free_port() -> int:
 
 
 def eventually(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Wait for what must become true; fail if it does not."""
+    """Wait for what must become true; fail if it does not.
+
+    It rests for as long as the last look took: some conditions open a store, and looking at one
+    all the time would take the processor from what is waited for.
+    """
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not become true in time"
-        time.sleep(0.05)
+    while True:
+        began = time.monotonic()
+        if condition():
+            return
+        now = time.monotonic()
+        assert now < deadline, "it did not become true in time"
+        time.sleep(max(0.05, now - began))

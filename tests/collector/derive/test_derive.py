@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.spans import answered, asked, chat, log, said, span
 
 from otel_lightning.collector.derive.assemble import derive
@@ -281,7 +282,7 @@ def episode() -> tuple[list[Span], Derived]:
 EPISODE, ROWS = episode()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.permutations(EPISODE), st.integers(0, len(EPISODE) - 1))
 def test_rows_depend_on_neither_the_order_nor_the_count_of_deliveries(
     order: list[Span], repeated: int

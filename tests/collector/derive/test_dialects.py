@@ -5,8 +5,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from support.spans import answered, asked, chat, log, said, span
 
 from otel_lightning.collector.derive.assemble import derive
@@ -569,7 +570,7 @@ MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     st.sampled_from(EVIDENCE),
     st.dictionaries(st.sampled_from(KEYS), ODD | MESSAGES | st.sampled_from(CUT), max_size=9),

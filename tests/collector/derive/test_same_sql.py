@@ -7,11 +7,12 @@ agent. Columns that one instrumentation does not send are NULL; those that two s
 import json
 import os
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from support.captures import load
-from support.facts import facts
+from support.facts import Fact, facts
 
 from otel_lightning.collector.load.from_files import derive_all, expand, load_file
 from otel_lightning.collector.store import open_store
@@ -59,8 +60,13 @@ def same_agents() -> list[list[Path]]:
     return [group for group in groups.values() if len({one.parent for one in group}) > 1]
 
 
+@cache
+def facts_of(truth: Path) -> list[Fact]:
+    return list(facts(load(truth)))
+
+
 def all_texts_were_sent(truth: Path) -> bool:
-    found = [fact for fact in facts(load(truth)) if fact.name in {*TEXTS, "call"}]
+    found = [fact for fact in facts_of(truth) if fact.name in {*TEXTS, "call"}]
     return bool(found) and all(fact.verdict == "right" for fact in found)
 
 
@@ -100,4 +106,4 @@ def compare(group: list[Path], tmp_path: Path) -> None:
 
 def told_wrongly(truth: Path, column: str) -> bool:
     """Tell whether the instrumentation itself says something else than the provider did."""
-    return any(fact.name == column and fact.verdict != "right" for fact in facts(load(truth)))
+    return any(fact.name == column and fact.verdict != "right" for fact in facts_of(truth))

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from support.examples import examples
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, eventually
@@ -33,7 +34,7 @@ def stored(records: list[dict[str, str]], limits: Limits) -> pa.Table:
     return decode("traces", [request.SerializeToString()], [1], limits).rows
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(
     records=RECORDS,
     length=st.none() | st.integers(1, 5),

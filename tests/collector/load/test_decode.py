@@ -2,13 +2,14 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.captures import says
+from support.examples import examples
 
 from otel_lightning.collector.load.decode import decode
 
@@ -64,7 +65,7 @@ def nanoseconds(time: Any) -> int:
     return time.value if time is not None else 0
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(st.lists(spans(), max_size=5), texts)
 def test_every_span_comes_out_as_it_went_in(sent: list[Span], service: str) -> None:
     request = ExportTraceServiceRequest()
@@ -86,7 +87,7 @@ def test_every_span_comes_out_as_it_went_in(sent: list[Span], service: str) -> N
             assert says(dict(event["attributes"])["k"], sent_event.attributes[0].value)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(values(), min_size=1, max_size=5))
 def test_every_log_body_comes_out_as_it_went_in(sent: list[AnyValue]) -> None:
     request = ExportLogsServiceRequest()

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.examples import examples
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
@@ -55,7 +56,7 @@ def test_a_span_that_comes_twice_in_one_transaction_is_stored_once(
 
 
 @pytest.mark.parametrize("remembers", [True, False])
-@settings(max_examples=20)
+@examples(20)
 @given(batches=st.lists(st.lists(ID_AND_START, max_size=6), max_size=5))
 def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
     remembers: bool,  # noqa: FBT001  pytest passes it by name

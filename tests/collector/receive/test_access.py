@@ -6,7 +6,7 @@ import signal
 import socket
 import ssl
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -14,7 +14,7 @@ import pytest
 from support.certificates import Authority
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually, join
+from support.running import Ingester, cli, cli_here, eventually, join, start
 
 from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.refusals import RefusedError
@@ -49,7 +49,7 @@ def export(
 @pytest.mark.parametrize("option", ["--http", "--grpc"])
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.7", "collector", "[::]"])  # noqa: S104  refused
 def test_an_address_that_others_reach_needs_a_token(option: str, host: str, tmp_path: Path) -> None:
-    told = cli("serve", option, f"{host}:4318", cwd=tmp_path)
+    told = cli_here("serve", option, f"{host}:4318", cwd=tmp_path)
     assert told.returncode == 2
     assert "can be reached from other machines: set LIGHTNING_TOKEN" in told.stderr
     assert list(tmp_path.iterdir()) == []
@@ -72,7 +72,7 @@ def test_with_a_token_or_an_explicit_word_others_may_reach_it(
 
 @pytest.mark.parametrize("token", ["", "  ", "café"])
 def test_a_token_that_no_header_can_carry_is_refused(token: str, tmp_path: Path) -> None:
-    told = cli("serve", "--token", token, cwd=tmp_path)
+    told = cli_here("serve", "--token", token, cwd=tmp_path)
     assert (told.returncode, "the token must be ASCII and not empty" in told.stderr) == (2, True)
 
 
@@ -107,10 +107,14 @@ def test_files_are_loaded_through_a_guarded_ingester_by_the_stores_owner(
     assert column(ingester_with_token.store, "SELECT name FROM spans") == ["from a file"]
 
 
-@pytest.fixture
-def ingester_with_token(starter: Starter, monkeypatch: pytest.MonkeyPatch) -> Ingester:
-    monkeypatch.setenv("LIGHTNING_TOKEN", TOKEN)
-    return starter()
+@pytest.fixture(scope="module")
+def ingester_with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingester]:
+    """One ingester for all that ask with a token, the right one or none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LIGHTNING_TOKEN", TOKEN)
+        ingester = start(tmp_path_factory.mktemp("guarded") / "traces.duckdb")
+    yield ingester
+    ingester.kill()
 
 
 # Names.
@@ -310,7 +314,7 @@ def test_a_broken_certificate_is_not_taken_over(authority: Authority, starter: S
 def test_certificates_that_do_not_fit_are_refused_at_start(
     files: tuple[str, ...], reason: str, authority: Authority
 ) -> None:
-    told = cli("serve", "--http", "127.0.0.1:0", *files, cwd=authority.folder)
+    told = cli_here("serve", "--http", "127.0.0.1:0", *files, cwd=authority.folder)
     assert (told.returncode, reason in told.stderr) == (2, True)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 from google.protobuf.json_format import MessageToDict
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.captures import says
+from support.examples import examples
 from support.running import Ingester, eventually
 from support.sending import column, post
 
@@ -26,7 +27,7 @@ from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.otlp.json_encoding import parse_json
 from otel_lightning.collector.store import Store, open_store
 
-SECONDS = [1, pytest.param(8, marks=pytest.mark.slow)]
+SECONDS = [0.25, pytest.param(8, marks=pytest.mark.slow)]
 COLUMNS = "trace_id, span_id, name, kind, start_time, end_time, status_code, attributes, events"
 KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 
@@ -131,7 +132,7 @@ def known(sent: int) -> int:
     return sent if sent < 2**63 else 0
 
 
-@settings(max_examples=120)
+@examples(120)
 @given(st.lists(spans, max_size=4))
 def test_what_goes_in_comes_out_of_sql(
     store: Store, tmp_path_factory: Any, sent: list[Span]
@@ -232,7 +233,7 @@ def only_value_errors(read: Callable[[bytes], object], body: bytes) -> None:
     ids=["traces", "logs", "json traces", "json logs"],
 )
 def test_damaged_bytes_raise_nothing_but_value_errors(
-    write: Callable[[Any], bytes], read: Callable[[bytes], object], seconds: int
+    write: Callable[[Any], bytes], read: Callable[[bytes], object], seconds: float
 ) -> None:
     chance = random.Random(7)  # noqa: S311  the same damage every time
     whole = write(example(chance))

@@ -61,9 +61,10 @@ def test_sql_answers_while_it_runs_and_after_it_stopped(ingester: Ingester) -> N
     assert not ingester.store.with_name("traces.duckdb.server").exists()
 
 
-def test_what_was_acknowledged_survives_kill_9(starter: Callable[[], Ingester]) -> None:
+@pytest.mark.parametrize("kills", [2, pytest.param(5, marks=pytest.mark.slow)])
+def test_what_was_acknowledged_survives_kill_9(kills: int, starter: Callable[[], Ingester]) -> None:
     acknowledged: set[str] = set()
-    for _ in range(5):
+    for _ in range(kills):
         running = starter()
         deadline = time.monotonic() + 0.7
         while time.monotonic() < deadline:

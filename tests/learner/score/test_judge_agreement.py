@@ -5,8 +5,9 @@ import numpy as np
 import polars as pl
 import pytest
 from click.testing import CliRunner, Result
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
@@ -70,7 +71,7 @@ def test_a_step_of_the_scale_that_nobody_used_still_counts_as_distance() -> None
     assert cohen_kappa(counts, levels) == pytest.approx(0.8455882352941176)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(RATINGS)
 def test_kendall_is_its_definition_over_pairs(ratings: tuple[np.ndarray, np.ndarray]) -> None:
     x, y = (np.sign(np.subtract.outer(r, r))[np.triu_indices(len(r), 1)] for r in ratings)
@@ -79,7 +80,7 @@ def test_kendall_is_its_definition_over_pairs(ratings: tuple[np.ndarray, np.ndar
     assert kendall_tau_b(table(*ratings)[0]) == pytest.approx(expected, nan_ok=True)
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(RATINGS)
 def test_spearman_is_the_correlation_of_mean_ranks(
     ratings: tuple[np.ndarray, np.ndarray],

@@ -5,8 +5,9 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 
 from otel_lightning.learner.score.rules.composition import Composition, Measure, Term
 from otel_lightning.learner.score.rules.shaping import compose
@@ -67,7 +68,7 @@ def judgements(logged: list[dict[str, Any]]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema={**text, "value": pl.Float64})
 
 
-@settings(max_examples=50)
+@examples(50)
 @given(st.lists(rollouts, min_size=1, max_size=8))
 def test_composed_reward_is_the_clamped_sum_of_its_parts(logged: list[dict[str, Any]]) -> None:
     ids = pl.Series("rollout_id", map(str, range(len(logged))), pl.String)
