@@ -47,9 +47,9 @@ tools. Where they are missing, `content` says `absent`, `redacted` or `truncated
 carry them; the instrumentation that comes with this project adds both to any of them.
 - Arms, rewards and rollout ids do not depend on the dialect: they are events and attributes of \
 their own.
-- Logfire does not write the response id of a streamed answer: neither of its two spans has it \
-(`logfire` above holds streamed calls only). A reward that names the response finds no call there; \
-let it name the rollout, the trace or the span.
+- Logfire wrote the response id of a streamed answer on neither of its two spans when `logfire` \
+was recorded, which holds streamed calls only; where one of the spans has it, it is read. A reward \
+that names the response finds no call without it; let it name the rollout, the trace or the span.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.
