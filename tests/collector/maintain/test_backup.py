@@ -1,7 +1,6 @@
 """A backup is whole, also while the ingester runs, and has all that was acknowledged."""
 
 import shutil
-import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually, join
+from support.running import Ingester, cli, eventually, finish, join
 from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
@@ -82,8 +81,7 @@ def test_no_other_process_can_open_the_file_after_a_backup(
     told = cli("backup", str(tmp_path / "backup.duckdb"), "--store", str(ingester.store))
     assert (told.returncode, told.stderr) == (0, "")
     opening = "import sys, duckdb; duckdb.connect(sys.argv[1])"
-    command = [sys.executable, "-c", opening, str(ingester.store)]
-    opened = subprocess.run(command, capture_output=True, text=True, check=False)
+    opened = finish(sys.executable, "-c", opening, ingester.store)
     assert opened.returncode == 1
     assert "Could not set lock" in opened.stderr
 
