@@ -244,7 +244,7 @@ def test_a_store_without_runs_and_an_unknown_run_are_errors_with_the_next_step(
     store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
     output = ("--output", str(tmp_path / "r.html"))
     none = learn("report", "--store", store, *output)
-    assert (none.exit_code, "Run: lightning-learn policy" in none.output) == (1, True)
+    assert (none.exit_code, "the command `policy` or `weights`" in none.output) == (1, True)
     policy(store, flags)
     unknown = learn("report", "--store", store, "--run", "no-such", *output)
     assert (unknown.exit_code, "No run 'no-such'. The newest runs: 2" in unknown.output) == (

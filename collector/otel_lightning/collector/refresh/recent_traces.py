@@ -181,4 +181,5 @@ def _rows_since(table: str, least: Least) -> Sql:
 
 
 def _since(column: str, time_ns: int | None) -> Sql:
-    return EVERYWHERE if time_ns is None else Sql(f'"{column}" >= make_timestamp_ns({time_ns})')
+    # No bound, or 0 for one that is unknown: then rows without a time must be found too.
+    return Sql(f'"{column}" >= make_timestamp_ns({time_ns})') if time_ns else EVERYWHERE

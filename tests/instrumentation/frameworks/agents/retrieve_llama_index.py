@@ -1,7 +1,7 @@
 """LlamaIndex: a retriever, a reranker and the model that reads what it kept, by OpenInference.
 
 The reranker scores by the length of a text, and the model is this file's own: the recording needs
-no download. `RECORD=1 make test-frameworks` records it again.
+no download. It was recorded by hand: `make test-frameworks` does not run it yet.
 """
 
 from books import QUERIES, TEXTS, found, ranked
