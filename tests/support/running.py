@@ -108,8 +108,11 @@ def cli_here(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
     from otel_lightning.collector.cli import main
 
+    # `serve` leaves pandas out of its process; other tests of this process may need it.
+    finders = list(sys.meta_path)
     with contextlib.chdir(cwd):
         done = CliRunner().invoke(main, arguments, prog_name="lightning-ingest")
+    sys.meta_path[:] = finders
     return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
 
 

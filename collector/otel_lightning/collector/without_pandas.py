@@ -28,4 +28,5 @@ def leave_out_pandas() -> None:
     For the ingester, its deriving workers and its reader processes: they never turn a time that is
     not whole microseconds into a Python object, which Arrow does by pandas.
     """
-    sys.meta_path.insert(0, WithoutPandas())
+    if not any(isinstance(finder, WithoutPandas) for finder in sys.meta_path):
+        sys.meta_path.insert(0, WithoutPandas())

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import quote, urlencode
 
 from otel_lightning.collector.ingester_client import Client, connected, reachable
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Server, StoreError, read_server
 
 TIMEOUT_SECONDS = 10
@@ -27,9 +28,10 @@ def page_link(store: Path, target: str | None, client: Client | None) -> str:
     """
     server = read_server(store)
     if server is None:
+        start = next_command("lightning-ingest", store)
         raise StoreError(
-            f"No lightning-ingest serves '{store}'. Start `lightning-ingest --store {store}`, or "
-            f"name another store with --store."
+            f"No lightning-ingest serves '{store}'. Start `{start}`, or name another store with "
+            f"--store."
         )
     asked = {"code": _code(server, client)} | ({"to": _path(target)} if target else {})
     return f"{'https' if server.tls_cert else 'http'}://{reachable(server)}/ui/enter?{urlencode(asked)}"

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.spool import backlog, spool_folder
 from otel_lightning.collector.spool_format import Position, scan
 from otel_lightning.collector.store.errors import StoreError
@@ -103,7 +104,7 @@ class Patience:
         now = time.monotonic()
         if seen != self._seen:
             self._seen, self._since = seen, now
-        look = f"To see why: lightning-ingest check --store {self.path}"
+        look = f"To see why: {next_command('lightning-ingest check', self.path)}"
         if now - self._since > self.seconds:
             raise StoreError(
                 f"lightning-ingest, which serves '{self.path}', made no progress in "

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pyarrow as pa
 from granian.server.embed import Server as HttpServer
 from grpc import Server as GrpcServer
 
@@ -46,6 +45,7 @@ from otel_lightning.collector.store import (
     write_server,
 )
 from otel_lightning.collector.store.read_only import attach_line
+from otel_lightning.collector.store.times_as_text import all_times_as_text
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class BoundSockets(NamedTuple):
 def _serve(
     settings: Settings, bound: BoundSockets, stopping: "StopSignals", say: Callable[[str], None]
 ) -> None:
-    store = open_store(settings.store)
+    store = open_store(settings.store, to_serve=True)
     if store.server:
         store.close()
         raise StoreError(
@@ -219,12 +219,10 @@ def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
     reads = store.page_reads()
 
     def ask(select: str) -> list[dict[str, Any]]:
-        found = reads.ask(select, {}, SELECT_SECONDS)
         # As text: Python's datetime has no nanoseconds.
-        for place, field in enumerate(found.schema):
-            if pa.types.is_timestamp(field.type):
-                found = found.set_column(place, field.name, found[place].cast(pa.string()))
-        rows: list[dict[str, Any]] = found.to_pylist()
+        rows: list[dict[str, Any]] = all_times_as_text(
+            reads.ask(select, {}, SELECT_SECONDS)
+        ).to_pylist()
         return rows
 
     return SqlRoute(receiver, server.token, ask)

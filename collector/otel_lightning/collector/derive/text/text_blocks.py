@@ -18,16 +18,21 @@ SPELLED = re.compile(
 
 def plain(value: Any) -> Any:
     """Return the text of a list of text blocks or of a wrapped text; other values unchanged."""
-    if isinstance(value, dict) and len(value) == len(("type", "text")):
-        if value.keys() == {"type", "value"}:
-            return value["value"]
-        return value["text"] if value.keys() == {"type", "text"} else value
+    if isinstance(value, dict):
+        return _wrapped_text(value)
     # Most results are plain text, so only one that names a block near its beginning is matched.
     if isinstance(value, str):
         return _spelled_text(value) if "Text" in value[:80] else value
     if isinstance(value, list) and value and all(map(_is_text_block, value)):
         return "".join(str(block.get("text", block.get("content", ""))) for block in value)
     return value
+
+
+def _wrapped_text(block: dict[str, Any]) -> Any:
+    for key in ("value", "text"):
+        if block.keys() == {"type", key}:
+            return block[key]
+    return block
 
 
 def _spelled_text(text: str) -> str:
