@@ -34,6 +34,8 @@ def test_rows_are_those_of_the_store(ingester: Ingester) -> None:
     assert client.rows("SELECT DATE '2026-01-02' AS day") == [{"day": "2026-01-02"}]
     exact = "2026-01-02 03:04:05.123456789"
     assert client.rows(f"SELECT TIMESTAMP_NS '{exact}' AS at") == [{"at": exact}]
+    nested = f"SELECT [{{'at': TIMESTAMP_NS '{exact}'}}] AS times"
+    assert client.rows(nested) == [{"times": [{"at": exact}]}]
 
 
 def test_it_needs_the_writer_token(starter: Callable[..., Ingester]) -> None:

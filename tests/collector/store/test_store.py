@@ -264,6 +264,8 @@ def test_a_served_store_and_its_clients_load_no_unsigned_extension(tmp_path: Pat
     changed.write_bytes(bytes([original[0] ^ 1]) + original[1:])
     setting = "SELECT current_setting('allow_unsigned_extensions') AS allowed"
     with open_store(tmp_path / "t.duckdb") as store:
+        assert store.rows(setting) == [{"allowed": False}]
+    with open_store(tmp_path / "t.duckdb", to_serve=True) as store:
         server = store.serve("127.0.0.1:0")
         assert store.rows(setting) == [{"allowed": False}]
         with attach(server.sql, server.token) as client:
