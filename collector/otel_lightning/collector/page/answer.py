@@ -26,8 +26,10 @@ from otel_lightning.collector.receive.accept import (
     accept_feedback,
 )
 from otel_lightning.collector.receive.access import READING, BrowserRequest
+from otel_lightning.collector.receive.disconnects import while_client_waits
 from otel_lightning.collector.receive.http import asked_by
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
+from otel_lightning.collector.store.cancellation import Cancellation
 
 logger = logging.getLogger(__name__)
 
@@ -149,7 +151,7 @@ class Page:
         if name == "live":
             await self._live.stream(protocol, HEADERS)
             return None
-        return await self._write("/" + name.removeprefix(ROOT), scope.query_string)
+        return await self._write("/" + name.removeprefix(ROOT), scope.query_string, protocol)
 
     async def _let_in(self, name: str, scope: Any, protocol: Any) -> Answer:
         if name == "code" and scope.method == "POST":
@@ -180,12 +182,12 @@ class Page:
         self._receiver.counts.stored("http", "feedback", accepted.records, accepted.rejected)
         return Answer(HTTPStatus.OK, JSON, json.dumps(accepted.response).encode())
 
-    async def _write(self, path: str, query: str) -> Answer:
+    async def _write(self, path: str, query: str, protocol: Any) -> Answer:
         facts = {**self._facts, **self._live.facts(), **self._receiver.gauges()}
         facts["alarms"] = [alarm.reason for alarm in self._receiver.alarms.raised()]
-        answer: Answer = await self._in_thread(
-            lambda: self._pages.write(Request(path, query, facts))
-        )
+        cancellation = Cancellation()
+        work = self._in_thread(lambda: self._pages.write(Request(path, query, facts), cancellation))
+        answer: Answer = await while_client_waits(protocol, work, cancellation)
         return answer
 
     async def _latest(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.child_process import Child, LateError, Pool
 from otel_lightning.collector.store.page_reads import PageReads
 from otel_lightning.collector.store.sql_text import PLACEHOLDER
@@ -60,14 +61,18 @@ class Pages:
         self._reads = reads
         self._pool = Pool(lambda: _Process(reads), PROCESSES)
 
-    def write(self, request: Request) -> Answer:
+    def write(self, request: Request, cancellation: Cancellation) -> Answer:
         """Write the page for a request.
+
+        Args:
+            request: The request.
+            cancellation: Ends the statements of the page, whose answer nobody waits for.
 
         Raises:
             PageError: If it takes too long, too much memory, or fails.
         """
         with self._pool.one() as process:
-            return process.write(request)
+            return process.write(request, cancellation)
 
     def ask(self, name: str, parameters: Mapping[str, Any]) -> pa.Table:
         """Run a statement of the folder `sql`, outside a page.
@@ -86,16 +91,16 @@ class _Process(Child):
     def __init__(self, reads: PageReads) -> None:
         super().__init__("otel_lightning.collector.page.child")
         self._reads = reads
-        self._converse(json.dumps({"memory": MEMORY_BYTES}).encode(), START_SECONDS)
+        self._converse(json.dumps({"memory": MEMORY_BYTES}).encode(), START_SECONDS, Cancellation())
 
-    def write(self, request: Request) -> Answer:
+    def write(self, request: Request, cancellation: Cancellation) -> Answer:
         asked = {"path": request.path, "query": request.query, "facts": dict(request.facts)}
-        answer = self._converse(json.dumps(asked).encode(), PAGE_SECONDS)
+        answer = self._converse(json.dumps(asked).encode(), PAGE_SECONDS, cancellation)
         head, _, body = answer.partition(b"\n")
         told = json.loads(head)
         return Answer(told["status"], told["type"], body, tuple(map(tuple, told["headers"])))
 
-    def _converse(self, content: bytes, seconds: float) -> bytes:
+    def _converse(self, content: bytes, seconds: float, cancellation: Cancellation) -> bytes:
         """Send a request, answer the questions of the process, and return its last message."""
         kind = REQUEST
         try:
@@ -108,7 +113,7 @@ class _Process(Child):
                         return answer
                     if answered == FAILED:
                         raise PageError(answer.decode(errors="replace"))
-                    kind, content = self._rows(answered, json.loads(answer))
+                    kind, content = self._rows(answered, json.loads(answer), cancellation)
         except LateError as error:
             raise PageError(f"The page took longer than {seconds:g} seconds.") from error
         except OSError as error:
@@ -117,13 +122,17 @@ class _Process(Child):
                 f"ended."
             ) from error
 
-    def _rows(self, kind: int, question: Mapping[str, Any]) -> tuple[int, bytes]:
+    def _rows(
+        self, kind: int, question: Mapping[str, Any], cancellation: Cancellation
+    ) -> tuple[int, bytes]:
         try:
             if kind == TYPED:
-                rows = self._reads.ask_typed(question["select"], question["rows"], TYPED_SECONDS)
+                rows = self._reads.ask_typed(
+                    question["select"], question["rows"], TYPED_SECONDS, cancellation
+                )
             else:
                 asked = bound(question["statement"], question["parameters"])
-                rows = self._reads.ask(*asked, STATEMENT_SECONDS)
+                rows = self._reads.ask(*asked, STATEMENT_SECONDS, cancellation)
         except StoreError as error:
             return FAILED, str(error).encode()
         sink = pa.BufferOutputStream()

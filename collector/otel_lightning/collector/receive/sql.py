@@ -16,14 +16,16 @@ from granian._granian import RSGIProtocolClosed
 
 from otel_lightning.collector.receive.accept import JSON, Receiver
 from otel_lightning.collector.receive.access import AccessGuard, is_loopback
+from otel_lightning.collector.receive.disconnects import while_client_waits
 from otel_lightning.collector.receive.http import asked_by
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of, too_large
 from otel_lightning.collector.sql_client import PATH
 from otel_lightning.collector.store import StoreError, is_select
+from otel_lightning.collector.store.cancellation import Cancellation
 
 PLAIN = "text/plain; charset=utf-8"
 
-Ask = Callable[[str], list[dict[str, Any]]]
+Ask = Callable[[str, Cancellation], list[dict[str, Any]]]
 
 
 class SqlRoute:
@@ -35,7 +37,7 @@ class SqlRoute:
         Args:
             receiver: The check of host names, and the limit of a body.
             token: The writer token of the server file.
-            ask: Runs a SELECT and returns its rows.
+            ask: Runs a SELECT and returns its rows, unless it is cancelled.
         """
         self._receiver, self._ask = receiver, ask
         self._guard = AccessGuard((token,))
@@ -50,7 +52,9 @@ class SqlRoute:
             self._admit(scope)
             text = bytes(await protocol()).decode("utf-8", "replace")
             # DuckDB runs in a thread: the event loop has senders to answer.
-            status, said = HTTPStatus.OK, await asyncio.to_thread(self._rows, text)
+            cancellation = Cancellation()
+            work = asyncio.to_thread(self._rows, text, cancellation)
+            status, said = HTTPStatus.OK, await while_client_waits(protocol, work, cancellation)
         except RSGIProtocolClosed:
             return
         except StoreError as error:
@@ -76,7 +80,7 @@ class SqlRoute:
         if not size.isdigit() or int(size) > self._receiver.max_body:
             raise too_large(self._receiver.max_body)
 
-    def _rows(self, select: str) -> str:
+    def _rows(self, select: str, cancellation: Cancellation) -> str:
         if not is_select(select):
             raise StoreError("Only one SELECT at a time is answered here.")
-        return json.dumps(self._ask(select), default=str)
+        return json.dumps(self._ask(select, cancellation), default=str)

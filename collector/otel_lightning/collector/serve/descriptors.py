@@ -9,12 +9,17 @@ connections that have been idle longest are closed, so that new senders can conn
 import logging
 import resource
 import socket
-import struct
 import threading
-from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import NamedTuple
+
+from otel_lightning.collector.tcp_connections import (
+    CLOSED,
+    DESCRIPTORS,
+    Connection,
+    connection,
+    connections,
+    open_descriptors,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -27,10 +32,6 @@ LOOK_SECONDS = 0.25
 LEAST_IDLE_SECONDS = 1.0
 SILENT_SECONDS = 30.0  # timeout of a connection that never sent a byte
 LOOKS_PER_SCAN = 20  # every 20th look (5 s) scans all connections, even if few are open
-DESCRIPTORS = Path("/proc/self/fd")
-TCP_INFO_BYTES = 192
-LAST_DATA_SENT, LAST_DATA_RECEIVED, BYTES_RECEIVED = 44, 52, 128
-"""Offsets in Linux's `struct tcp_info`: milliseconds, milliseconds, bytes."""
 
 
 def raise_limit() -> int:
@@ -64,17 +65,6 @@ def connections_within(limit: int) -> int:
     return room
 
 
-class Connection(NamedTuple):
-    """An open connection of this process: its descriptor and how long it has been idle."""
-
-    descriptor: int
-    idle_seconds: float
-    is_answered: bool
-    """Whether no request is in progress: nothing was received, or an answer was sent after it."""
-    is_silent: bool
-    """Whether nothing was ever received."""
-
-
 class IdleConnections(threading.Thread):
     """A thread that closes the longest idle connections when many are open.
 
@@ -105,20 +95,21 @@ class IdleConnections(threading.Thread):
         self.join()
 
     def _look(self) -> None:
-        open_now = _open_descriptors()
+        open_now = open_descriptors()
         self._looks += 1
         is_crowded = len(open_now) >= self._most * FULL
         if not is_crowded and self._looks % LOOKS_PER_SCAN:
             return
-        found = [one for number in open_now if (one := _connection(number, self._ports))]
+        # This process may have shut one down itself, and its server has not closed it yet.
+        found = [one for one in connections(open_now, self._ports) if one.state != CLOSED]
         for one in found:
-            if one.is_silent and one.idle_seconds >= SILENT_SECONDS:
+            if one.is_silent and one.received_seconds >= SILENT_SECONDS:
                 _close(one, self._ports)
         if len(found) < self._most * FULL:
             return
         may_close_all = len(found) >= self._most * CROWDED
         idle = [one for one in found if one.is_answered or may_close_all]
-        idle.sort(key=lambda one: one.idle_seconds, reverse=True)
+        idle.sort(key=lambda one: one.received_seconds, reverse=True)
         excess = len(found) - int(self._most * RELIEVED)
         for one in idle[:excess]:
             _close(one, self._ports)
@@ -131,45 +122,13 @@ class IdleConnections(threading.Thread):
             )
 
 
-def _open_descriptors() -> Sequence[int]:
-    """List the open descriptors, or all possible numbers if listing fails for lack of one."""
-    try:
-        return [int(one.name) for one in DESCRIPTORS.iterdir()]
-    except OSError:
-        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-
-def _connection(descriptor: int, ports: set[int]) -> Connection | None:
-    """Describe a TCP connection to one of the ports; None for any other descriptor."""
-    try:
-        handle = socket.socket(fileno=descriptor)
-    except OSError:  # not a socket, or closed in the meantime
-        return None
-    try:
-        if handle.family not in (socket.AF_INET, socket.AF_INET6):
-            return None
-        if handle.getsockname()[1] not in ports:
-            return None
-        handle.getpeername()  # fails for a socket that listens
-        info = handle.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, TCP_INFO_BYTES)
-    except OSError:
-        return None
-    finally:
-        handle.detach()  # the descriptor belongs to a server: do not close it
-    (sent,) = struct.unpack_from("I", info, LAST_DATA_SENT)
-    (received,) = struct.unpack_from("I", info, LAST_DATA_RECEIVED)
-    (size,) = struct.unpack_from("Q", info, BYTES_RECEIVED)
-    is_answered = size == 0 or sent < received
-    return Connection(descriptor, received / 1000, is_answered, is_silent=size == 0)
-
-
-def _close(connection: Connection, ports: set[int]) -> None:
+def _close(idle: Connection, ports: set[int]) -> None:
     """Shut down a connection that is still idle; its server then closes the descriptor."""
     # The server may have closed it since the scan, and a new connection may have its number.
-    now = _connection(connection.descriptor, ports)
-    if now is None or now.idle_seconds < LEAST_IDLE_SECONDS:
+    now = connection(idle.descriptor, ports)
+    if now is None or now.received_seconds < LEAST_IDLE_SECONDS:
         return
-    handle = socket.socket(fileno=connection.descriptor)
+    handle = socket.socket(fileno=idle.descriptor)
     with suppress(OSError):  # the client closed it first
         handle.shutdown(socket.SHUT_RDWR)
     handle.detach()

@@ -44,6 +44,7 @@ from otel_lightning.collector.store import (
     server_file,
     write_server,
 )
+from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.read_only import attach_line
 from otel_lightning.collector.store.times_as_text import all_times_as_text
 
@@ -218,11 +219,10 @@ def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) 
 def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
     reads = store.page_reads()
 
-    def ask(select: str) -> list[dict[str, Any]]:
+    def ask(select: str, cancellation: Cancellation) -> list[dict[str, Any]]:
+        found = reads.ask(select, {}, SELECT_SECONDS, cancellation)
         # As text: Python's datetime has no nanoseconds.
-        rows: list[dict[str, Any]] = all_times_as_text(
-            reads.ask(select, {}, SELECT_SECONDS)
-        ).to_pylist()
+        rows: list[dict[str, Any]] = all_times_as_text(found).to_pylist()
         return rows
 
     return SqlRoute(receiver, server.token, ask)

@@ -39,17 +39,23 @@ class Child:
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
+        self._is_killed = False
         self._to: Any = self._process.stdin
         self._from: Any = self._process.stdout
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs."""
-        return self._process.poll() is None
+        """Whether the process runs, and nobody has killed it."""
+        return not self._is_killed and self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill the process, also while another thread waits for its answer, which then fails."""
+        self._is_killed = True
+        self._process.kill()
 
     def end(self) -> None:
         """Kill the process and wait for its end."""
-        self._process.kill()
+        self.kill()
         self._process.communicate()
 
     def ask(self, kind: int, content: bytes) -> tuple[int, bytes]:
@@ -73,7 +79,7 @@ class Child:
 
         def give_up() -> None:
             late.set()
-            self._process.kill()
+            self.kill()
 
         timer = threading.Timer(seconds or threading.TIMEOUT_MAX, give_up)
         timer.daemon = True

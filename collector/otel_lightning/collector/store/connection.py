@@ -273,7 +273,7 @@ class Store:
             read_only.prepare(self._connection, self._guard)
             self._serves = _listen(self._connection, tokens.writer)
         if self._answers:
-            self._answers.use_processes(self._serves, tokens.scanner)
+            self._answers.served_at(self._serves, tokens.scanner)
         return Server(os.getpid(), self._serves, tokens.writer, tokens.reader, http)
 
     def page_reads(self) -> PageReads:

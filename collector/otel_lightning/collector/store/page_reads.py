@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from otel_lightning.collector.store.cancellation import GONE, Cancellation, CancelledError
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.read_only import EXPLAIN, ReadOnlyGuard
 from otel_lightning.collector.store.reader_limits import interrupted_after
@@ -38,39 +39,55 @@ class PageReads:
         """
         self._connection, self._guard, self._apart = connection, guard, apart
 
-    def ask(self, select: str, parameters: Mapping[str, Any], seconds: float) -> pa.Table:
+    def ask(
+        self,
+        select: str,
+        parameters: Mapping[str, Any],
+        seconds: float,
+        cancellation: Cancellation | None = None,
+    ) -> pa.Table:
         """Run one of our own SELECTs.
 
         Args:
             select: The statement, with parameters such as `$rollout`.
             parameters: A value for each parameter of the statement.
             seconds: Time limit.
+            cancellation: Ends the statement earlier.
 
         Raises:
-            StoreError: If it fails or takes too long.
+            StoreError: If it fails, takes too long, or is cancelled.
         """
+        cancellation = cancellation or Cancellation()
         # A connection of its own: an interruption ends this statement and no other thread's.
         cursor = self._connection.cursor()
         try:
-            with self._guard.running(), interrupted_after(cursor, seconds):
+            with (
+                self._guard.running(),
+                interrupted_after(cursor, seconds),
+                cancellation.by(cursor.interrupt),
+            ):
                 return cursor.execute(select, dict(parameters)).to_arrow_table()
-        except duckdb.InterruptException as error:
-            raise StoreError(f"It took longer than {seconds:g} seconds.") from error
+        except (duckdb.InterruptException, CancelledError) as error:
+            late = f"It took longer than {seconds:g} seconds."
+            raise StoreError(GONE if cancellation.is_cancelled else late) from error
         except duckdb.Error as error:
             raise StoreError(str(error)) from error
         finally:
             cursor.close()
 
-    def ask_typed(self, select: str, rows: int, seconds: float) -> pa.Table:
+    def ask_typed(
+        self, select: str, rows: int, seconds: float, cancellation: Cancellation
+    ) -> pa.Table:
         """Run a SELECT that a person typed, if the read-only token may run it.
 
         Args:
             select: The statement.
             rows: Row limit; one more row is returned, to show that the limit is exceeded.
             seconds: Time limit.
+            cancellation: Ends the statement earlier.
 
         Raises:
-            StoreError: If it is refused, fails, takes too long, or answers too much.
+            StoreError: If it is refused, fails, takes too long, answers too much, or is cancelled.
         """
         if EXPLAIN.match(select):
             raise StoreError("EXPLAIN works in `lightning-ingest sql`, not on the page.")
@@ -78,10 +95,10 @@ class PageReads:
             raise StoreError(reason.replace("This token", "This page"))
         plain, bounded = self._guard.normalized(select)
         if bounded or self._apart is None:
-            found = self.ask(f"FROM ({plain}) LIMIT {rows + 1}", {}, seconds)
+            found = self.ask(f"FROM ({plain}) LIMIT {rows + 1}", {}, seconds, cancellation)
         else:
             try:
-                found = self._apart.run(plain, rows, seconds)
+                found = self._apart.run(plain, rows, seconds, cancellation)
             except ReaderError as error:
                 raise StoreError(str(error).replace("this token", "this page")) from error
         if found.nbytes > ANSWER_BYTES:

@@ -9,11 +9,13 @@ then only reads this table, and a timer drops it.
 import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import duckdb
 
+from otel_lightning.collector.store.cancellation import GONE, Cancellation, CancelledError
+from otel_lightning.collector.store.gone_clients import ClientWatch
 from otel_lightning.collector.store.reader_process import Access, ReaderError, ReaderProcesses
 from otel_lightning.collector.store.sql_text import quote_literal
 
@@ -43,16 +45,21 @@ class LimitedReads:
     def __init__(self, connection: duckdb.DuckDBPyConnection, limits: ReaderLimits) -> None:
         self._connection, self._limits = connection, limits
         self._apart: ReaderProcesses | None = None
+        self._clients: ClientWatch | None = None
         self._numbers = itertools.count(1)
         connection.execute(f"ATTACH ':memory:' AS {ANSWERS}")
 
-    def use_processes(self, address: str, token: str) -> None:
-        """Run statements with unbounded memory in separate processes, if memory is limited.
+    def served_at(self, address: str, token: str) -> None:
+        """Watch the clients of the server, and run in processes of their own what has to.
+
+        Statements with unbounded memory run in separate processes, if memory is limited.
 
         Args:
             address: Address at which this database is served.
             token: Token with which a reader process reads its tables.
         """
+        self._clients = ClientWatch(int(address.rpartition(":")[2]))
+        self._clients.start()
         if self._limits.memory_bytes is not None:
             self._apart = ReaderProcesses(Access(address, token, self._limits.memory_bytes))
 
@@ -62,9 +69,11 @@ class LimitedReads:
         return self._apart
 
     def close(self) -> None:
-        """Stop the reader processes."""
+        """Stop the reader processes, and watch no more clients."""
         if self._apart:
             self._apart.close()
+        if self._clients:
+            self._clients.stop()
 
     def answer(self, select: str, *, bounded: bool) -> str:
         """Run a SELECT and return a statement that reads its answer, or raises its error.
@@ -74,14 +83,18 @@ class LimitedReads:
             bounded: Whether the statement creates no more data than it reads.
         """
         table = f"{ANSWERS}.answer_{next(self._numbers)}"
+        cancellation = Cancellation()
         try:
-            if self._apart and not bounded:
-                self._run_apart(self._apart, select, table)
-            else:
-                self._run(select, table)
+            with self._clients.watched(cancellation) if self._clients else nullcontext():
+                if self._apart and not bounded:
+                    self._run_apart(self._apart, select, table, cancellation)
+                else:
+                    self._run(select, table, cancellation)
         except ReaderError as error:
             return _error(str(error))
-        except duckdb.InterruptException:
+        except (duckdb.InterruptException, CancelledError):
+            if cancellation.is_cancelled:
+                return _error(GONE)
             return _error(
                 f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
             )
@@ -92,11 +105,11 @@ class LimitedReads:
         forgetting.start()
         return self._within_rows(table)
 
-    def _run(self, select: str, table: str) -> None:
+    def _run(self, select: str, table: str, cancellation: Cancellation) -> None:
         # One row above the limit shows that the answer is too long.
         most = "" if self._limits.rows is None else f" LIMIT {self._limits.rows + 1}"
         cursor = self._connection.cursor()
-        with interrupted_after(cursor, self._limits.seconds):
+        with interrupted_after(cursor, self._limits.seconds), cancellation.by(cursor.interrupt):
             cursor.execute(f"CREATE TABLE {table} AS FROM ({select}){most}")
 
     def _told(self, select: str) -> str | None:
@@ -107,8 +120,10 @@ class LimitedReads:
             return str(error)
         return None
 
-    def _run_apart(self, apart: ReaderProcesses, select: str, table: str) -> None:
-        rows = apart.run(select, self._limits.rows, self._limits.seconds)
+    def _run_apart(
+        self, apart: ReaderProcesses, select: str, table: str, cancellation: Cancellation
+    ) -> None:
+        rows = apart.run(select, self._limits.rows, self._limits.seconds, cancellation)
         cursor, name = self._connection.cursor(), table.replace(".", "_")
         cursor.register(name, rows)
         try:

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector.orphans import end_with
+from otel_lightning.collector.store.cancellation import GONE, Cancellation, CancelledError
 from otel_lightning.collector.store.child_process import (
     Child,
     LateError,
@@ -54,19 +55,25 @@ class ReaderProcesses:
     def __init__(self, access: Access) -> None:
         self._pool = Pool(lambda: _Process(access), PROCESSES)
 
-    def run(self, select: str, rows: int | None, seconds: float | None) -> pa.Table:
+    def run(
+        self, select: str, rows: int | None, seconds: float | None, cancellation: Cancellation
+    ) -> pa.Table:
         """Run one SELECT and return its rows.
 
         Args:
             select: The statement.
             rows: Row limit; one more row is returned, to show that the limit is exceeded.
             seconds: Time limit; None is no limit.
+            cancellation: Ends the statement earlier.
 
         Raises:
-            ReaderError: If it fails, takes too long, or takes too much memory.
+            ReaderError: If it fails, takes too long, takes too much memory, or is cancelled.
         """
-        with self._pool.one() as process:
-            return process.run(select, rows, seconds)
+        try:
+            with self._pool.one() as process, cancellation.by(process.kill):
+                return process.run(select, rows, seconds)
+        except (ReaderError, CancelledError) as error:
+            raise ReaderError(GONE) if cancellation.is_cancelled else error from None
 
     def close(self) -> None:
         """Stop all idle processes."""
