@@ -1,14 +1,18 @@
 """Who sends to the wrong port hears where to send instead."""
 
+import http.client
+import socket
+import sys
 from collections.abc import Callable
 
 import grpc
 import pytest
-from support.otlp_client import send
+from support.otlp_client import metric, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli
+from support.running import Ingester, cli, eventually
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
+WRONG_AT_GRPC = 'lightning_wrong_port_total{port="grpc"}'
 
 
 def test_a_grpc_exporter_at_the_http_port_hears_the_right_address(ingester: Ingester) -> None:
@@ -30,8 +34,53 @@ def test_the_log_says_it_once(
     for _ in range(3):
         with grpc.insecure_channel(ingester.http) as channel, pytest.raises(grpc.RpcError):
             channel.unary_unary(TRACES)(b"", timeout=20)
+    assert metric(ingester.http, 'lightning_wrong_port_total{port="http"}') == 3
     ingester.stop()
     assert capfd.readouterr().err.count("A gRPC exporter sends to the wrong port") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_an_http_exporter_at_the_grpc_port_is_logged_once_counted_and_found_by_doctor(
+    capfd: pytest.CaptureFixture[str], starter: Callable[[], Ingester]
+) -> None:
+    ingester = starter()
+    sizes = (0, 10, 200_000)
+    for number, size in enumerate(sizes, 1):
+        with pytest.raises((http.client.BadStatusLine, ConnectionError)):
+            send(ingester.grpc, bytes(size))
+        eventually(lambda n=number: metric(ingester.http, WRONG_AT_GRPC) == n)  # type: ignore[misc]
+    told = cli("doctor", "--store", str(ingester.store))
+    assert told.returncode == 1
+    assert told.stdout.startswith("3 of 3 requests since the start were sent to the port of the")
+    assert "3 to the port for grpc" in told.stdout
+    assert ingester.stop() == 0
+    port = ingester.http.rpartition(":")[2]
+    log = capfd.readouterr().err
+    assert log.count("127.0.0.1 speaks another protocol than gRPC") == 1
+    assert f"http/protobuf or http/json send to port {port};" in log
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")
+def test_grpc_clients_and_probes_that_only_connect_are_not_taken_for_http(
+    ingester: Ingester,
+) -> None:
+    address = ingester.grpc.rpartition(":")
+    for _ in range(3):
+        with grpc.insecure_channel(ingester.grpc) as channel:
+            channel.unary_unary(TRACES)(trace_request("kept").SerializeToString(), timeout=20)
+        with grpc.insecure_channel(ingester.grpc) as channel, pytest.raises(grpc.RpcError):
+            channel.unary_unary("/no.Service/Method")(b"", timeout=20)
+        with grpc.insecure_channel(ingester.grpc) as channel:
+            grpc.channel_ready_future(channel).result(20)
+        with socket.create_connection((address[0], int(address[2]))):
+            pass
+        with socket.create_connection((address[0], int(address[2]))) as probe:
+            assert probe.recv(100)
+    # The ingester reads the kernel's messages in order: this one comes after those of all others.
+    with pytest.raises((http.client.BadStatusLine, ConnectionError)):
+        send(ingester.grpc)
+    eventually(lambda: metric(ingester.http, WRONG_AT_GRPC) > 0)
+    assert metric(ingester.http, WRONG_AT_GRPC) == 1
 
 
 def test_help_names_both_ports_and_who_sends_where() -> None:

@@ -1,11 +1,18 @@
 """`lightning-ingest doctor`: find problems that harm learning, with an example and a remedy."""
 
+import re
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.ingester_client import connected
+from otel_lightning.collector.store import Server, Store, StoreError, statement
 
 HOW_TO = "docs/how-to/trace-your-agent.md"
+METRICS_SECONDS = 10.0
+WRONG_PORT = r'(?m)^lightning_wrong_port_total\{port="(\w+)"\} (\d+)$'
+REQUESTS = r"(?m)^lightning_requests_total\{.*\} (\d+)$"
+"""Lines of `/metrics`."""
 GENAI_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_SWITCHES = {
     "opentelemetry.instrumentation.genai": f"set {GENAI_CONTENT}=span_only",
@@ -28,6 +35,10 @@ CONTENT_SWITCHES = {
     "autogen": "install opentelemetry-instrumentation-openai: AutoGen records no model calls",
 }
 """How to switch on the recording of content, by prefix of the instrumentation's scope name."""
+PORTS = (
+    "let gRPC exporters send to port 4317 and HTTP exporters to port 4318, and set"
+    " OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf accordingly"
+)
 ANY_CONTENT = "switch content on where the instrumentation lets you; see " + HOW_TO
 
 
@@ -42,8 +53,7 @@ class ProblemKind(NamedTuple):
 
 PROBLEM_KINDS = (
     ProblemKind("empty", "spans and log records: nothing was received",
-            "let gRPC exporters send to port 4317 and HTTP exporters to port 4318, and set"
-            " OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf accordingly"),
+            PORTS),
     ProblemKind("content", "calls without content, written by {kind}", ""),
     ProblemKind("history", "calls whose text was cut, or whose history the provider keeps in part",
             "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
@@ -89,11 +99,34 @@ def diagnose(store: Store) -> list[Problem]:
     Args:
         store: A direct or served store whose derived tables are up to date.
     """
-    return [
+    problems = [
         _problem(checked, row)
         for checked in PROBLEM_KINDS
         for row in store.query(statement(__package__, f"doctor_{checked.name}")).to_pylist()
     ]
+    return (_wrong_port(store.server) if store.server else []) + problems
+
+
+def _wrong_port(server: Server) -> list[Problem]:
+    """Ask the running ingester how many clients used the port of the other protocol."""
+    try:
+        with connected(server, None, METRICS_SECONDS) as connection:
+            authorization = {"Authorization": f"Bearer {server.token}"}
+            connection.request("GET", "/metrics", headers=authorization)
+            answer = connection.getresponse()
+            text = answer.read().decode()
+    except StoreError:  # it asks for a client certificate
+        return []
+    if answer.status != HTTPStatus.OK:
+        return []
+    counts = {port: int(n) for port, n in re.findall(WRONG_PORT, text)}
+    if not counts:
+        return []
+    requests = sum(int(n) for n in re.findall(REQUESTS, text))
+    wrong = sum(counts.values())
+    example = "; ".join(f"{n:,} to the port for {port}" for port, n in counts.items())
+    said = "requests since the start were sent to the port of the other protocol, and lost"
+    return [Problem("wrong_port", wrong, requests + wrong, said, example, PORTS)]
 
 
 def _problem(checked: ProblemKind, row: Mapping[str, Any]) -> Problem:

@@ -3,6 +3,7 @@
 gRPC passes the bytes on without parsing them, because the spool stores bytes.
 """
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -10,8 +11,11 @@ from typing import Any, NoReturn
 import grpc
 
 from otel_lightning.collector.receive.accept import DURABLE_SECONDS, Receiver, accept, encode
+from otel_lightning.collector.receive.metrics import Counts
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 from otel_lightning.collector.receive.tls import GrpcCertificates
+
+logger = logging.getLogger(__name__)
 
 THREADS = 32  # requests handled at once: a thread waits until its request is durable
 SERVICES = {
@@ -51,6 +55,27 @@ def server(
     else:
         grpc_server.add_insecure_port(address)
     return grpc_server
+
+
+class WrongProtocol:
+    """Counts the clients that speak another protocol to the gRPC port, and logs the first one.
+
+    They cannot be answered: gRPC's server closes the connection.
+    """
+
+    def __init__(self, counts: Counts, grpc_port: int, http_port: int) -> None:
+        self._counts, self._grpc_port, self._http_port = counts, grpc_port, http_port
+
+    def found(self, client: str) -> None:
+        """Count a connection from this IP address."""
+        if self._counts.wrong_port("grpc") > 1:
+            return
+        logger.warning(
+            "%s speaks another protocol than gRPC to port %d, probably OTLP over HTTP. What it sent"
+            " is lost. Exporters with http/protobuf or http/json send to port %d; for this one set"
+            " OTEL_EXPORTER_OTLP_PROTOCOL=grpc. This is said once; /metrics counts all.",
+            client, self._grpc_port, self._http_port,
+        )  # fmt: skip
 
 
 def _export(receiver: Receiver, signal: str) -> Export:

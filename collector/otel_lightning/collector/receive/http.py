@@ -77,7 +77,7 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
-    wrong_port = WrongPort(receiver.grpc_address)
+    wrong_port = WrongPort(receiver)
 
     def ending() -> Headers:
         return (("connection", "close"),) if leaving.is_set() else ()
@@ -234,17 +234,16 @@ def _respond(
 class WrongPort:
     """Answers a gRPC exporter that uses the HTTP port; the exporter logs the right address."""
 
-    def __init__(self, grpc_address: str) -> None:
+    def __init__(self, receiver: Receiver) -> None:
+        self._counts = receiver.counts
         self._sentence = (
-            f"this is the port for OTLP over HTTP: send gRPC to {grpc_address}, or set "
+            f"this is the port for OTLP over HTTP: send gRPC to {receiver.grpc_address}, or set "
             f"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
         )
-        self._is_logged = False
 
     def answer(self, protocol: Any) -> None:
         """Answer with the gRPC status in the headers and no body ("trailers only")."""
-        if not self._is_logged:
-            self._is_logged = True
+        if self._counts.wrong_port("http") == 1:
             logger.warning("A gRPC exporter sends to the wrong port: %s.", self._sentence)
         unimplemented = ("grpc-status", str(grpc.StatusCode.UNIMPLEMENTED.value[0]))
         message = ("grpc-message", quote(self._sentence, safe=" ,:/="))

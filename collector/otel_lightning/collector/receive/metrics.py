@@ -14,6 +14,7 @@ COUNTERS = {
     "rejected_records": "Spans and log records in accepted requests that cannot be stored.",
     "refused_requests": "Export requests that were not stored, by HTTP status.",
     "dropped_metric_points": "Data points of OTLP metrics: they are not stored.",
+    "wrong_port": "Clients that used the port of the other protocol, by the port that they used.",
 }
 GAUGES = {
     "spool_backlog_bytes": "Durable bytes that the loader has not stored yet.",
@@ -50,6 +51,16 @@ class Counts:
         with self._lock:
             self._counts["requests", _labels(signal=signal, transport=transport)] += 1
             self._counts["refused_requests", labels] += 1
+
+    def wrong_port(self, port: str) -> int:
+        """Count a client that speaks the other port's protocol; return how many there were.
+
+        Args:
+            port: "grpc" or "http": the port that was used.
+        """
+        with self._lock:
+            self._counts["wrong_port", labels := _labels(port=port)] += 1
+            return self._counts["wrong_port", labels]
 
     def __getitem__(self, name: str) -> dict[Labels, int]:
         """Return the values of one counter by its labels."""

@@ -35,6 +35,7 @@ from otel_lightning.collector.serve.descriptors import (
 )
 from otel_lightning.collector.serve.open_page import open_page
 from otel_lightning.collector.serve.settings import Address, Settings
+from otel_lightning.collector.serve.wrong_protocol import watched
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import (
     Server,
@@ -270,10 +271,12 @@ async def _receive(
     serving = asyncio.create_task(over_http.serve())
     try:
         await _until_open(settings.http, serving)
-        running.ready()
-        # The signal may have come before `then` was set.
-        if stopping.deadline is None:
-            await _until_stopped(stopped, over_grpc, serving, running.threads)
+        wrong = grpc.WrongProtocol(receiver.counts, settings.grpc.port, settings.http.port)
+        with watched(settings.grpc.port, wrong.found):
+            running.ready()
+            # The signal may have come before `then` was set.
+            if stopping.deadline is None:
+                await _until_stopped(stopped, over_grpc, serving, running.threads)
     except ConnectionError:
         stopping.exit_code = FAILED
         raise

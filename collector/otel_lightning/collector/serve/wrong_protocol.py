@@ -1,0 +1,132 @@
+"""Notice clients that speak another protocol to the gRPC port, such as OTLP over HTTP.
+
+`grpcio` closes such a connection in threads of its own and tells nobody. Linux tells: it sends the
+counters of each TCP connection that has ended to a netlink socket. A filter in the kernel passes on
+connections to our port only, so that requests and other connections cost nothing here.
+
+Source:
+    Linux: sock_diag(7), `include/uapi/linux/inet_diag.h` and `tcp.h`; any user may listen. RFC 9113
+    (HTTP/2), sections 3.4 and 6.5.3.
+"""
+
+import asyncio
+import ctypes
+import ipaddress
+import logging
+import socket
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+
+logger = logging.getLogger(__name__)
+
+NETLINK_SOCK_DIAG = 4
+ENDED_IPV4, ENDED_IPV6 = 1 << 0, 1 << 2  # groups SKNLGRP_INET_TCP_DESTROY and _INET6_TCP_DESTROY
+SO_ATTACH_FILTER = 26
+MESSAGE_BYTES = 4096
+LOCAL_PORT, REMOTE_ADDRESS = 20, 40
+"""Offsets in the message: a 16-byte `nlmsghdr`, then `inet_diag_msg`."""
+ATTRIBUTES, TCP_INFO = 88, 2
+"""Offset of the attributes in the message, and the type of the one that is a `tcp_info`."""
+BYTES_RECEIVED, DATA_SEGMENTS_SENT, KNOWN_BYTES = 128, 156, 160
+"""Offsets in `struct tcp_info`, and the least size that has both."""
+END_BYTES = 1  # TCP counts the end of a stream as one byte
+
+
+@contextmanager
+def watched(port: int, found: Callable[[str], None]) -> Iterator[None]:
+    """Report each connection of another protocol to a port, while the block runs.
+
+    Must be called in a running event loop. Where the kernel does not tell, nothing is reported.
+
+    Args:
+        port: The gRPC port.
+        found: Gets the client's IP address; runs in the event loop.
+    """
+    with _subscribe(port) or nullcontext() as ended:
+        if ended is None:
+            yield
+            return
+        loop = asyncio.get_running_loop()
+        loop.add_reader(ended, _read, ended, found)
+        try:
+            yield
+        finally:
+            loop.remove_reader(ended)
+
+
+def _subscribe(port: int) -> socket.socket | None:
+    """Open a socket that gets a message for each ended connection to a port; None if impossible."""
+    if sys.platform != "linux":
+        return None
+    try:
+        ended = socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, NETLINK_SOCK_DIAG)
+    except OSError as error:  # such as a sandbox without AF_NETLINK
+        logger.debug("Clients of another protocol are not noticed: %s", error)
+        return None
+    try:
+        ended.setblocking(False)  # noqa: FBT003  its only argument
+        _only_port(ended, port)
+        ended.bind((0, ENDED_IPV4 | ENDED_IPV6))
+    except OSError as error:
+        logger.debug("Clients of another protocol are not noticed: %s", error)
+        ended.close()
+        return None
+    return ended
+
+
+def _only_port(ended: socket.socket, port: int) -> None:
+    """Attach a classic BPF program: pass a message whose local port is `port`, drop the others."""
+    program = b"".join(
+        struct.pack("=HBBI", *instruction)
+        for instruction in (
+            (0x28, 0, 0, LOCAL_PORT),  # load two bytes
+            (0x15, 0, 1, port),  # if they are not equal, skip one instruction
+            (0x06, 0, 0, MESSAGE_BYTES),  # pass
+            (0x06, 0, 0, 0),  # drop
+        )
+    )
+    instructions = ctypes.create_string_buffer(program, len(program))
+    count = len(program) // struct.calcsize("=HBBI")
+    fprog = struct.pack("HP", count, ctypes.addressof(instructions))
+    ended.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, fprog)
+
+
+def _read(ended: socket.socket, found: Callable[[str], None]) -> None:
+    try:
+        message = ended.recv(MESSAGE_BYTES)
+    except OSError:  # too many at once: the kernel dropped some
+        return
+    if client := _client_of_another_protocol(message):
+        found(client)
+
+
+def _client_of_another_protocol(message: bytes) -> str | None:
+    """Return the address of a client that sent something and was answered nothing.
+
+    gRPC's server speaks first, in one segment. A client of HTTP/2 makes it speak again, because it
+    must acknowledge the client's SETTINGS. A probe that only connects sends nothing.
+    """
+    info = _attribute(message, TCP_INFO)
+    if len(info) < KNOWN_BYTES:
+        return None
+    (received,) = struct.unpack_from("=Q", info, BYTES_RECEIVED)
+    (segments,) = struct.unpack_from("=I", info, DATA_SEGMENTS_SENT)
+    if received <= END_BYTES or segments > 1:
+        return None
+    if message[16] == socket.AF_INET:
+        return str(ipaddress.IPv4Address(message[REMOTE_ADDRESS : REMOTE_ADDRESS + 4]))
+    address = ipaddress.IPv6Address(message[REMOTE_ADDRESS : REMOTE_ADDRESS + 16])
+    return str(address.ipv4_mapped or address)
+
+
+def _attribute(message: bytes, kind: int) -> bytes:
+    """Return the value of a netlink attribute; empty if the message has none of this kind."""
+    at = ATTRIBUTES
+    while at + 4 <= len(message):
+        length, found = struct.unpack_from("=HH", message, at)
+        if found == kind:
+            return message[at + 4 : at + length]
+        at += max((length + 3) & ~3, 4)
+    return b""
