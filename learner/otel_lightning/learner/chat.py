@@ -42,6 +42,26 @@ def chat_tools(tools: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [tool if "function" in tool else _function(tool) for tool in tools]
 
 
+def number_calls(messages: Iterable[dict[str, Any]]) -> None:
+    """Replace the ids of tool calls by their number in the conversation, in place.
+
+    Providers draw ids at random, so a template that writes them writes the same conversation
+    differently each time. Nine digits, since Mistral's templates accept no other length.
+
+    Example:
+        >>> asked = {"parts": [{"type": "tool_call", "id": "call_Zx81", "name": "add"}]}
+        >>> told = {"parts": [{"type": "tool_call_response", "id": "call_Zx81", "response": "3"}]}
+        >>> number_calls([asked, told])
+        >>> asked["parts"][0]["id"], told["parts"][0]["id"]
+        ('000000001', '000000001')
+    """
+    numbers: dict[str, str] = {}
+    for message in messages:
+        for part in message.get("parts") or []:
+            if part.get("id") and part.get("type") in ("tool_call", "tool_call_response"):
+                part["id"] = numbers.setdefault(part["id"], f"{len(numbers) + 1:09}")
+
+
 def uncarried_parts(messages: Iterable[Message], *, text_arguments: bool = False) -> list[str]:
     """List the parts of messages that chat messages cannot carry.
 

@@ -18,6 +18,7 @@ import polars as pl
 from otel_lightning.learner.chat import (
     chat_messages,
     chat_tools,
+    number_calls,
     uncarried_parts,
     uncarried_tools,
 )
@@ -159,9 +160,10 @@ def templated_tokens(
     row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase"
 ) -> tuple[list[int], list[int]] | None:
     """Write the messages by the chat template; None if the prompt is not a prefix of the whole."""
-    messages = chat_messages(json.loads(row["messages"]))
     # A response may have several choices; the first is the one that the agent read.
-    answer = chat_messages(json.loads(row["completion"])[:1])
+    read, said = json.loads(row["messages"]), json.loads(row["completion"])[:1]
+    number_calls([*read, *said])
+    messages, answer = chat_messages(read), chat_messages(said)
     options: dict[str, Any] = {"return_dict": False}
     if row["tools"]:
         options["tools"] = chat_tools(json.loads(row["tools"]))

@@ -5,7 +5,10 @@
 WITH graded AS (
     SELECT
         state_hash,
-        md5((completion -> 0)::VARCHAR) AS said,
+        -- Without the ids of tool calls, which providers invent.
+        md5(list_transform(
+            (completion -> '$[0].parts')::JSON[], lambda part: json_merge_patch(part, '{"id": null}')
+        )::VARCHAR) AS said,
         avg(advantage) AS advantage,
         min(task_id) AS task_id,
         min({'trace_id': trace_id, 'span_id': span_id}) AS call
