@@ -89,6 +89,14 @@ RETRIEVERS = (
         ("langwatch",),
         variables={"LANGWATCH_API_KEY": "none", "LANGWATCH_ENDPOINT": "{endpoint}"},
     ),
+    Framework(
+        "LlamaIndex, with a reranker",
+        "retrieve_llama_index",
+        "llama-index",
+        ("llama-index-core", "llama-index-llms-openai"),
+        ("openinference-instrumentation-llama-index",),
+        in_code="LlamaIndexInstrumentor().instrument()",
+    ),
 )
 """Libraries that trace a retriever with their own SDK. The page does not list them."""
 FRAMEWORKS = (

@@ -24,6 +24,10 @@ TASK_OF = {
 }
 """The task that names each city: `agents/tasks.json` has the texts."""
 CITY = re.compile(rf"\b({'|'.join(TASK_OF)})\b")
+RANKING = "DocumentRelevanceList"
+"""The tool by which LlamaIndex asks which documents are relevant."""
+DOCUMENT = re.compile(r"^Document (\d+):$", re.MULTILINE)
+"""The heading of a document in its question."""
 REFUSED = "Nowhere"
 """The city for which the provider answers 400."""
 
@@ -51,6 +55,8 @@ def answer(messages: list[Message], tools: list[str]) -> Answer:
         messages: The conversation so far.
         tools: Names of the tools that are offered.
     """
+    if RANKING in tools:
+        return Answer(None, [_ranking(messages[-1]["content"] or "")])
     asked, since = _last_user_message(messages)
     cities = list(dict.fromkeys(CITY.findall(asked)))
     rounds = sum(1 for message in since if message.get("tool_calls"))
@@ -66,6 +72,16 @@ def _last_user_message(messages: list[Message]) -> tuple[str, list[Message]]:
         if messages[place]["role"] == "user" and CITY.search(content):
             return content, messages[place + 1 :]
     return "", messages
+
+
+def _ranking(question: str) -> dict[str, str]:
+    """Call the last document the most relevant one, so that the order changes."""
+    ranked = [
+        {"document_number": int(number), "relevance": 10 - place}
+        for place, number in enumerate(reversed(DOCUMENT.findall(question)))
+    ]
+    arguments = json.dumps({"documents": ranked})
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "name": RANKING, "arguments": arguments}
 
 
 def _requests(city: str, asked: str, tools: list[str]) -> list[dict[str, str]]:

@@ -17,12 +17,8 @@ def found(query):
     return documents
 
 
-def ranked(query, texts):
-    """Return the place and the score of each text, the best first: here the shortest."""
-    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-    chosen = [(i, 10 / len(texts[i])) for i in order]
+def kept(query, documents):
+    """Log what a reranker kept: texts and scores, the best first."""
     with Path(os.environ["TOOL_LOG"]).open("a") as log:
-        documents, scores = [texts[i] for i, _ in chosen], [score for _, score in chosen]
-        row = {"reranked": query, "documents": documents, "scores": scores}
-        log.write(json.dumps(row) + "\n")
-    return chosen
+        texts, scores = zip(*documents, strict=True)
+        log.write(json.dumps({"reranked": query, "documents": texts, "scores": scores}) + "\n")

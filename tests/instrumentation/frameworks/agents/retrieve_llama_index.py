@@ -1,20 +1,22 @@
-"""LlamaIndex: a retriever, a reranker and the model that reads what it kept, by OpenInference.
+"""LlamaIndex: a retriever, a reranker that asks a model, and the model that reads what it kept.
 
-The reranker scores by the length of a text, and the model is this file's own: the recording needs
-no download. It was recorded by hand: `make test-frameworks` does not run it yet.
+The reranker asks the model server which documents are relevant. The model that reads is this file's
+own: it answers with the first text that it is given, which tells what reached it.
 """
 
-from books import QUERIES, TEXTS, found, ranked
-from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+import os
+
+from books import QUERIES, TEXTS, found, kept
 from llama_index.core.llms import ChatMessage, ChatResponse, CustomLLM, LLMMetadata
 from llama_index.core.llms.callbacks import llm_chat_callback
-from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.postprocessor import StructuredLLMRerank
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, TextNode
+from llama_index.llms.openai import OpenAI
+from openinference.instrumentation.llama_index import LlamaIndexInstrumentor
 
-dispatcher = get_dispatcher(__name__)
+LlamaIndexInstrumentor().instrument()
 
 
 class Search(BaseRetriever):
@@ -23,18 +25,6 @@ class Search(BaseRetriever):
             NodeWithScore(node=TextNode(text=text, metadata=metadata), score=0.5)
             for text, metadata in found(query_bundle.query_str)
         ]
-
-
-class Shortest(BaseNodePostprocessor):
-    """Stands for a cross-encoder, which would be downloaded: it keeps the best document."""
-
-    def _postprocess_nodes(self, nodes, query_bundle=None):
-        query = query_bundle.query_str
-        dispatcher.event(ReRankStartEvent(query=query, nodes=nodes, top_n=1, model_name="shortest"))
-        scores = ranked(query, [node.node.text for node in nodes])
-        best = [NodeWithScore(node=nodes[i].node, score=score) for i, score in scores[:1]]
-        dispatcher.event(ReRankEndEvent(nodes=best))
-        return best
 
 
 class Reader(CustomLLM):
@@ -56,6 +46,9 @@ class Reader(CustomLLM):
         raise NotImplementedError
 
 
-engine = RetrieverQueryEngine.from_args(Search(), llm=Reader(), node_postprocessors=[Shortest()])
+ranker = OpenAI(model="gpt-4", api_base=os.environ["OPENAI_BASE_URL"])
+rerank = StructuredLLMRerank(llm=ranker, top_n=1)
+engine = RetrieverQueryEngine.from_args(Search(), llm=Reader(), node_postprocessors=[rerank])
 for query in QUERIES:
-    print(engine.query(query))
+    answer = engine.query(query)
+    kept(query, [(one.node.text, one.score) for one in answer.source_nodes])
