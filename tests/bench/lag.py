@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_lightning.collector.store import open_store
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from bench.ingest import Work, over_http, watched
+from bench.ingest import Work, count, cpu_seconds, over_http, settle, watched
 from bench.traffic import SPANS, agent_request, requests
 from support.running import Ingester, start
 
@@ -52,6 +52,8 @@ class Lag(NamedTuple):
     unseen: int
     backlog: int
     peak_bytes: int
+    cpu_per_thousand: float
+    """CPU seconds of the server for each 1,000 spans, until it has nothing more to do."""
 
 
 @dataclass
@@ -137,23 +139,28 @@ def sustain(seconds: float, per_second: float | None, options: tuple[str, ...]) 
     """Send to a new server for so long; return how soon the rows of some requests were there."""
     with tempfile.TemporaryDirectory() as folder:
         ingester = start(Path(folder) / "traces.duckdb", *options)
+        process = psutil.Process(ingester.process.pid)
+        begun = cpu_seconds(process)
         followed, over = Followed(), threading.Event()
         stored: list[float] = []
         derived: list[float] = []
         looking = threading.Thread(target=look, args=(ingester, followed, stored, derived, over))
         looking.start()
         try:
-            with watched(psutil.Process(ingester.process.pid)) as memory:
+            with watched(process) as memory:
                 accepted = send(ingester, seconds, per_second, followed)
                 backlog = underived(ingester)
                 until = time.monotonic() + PATIENCE_SECONDS
                 while len(derived) < followed.count and time.monotonic() < until:
                     time.sleep(LOOK_SECONDS)
+                settle(process)
+                used = cpu_seconds(process) - begun
         finally:
             over.set()
             looking.join()
             ingester.stop()
-        return Lag(accepted, stored, derived, followed.count - len(derived), backlog, max(memory))
+        unseen, cost = followed.count - len(derived), used * 1000 / count(ingester.store)
+        return Lag(accepted, stored, derived, unseen, backlog, max(memory), cost)
 
 
 def send(ingester: Ingester, seconds: float, per_second: float | None, followed: Followed) -> float:

@@ -116,6 +116,50 @@ def test_judging_without_logits_gives_what_the_definition_gives(behavior_model: 
         assert found.tolist() == pytest.approx(expected, abs=1e-4)
 
 
+def logits_bytes(model: Any, batch: list[Example]) -> int:
+    """Bytes of the logits from which the completions' tokens get their logprobs, in float32."""
+    positions = max(e.length for e in batch) - min(len(e.prompt) for e in batch) + 1
+    return 4 * len(batch) * positions * int(model.config.vocab_size)
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # PEFT's old name
+@pytest.mark.parametrize("adapter", [False, True])
+def test_logits_in_memory_and_in_tiles_give_the_same_logprobs(
+    behavior_model: Path, monkeypatch: pytest.MonkeyPatch, *, adapter: bool
+) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(behavior_model)
+    if adapter:
+        import peft
+
+        model = peft.get_peft_model(model, peft.LoraConfig(init_lora_weights=False))
+    # One batch of prompts and completions of different lengths, so that rows are padded.
+    batch = [e for e in examples(24) if e.temperature == 0.5 and len(e.prompt) > 1]
+    assert len({(len(e.prompt), len(e.completion)) for e in batch}) > 5
+    passes: list[dict[str, Any]] = []
+    model.register_forward_pre_hook(lambda *call: passes.append(call[-1]), with_kwargs=True)
+    most = logits_bytes(model, batch)
+    found = []
+    for bound in (most, most - 1):
+        monkeypatch.setattr("otel_lightning.learner.weights.likelihood.LOGITS_BYTES", bound)
+        found.append(likelihood.token_logprobs(model, batch, len(batch), "Test"))
+    assert ["fused_lm_head" in one for one in passes] == [False, True]
+    assert passes[0]["logits_to_keep"] < max(e.length for e in batch)
+    for small, large in zip(*found, strict=True):
+        assert small.tolist() == pytest.approx(large.tolist(), abs=1e-6)
+
+
+def test_a_model_that_computes_all_logits_is_judged_too(behavior_model: Path) -> None:
+    class AllLogits(transformers.Qwen3ForCausalLM):  # type: ignore[misc]
+        def forward(self, input_ids: Any, attention_mask: Any, *, use_cache: bool) -> Any:
+            return super().forward(input_ids, attention_mask, use_cache=use_cache)
+
+    usual = transformers.AutoModelForCausalLM.from_pretrained(behavior_model)
+    expected = [naive_logprob(usual, e) for e in examples()]
+    model = AllLogits.from_pretrained(behavior_model)
+    found = likelihood.completion_logprobs(model, examples(), batch_size=3, label="Test")
+    assert found.tolist() == pytest.approx(expected, abs=1e-4)
+
+
 def test_each_token_of_the_completion_has_its_logprob(behavior_model: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(behavior_model)
     rows = likelihood.token_logprobs(model, examples(), 4, "Test")

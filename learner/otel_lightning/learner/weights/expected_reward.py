@@ -91,11 +91,12 @@ def _features(prompts: Sequence[tuple[int, ...]]) -> Floats:
         ids = np.array(prompt, dtype=np.uint64)
         # A pair is a number above most token ids, so that it seldom equals a single token.
         pairs = ids[:-1] * PAIR + ids[1:] + np.uint64(1)
-        mixed = np.unique(np.concatenate([ids, pairs])) * MIX >> np.uint64(40)
+        mixed = np.array(list({*ids.tolist(), *pairs.tolist()}), dtype=np.uint64)
+        mixed = mixed * MIX >> np.uint64(40)
         # The hashing trick with random signs: collisions then cancel on average (Weinberger et al.,
         # Feature hashing for large scale multitask learning, 2009). The sign is a bit above the
         # index.
         sign = np.where(mixed & np.uint64(WIDTH), 1.0, -1.0)
-        np.add.at(row, (mixed % np.uint64(WIDTH)).astype(np.int64), sign)
+        row[:] = np.bincount((mixed % np.uint64(WIDTH)).astype(np.int64), sign, WIDTH)
     length = np.linalg.norm(found, axis=1, keepdims=True)
     return np.asarray(found / np.maximum(length, 1e-12), dtype=np.float64)

@@ -77,10 +77,14 @@ class Job:
 
     @property
     def packing(self) -> dict[str, Any]:
-        """TRL arguments that put several short rows into one, if asked."""
+        """TRL arguments that put several short rows into one, if asked.
+
+        Without packing no longest length: longer transitions were left out when they were read, and
+        TRL would copy every row to cut none.
+        """
         if not self.training.packing:
-            return {}
-        return {"packing": True}
+            return {"max_length": None}
+        return {"max_length": self.max_length, "packing": True}
 
     def arguments(self, own: Mapping[str, Any], *, even: bool = False) -> dict[str, Any]:
         """Give the arguments of a TRL configuration.

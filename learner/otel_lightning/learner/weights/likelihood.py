@@ -1,7 +1,9 @@
 """How likely a model finds completions that were logged."""
 
+import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -14,6 +16,13 @@ from otel_lightning.learner.weights.examples import MASKED, Example
 from otel_lightning.learner.weights.trl_overrides import scoring
 
 Floats = NDArray[np.float64]
+
+LOGITS_BYTES = 128 * 2**20
+"""Most bytes that the logits of a batch may take, in float32. A larger batch is computed by TRL.
+
+Computing with them takes up to three times as much for a moment, which is less than the 512 MiB of
+one tile of TRL.
+"""
 
 
 def completion_logprobs(
@@ -39,7 +48,8 @@ def token_logprobs(
 ) -> list[Floats]:
     """Compute the logprob of each token of each completion.
 
-    Memory is bounded: see `trl_overrides.scoring`. Several processes share the work.
+    Memory is bounded: see `LOGITS_BYTES` and `trl_overrides.scoring`. Several processes share the
+    work.
 
     Args:
         model: A causal language model, on the device where it is to be judged.
@@ -59,15 +69,14 @@ def token_logprobs(
     # Process `rank` takes every `world`-th example. `gathered` brings the results of all together,
     # so every process returns the same list.
     for temperature, places in _by_temperature(examples, range(rank, len(examples), world)).items():
-        with scoring(model, temperature):
-            for rows in _batches(examples, places, batch_size):
-                batch = _batch_logprobs(model, [examples[i] for i in rows])
-                # With their positions, because batches are sorted by length and not in the order of
-                # the examples.
-                computed += list(zip(rows, batch, strict=True))
-                done += world * len(rows)
-                if rank == 0:
-                    progress.report(min(done, len(examples)))
+        for rows in _batches(examples, places, batch_size):
+            batch = _batch_logprobs(model, [examples[i] for i in rows], temperature)
+            # With their positions, because batches are sorted by length and not in the order of
+            # the examples.
+            computed += list(zip(rows, batch, strict=True))
+            done += world * len(rows)
+            if rank == 0:
+                progress.report(min(done, len(examples)))
     for i, row in gathered(computed):
         logprobs[i] = row
     model.train(mode=was_training)
@@ -91,18 +100,66 @@ def _batches(
 
 
 @torch.no_grad()
-def _batch_logprobs(model: nn.Module, batch: Sequence[Example]) -> list[Floats]:
+def _batch_logprobs(model: nn.Module, batch: Sequence[Example], temperature: float) -> list[Floats]:
     longest = max(e.length for e in batch)
     tokens = torch.zeros(len(batch), longest, dtype=torch.long)  # [B, T]
     mask = torch.zeros_like(tokens)
-    labels = torch.full_like(tokens, MASKED)
     for i, e in enumerate(batch):
         tokens[i, : e.length] = torch.tensor(e.prompt + e.completion)
         mask[i, : e.length] = 1
+    # The last position of the shortest prompt is the first one whose logits are needed.
+    first = min(len(e.prompt) for e in batch) - 1 if _can_leave_out_logits(model) else 0
+    vocabulary = cast("Any", model).config.get_text_config().vocab_size
+    if 4 * len(batch) * (longest - first) * vocabulary <= LOGITS_BYTES:
+        logprobs = _by_logits(model, tokens, mask, first, temperature)
+    else:
+        first = 0
+        logprobs = _by_tiles(model, tokens, mask, batch, temperature)
+    # Entry t is the logprob of token first + t + 1.
+    ends = [(len(e.prompt) - 1 - first, e.length - 1 - first) for e in batch]
+    return [row[start:end] for row, (start, end) in zip(logprobs, ends, strict=True)]
+
+
+def _can_leave_out_logits(model: Any) -> bool:
+    inner = model.get_base_model() if hasattr(model, "get_base_model") else model
+    return "logits_to_keep" in inspect.signature(inner.forward).parameters
+
+
+def _by_logits(
+    model: nn.Module, tokens: torch.Tensor, mask: torch.Tensor, first: int, temperature: float
+) -> Floats:
+    """Compute the logprobs of all tokens after position `first`, with their logits in memory.
+
+    Returns:
+        Shape [B, T - 1 - first].
+    """
+    device = next(model.parameters()).device
+    kept = {"logits_to_keep": tokens.shape[1] - first} if first else {}
+    inputs = {"input_ids": tokens.to(device), "attention_mask": mask.to(device)}
+    logits = model(**inputs, use_cache=False, **kept).logits[:, :-1]
+    scaled = logits.float() / temperature  # [B, T - 1 - first, V]
+    targets = tokens[:, first + 1 :, None].to(scaled.device)
+    logprobs = scaled.gather(-1, targets).squeeze(-1) - scaled.logsumexp(-1)
+    return np.asarray(logprobs.double().cpu().numpy(), dtype=np.float64)
+
+
+def _by_tiles(
+    model: nn.Module,
+    tokens: torch.Tensor,
+    mask: torch.Tensor,
+    batch: Sequence[Example],
+    temperature: float,
+) -> Floats:
+    """Compute the logprobs of the completions' tokens without holding logits in memory.
+
+    Returns:
+        Shape [B, T - 1]; 0 at other tokens.
+    """
+    labels = torch.full_like(tokens, MASKED)
+    for i, e in enumerate(batch):
         labels[i, len(e.prompt) : e.length] = tokens[i, len(e.prompt) : e.length]
     device = next(model.parameters()).device
     inputs = {"input_ids": tokens, "attention_mask": mask, "labels": labels}
-    outputs = model(**{k: v.to(device) for k, v in inputs.items()}, fused_lm_head=True)
-    logprobs = outputs.log_probs.double().cpu().numpy()  # [B, T - 1]
-    # Entry t is the logprob of token t + 1, so the completion begins at len(prompt) - 1.
-    return [logprobs[i, len(e.prompt) - 1 : e.length - 1] for i, e in enumerate(batch)]
+    with scoring(model, temperature):
+        outputs = model(**{k: v.to(device) for k, v in inputs.items()}, fused_lm_head=True)
+    return np.asarray(outputs.log_probs.double().cpu().numpy(), dtype=np.float64)

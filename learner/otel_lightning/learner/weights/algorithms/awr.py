@@ -63,6 +63,6 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
 
     from otel_lightning.learner.weights.trl_overrides import WeightedCollator, WeightedSFTTrainer
 
-    arguments = SFTConfig(**job.arguments({"max_length": job.max_length}))
+    arguments = SFTConfig(**job.arguments({"max_length": None}))
     collator = WeightedCollator(pad_token_id=job.pad_token)
     return job.fit(WeightedSFTTrainer, arguments, train, validation, data_collator=collator)

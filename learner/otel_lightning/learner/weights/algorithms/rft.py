@@ -64,5 +64,5 @@ def learn(job: "Job", train: list[Row], validation: list[Row], settings: Setting
     """Fine-tune by TRL's SFTTrainer; prompts are read, completions are learned."""
     from trl import SFTConfig, SFTTrainer
 
-    arguments = SFTConfig(**job.arguments({"max_length": job.max_length, **job.packing}))
+    arguments = SFTConfig(**job.arguments(job.packing))
     return job.fit(SFTTrainer, arguments, train, validation)
