@@ -62,6 +62,7 @@ def test_what_cannot_be_derived_is_an_alarm_while_storing_goes_on(
     eventually(lambda: metric(running.http, 'lightning_alarm{alarm="deriving"}') == 0)
 
 
+@pytest.mark.slow
 def test_check_names_the_alarm_of_another_process(spans_away: Ingester) -> None:
     send(spans_away.http, one_span())
     eventually(lambda: bool(read_alarms(spans_away.store)))

@@ -38,6 +38,7 @@ def call(number: int) -> bytes:
     return message.SerializeToString()
 
 
+@pytest.mark.slow
 def test_rollout_that_does_not_fit_the_memory_limit_is_derived_with_more_for_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

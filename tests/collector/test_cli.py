@@ -11,7 +11,7 @@ import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli
+from support.running import Ingester, cli, cli_here
 
 from otel_lightning.collector.store import open_store
 
@@ -80,7 +80,7 @@ def test_a_bad_file_is_named_and_costs_no_other(name: str, tmp_path: Path) -> No
     (tmp_path / name).write_bytes(data)
     (tmp_path / "good.pb").write_bytes(GOOD["traces.pb"])
     store = tmp_path / "t.duckdb"
-    told = cli("load", str(tmp_path / name), str(tmp_path / "good.pb"), "--store", str(store))
+    told = cli_here("load", name, "good.pb", "--store", str(store), cwd=tmp_path)
     assert told.returncode == 1
     assert name in told.stderr
     assert reason in told.stderr
@@ -134,15 +134,16 @@ def test_errors_say_what_is_wrong(
 
 
 def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
-    store = tmp_path / "t.duckdb"
     (tmp_path / "t.json").write_bytes(DOCUMENT)
-    cli("load", str(tmp_path / "t.json"), "--store", str(store))
-    ask = ["sql", "SELECT name, 1.5 AS x, NULL AS nothing FROM spans", "--store", str(store)]
-    assert json.loads(cli(*ask, "--format", "json").stdout)[0]["name"] == "json"
-    assert cli(*ask, "--format", "csv").stdout == "name,x,nothing\njson,1.5,\n"
-    assert cli(*ask).stdout.splitlines()[2].split() == ["json", "1.5"]
+    cli_here("load", "t.json", cwd=tmp_path)
+    ask = ["sql", "SELECT name, 1.5 AS x, NULL AS nothing FROM spans"]
+    assert json.loads(cli_here(*ask, "--format", "json", cwd=tmp_path).stdout)[0]["name"] == "json"
+    assert cli_here(*ask, "--format", "csv", cwd=tmp_path).stdout == "name,x,nothing\njson,1.5,\n"
+    assert cli_here(*ask, cwd=tmp_path).stdout.splitlines()[2].split() == ["json", "1.5"]
     file = tmp_path / "answer.parquet"
-    assert cli(*ask, "--format", "parquet", "--output", str(file)).returncode == 0
+    assert (
+        cli_here(*ask, "--format", "parquet", "--output", str(file), cwd=tmp_path).returncode == 0
+    )
     import pyarrow.parquet as pq
 
     assert pq.read_table(file)["name"].to_pylist() == ["json"]

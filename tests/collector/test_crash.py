@@ -145,6 +145,7 @@ def crash_while_recovering(store: Path, chance: random.Random) -> None:
         time.sleep(chance.uniform(0.3, 2.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [len(MOMENTS), pytest.param(40, marks=pytest.mark.slow)])
 def test_no_crash_loses_repeats_or_tears_what_was_sent(
     kills: int, starter: Callable[[], Ingester], tmp_path: Path

@@ -41,6 +41,7 @@ def test_a_store_that_is_restored_without_its_spool_stores_what_comes(
     eventually(lambda: metric(second.http, "lightning_loader_lag_seconds") == 0)
 
 
+@pytest.mark.slow
 def test_a_spool_folder_that_is_deleted_while_running_costs_nothing(ingester: Ingester) -> None:
     sent(ingester, 3)
     stored(ingester, 3)

@@ -111,6 +111,7 @@ def judged() -> bytes:
     return read_feedback(items, START_NS + 11).request.SerializeToString()
 
 
+@pytest.mark.slow
 def test_every_command_and_page_works(without_pandas: Path) -> None:
     (without_pandas / "traces.otlp.pb").write_bytes(b"".join(odd_traces()))
     (without_pandas / "repeated.otlp.pb").write_bytes(other_content())
@@ -118,6 +119,7 @@ def test_every_command_and_page_works(without_pandas: Path) -> None:
     finish(sys.executable, "-c", COMMANDS, NESTED, cwd=without_pandas, check=True)
 
 
+@pytest.mark.slow
 def test_the_server_stores_derives_and_answers(without_pandas: Path) -> None:
     with running(without_pandas / "traces.duckdb") as ingester:
         for body in (*odd_traces(), other_content()):

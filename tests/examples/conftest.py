@@ -100,6 +100,13 @@ def desk() -> Desk:
     return Desk()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the trained model as slow: training takes 20 CPU-seconds."""
+    for item in items:
+        if "beginner" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def beginner(desk: Desk, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model trained for a few steps: it knows how a tool call looks, and little else."""

@@ -186,6 +186,7 @@ async def answer(task):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["serve", "url"])
 def test_an_agent_stays_in_one_process_and_its_errors_are_outcomes(
     way: str, tmp_path: Path

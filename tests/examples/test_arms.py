@@ -39,6 +39,7 @@ def test_regret_falls_and_the_poisoned_round_is_refused(tmp_path: Path) -> None:
     assert "if" in flag["targeting"]  # rules by the kind of question
 
 
+@pytest.mark.slow
 def test_propensity_in_the_store_is_the_one_that_the_flag_file_served(tmp_path: Path) -> None:
     document = json.loads((ARMS / "flags.json").read_text())
     flag = document["flags"]["shop-prompt"]

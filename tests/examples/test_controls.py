@@ -95,6 +95,7 @@ def lines(requests: Sequence[task.Request], rows: pl.DataFrame, chosen: Sequence
     return "\n".join(map(json.dumps, records))
 
 
+@pytest.mark.slow
 def test_shuffled_rewards_teach_no_more_than_lines_drawn_at_random() -> None:
     before = success(task.PROMPT)
     drawn = combinations(task.LINES.values(), STEPS)

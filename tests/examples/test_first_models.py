@@ -28,6 +28,7 @@ def test_shipped_model_is_what_its_recipe_made(name: str, tmp_path: Path) -> Non
     assert (folder / "model.safetensors").stat().st_size < 1_000_000
 
 
+@pytest.mark.slow
 def test_model_of_another_recipe_is_not_taken(tmp_path: Path) -> None:
     from dataclasses import replace
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.examples import first_quick
 from support.running import background
 
 CALL = """
@@ -32,7 +33,7 @@ def closed_port() -> int:
         return int(server.getsockname()[1])
 
 
-@pytest.mark.parametrize("protocol", ["grpc", "http/protobuf"])
+@pytest.mark.parametrize("protocol", first_quick(["grpc", "http/protobuf"]))
 def test_a_collector_that_is_down_is_named_in_one_line(
     agent: Any, closed_port: int, protocol: str
 ) -> None:
@@ -90,11 +91,15 @@ def test_a_delivered_process_says_nothing(agent: Any) -> None:
 @pytest.mark.parametrize(
     ("end", "code"),
     [
-        ("raise KeyboardInterrupt", -signal.SIGINT),
-        ("raise SystemExit(3)", 3),
+        pytest.param("raise KeyboardInterrupt", -signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("raise SystemExit(3)", 3, marks=pytest.mark.slow),
         ("raise RuntimeError('the agent is broken')", 1),
         ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", -signal.SIGTERM),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT),
+        pytest.param(
+            "import os, signal; os.kill(os.getpid(), signal.SIGINT)",
+            -signal.SIGINT,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_agent_that_ends_early_delivers_what_it_did(agent: Any, end: str, code: int) -> None:
@@ -103,6 +108,7 @@ def test_an_agent_that_ends_early_delivers_what_it_did(agent: Any, end: str, cod
     assert len(agent.sink.llm_spans()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("api", "end"),
     [
@@ -197,6 +203,7 @@ print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert asked == [False, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_pool_that_is_terminated_deliver_their_spans_once(
     agent: Any, method: str

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 FLAGS = {
     "flags": {
         "support-prompt": {
@@ -86,6 +88,7 @@ def test_without_variables_of_ours_the_request_and_the_span_are_the_stock_ones(
         assert "feature_flag.evaluation" not in {event.name for event in span.events}
 
 
+@pytest.mark.slow
 def test_rewards_arrive_as_log_events_of_the_rollout_that_baggage_names(agent: Any) -> None:
     agent.run(REWARDED)
     rewards = [log for log in agent.sink.logs if log.name == "gen_ai.evaluation.result"]
@@ -99,6 +102,7 @@ def test_rewards_arrive_as_log_events_of_the_rollout_that_baggage_names(agent: A
     ]
 
 
+@pytest.mark.slow
 def test_the_stock_switch_turns_us_off(agent: Any) -> None:
     agent.run(
         REWARDED,

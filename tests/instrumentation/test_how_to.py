@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PAGE = Path(__file__).parent.parent.parent / "docs/how-to/trace-your-agent.md"
 BLOCKS = re.findall(r"```(\w+)[^\n]*\n(.*?)```", PAGE.read_text(), re.DOTALL)
 SCRIPTS = {
@@ -31,12 +33,14 @@ def test_an_agent_is_traced_with_its_messages(agent: Any) -> None:
     assert "Hello" in span.attributes["gen_ai.output.messages"]
 
 
+@pytest.mark.slow
 def test_content_can_be_kept_out(agent: Any) -> None:
     agent.run(SCRIPTS["plain"], TRACELOOP_TRACE_CONTENT="false")
     (span,) = agent.sink.llm_spans()
     assert not [name for name, value in span.attributes.items() if "Hello" in str(value)]
 
 
+@pytest.mark.slow
 def test_baggage_tells_rollouts_of_one_process_apart(agent: Any) -> None:
     agent.run(SCRIPTS["baggage"], LIGHTNING_ROLLOUT_ID="of the process")
     assert [
@@ -45,6 +49,7 @@ def test_baggage_tells_rollouts_of_one_process_apart(agent: Any) -> None:
     ] == [("run-17-4711", "ticket-4711"), ("run-17-4712", "ticket-4712")]
 
 
+@pytest.mark.slow
 def test_one_line_tells_rollouts_of_one_process_apart(agent: Any) -> None:
     agent.run(SCRIPTS["rollout"])
     spans = agent.sink.llm_spans()
@@ -52,6 +57,7 @@ def test_one_line_tells_rollouts_of_one_process_apart(agent: Any) -> None:
     assert len({span.attributes["lightning.rollout.id"] for span in spans}) == 2
 
 
+@pytest.mark.slow
 def test_a_flag_file_changes_the_call_of_an_agent_without_flags(agent: Any) -> None:
     (agent.folder / "policy.json").write_text(POLICY)
     agent.run(SCRIPTS["plain"], LIGHTNING_POLICY="policy.json")
@@ -61,6 +67,7 @@ def test_a_flag_file_changes_the_call_of_an_agent_without_flags(agent: Any) -> N
     assert event.attributes["lightning.propensity"] == 0.5
 
 
+@pytest.mark.slow
 def test_the_arm_is_recorded_with_its_propensity(agent: Any) -> None:
     (agent.folder / "flags.json").write_text(FLAGS)
     agent.run(SCRIPTS["arms"])
@@ -72,6 +79,7 @@ def test_the_arm_is_recorded_with_its_propensity(agent: Any) -> None:
     assert agent.model_server.requests[0]["messages"][0]["content"] == prompt
 
 
+@pytest.mark.slow
 def test_the_reward_names_the_response(agent: Any) -> None:
     agent.run(SCRIPTS["reward"])
     (reward,) = (log for log in agent.sink.logs if log.name == "gen_ai.evaluation.result")
@@ -80,6 +88,7 @@ def test_the_reward_names_the_response(agent: Any) -> None:
     assert reward.attributes["gen_ai.evaluation.score.value"] == 1.0
 
 
+@pytest.mark.slow
 def test_an_agent_can_instrument_itself(agent: Any) -> None:
     agent.run(SCRIPTS["code"], under=(), LIGHTNING_ROLLOUT_ID="rollout-1")
     (span,) = agent.sink.llm_spans()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import propagate
+from support.examples import first_quick
 from support.running import background
 
 from otel_lightning.instrumentation import rollout
@@ -51,7 +52,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", first_quick(WAYS))
 def test_a_rollout_reaches_what_is_started_in_it(agent: Any, way: str) -> None:
     pools = {
         "thread pool": "threads = concurrent.futures.ThreadPoolExecutor(1)",
@@ -108,6 +109,7 @@ server.handle_request()
 """
 
 
+@pytest.mark.slow
 def test_a_rollout_reaches_the_model_calls_of_a_service_in_another_process(agent: Any) -> None:
     program = agent.folder / "service.py"
     program.write_text(SERVICE)
@@ -140,6 +142,7 @@ def test_a_rollout_without_a_name_gets_one_of_its_own() -> None:
     assert first != second
 
 
+@pytest.mark.slow
 def test_an_arm_reaches_a_thread_that_is_started_while_it_is_in_force(agent: Any) -> None:
     script = """
 import threading

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 
 def test_a_library_that_nothing_records_is_named_with_what_to_install(agent: Any) -> None:
     (agent.folder / "cohere.py").write_text("")
@@ -11,5 +13,6 @@ def test_a_library_that_nothing_records_is_named_with_what_to_install(agent: Any
     assert line.endswith("pip install opentelemetry-instrumentation-cohere")
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_libraries_that_are_recorded_or_not_imported(agent: Any) -> None:
     assert agent.finish("import openai, json").stderr == ""

@@ -190,6 +190,7 @@ client.chat.completions.create(model="small", messages=messages, tools=tools)
         assert f"[redacted:{kind}]" in sent
 
 
+@pytest.mark.slow
 def test_the_stock_content_switch_turns_the_bundled_one_off_too(agent: Any) -> None:
     script = """
 import openai

@@ -57,6 +57,7 @@ def ask(port: int, path: str) -> bytes:
         return answer.read()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("gunicorn"), reason="gunicorn is not installed")
 @pytest.mark.parametrize(
     ("options", "worker"), [((), "sync"), (("--preload",), "sync"), (("--threads", "4"), "gthread")]

@@ -31,6 +31,7 @@ def test_variables_alone_trace_an_untouched_script(agent: Any, plain_bin: Path) 
     assert span.attributes["lightning.rollout.id"] == "rollout-1"
 
 
+@pytest.mark.slow
 def test_under_the_launcher_the_start_up_file_starts_nothing_of_its_own(
     agent: Any, plain_bin: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_openai_is_not_loaded_into_an_agent_that_does_not_use_it(
     assert agent.run(script, under=(), bin_folder=plain_bin) == "False\n"
 
 
+@pytest.mark.slow
 def test_the_beta_types_of_openai_are_not_loaded_for_an_agent_that_does_not_use_them(
     agent: Any, plain_bin: Path
 ) -> None:
@@ -105,6 +107,7 @@ def test_the_beta_types_of_openai_are_not_loaded_for_an_agent_that_does_not_use_
     assert len(agent.sink.llm_spans()) == 1
 
 
+@pytest.mark.slow
 def test_the_type_that_stood_in_for_a_beta_type_gives_way_to_it(
     agent: Any, plain_bin: Path
 ) -> None:
@@ -116,6 +119,7 @@ def test_the_type_that_stood_in_for_a_beta_type_gives_way_to_it(
     assert agent.run(script, under=(), bin_folder=plain_bin) == "Hello\nTrue True\n"
 
 
+@pytest.mark.slow
 def test_an_agent_that_starts_the_openai_instrumentation_itself_is_traced_once(
     agent: Any, plain_bin: Path
 ) -> None:

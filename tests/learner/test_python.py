@@ -72,6 +72,7 @@ def recorded(traces: "Recorded", monkeypatch: pytest.MonkeyPatch) -> str:
     return traces.store()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("recorded")
 def test_page_works_as_it_is_written() -> None:
     *executed, weights = BLOCKS

@@ -1,5 +1,9 @@
-"""How many examples Hypothesis tries: a quarter in `make test`, all in `make test-ci`."""
+"""How much `make test` tries of what `make test-ci` tries in whole."""
 
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
 from hypothesis import settings
 
 QUICK, THOROUGH = "quick", "otel-lightning"
@@ -12,3 +16,9 @@ def examples(number: int) -> settings:
     """Set the examples of one test under `THOROUGH`; under `QUICK` it tries a quarter of them."""
     share = settings.default.max_examples / EXAMPLES[THOROUGH] if settings.default else 1
     return settings(max_examples=max(1, round(number * share)))
+
+
+def first_quick(values: Iterable[Any]) -> list[Any]:
+    """Return the values of a parameter for a test that takes long; all but the first are slow."""
+    first, *others = values
+    return [first, *(pytest.param(value, marks=pytest.mark.slow) for value in others)]

@@ -82,6 +82,7 @@ def test_what_waits_to_be_derived_is_no_difference(store: Store, path: Path) -> 
     assert unwell(store, path) == []
 
 
+@pytest.mark.slow
 def test_a_store_that_is_being_served_is_checked_alike(ingester: Ingester) -> None:
     request = trace_request(*(f"call {number}" for number in range(20)))
     for span in request.resource_spans[0].scope_spans[0].spans:

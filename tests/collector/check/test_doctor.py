@@ -181,6 +181,7 @@ def test_every_finding_has_a_remedy() -> None:
     assert all(one.remedy for one in PROBLEM_KINDS if one.name != "content")
 
 
+@pytest.mark.slow
 def test_a_running_ingester_is_diagnosed_with_the_same_statements(ingester: Ingester) -> None:
     sent = body({"attributes": {"gen_ai.operation.name": "chat"}})
     assert send(ingester.http, sent).status == 200

@@ -62,6 +62,7 @@ def test_tables_are_shown_and_read_where_no_ingester_runs(tmp_path: Path) -> Non
     assert_tables_are_shown_and_read(line_for(path))
 
 
+@pytest.mark.slow
 def test_tables_are_joined_and_answers_of_others_are_not_shown(told: str) -> None:
     join = "SELECT name FROM spans LEFT JOIN llm_calls USING (trace_id) LEFT JOIN rollouts ON FALSE"
     with attached(told) as connection:

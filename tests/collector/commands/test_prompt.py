@@ -76,6 +76,7 @@ def test_completion_knows_tables_columns_and_keywords() -> None:
     assert completed(".columns l") == ["llm_calls"]
 
 
+@pytest.mark.slow
 def test_a_query_comes_from_a_file_or_a_pipe_and_its_time_goes_to_stderr(path: Path) -> None:
     query = "SELECT count(*) AS n FROM llm_calls -- a comment;\n"
     (path.parent / "q.sql").write_text(query)

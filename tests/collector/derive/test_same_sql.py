@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.captures import load
 from support.facts import Fact, facts
 
@@ -81,6 +82,7 @@ def answers(truth: Path, folder: Path) -> tuple[list[dict[str, Any]], list[dict[
         return store.query(CALLS).to_pylist(), store.query(SAID).to_pylist()
 
 
+@pytest.mark.slow
 def test_same_agent_gives_the_same_answers_under_any_dialect(tmp_path: Path) -> None:
     groups = same_agents()
     assert groups

@@ -79,6 +79,7 @@ def test_whatever_is_sent_again_is_stored_once_as_it_came_first(
     assert stored == sorted(first.items())
 
 
+@pytest.mark.slow
 def test_a_store_outgrows_what_its_filter_was_made_for(
     store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

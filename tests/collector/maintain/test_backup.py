@@ -39,6 +39,7 @@ def test_a_store_that_nobody_serves_is_backed_up(tmp_path: Path) -> None:
     assert target.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 def test_a_backup_while_spans_come_has_all_that_was_acknowledged_before(
     starter: Callable[..., Ingester], tmp_path: Path
 ) -> None:

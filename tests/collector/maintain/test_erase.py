@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.examples import first_quick
 from support.running import Ingester, cli
 
 from otel_lightning.collector.check.deep import check_deep
@@ -89,11 +90,13 @@ def texts(store: Store) -> Iterator[str]:
 
 @pytest.mark.parametrize(
     "selection",
-    [
-        ("--conversation", "c2"),
-        ("--where", "attributes['user.id'] = 'ada'"),
-        ("--trace", TRACES[0].hex(), "--trace", TRACES[1].hex()),
-    ],
+    first_quick(
+        [
+            ("--conversation", "c2"),
+            ("--where", "attributes['user.id'] = 'ada'"),
+            ("--trace", TRACES[0].hex(), "--trace", TRACES[1].hex()),
+        ]
+    ),
 )
 def test_what_is_erased_is_in_no_table_and_no_byte(selection: tuple[str, ...], path: Path) -> None:
     kept = [path, *spool_folder(path).glob("*.spool"), Path(f"{path}.judge")]
@@ -123,6 +126,7 @@ def test_what_is_erased_is_in_no_table_and_no_byte(selection: tuple[str, ...], p
         assert [one for one in check_deep(store, path) if not one.well] == []
 
 
+@pytest.mark.slow
 def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(path: Path) -> None:
     erased = erase(path, Selection(traces=[TRACES[0].hex()]))
     assert (erased.traces, erased.rollouts) == (1, 0)
@@ -131,6 +135,7 @@ def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(pa
         assert [one for one in check_deep(store, path) if not one.well] == []
 
 
+@pytest.mark.slow
 def test_a_selection_of_nothing_erases_nothing(path: Path) -> None:
     told = cli("forget", "--rollout", "nobody", "--store", str(path))
     assert told.returncode == 1

@@ -251,6 +251,7 @@ def test_elsewhere_the_page_is_locked_and_has_no_console_unless_asked_for(
     assert send(ingester.http, Cookie=cookie).status == 401
 
 
+@pytest.mark.slow
 def test_over_tls_the_token_opens_the_page_by_a_form(
     starter: Callable[..., Ingester], tmp_path: Path
 ) -> None:

@@ -26,9 +26,12 @@ from otel_lightning.collector.store import open_store
 PlaywrightError = pytest.importorskip(
     "playwright.sync_api", reason="playwright is in the extra dev"
 ).Error
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium"
+    ),
+]
 
 SUPPORT = Path(__file__).parents[2] / "support"
 TREES = Path(__file__).parents[2] / "data" / "page"

@@ -65,6 +65,7 @@ def rows_read(source: DirectSource, name: str, parameters: dict[str, Any]) -> in
     return scanned(json.loads(found[0][1]))
 
 
+@pytest.mark.slow
 def test_a_long_rollout_and_a_wide_trace_are_no_larger_than_small_ones(big: DirectSource) -> None:
     big.asked.clear()
     addresses = ["/ui", "/ui/rollouts", at(big, "long"), f"{at(big, 'long')}&step=4200",

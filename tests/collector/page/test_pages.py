@@ -58,6 +58,7 @@ def route(address: str) -> str:
     return re.sub(parts, r"/\1/*", path)
 
 
+@pytest.mark.slow
 def test_every_link_of_every_page_leads_to_a_page(desk: DirectSource) -> None:
     waiting, visited = list(PAGES), Counter[str]()
     while waiting:
@@ -135,6 +136,7 @@ def test_a_step_shows_only_what_is_new_in_it(desk: DirectSource) -> None:
     assert Page(earlier).text.count("You work at a support desk") == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("most", [8, pytest.param(60, marks=pytest.mark.slow)])
 def test_next_and_previous_stay_within_the_filter_and_its_order(
     desk: DirectSource, most: int
@@ -261,6 +263,7 @@ def test_a_parquet_file_has_text_where_parquet_has_no_type(desk: DirectSource) -
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=40)
 
 
+@pytest.mark.slow
 @settings(max_examples=8)
 @given(name=TEXTS, text=TEXTS, answered=TEXTS, error=TEXTS)
 def test_any_text_is_shown_as_it_is(

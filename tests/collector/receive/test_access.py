@@ -210,6 +210,7 @@ def test_with_client_certificates_nobody_else_is_let_in(
     assert (known, unknown) == (grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asks_clients", [False, True])
 def test_files_are_loaded_through_an_ingester_that_is_guarded(
     asks_clients: bool,  # noqa: FBT001  pytest passes it by name
@@ -318,6 +319,7 @@ def test_certificates_that_do_not_fit_are_refused_at_start(
     assert (told.returncode, reason in told.stderr) == (2, True)
 
 
+@pytest.mark.slow
 def test_no_secret_is_written_anywhere(tmp_path: Path, starter: Starter) -> None:
     ingester = starter("--token", TOKEN)
     send(ingester.http, b"\xff", Authorization=f"Bearer {TOKEN}")

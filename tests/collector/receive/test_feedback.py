@@ -63,6 +63,7 @@ NAMED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["early", "late"])
 def test_it_finds_what_it_judges_before_or_after_that_came(
     order: tuple[int, int], ingester: Ingester

@@ -356,6 +356,7 @@ def zeros(megabytes: int, window: int) -> bytes:
     return b"".join([*parts, compressor.flush()])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOO_LARGE)
 def test_what_is_too_large_is_refused_and_costs_little_memory(name: str, running: Ingester) -> None:
     body, encoding = TOO_LARGE[name]()
@@ -447,6 +448,7 @@ def test_metrics_that_are_dropped_are_counted(to: str) -> None:
     assert metric(to, "lightning_dropped_metric_points_total") == before + 2
 
 
+@pytest.mark.slow
 def test_the_backlog_is_empty_once_all_is_stored(to: str) -> None:
     send(to, one("last"))
     eventually(lambda: metric(to, "lightning_spool_backlog_bytes") == 0)

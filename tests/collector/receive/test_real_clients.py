@@ -92,6 +92,7 @@ def test_the_javascript_sdk_is_understood(form: str, javascript: Path, ingester:
     assert_all_arrived(ingester)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("onward", ["grpc", "http"])
 def test_what_an_independent_collector_forwards_is_stored(onward: str, ingester: Ingester) -> None:
     with rotel(onward, ingester) as address:

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.deliveries import tables
 from support.made_rollouts import deliver
@@ -73,6 +74,7 @@ def rows_ids(store: Store) -> dict[str, int]:
     return {row["span_id"]: row["place"] for row in found}
 
 
+@pytest.mark.slow
 def test_turns_derived_one_by_one_give_the_tables_of_all_at_once(tmp_path: Path) -> None:
     for talk in ("talk", None):
         requests = [turn(number, talk=talk) for number in range(TURNS)]

@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -52,6 +53,7 @@ def test_a_rebuild_gives_what_was_there(tmp_path: Path) -> None:
         assert tables(store) == expected()
 
 
+@pytest.mark.slow
 def test_spans_at_once_bounds_a_refresh_and_not_its_result(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, random.Random(1).sample(SENT, len(SENT)), dead_letters=tmp_path)  # noqa: S311
@@ -99,6 +101,7 @@ def test_a_response_id_that_a_server_gives_to_all_ties_a_bounded_number_of_trace
     assert (max(dealt), dealt[-1], calls) == (CROWD, 50, CROWD + 300)
 
 
+@pytest.mark.slow
 def test_a_tool_in_a_trace_of_its_own_finds_its_call_whichever_comes_first(tmp_path: Path) -> None:
     for order in permutations(one_by_one([ASKS, RAN, ANSWERS])):
         with TemporaryDirectory() as folder, open_store(Path(folder) / "t.duckdb") as store:

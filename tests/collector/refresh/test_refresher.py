@@ -48,6 +48,7 @@ def derive_all(refresher: Refresher) -> None:
         assert time.monotonic() < deadline
 
 
+@pytest.mark.slow
 def test_tables_are_the_same_with_and_without_workers(tmp_path: Path) -> None:
     with opened(tmp_path) as (store, refresher):
         load(store, WITH_REWARD, dead_letters=tmp_path)
@@ -90,6 +91,7 @@ def test_spans_that_come_while_their_trace_is_derived_are_derived_too(tmp_path: 
         assert tables(store) == expected()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answered", [0, -1], ids=["earliest", "latest"])
 def test_batches_that_belong_together_end_whichever_is_answered_first(
     tmp_path: Path, answered: int
@@ -160,6 +162,7 @@ def test_few_spans_are_derived_without_a_worker(
         assert not refresher.is_working
 
 
+@pytest.mark.slow
 def test_until_a_worker_has_started_this_process_derives(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with open_store(path) as store, closing(Refresher(store, workers=2)) as refresher:

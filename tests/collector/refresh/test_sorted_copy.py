@@ -36,6 +36,7 @@ def filled(path: Path, spans: int) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_scattered_conversations_are_read_from_a_sorted_copy_that_does_not_stay(
     tmp_path: Path,
 ) -> None:
@@ -56,6 +57,7 @@ def test_scattered_conversations_are_read_from_a_sorted_copy_that_does_not_stay(
     ]
 
 
+@pytest.mark.slow
 def test_what_comes_while_a_copy_is_used_is_derived_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

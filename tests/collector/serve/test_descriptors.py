@@ -47,6 +47,7 @@ def export(address: str, name: str) -> bytes:
         return bytes(call(trace_request(name).SerializeToString(), timeout=20, wait_for_ready=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("files", "count"), [pytest.param(1024, 1100, id="few"), pytest.param(20_000, 4400, id="many")]
 )

@@ -3,6 +3,7 @@
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.made_rollouts import deliver, judged, make
@@ -52,6 +53,7 @@ def made(folder: Path, text: str) -> Rollout:
         return read_rollout(store, "r")
 
 
+@pytest.mark.slow
 def test_markup_in_every_text_stays_text(tmp_path: Path) -> None:
     for payload in PAYLOADS:
         page = Page(made(tmp_path, payload)._repr_html_())

@@ -211,6 +211,7 @@ def test_a_long_text_is_cut_and_says_so(tmp_path: Path) -> None:
     assert "line 499" in whole
 
 
+@pytest.mark.slow
 def test_a_pipe_of_ids_is_read_in_any_format_and_json_has_everything(
     store: Store, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_a_served_store_lets_go_of_what_it_cached_and_keeps_its_limit(
         assert after["at_most"] == before["at_most"]
 
 
+@pytest.mark.slow
 def test_no_client_fails_while_the_server_lets_go_of_its_cache(tmp_path: Path) -> None:
     path, over = tmp_path / "t.duckdb", threading.Event()
     with open_store(path) as holder:

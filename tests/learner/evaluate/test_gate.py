@@ -233,6 +233,7 @@ def test_rare_large_losses_that_were_not_drawn_are_thinkable() -> None:
     assert passed <= 10
 
 
+@pytest.mark.slow
 def test_daily_looks_at_growing_data_do_not_add_up_to_an_error() -> None:
     rng, ever = np.random.default_rng(7), 0
     for _ in range(60):

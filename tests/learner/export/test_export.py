@@ -163,6 +163,7 @@ def test_lines_for_openai_are_what_its_library_calls_chat_messages(learned: "Tra
         assert weights == [0] * (len(weights) - 1) + [1]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*checkpointing:FutureWarning")  # within TRL 1.16
 def test_trl_trains_on_each_of_its_formats(learned: "Traces", tokenizer: Any) -> None:
     pytest.importorskip("trl")

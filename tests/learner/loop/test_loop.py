@@ -255,6 +255,7 @@ def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) 
     assert "has made its last report after round 1" in more.stderr
 
 
+@pytest.mark.slow
 def test_loop_that_has_worked_its_hours_stops_after_the_round(served: Path, tmp_path: Path) -> None:
     text = "[learn]\nrounds = 9\n[stop]\nhours = 0.00001\n[split]\nfinal = 0.3\n"
     with prompt_server(lambda _, number: proposal(f"Be kind, way {number}.")) as model:

@@ -52,6 +52,7 @@ def rows(  # noqa: PLR0913, PLR0917 - what an arm could depend on
     return choices, inputs
 
 
+@pytest.mark.slow
 def test_arms_that_were_drawn_at_random_are_hardly_ever_refused() -> None:
     refused = 0
     for seed in range(12):

@@ -54,6 +54,7 @@ def value(method: str, one: Log) -> float:
     return intervals.by_task(estimate, one[0].tasks).value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_context", [False, True])
 def test_standard_error_of_a_modelled_value_is_that_of_fitting_again(
     in_context: bool,  # noqa: FBT001 - a parameter of the test

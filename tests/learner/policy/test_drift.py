@@ -81,6 +81,7 @@ def test_rewards_from_minus_1_instead_of_0_are_another_scale() -> None:
     assert "from 0 to 1 in the older half and from -1 to 1 in the newer one" in told
 
 
+@pytest.mark.slow
 def test_rewards_of_one_scale_are_not_told_to_have_moved() -> None:
     rng = np.random.default_rng(0)
     kinds = {

@@ -110,6 +110,7 @@ def test_propensities_that_are_not_those_of_the_version_are_named(traces: "Trace
     assert "has no policy 'v2'. It has: v1." in unknown.stderr
 
 
+@pytest.mark.slow
 def test_policies_with_features_are_evaluated_as_they_serve(
     traces: "Traces", tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_policies_with_features_are_evaluated_as_they_serve(
         assert served["doubly_robust"] == pytest.approx(candidate["doubly_robust"], abs=0.002)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
 def test_plots_show_values_segments_overlap_and_rewards_over_time(
     traces: "Traces", tmp_path: Path, ending: str

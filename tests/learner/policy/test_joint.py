@@ -157,6 +157,7 @@ def log_in_context(traces: "Traces", arms: dict[bool, dict[str, float]], count: 
     return traces.store()
 
 
+@pytest.mark.slow
 def test_combinations_are_learned_for_each_kind_of_input(
     traces: "Traces", flags: Path, tmp_path: Path
 ) -> None:

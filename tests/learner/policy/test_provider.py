@@ -128,6 +128,7 @@ def test_other_providers_go_on_serving_what_they_served(
     assert 220 < Counter(answer.variant for answer in answers)["brief"] < 380
 
 
+@pytest.mark.slow
 def test_next_round_learns_from_what_the_provider_served(
     traces: "Traces", flags: Path, features: Path
 ) -> None:

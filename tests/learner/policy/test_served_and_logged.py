@@ -90,6 +90,7 @@ def work(flags: Path, http: str) -> None:
     provider.shutdown()
 
 
+@pytest.mark.slow
 def test_served_frequencies_are_the_propensities_that_learning_uses(
     traces: "Traces", tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def shares(flags: Path) -> dict[str, float]:
     return files.live_shares(files.read_flag_file(flags, KEY), KEY)
 
 
+@pytest.mark.slow
 def test_in_a_world_of_noise_at_most_one_candidate_in_twenty_is_promoted(flags: Path) -> None:
     comparison, names = Comparison(KEY, flags), ["live", "a", "b", "c"]
     promoted = 0

@@ -99,6 +99,7 @@ def numbered(_: dict[str, Any], number: int) -> Reply:
     return proposal(f"You answer well, way {number}.")
 
 
+@pytest.mark.slow
 def test_thirty_logged_rollouts_teach_what_search_needs_hundreds_for(
     traces: "Traces", flags: Path, serve: Serve
 ) -> None:
@@ -389,6 +390,7 @@ def test_dry_run_prints_the_prompts_and_writes_nothing(
     assert len(server.requests) == 2  # the answers of the dry run are used
 
 
+@pytest.mark.slow
 def test_full_flag_takes_no_more_until_a_loser_is_known(
     traces: "Traces", flags: Path, serve: Serve
 ) -> None:

@@ -222,6 +222,7 @@ def test_options_of_a_search_are_told_apart(traces: "Traces", flags: Path, tmp_p
     assert "Add it." in lonely.stderr
 
 
+@pytest.mark.slow
 def test_command_runs_the_agent_with_each_prompt_and_stores_every_rollout(
     traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
 ) -> None:

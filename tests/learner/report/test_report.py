@@ -113,6 +113,7 @@ def policy(store: str, flags: Path, *more: str) -> Result:
     return learn("policy", "--store", store, "--held-out", "0.5", *words)
 
 
+@pytest.mark.slow
 def test_a_report_is_one_file_that_needs_nothing_and_is_the_same_twice(
     traces: "Traces", flags: Path, tmp_path: Path
 ) -> None:
@@ -173,6 +174,7 @@ def test_a_report_says_what_the_run_said(traces: "Traces", flags: Path, tmp_path
     assert "Rewards or choices have come since" in later.text
 
 
+@pytest.mark.slow
 def test_a_refusal_names_its_reasons_and_what_would_change_them_beside_the_control(
     traces: "Traces", flags: Path, tmp_path: Path
 ) -> None:
@@ -190,6 +192,7 @@ def test_a_refusal_names_its_reasons_and_what_would_change_them_beside_the_contr
     assert "there was nothing to learn." in page.text
 
 
+@pytest.mark.slow
 def test_text_of_conversations_is_there_only_if_asked_for_and_stays_text(
     traces: "Traces", flags: Path, tmp_path: Path
 ) -> None:

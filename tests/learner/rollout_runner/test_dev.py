@@ -30,6 +30,7 @@ def chain(
     return check
 
 
+@pytest.mark.slow
 def test_whole_chain_holds_and_says_what_is_not_checked(
     chain: Callable[[str, str], list[Link]],
 ) -> None:
@@ -48,6 +49,7 @@ def test_whole_chain_holds_and_says_what_is_not_checked(
     assert "LIGHTNING_REQUEST_TOKEN_IDS" in links["token ids"].remedy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "rule", "name", "says"),
     [

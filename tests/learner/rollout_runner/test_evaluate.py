@@ -73,6 +73,7 @@ def right(folder: Path, name: str) -> Grading:
     return Grading(rule=f"{folder}/{name}.py:{name}")
 
 
+@pytest.mark.slow
 def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refused(
     served: Path, tmp_path: Path, job: Callable[[str], Job]
 ) -> None:
@@ -102,6 +103,7 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
     assert "passed" in {row["outcome"] for row in rows}
 
 
+@pytest.mark.slow
 def test_model_that_is_worse_when_greedy_is_refused_and_exits_with_3(
     served: Path, tmp_path: Path, job: Callable[[str], Job]
 ) -> None:

@@ -59,6 +59,7 @@ def run(tmp_path: Path) -> Run:
     return of
 
 
+@pytest.mark.slow
 def test_parts_on_two_machines_are_graded_where_the_store_is_and_nothing_runs_twice(
     endpoint: str, run: Run, tmp_path: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_parts_on_two_machines_are_graded_where_the_store_is_and_nothing_runs_tw
     assert (graded["n"], graded["mean"]) == (12, 0.5)
 
 
+@pytest.mark.slow
 def test_part_that_no_machine_ran_runs_where_the_store_is(
     endpoint: str, run: Run, tmp_path: Path
 ) -> None:

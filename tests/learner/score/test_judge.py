@@ -267,6 +267,7 @@ def test_the_newest_rollouts_come_first_and_those_without_text_are_counted(
     assert [row["rollout_id"] for row in traces.ask(SCORES)] == ["new"]
 
 
+@pytest.mark.slow
 def test_it_works_while_the_ingester_runs(traces: "Traces", server: JudgeServer) -> None:
     rollouts(traces, one="quality=4")
     ingester = start(traces.path)

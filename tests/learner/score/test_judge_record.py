@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.running import cli
@@ -250,6 +251,7 @@ PARIS = [
 ]
 
 
+@pytest.mark.slow
 def test_recordings_of_every_dialect_are_shown_as_the_same_conversation(tmp_path: Path) -> None:
     store = str(tmp_path / "t.duckdb")
     files = sorted(str(file) for file in DATA.glob("*/*tool.*.pb"))

@@ -68,6 +68,7 @@ def test_applying_an_edited_rule_replaces_its_scores_under_a_new_fingerprint(
     assert scores(traces) == {"a": -1, "b": 0, "c": 1}
 
 
+@pytest.mark.slow
 def test_rules_work_while_the_ingester_holds_the_store(traces: "Traces", write: Write) -> None:
     three(traces)
     traces.reward("a", 4.0, name="clarity")

@@ -5,6 +5,7 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from click.testing import CliRunner, Result
 from support import running
 
@@ -61,6 +62,7 @@ def test_transitions_learn_from_a_rule_and_say_what_it_left_out(
     assert "0 built, the others had no news" in again.output
 
 
+@pytest.mark.slow
 def test_what_rules_gave_counts_only_when_it_is_named_and_a_part_never_beside_the_whole(
     traces: "Traces", tmp_path: Path
 ) -> None:
@@ -91,6 +93,7 @@ def test_rule_closes_no_rollout_and_is_not_its_final_reward(
     assert traces.ask("SELECT * FROM rollouts") == before
 
 
+@pytest.mark.slow
 def test_transitions_by_a_rule_through_a_running_ingester(traces: "Traces", tmp_path: Path) -> None:
     traces.call("a")
     traces.reward("a", 1.0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.examples import examples
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.transitions.make import Settings, make_transitions
@@ -126,7 +127,7 @@ def built(traces: "Traces", credit: str, *, rebuild: bool) -> bool:
 
 
 @settings(
-    max_examples=8,
+    examples(8),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

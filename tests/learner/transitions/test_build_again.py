@@ -101,6 +101,7 @@ def test_other_settings_build_all_again(traces: "Traces", changed: dict[str, Any
     assert summary.built == summary.transitions
 
 
+@pytest.mark.slow
 def test_many_buckets_give_the_same_as_one(
     traces: "Traces", monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,7 @@ LEARNS = {
 """Options for a model this small, and the least share of right actions; by chance it is 0.25."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", LEARNS)
 def test_it_learns_what_is_right_also_for_held_out_tasks(
     algorithm: str, traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
@@ -39,6 +40,7 @@ def test_it_learns_what_is_right_also_for_held_out_tasks(
     assert gate["gain"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 def test_it_runs_with_the_defaults_of_all_commands(
     algorithm: str, traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
@@ -52,6 +54,7 @@ def test_it_runs_with_the_defaults_of_all_commands(
     assert (output / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_reward_model_ranks_held_out_pairs(
     traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def error(traces: "Traces", model: Path, tmp_path: Path, *options: str) -> str:
     return result.stderr
 
 
+@pytest.mark.slow
 def test_folder_without_a_model(
     logged: "Traces", broken: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -131,6 +132,7 @@ def test_tool_call_token_that_servers_would_drop(
     assert 'Set "special": false for it' in told
 
 
+@pytest.mark.slow
 def test_torch_that_is_not_installed(logged: "Traces", model: Path, tmp_path: Path) -> None:
     program = (
         "import sys; sys.modules['torch'] = None\n"
@@ -194,6 +196,7 @@ def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_
     assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in told
 
 
+@pytest.mark.slow
 def test_loss_that_diverges_names_the_option(logged: "Traces", model: Path, tmp_path: Path) -> None:
     told = error(logged, model, tmp_path, "--learning-rate", "1e30", "--steps", "8")
     assert "training diverged. Lower --learning-rate" in told

@@ -44,6 +44,7 @@ def test_shuffled_rewards_teach_nothing_and_the_gate_says_so(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--lora", "4")])
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")  # in PEFT
 def test_same_seed_gives_the_same_weights(

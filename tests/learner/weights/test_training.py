@@ -83,6 +83,7 @@ def losses_of_last_runs(traces: "Traces") -> dict[str, list[float]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_step_of_the_curve_is_in_the_store(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
@@ -161,6 +162,7 @@ def test_training_killed_at_any_moment_resumes_with_the_same_losses(
     assert not checkpoints.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(
     "ignore:.is_gradient_checkpointing:FutureWarning"
 )  # PEFT uses the old name
@@ -235,6 +237,7 @@ def test_four_bits_have_the_same_gradient_before_and_after_judging(behavior_mode
         torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.slow
 def test_early_stopping_keeps_the_model_of_the_lowest_validation_loss(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
@@ -248,6 +251,7 @@ def test_early_stopping_keeps_the_model_of_the_lowest_validation_loss(
     assert rows == [{"best": str(best)}]
 
 
+@pytest.mark.slow
 def test_probing_learning_rates_takes_the_one_of_the_lowest_loss(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
@@ -262,6 +266,7 @@ def test_probing_learning_rates_takes_the_one_of_the_lowest_loss(
     )
 
 
+@pytest.mark.slow
 def test_each_agent_gets_its_own_adapter_in_one_command(
     traces: "Traces", tokenizer: Any, behavior_model: Path, tmp_path: Path
 ) -> None:
@@ -301,6 +306,7 @@ def test_shuffled_rewards_teach_nothing_and_the_gate_says_so(
     assert right_share(output, tokenizer, held_out_tasks(logged)) < 0.4
 
 
+@pytest.mark.slow
 def test_card_says_where_the_model_comes_from(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
