@@ -1,11 +1,13 @@
-"""Log a warning for each model library that the agent imports without an instrumentation."""
+"""Log a warning for each model library that the agent imports and nothing instruments."""
 
 import logging
+import sys
 from functools import partial
 from importlib import metadata
 from typing import Final, NamedTuple
 
 import wrapt
+from opentelemetry.instrumentation.dependencies import get_dist_dependency_conflicts
 
 from otel_lightning.instrumentation.guard import never_raise
 
@@ -17,8 +19,8 @@ class Remedy(NamedTuple):
 
     known: tuple[str, ...]
     """Names under which instrumentors of that library are registered."""
-    line: str
-    """The command that installs one."""
+    line: str | None
+    """The command that installs one; None for a library that is recorded in part without one."""
 
 
 REMEDIES: Final = {
@@ -31,24 +33,45 @@ REMEDIES: Final = {
     "cohere": Remedy(("cohere",), "pip install opentelemetry-instrumentation-cohere"),
     "ollama": Remedy(("ollama",), "pip install opentelemetry-instrumentation-ollama"),
     "groq": Remedy(("groq",), "pip install opentelemetry-instrumentation-groq"),
+    # OpenAI's client records its model calls; the instrumentation adds retrievers and rerankers.
+    "llama_index.core": Remedy(("llama_index",), None),
 }
-"""Model clients that do not use the openai client, by the module that an agent imports."""
+"""Libraries that the openai client's instrumentation does not record, or not all of them, by the
+module that an agent imports."""
 
 
 def say_what_is_missing() -> None:
-    """On the import of one of these libraries, warn if no instrumentation for it is installed."""
+    """On the import of one of these libraries, warn if no instrumentation of it was started."""
     for module, remedy in REMEDIES.items():
         wrapt.register_post_import_hook(partial(_check, module, remedy), module)
 
 
 @never_raise
 def _check(module: str, remedy: Remedy, _imported: object) -> None:
-    # Installed is enough: the launcher starts every instrumentor of this group.
-    installed = {entry.name for entry in metadata.entry_points(group="opentelemetry_instrumentor")}
-    if installed.isdisjoint(remedy.known):
+    group = metadata.entry_points(group="opentelemetry_instrumentor")
+    installed = [entry for entry in group if entry.name in remedy.known]
+    # The launcher starts every instrumentor of this group whose packages are installed.
+    refused = [(entry, why) for entry in installed if (why := _refusal(entry))]
+    if installed and len(refused) == len(installed):
+        entry, why = refused[0]
+        _logger.warning(
+            "%s is imported, but OpenTelemetry did not start its instrumentation. The reason: %s "
+            "Start it in the agent's code: from %s import %s; %s().instrument()",
+            module, why, entry.module, entry.attr, entry.attr,
+        )  # fmt: skip
+    elif not installed and remedy.line:
         _logger.warning(
             "%s is imported, but no instrumentation for it is installed, so its model calls are "
             "not recorded. Install one with: %s",
             module,
             remedy.line,
         )
+
+
+def _refusal(entry: metadata.EntryPoint) -> str | None:
+    """Return why the launcher does not start an instrumentor; None if it does, or the agent may."""
+    if entry.dist is None or entry.module in sys.modules:
+        return None
+    # All packages that the distribution names must be installed, also those that nobody needs.
+    conflict = get_dist_dependency_conflicts(entry.dist)
+    return str(conflict) if conflict else None
