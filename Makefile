@@ -78,6 +78,10 @@ bench-lag: .venv/ready  ## How soon rows can be asked for under sustained load
 soak: .venv/ready  ## Half an hour of load: lag, memory and descriptors stay flat
 	$(BIN)/python tests/bench/soak.py
 
+.PHONY: kills
+kills: .venv/ready  ## Kill the ingester over and over under load with workers and backups; KILLS=100
+	$(BIN)/python tests/bench/kills.py $(if $(KILLS),--kills $(KILLS))
+
 bench-transitions: .venv/ready  ## What transitions cost, beside agentlightning and up to 20 million spans
 	$(BIN)/python tests/bench/transitions.py
 
