@@ -4,9 +4,9 @@ Run it with `make kills KILLS=100`. Four clients send without pause, two worker 
 and `lightning-ingest backup` runs again and again. After a random while the ingester is killed
 (SIGKILL) and started again on the same store. Each backup that ended is opened: it must hold every
 request that was acknowledged before it began, each request whole and once, and for each trace its
-derived row or the mark that it has to be derived. At the end the store must hold each acknowledged
-request whole and once, and deriving everything again must give the same rows. The exit code is 1 if
-one of these does not hold.
+derived row or the mark that it has to be derived. After ten kills the store must hold each
+acknowledged request whole and once, and deriving everything again must give the same rows; then a
+new store is begun. The exit code is 1 if one of these does not hold.
 """
 
 import argparse
@@ -42,6 +42,8 @@ WORKERS_SECONDS = 20.0
 """How long to wait until workers derive before the moment of the kill is chosen."""
 LEAST_SECONDS, MOST_SECONDS = 0.2, 5.0
 """The kill comes so long after workers and a backup have begun."""
+KILLS_A_STORE = 10
+"""After so many kills the store is checked as a whole, and a new one is begun."""
 SAMPLE = 200
 """Traces of each backup that are derived again to compare."""
 REST_SECONDS = 900.0
@@ -74,6 +76,8 @@ class Figures:
     with_workers: int = 0
     in_backup: int = 0
     backups: int = 0
+    acknowledged: int = 0
+    unanswered: int = 0
     faults: list[str] = field(default_factory=list)
 
 
@@ -110,33 +114,43 @@ class Backups(threading.Thread):
 def main() -> None:
     """Kill, check, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=KILLS_A_STORE)
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
-    chance, clients = random.Random(chosen.seed), Clients()  # noqa: S311  moments, not secrets
-    figures, began = Figures(), time.monotonic()
+    chance, figures = random.Random(chosen.seed), Figures()  # noqa: S311  moments, not secrets
+    began = time.monotonic()
+    while figures.kills < chosen.kills:
+        kill_some(min(KILLS_A_STORE, chosen.kills - figures.kills), chance, figures)
+        print(
+            f"{figures.kills} kills, {figures.acknowledged:,} requests acknowledged, "
+            f"{figures.backups} backups, {len(figures.faults)} faults, "
+            f"{time.monotonic() - began:,.0f} s",
+            flush=True,
+        )
+    print(
+        f"\n{figures.kills} kills, {figures.with_workers} while workers derived, "
+        f"{figures.in_backup} in the middle of a backup. {figures.acknowledged:,} requests "
+        f"({figures.acknowledged * SPANS:,} spans) acknowledged, {figures.unanswered:,} not. "
+        f"{figures.backups} backups ended and were checked."
+    )
+    print("\n".join(figures.faults) or "Nothing lost, nothing twice, nothing derived otherwise.")
+    raise SystemExit(1 if figures.faults else 0)
+
+
+def kill_some(kills: int, chance: random.Random, figures: Figures) -> None:
+    """Kill an ingester so many times on one new store, and check the store at the end."""
+    clients = Clients()
     with tempfile.TemporaryDirectory() as folder:
         store = Path(folder) / "traces.duckdb"
-        while figures.kills < chosen.kills:
+        for _ in range(kills):
             for backup in kill_one(store, clients, chance, figures):
                 if backup.path.exists():  # it gets its name when it is whole
                     figures.backups += 1
                     figures.faults += faults_of(backup, clients)
                 remove(backup.path)
-            print(
-                f"{figures.kills} kills, {len(clients.acknowledged):,} requests acknowledged, "
-                f"{figures.backups} backups, {time.monotonic() - began:,.0f} s",
-                flush=True,
-            )
         figures.faults += faults_of_the_rest(store, clients)
-    print(
-        f"\n{figures.kills} kills, {figures.with_workers} while workers derived, "
-        f"{figures.in_backup} in the middle of a backup. {len(clients.acknowledged):,} requests "
-        f"({len(clients.acknowledged) * SPANS:,} spans) acknowledged, {len(clients.unanswered):,} "
-        f"not. {figures.backups} backups ended and were checked."
-    )
-    print("\n".join(figures.faults) or "Nothing lost, nothing twice, nothing derived otherwise.")
-    raise SystemExit(1 if figures.faults else 0)
+    figures.acknowledged += len(clients.acknowledged)
+    figures.unanswered += len(clients.unanswered)
 
 
 def kill_one(

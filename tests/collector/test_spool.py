@@ -245,3 +245,16 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged(
         with pytest.raises(SpoolError, match="restart lightning-ingest"):
             append(spool, b"after")
         assert bodies(spool) == [b"kept"]
+
+
+def test_what_came_before_a_new_segment_is_in_earlier_files(tmp_path: Path) -> None:
+    with opened(tmp_path) as spool:
+        assert spool.begin_segment() == START  # nothing is before it
+        append(spool, b"before")
+        start = spool.begin_segment()
+        assert start == Position(2, 0) == spool.begin_segment()
+        append(spool, b"after")
+        assert bodies(spool, start) == [b"after"]
+        assert bodies(spool) == [b"before", b"after"]
+    with pytest.raises(SpoolError, match="closed"):
+        spool.begin_segment()

@@ -306,14 +306,15 @@ def backup(dest: Path, store: Path) -> None:
 def forget(store: Path, memory: int, **selected: Any) -> None:
     """Erase traces from the store, its spool and judges' answers, down to the bytes on disk.
 
-    A trace is always erased as a whole. The ingester must not run, because the file is rewritten.
+    A trace is always erased as a whole. If the ingester runs, it erases, and goes on receiving.
     """
-    from otel_lightning.collector.maintain.erase import Selection, erase
+    from otel_lightning.collector.maintain.erase import Selection
+    from otel_lightning.collector.maintain.erase_served import erase_anyhow
     from otel_lightning.collector.store import keep_files_private
 
     keep_files_private()
     with expected_errors():
-        erased = erase(store, Selection(**selected), memory)
+        erased = erase_anyhow(store, Selection(**selected), memory)
     if not erased.rows:
         raise click.ClickException("Nothing in the store is selected by that; nothing was erased.")
     click.echo(

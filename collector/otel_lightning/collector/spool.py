@@ -17,7 +17,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -82,7 +82,7 @@ class Spool:
         self._failed: str | None = None
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
         self._full: dict[int, int] = {}  # size in bytes of each segment that is full
-        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_Waiting | Future[Position] | None] = queue.SimpleQueue()
         self.id = spool_id(folder)
         self._start()
         self._writer = threading.Thread(target=self._write, name="spool")
@@ -104,6 +104,20 @@ class Spool:
         done: Future[None] = Future()
         self._queue.put(_Waiting(signal, body, rows, done))
         return done
+
+    def begin_segment(self) -> Position:
+        """Begin a new segment, and return its start: all that was acknowledged before lies before.
+
+        Raises:
+            SpoolError: If it cannot be made.
+        """
+        begun: Future[Position] = Future()
+        self._queue.put(begun)
+        while not begun.done() and self._writer.is_alive():
+            wait([begun], timeout=LOOK_SECONDS)
+        if not begun.done():
+            raise SpoolError("the spool is closed")
+        return begun.result()
 
     def refusal(self) -> str | None:
         """Return why requests are refused at present; None if they are accepted."""
@@ -214,28 +228,46 @@ class Spool:
 
     def _write(self) -> None:
         while True:
-            batch, stop = self._wait()
+            batch, stop, begun = self._wait()
             if batch:
                 self._write_batch(batch)
                 self._pause(sum(len(item.body) for item in batch))
+            if begun:
+                self._begin_segment(begun)
             if stop:
                 return
 
-    def _wait(self) -> tuple[list[_Waiting], bool]:
-        """Wait for requests; return those in the queue, up to `BATCH`, and whether to stop."""
+    def _begin_segment(self, begun: Future[Position]) -> None:
+        try:
+            if self._failed:
+                raise SpoolError(self._failed)  # noqa: TRY301  the one place that answers a failure
+            self._keep_in_place()
+            if self._durable.offset:
+                self._rotate()
+        except (OSError, SpoolError) as error:
+            begun.set_exception(SpoolError(str(error)))
+        else:
+            begun.set_result(self._durable)
+
+    def _wait(self) -> tuple[list[_Waiting], bool, Future[Position] | None]:
+        """Wait for requests, and return those in the queue, up to `BATCH`.
+
+        Returns:
+            The requests, whether to stop after them, and who waits for a new segment after them.
+        """
         batch: list[_Waiting] = []
         item = self._next()
-        while item is not None:
+        while isinstance(item, _Waiting):
             batch.append(item)
             if len(batch) == BATCH:
-                return batch, False
+                return batch, False, None
             try:
                 item = self._queue.get_nowait()
             except queue.Empty:
-                return batch, False
-        return batch, True
+                return batch, False, None
+        return batch, item is None, item
 
-    def _next(self) -> _Waiting | None:
+    def _next(self) -> _Waiting | Future[Position] | None:
         """Wait for a request, and every `LOOK_SECONDS` check that the file was not deleted."""
         while True:
             try:

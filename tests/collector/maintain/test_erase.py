@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.examples import first_quick
-from support.running import Ingester, cli
+from support.running import cli
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
@@ -152,6 +152,15 @@ def test_a_condition_is_one_condition(where: str, path: Path) -> None:
         erase(path, Selection())
 
 
-def test_a_store_that_is_served_must_be_stopped_first(ingester: Ingester) -> None:
-    with pytest.raises(StoreError, match="Stop it first"):
-        erase(ingester.store, Selection(traces=["t"]))
+def test_tables_and_views_of_users_are_kept(path: Path) -> None:
+    with open_store(path) as store:
+        store.execute(
+            "CREATE TABLE \"my notes\" (trace_id VARCHAR, note VARCHAR DEFAULT 'none');"
+            f"INSERT INTO \"my notes\" (trace_id) VALUES ('{TRACES[0].hex()}'), ('other');"
+            'CREATE VIEW noted AS SELECT count(*) AS n FROM "my notes"'
+        )
+    erase(path, Selection(traces=[TRACES[0].hex()]))
+    with open_store(path) as store:
+        assert store.rows('FROM "my notes"') == [{"trace_id": "other", "note": "none"}]
+        store.execute("INSERT INTO \"my notes\" (trace_id) VALUES ('x')")
+        assert store.rows("FROM noted") == [{"n": 2}]

@@ -14,6 +14,7 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 from support.browser import ask, session
+from support.examples import first_quick
 from support.running import Ingester, background, eventually
 
 from otel_lightning.collector.ingester_client import connected
@@ -87,7 +88,7 @@ def clients(serving: Ingester) -> Iterator[Callable[[str], subprocess.Popen[str]
 Start = Callable[[str], subprocess.Popen[str]]
 
 
-@pytest.mark.parametrize("statement", [BOUNDED, APART])
+@pytest.mark.parametrize("statement", first_quick([BOUNDED, APART]))
 def test_a_statement_ends_after_its_client_was_killed(
     statement: str, serving: Ingester, clients: Start
 ) -> None:
@@ -137,7 +138,7 @@ def test_pages_that_nobody_waits_for_keep_no_other_page_waiting(serving: Ingeste
     eventually(lambda: ask(serving, "/ui", **headers).status == 200)
 
 
-@pytest.mark.parametrize("statement", [BOUNDED, APART])
+@pytest.mark.parametrize("statement", first_quick([BOUNDED, APART]))
 def test_a_typed_statement_can_be_cancelled(statement: str, tmp_path: Path) -> None:
     cancellation = Cancellation()
     with open_store(tmp_path / "t.duckdb") as store, ThreadPoolExecutor() as threads:

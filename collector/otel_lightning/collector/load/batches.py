@@ -114,6 +114,12 @@ def resume(store: Store, spool: Spool) -> Position:
     return position
 
 
+def move_to(store: Store, position: Position) -> None:
+    """Store a later position of the spool, up to which nothing is left to store."""
+    with store.transaction():
+        store.execute(_keep_position(position))
+
+
 def _keep_position(position: Position) -> str:
     return statement(
         __package__, "keep_spool_position", segment=position.segment, byte_offset=position.offset

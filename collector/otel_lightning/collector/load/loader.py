@@ -12,21 +12,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from otel_lightning.collector.alarms import Alarms
-from otel_lightning.collector.load.batches import Request, load, resume
+from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
 from otel_lightning.collector.load.sharing import BatchSize, Sharing
 from otel_lightning.collector.load.trusted_clock import TrustedClock
+from otel_lightning.collector.overwrite import overwrite
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.spool import SET_ASIDE, Spool
-from otel_lightning.collector.spool_format import Record
+from otel_lightning.collector.spool_format import Record, segment_path, segments_of
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
 from otel_lightning.collector.store.seen_ids import SeenIds
 
@@ -139,12 +140,44 @@ class Loader(threading.Thread):
             raise StoreError("lightning-ingest is stopping. Try again when it is stopped.")
         return errand.done.result()
 
+    def empty_spool(self) -> None:
+        """Store what was received until now, and erase it from the spool. For errands only.
+
+        What is received meanwhile stays on the spool.
+        """
+        start, folder = self._spool.begin_segment(), self._spool.folder
+        with ExitStack() as files:
+            opened = [
+                files.enter_context(segment_path(folder, segment).open("r+b"))
+                for segment in segments_of(folder)
+                if segment < start.segment
+            ]
+            while self.position < start and self._load_some(0):
+                pass
+            if self.position < start:  # at the end of the segment before
+                move_to(self._store, start)
+                self.position = start
+                self._spool.forget(start)
+            for file in opened:  # deleted by now
+                overwrite(file.fileno())
+
+    def derive_all(self) -> None:
+        """Derive all that is stale. For errands only."""
+        step, spans = self._refresher.step, self._batch_size.spans
+        while step(spans, paced=False).is_busy or self._refresher.wait():
+            pass
+        # Or senders would be refused for a lag that was true when the errand began.
+        self._note_lag()
+
     def _run_errands(self) -> None:
         while not self._errands.empty():
             errand = self._errands.get()
             self._refresher.give_up()  # an errand may change what is derived
             try:
                 errand.done.set_result(errand.work(self._store))
+            except BrokenStoreError as error:  # this thread cannot go on
+                errand.done.set_exception(error)
+                raise
             except Exception as error:  # noqa: BLE001  it is raised in the calling thread
                 errand.done.set_exception(error)
 

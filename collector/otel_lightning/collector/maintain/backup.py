@@ -20,6 +20,8 @@ from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.spool_format import segment_path, segments_of
 from otel_lightning.collector.spool_identity import NAME as SPOOL_ID
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
+from otel_lightning.collector.store.held_file import held
+from otel_lightning.collector.store.read_only import FUNCTIONS
 
 BACKUP = "lightning_backup"
 """The SQL function that makes the process that serves a store back it up."""
@@ -27,8 +29,6 @@ HEADER_BYTES = 3 * 4096
 """DuckDB's file begins with three headers of 4,096 bytes; each checkpoint changes one of them."""
 CHECKPOINT_SECONDS = 30.0
 BYTES_AT_ONCE = 1 << 20
-_HELD: dict[tuple[int, int], int] = {}
-"""Descriptors of store files that this process has backed up, by device and inode."""
 ATTEMPTS = 3
 PRIVATE_FOLDER = 0o700
 
@@ -56,7 +56,7 @@ def back_up_anyhow(path: Path, target: Path) -> None:
     check_target(target)
     with open_store(path, create=False) as store:
         if store.server:
-            store.query(f"SELECT {BACKUP}({quote_literal(str(target))}) AS target")
+            store.query(f"SELECT {FUNCTIONS}.{BACKUP}({quote_literal(str(target))}) AS target")
         else:
             back_up(store, path, target)
 
@@ -98,7 +98,7 @@ def _copy_file(store: Store, path: Path, target: Path) -> None:
     not reference. So the copy is consistent if the headers did not change meanwhile. A large commit
     of another process may cause a checkpoint; then the copy is retried.
     """
-    source = _held(path)
+    source = held(path)
     for _ in range(ATTEMPTS):
         _checkpoint(store)
         before = _headers(source)
@@ -120,19 +120,6 @@ def _checkpoint(store: Store) -> None:
         if time.monotonic() > deadline:
             raise StoreError("A transaction of another process goes on for too long. Try again.")
         time.sleep(0.1)
-
-
-def _held(path: Path) -> int:
-    """Return a descriptor for reading the store's file, which stays open until this process ends.
-
-    DuckDB's lock belongs to the process: the system drops it as soon as the process closes any
-    descriptor of the file (fcntl(2)), and another process could then write the file too.
-    """
-    known = path.stat()
-    key = (known.st_dev, known.st_ino)
-    if key not in _HELD:
-        _HELD[key] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    return _HELD[key]
 
 
 def _headers(file: int) -> bytes:

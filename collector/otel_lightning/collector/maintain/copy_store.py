@@ -37,6 +37,8 @@ from otel_lightning.collector.store import (
 from otel_lightning.collector.store.attribute_columns import KEYS
 from otel_lightning.collector.store.migrate import mark_all_stale
 from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.served_file import rewritten
+from otel_lightning.collector.store.sql_text import quote_name
 
 NOT_COPIED = frozenset({
     "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "reward_events", "rollout_tasks",
@@ -80,17 +82,24 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
 
 @contextmanager
 def partial_store(path: Path) -> Iterator[Path]:
-    """Yield a free name for a store's file; it becomes `path` when the block ends without an error.
+    """Yield a free name for a store's file; it becomes `path` when the block ends without error."""
+    with unfinished_store(path) as partial:
+        yield partial
+        sync(partial)
+        rename_durably(partial, path)
+
+
+@contextmanager
+def unfinished_store(path: Path) -> Iterator[Path]:
+    """Yield a free name for a store's file; what still has it at the end of the block is removed.
 
     The name is always the same, so that what a killed process left behind, perhaps gigabytes, is
     removed by the next one.
     """
-    partial = path.with_name(f".{path.name}.partial")
+    partial = rewritten(path)
     remove_file(partial)
     try:
         yield partial
-        sync(partial)
-        rename_durably(partial, path)
     finally:
         remove_file(partial)
 
@@ -116,14 +125,20 @@ def _tables(store: Store) -> list[str]:
     return [table for table in ours if table in theirs and table not in NOT_COPIED]
 
 
-def copy_table(store: Store, table: str) -> int:
-    """Copy a table from the attached database `old`, and convert columns of older schemas.
+def copy_table(store: Store, table: str, source: str = "old") -> int:
+    """Copy a table from another attached database, and convert columns of older schemas.
+
+    Args:
+        store: The store to copy to.
+        table: The table.
+        source: Name of the other database.
 
     Raises:
         StoreError: If not all rows were copied.
     """
-    columns = Sql(", ".join(_columns(store, table)))
-    extent = store.query(statement(__package__, "old_extent", table=Sql(table)))
+    columns = Sql(", ".join(_columns(store, table, source)))
+    old = Sql(f"{quote_name(source)}.main.{quote_name(table)}")
+    extent = store.query(statement(__package__, "old_extent", old=old))
     end, count = extent["last"][0].as_py() + 1, int(extent["n"][0].as_py())
     # Row ids of deleted rows stay unused, so a slice may have fewer rows; the sum is checked below.
     for first in range(0, end, ROWS_AT_ONCE):
@@ -131,21 +146,22 @@ def copy_table(store: Store, table: str) -> int:
             statement(
                 __package__,
                 "copied_rows",
-                table=Sql(table),
+                table=Sql(quote_name(table)),
+                old=old,
                 columns=columns,
                 first=first,
                 last=first + ROWS_AT_ONCE,
             )
         )
-    copied = store.count(table)
+    copied = store.count(quote_name(table))
     if copied != count:
         raise StoreError(f"{copied:,} of {count:,} rows of '{table}' could be copied.")
     return copied
 
 
-def _columns(store: Store, table: str) -> Iterator[str]:
+def _columns(store: Store, table: str, source: str) -> Iterator[str]:
     """Yield the SELECT expression over the old table for each column of the new table."""
-    theirs = set(_names(store, "columns", database="old", table=table))
+    theirs = set(_names(store, "columns", database=source, table=table))
     for name in _names(store, "columns", database=Sql("current_database()"), table=table):
         if name == "resource":  # a generated column, computed from resource_json
             continue

@@ -5,11 +5,11 @@ the spool until a segment is full. So the command deletes the rows, writes the r
 new file, and overwrites the old file, its log, the spool and the judges' answers with zeros.
 """
 
-import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
@@ -20,6 +20,7 @@ from otel_lightning.collector.maintain.copy_store import (
     partial_store,
     waiting_requests,
 )
+from otel_lightning.collector.overwrite import erase_file, overwrite
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.spool_format import segment_path, segments_of
 from otel_lightning.collector.store import (
@@ -33,8 +34,8 @@ from otel_lightning.collector.store import (
     statement,
 )
 from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.sql_text import quote_name
 
-ZEROS = bytes(1 << 20)
 BYTES_AT_ONCE = 16 * 1024 * 1024
 OF_THE_FILE = frozenset({"schema_migrations"})
 
@@ -87,33 +88,48 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
     """
     selection.check()
     if server := read_server(path):
-        raise StoreError(
-            f"'{path}' is served by process {server.pid}. Stop it first: the file is rewritten."
-        )
+        raise StoreError(f"'{path}' is served by process {server.pid}, which answers no SQL.")
     with ExitStack() as old_files, open_store(path, create=False) as store:
         if memory_bytes:
             store.limit(memory_bytes)
         _empty_spool(store, path)
         # Rollouts and conversations are found by derived rows, so all of these must exist.
         derive_all(store, path)
-        erased = _erase_rows(store, selection)
+        erased = erase_rows(store, selection)
         if not erased.rows:
             return erased
         # `erase_rows` marked the traces that share a key with an erased one.
         derive_all(store, path)
-        names = [str(name) for name in store.query("FROM erased_traces")["trace_id"].to_pylist()]
-        caches = _judge_caches(store, path)
+        others = OtherFiles.of(store, path)
         log = path.with_name(path.name + ".wal")
         # Open the old files before they are replaced: afterwards no path leads to their bytes.
         files = [old_files.enter_context(one.open("r+b")) for one in (path, log) if one.exists()]
         store.close()
         _rewrite(path)
         for file in files:
-            _overwrite(file.fileno())
-    _erase_set_aside(spool_folder(path), names)
-    for cache in caches:
-        _erase_file(cache)
+            overwrite(file.fileno())
+    others.erase()
     return erased
+
+
+class OtherFiles(NamedTuple):
+    """What else quotes erased traces: judges' answers, and bodies that no decoder could read."""
+
+    spool: Path
+    traces: list[str]
+    caches: set[Path]
+
+    @classmethod
+    def of(cls, store: Store, path: Path) -> "OtherFiles":
+        """Find them, after `erase_rows` on the same connection."""
+        names = [str(name) for name in store.query("FROM erased_traces")["trace_id"].to_pylist()]
+        return cls(spool_folder(path), names, _judge_caches(store, path))
+
+    def erase(self) -> None:
+        """Overwrite and delete them."""
+        _erase_set_aside(self.spool, self.traces)
+        for cache in self.caches:
+            erase_file(cache)
 
 
 def _empty_spool(store: Store, path: Path) -> None:
@@ -129,11 +145,19 @@ def _empty_spool(store: Store, path: Path) -> None:
     load(store, batch, known, dead_letters=folder / "dead")
     store.checkpoint()
     for segment in segments_of(folder) if folder.exists() else ():
-        _erase_file(segment_path(folder, segment))
+        erase_file(segment_path(folder, segment))
     store.execute(statement(__package__, "forget_spool"))
 
 
-def _erase_rows(store: Store, selection: Selection) -> Erased:
+def erase_rows(store: Store, selection: Selection) -> Erased:
+    """Delete the rows of the selected traces, in one transaction.
+
+    The connection's temporary table `erased_traces` has the ids of the traces afterwards.
+
+    Args:
+        store: A direct store; all of it is derived.
+        selection: The traces.
+    """
     rollouts = ", ".join(map(quote_literal, selection.rollouts))
     store.execute(
         statement(
@@ -152,14 +176,14 @@ def _erase_rows(store: Store, selection: Selection) -> Erased:
         for column, erased in (("trace_id", "erased_traces"), ("rollout_id", "erased_rollouts")):
             tables = store.query(statement(__package__, "tables_with", column=column))
             for table in tables["name"].to_pylist():
-                store.execute(f"DELETE FROM {table} WHERE {column} IN (FROM {erased})")
+                store.execute(f"DELETE FROM {quote_name(table)} WHERE {column} IN (FROM {erased})")
         store.execute(statement(__package__, "erase_hashes"))
     counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
     return Erased(counts[0], counts[1], before - _rows(store))
 
 
 def _rows(store: Store) -> int:
-    return sum(store.count(table) for table in _tables(store))
+    return sum(store.count(quote_name(table)) for table in _tables(store))
 
 
 def _tables(store: Store) -> list[str]:
@@ -172,11 +196,26 @@ def _rewrite(path: Path) -> None:
     with partial_store(path) as partial:
         with open_store(partial) as store:
             store.execute(f"ATTACH {quote_literal(str(path))} AS old (READ_ONLY)")
-            for table in _tables(store):
-                copy_table(store, table)
+            copy_all(store, "old")
             store.execute("DETACH old")
         # A new file is private. The user may have given the old one other permissions.
         partial.chmod(path.stat().st_mode & 0o777)
+
+
+def copy_all(store: Store, source: str) -> None:
+    """Copy all tables of another attached database, and also make the views that users made there.
+
+    Args:
+        store: A new store.
+        source: Name of the other database, which has the same schema.
+    """
+    own = store.rows(statement(__package__, "own_objects", source=source))
+    for made in (one for one in own if one["kind"] == "table"):
+        store.execute(made["sql"])
+    for table in _tables(store):
+        copy_table(store, table, source)
+    for made in (one for one in own if one["kind"] == "view"):
+        store.execute(made["sql"])
 
 
 def _judge_caches(store: Store, path: Path) -> set[Path]:
@@ -197,7 +236,7 @@ def _erase_set_aside(folder: Path, traces: Iterable[str]) -> None:
     for file in aside:
         content = file.read_bytes()
         if any(name in content for name in names):
-            _erase_file(file)
+            erase_file(file)
 
 
 def _bytes(trace: str) -> bytes:
@@ -205,16 +244,3 @@ def _bytes(trace: str) -> bytes:
         return bytes.fromhex(trace)
     except ValueError:
         return trace.encode()
-
-
-def _erase_file(path: Path) -> None:
-    with path.open("r+b") as file:
-        _overwrite(file.fileno())
-    path.unlink()
-
-
-def _overwrite(file: int) -> None:
-    size = os.fstat(file).st_size
-    for offset in range(0, size, len(ZEROS)):
-        os.pwrite(file, ZEROS[: size - offset], offset)
-    os.fsync(file)

@@ -22,6 +22,7 @@ from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
+from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
 from otel_lightning.collector.page.answer import Page
 from otel_lightning.collector.receive import grpc, http, http_server
 from otel_lightning.collector.receive.accept import Receiver
@@ -104,6 +105,9 @@ def _serve(
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
         store.offer(BACKUP, partial(_back_up, loader, settings.store))
+        forgetting = Forgetting(loader, store.served_file())
+        store.offer(FORGET, forgetting.begin)
+        store.offer(FORGOTTEN, forgetting.end)
     except BaseException:
         spool.close()  # its thread would keep the process alive
         raise

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from otel_lightning.collector.store.connection import (
         LEAST_MEMORY_BYTES,
         MEMORY_BYTES,
-        ROW_GROUP_ROWS,
         SKIPPED_TO,
         Store,
     )
     from otel_lightning.collector.store.location import StoreLike, opened
     from otel_lightning.collector.store.opening import keep_files_private, open_file, open_store
     from otel_lightning.collector.store.print_rows import copy_to
+    from otel_lightning.collector.store.served_file import ROW_GROUP_ROWS
 
 __all__ = [
     "LEAST_MEMORY_BYTES",
@@ -53,10 +53,11 @@ __all__ = [
     "write_server",
 ]
 MODULES = {
-    "connection": "LEAST_MEMORY_BYTES MEMORY_BYTES ROW_GROUP_ROWS SKIPPED_TO Store",
+    "connection": "LEAST_MEMORY_BYTES MEMORY_BYTES SKIPPED_TO Store",
     "location": "StoreLike opened",
     "opening": "keep_files_private open_file open_store",
     "print_rows": "copy_to",
+    "served_file": "ROW_GROUP_ROWS",
 }
 """Modules that load DuckDB, and the public names that each defines."""
 MODULE_OF = {name: module for module, names in MODULES.items() for name in names.split()}

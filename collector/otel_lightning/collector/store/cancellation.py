@@ -22,17 +22,17 @@ class Cancellation:
         """Cancel nothing yet."""
         self._lock = threading.Lock()
         self._end: Callable[[], None] | None = None
-        self._is_cancelled = False
+        self._reason: str | None = None
 
     @property
-    def is_cancelled(self) -> bool:
-        """Whether `cancel` was called."""
-        return self._is_cancelled
+    def reason(self) -> str | None:
+        """Why `cancel` was called; None if it was not."""
+        return self._reason
 
-    def cancel(self) -> None:
+    def cancel(self, reason: str = GONE) -> None:
         """End the statement that runs, and let none begin."""
         with self._lock:
-            self._is_cancelled = True
+            self._reason = reason
             if self._end:
                 self._end()
 
@@ -47,7 +47,7 @@ class Cancellation:
             CancelledError: If `cancel` was called before.
         """
         with self._lock:
-            if self._is_cancelled:
+            if self._reason:
                 raise CancelledError
             self._end = end
         try:

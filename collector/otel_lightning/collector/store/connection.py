@@ -22,6 +22,7 @@ from otel_lightning.collector.store.reader_limits import (
     LimitedReads,
     ReaderLimits,
 )
+from otel_lightning.collector.store.served_file import ServedFile, rewritten
 from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal
 
@@ -44,7 +45,7 @@ IN_USE = """
     FROM duckdb_memory() WHERE tag <> 'BASE_TABLE'
 """
 """Bytes that DuckDB uses for anything but cached blocks of tables."""
-ROW_GROUP_ROWS = 6 * 2048  # a multiple of DuckDB's vector size, 2048
+SERVE = "CALL quack_serve('{}', token = '{}')"
 PORTS_TO_TRY = 20
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
 UNSIGNED = {"allow_unsigned_extensions": "true"}
@@ -270,7 +271,8 @@ class Store:
             self._answers = LimitedReads(self._connection, limits) if limits else None
             answer = self._answers.answer if self._answers else None
             self._guard = read_only.ReadOnlyGuard(tokens, duckdb.connect(), answer)
-            read_only.prepare(self._connection, self._guard)
+            may_open = [rewritten(self.path)] if self.path else []
+            read_only.prepare(self._connection, self._guard, may_open)
             self._serves = _listen(self._connection, tokens.writer)
         if self._answers:
             self._answers.served_at(self._serves, tokens.scanner)
@@ -283,11 +285,27 @@ class Store:
         apart = self._answers.apart if self._answers else None
         return PageReads(self._connection, self._guard, apart)
 
+    def served_file(self) -> ServedFile:
+        """Return an object that replaces the file; the store must be served already."""
+        if self._guard is None:
+            raise RuntimeError("serve the store first")
+        connection = self._connection.cursor()
+        own = Store(connection)
+        own.path = self.path
+        return ServedFile(own, connection, self._guard, self._serve_anew)
+
+    def _serve_anew(self) -> None:
+        """Close all sessions of SQL clients, and serve at the same address with the same tokens."""
+        if self._guard and self._serves:
+            with as_store_error():
+                self._connection.execute(f"CALL quack_stop('{self._serves}')").fetchall()
+                self._connection.execute(SERVE.format(self._serves, self._guard.tokens.writer))
+
     def offer(self, name: str, do: Callable[[str], str]) -> None:
         """Let clients that have the writer token call a function of this process.
 
         Args:
-            name: Name of the function in SQL: `SELECT name('text')`.
+            name: Name of the function; in SQL: `SELECT system.main.name('text')`.
             do: Takes the text and returns the answer. An exception makes the statement fail.
         """
         with as_store_error():
@@ -361,7 +379,7 @@ def _listen(connection: duckdb.DuckDBPyConnection, token: str) -> str:
     for attempt in range(1, PORTS_TO_TRY + 1):
         address = f"quack:localhost:{_free_port()}"
         try:
-            connection.execute(f"CALL quack_serve('{address}', token = '{token}')").fetchall()
+            connection.execute(SERVE.format(address, token)).fetchall()
         except duckdb.IOException:
             if attempt == PORTS_TO_TRY:
                 raise

@@ -14,15 +14,15 @@ import duckdb
 
 from otel_lightning.collector.store import migrate
 from otel_lightning.collector.store.connection import (
-    ROW_GROUP_ROWS,
     SKIPPED_TO,
     UNSIGNED,
     Store,
     load_extensions,
 )
 from otel_lightning.collector.store.errors import StoreError
+from otel_lightning.collector.store.served_file import OPTIONS
 from otel_lightning.collector.store.server_file import Server, read_server
-from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.sql_text import quote_literal, quote_name
 
 CONFIG = {
     "autoinstall_known_extensions": "false",
@@ -158,11 +158,10 @@ def _with_small_row_groups(
     write-ahead log first. A small row group needs little memory until it is full.
     """
     name = connection.execute("SELECT current_database()").fetchall()[0][0]
-    quoted = '"' + name.replace('"', '""') + '"'
+    quoted = quote_name(name)
     connection.execute(
         f'ATTACH \':memory:\' AS "{ELSEWHERE}"; USE "{ELSEWHERE}"; DETACH {quoted};'
-        f"ATTACH {quote_literal(str(path))} AS {quoted}"
-        f" (ROW_GROUP_SIZE {ROW_GROUP_ROWS}, STORAGE_VERSION 'latest');"
+        f"ATTACH {quote_literal(str(path))} AS {quoted} ({OPTIONS});"
         f'USE {quoted}; DETACH "{ELSEWHERE}"'
     )
     return connection

@@ -12,11 +12,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from otel_lightning.collector.store.cancellation import GONE, Cancellation, CancelledError
+from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.read_only import EXPLAIN, ReadOnlyGuard
 from otel_lightning.collector.store.reader_limits import interrupted_after
 from otel_lightning.collector.store.reader_process import ReaderError, ReaderProcesses
+from otel_lightning.collector.store.statement_gate import ClosedGateError
 
 ANSWER_BYTES = 64_000_000
 
@@ -62,15 +63,15 @@ class PageReads:
         cursor = self._connection.cursor()
         try:
             with (
-                self._guard.running(),
+                self._guard.gate.running(cancellation),
                 interrupted_after(cursor, seconds),
                 cancellation.by(cursor.interrupt),
             ):
                 return cursor.execute(select, dict(parameters)).to_arrow_table()
         except (duckdb.InterruptException, CancelledError) as error:
             late = f"It took longer than {seconds:g} seconds."
-            raise StoreError(GONE if cancellation.is_cancelled else late) from error
-        except duckdb.Error as error:
+            raise StoreError(cancellation.reason or late) from error
+        except (duckdb.Error, ClosedGateError) as error:
             raise StoreError(str(error)) from error
         finally:
             cursor.close()

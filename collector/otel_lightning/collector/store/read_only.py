@@ -9,9 +9,7 @@ There is a second wall: the served database has no access to files, network and 
 import hmac
 import json
 import re
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +20,9 @@ from duckdb.func import FunctionNullHandling
 
 from otel_lightning.collector.store import attribute_columns
 from otel_lightning.collector.store.bounded import is_bounded
+from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.statement_gate import ClosedGateError, StatementGate
 
 TABLE_FUNCTIONS = frozenset({
     "duckdb_columns", "duckdb_constraints", "duckdb_databases", "duckdb_functions",
@@ -45,13 +45,20 @@ LOCKED = "SELECT error('Settings cannot be changed: the configuration has been l
 """Replaces every SET of a client. The serving process itself still changes its memory limit, so
 DuckDB's own lock cannot cover all settings."""
 
-ACTIVE = """
+FUNCTIONS = "system.main"
+"""Database and schema of the functions that Python gives to DuckDB."""
+ACTIVE = f"""
     SELECT 1 FROM quack_active_connections()
     WHERE state = 'active' AND epoch(query_started_at) > epoch(now()) - 3600
+    AND NOT starts_with(query, 'SELECT {FUNCTIONS}.lightning_')
 """
-"""A statement whose client has gone in the middle of its answer is listed for ever, so old ones do
+"""Whether a statement runs, other than a call of one of our own functions.
+
+A statement whose client has gone in the middle of its answer is listed for ever, so old ones do
 not count."""
 STARTED_SECONDS = 0.1
+BESIDE = ("", ".wal", ".wal.checkpoint", ".wal.recovery")
+"""What DuckDB appends to the name of a database's file, for the files that it makes beside it."""
 
 
 class Tokens(NamedTuple):
@@ -82,39 +89,32 @@ class ReadOnlyGuard:
             answer: `LimitedReads.answer` if readers have limits: it runs a SELECT and returns the
                 statement that reads its stored answer. None if readers have no limits.
         """
-        self._tokens, self._parser, self._answer = tokens, parser, answer
+        self.tokens, self._parser, self._answer = tokens, parser, answer
         self._writers: set[str] = set()
         self._scanners: set[str] = set()
-        self._gate = threading.Lock()
-        self._running = 0
-        self._ran_at = float("-inf")
+        self.gate = StatementGate()
+        """Where each statement passes, also those of the page."""
 
     def authenticate(self, session: str, token: str, _served: str) -> bool:
         """Return whether a client has one of the tokens, and remember its role."""
-        if _same(token, self._tokens.writer):
+        if _same(token, self.tokens.writer):
             self._writers.add(session)
             return True
-        if _same(token, self._tokens.scanner):
+        if _same(token, self.tokens.scanner):
             self._scanners.add(session)
             return True
-        return _same(token, self._tokens.reader)
+        return _same(token, self.tokens.reader)
 
     def authorize(self, session: str, sql: str) -> str | None:
         """Return the statement that the server runs instead of this one; None refuses it."""
-        with self.running():
-            return self._decide(session, sql)
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Count a statement that this process runs for somebody; wait for the end of `alone`."""
-        with self._gate:
-            self._running += 1
+        cancellation = Cancellation()
         try:
-            yield
-        finally:
-            with self._gate:
-                self._running -= 1
-                self._ran_at = time.monotonic()
+            if session in self._writers and _writes(sql):
+                self.gate.wait_to_write()
+            with self.gate.running(cancellation):
+                return self._decide(session, sql, cancellation)
+        except ClosedGateError as error:
+            return _refused(sql, str(error))
 
     @contextmanager
     def alone(self, connection: duckdb.DuckDBPyConnection) -> Iterator[bool]:
@@ -123,23 +123,27 @@ class ReadOnlyGuard:
         Args:
             connection: A connection to the served database.
         """
-        with self._gate:
-            # The server lists a statement as active some time after it was authorized.
-            is_starting = time.monotonic() - self._ran_at < STARTED_SECONDS
-            if self._running or is_starting:
-                yield False
-            else:
-                yield not connection.execute(ACTIVE).fetchall()
+        with self.gate.closed() as is_idle:
+            yield is_idle and not self.is_active(connection)
 
-    def _decide(self, session: str, sql: str) -> str | None:
+    def is_active(self, connection: duckdb.DuckDBPyConnection) -> bool:
+        """Return whether the server runs a statement that was authorized.
+
+        Args:
+            connection: A connection to the served database.
+        """
+        # The server lists a statement as active some time after it was authorized.
+        is_starting = self.gate.idle_seconds < STARTED_SECONDS
+        return is_starting or bool(connection.execute(ACTIVE).fetchall())
+
+    def _decide(self, session: str, sql: str, cancellation: Cancellation) -> str | None:
         if session in self._writers:
             return LOCKED if _changes_settings(sql) else sql
-        reason = self.refusal(sql)
-        if reason is None:
-            return sql if session in self._scanners else self._limited(self._quicker(sql))
-        if SENT_ROWS.match(sql):
-            return None
-        return f"SELECT error({quote_literal(reason)})"
+        if reason := self.refusal(sql):
+            return _refused(sql, reason)
+        if session in self._scanners:
+            return sql
+        return self._limited(self._quicker(sql), cancellation)
 
     def refusal(self, sql: str) -> str | None:
         """Return the reason why a reader may not run a statement; None if it may."""
@@ -152,14 +156,14 @@ class ReadOnlyGuard:
             return "This token reads only, by one SELECT at a time."
         return next(filter(None, map(self._objection, attribute_columns.nodes(tree))), None)
 
-    def _limited(self, sql: str) -> str:
+    def _limited(self, sql: str, cancellation: Cancellation) -> str:
         explained = EXPLAIN.match(sql)
         if self._answer is None or (explained and not explained["runs"]):
             return sql
         if explained:
             return "SELECT error('EXPLAIN ANALYZE has no limits, so this token cannot use it.')"
         plain, bounded = self.normalized(sql)
-        return self._answer(plain, bounded=bounded)
+        return self._answer(plain, cancellation, bounded=bounded)
 
     def normalized(self, sql: str) -> tuple[str, bool]:
         """Return a SELECT without comments and semicolon, and whether its memory is bounded.
@@ -216,11 +220,18 @@ class ReadOnlyGuard:
         return str((found.fetchone() or ["{}"])[0])
 
 
-def prepare(connection: duckdb.DuckDBPyConnection, guard: ReadOnlyGuard) -> None:
+def prepare(
+    connection: duckdb.DuckDBPyConnection, guard: ReadOnlyGuard, may_open: Sequence[Path] = ()
+) -> None:
     """Install a guard and lock the database of a connection. Load its extensions before.
 
     From now on, the database has no access to other files, to the network or to extensions, and
     its settings cannot be changed.
+
+    Args:
+        connection: A connection to the database.
+        guard: The guard.
+        may_open: Further databases that may be attached.
     """
     connection.create_function(
         "lightning_authenticate",
@@ -239,8 +250,12 @@ def prepare(connection: duckdb.DuckDBPyConnection, guard: ReadOnlyGuard) -> None
         null_handling=FunctionNullHandling.SPECIAL,
         side_effects=True,
     )
-    connection.execute("SET GLOBAL quack_authentication_function = 'lightning_authenticate'")
-    connection.execute("SET GLOBAL quack_authorization_function = 'lightning_authorize'")
+    # With their whole names: for a shorter one DuckDB would look in the store's file first, and a
+    # statement that waits would keep the file open, which `forget` replaces.
+    for setting, name in (("authentication", "authenticate"), ("authorization", "authorize")):
+        connection.execute(f"SET GLOBAL quack_{setting}_function = '{FUNCTIONS}.lightning_{name}'")
+    allowed = ", ".join(quote_literal(f"{path}{end}") for path in may_open for end in BESIDE)
+    connection.execute(f"SET GLOBAL allowed_paths = [{allowed}]")
     connection.execute("SET GLOBAL enable_external_access = false")
     connection.execute("SET GLOBAL lock_configuration = true")
 
@@ -258,11 +273,22 @@ def attach_line(uri: str, server_file: Path) -> str:
 
 
 def _changes_settings(sql: str) -> bool:
+    return duckdb.StatementType.SET in _types(sql)
+
+
+def _writes(sql: str) -> bool:
+    return not _types(sql) <= {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
+
+
+def _types(sql: str) -> set[duckdb.StatementType]:
     try:
-        statements = duckdb.extract_statements(sql)
+        return {statement.type for statement in duckdb.extract_statements(sql)}
     except duckdb.Error:  # not valid SQL: the server reports the error
-        return False
-    return any(statement.type == duckdb.StatementType.SET for statement in statements)
+        return set()
+
+
+def _refused(sql: str, reason: str) -> str | None:
+    return None if SENT_ROWS.match(sql) else f"SELECT error({quote_literal(reason)})"
 
 
 def _not_callable(name: str) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import duckdb
 
-from otel_lightning.collector.store.cancellation import GONE, Cancellation, CancelledError
+from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.gone_clients import ClientWatch
 from otel_lightning.collector.store.reader_process import Access, ReaderError, ReaderProcesses
 from otel_lightning.collector.store.sql_text import quote_literal
@@ -75,15 +75,17 @@ class LimitedReads:
         if self._clients:
             self._clients.stop()
 
-    def answer(self, select: str, *, bounded: bool) -> str:
+    def answer(self, select: str, cancellation: Cancellation, *, bounded: bool) -> str:
         """Run a SELECT and return a statement that reads its answer, or raises its error.
 
         Args:
             select: One statement, without a comment or semicolon at its end.
+            cancellation: Ends the statement earlier.
             bounded: Whether the statement creates no more data than it reads.
         """
-        table = f"{ANSWERS}.answer_{next(self._numbers)}"
-        cancellation = Cancellation()
+        # With its schema: DuckDB would look for a name of two parts in the store's file, too, and
+        # keep it open until the answer is read.
+        table = f"{ANSWERS}.main.answer_{next(self._numbers)}"
         try:
             with self._clients.watched(cancellation) if self._clients else nullcontext():
                 if self._apart and not bounded:
@@ -93,11 +95,8 @@ class LimitedReads:
         except ReaderError as error:
             return _error(str(error))
         except (duckdb.InterruptException, CancelledError):
-            if cancellation.is_cancelled:
-                return _error(GONE)
-            return _error(
-                f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
-            )
+            late = f"It took longer than {self._limits.seconds:g} seconds, the limit of this token."
+            return _error(cancellation.reason or late)
         except duckdb.Error as error:
             return _error(self._told(select) or str(error))
         forgetting = threading.Timer(KEPT_SECONDS, self._forget, [table])

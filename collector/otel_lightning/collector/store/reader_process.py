@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector.orphans import end_with
-from otel_lightning.collector.store.cancellation import GONE, Cancellation, CancelledError
+from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.child_process import (
     Child,
     LateError,
@@ -73,7 +73,7 @@ class ReaderProcesses:
             with self._pool.one() as process, cancellation.by(process.kill):
                 return process.run(select, rows, seconds)
         except (ReaderError, CancelledError) as error:
-            raise ReaderError(GONE) if cancellation.is_cancelled else error from None
+            raise ReaderError(cancellation.reason or str(error)) from None
 
     def close(self) -> None:
         """Stop all idle processes."""

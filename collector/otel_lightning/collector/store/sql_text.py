@@ -31,6 +31,16 @@ def quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def quote_name(name: str) -> str:
+    """Write a name, such as that of a table, as SQL.
+
+    Example:
+        >>> print(quote_name('my "table'))
+        "my ""table"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
 def literal(value: Value) -> str:
     """Write a value as SQL: text quoted, several texts as a list for `IN`, None as NULL.
 

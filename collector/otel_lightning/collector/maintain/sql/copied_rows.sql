@@ -1,2 +1,2 @@
 INSERT INTO $table BY NAME
-SELECT $columns FROM old.$table WHERE rowid >= $first AND rowid < $last ORDER BY rowid
+SELECT $columns FROM $old WHERE rowid >= $first AND rowid < $last ORDER BY rowid

@@ -1,0 +1,202 @@
+"""`lightning-ingest forget` while the ingester runs: its loader does it, between two batches.
+
+Receiving goes on: what is received meanwhile waits on the spool. SQL clients go on to read. Those
+that write wait while the remaining rows are copied to a new file, and all wait for the moment in
+which the new file takes the place of the old one.
+"""
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.maintain.copy_store import unfinished_store
+from otel_lightning.collector.maintain.erase import (
+    Erased,
+    OtherFiles,
+    Selection,
+    copy_all,
+    erase,
+    erase_rows,
+)
+from otel_lightning.collector.overwrite import overwrite
+from otel_lightning.collector.store import (
+    BrokenStoreError,
+    Store,
+    StoreError,
+    open_store,
+    quote_literal,
+    read_server,
+)
+from otel_lightning.collector.store.held_file import held, release
+from otel_lightning.collector.store.read_only import FUNCTIONS
+from otel_lightning.collector.store.served_file import ServedFile
+
+FORGET = "lightning_forget"
+"""The SQL function that makes the process that serves a store begin to erase traces."""
+FORGOTTEN = "lightning_forgotten"
+"""The SQL function that tells what was erased."""
+WAIT_SECONDS = 1.0
+SILENT_SECONDS = 60.0
+"""Longest time without an answer of the ingester, before the command gives up."""
+AGAIN_SECONDS = 0.2
+
+
+def erase_anyhow(path: Path, selection: Selection, memory_bytes: int | None = None) -> Erased:
+    """Erase traces; if a process serves the store, this process does it.
+
+    Args:
+        path: Path of the store.
+        selection: The traces to erase.
+        memory_bytes: DuckDB's memory limit, if nobody serves the store; None for DuckDB's default.
+
+    Raises:
+        StoreError: If there is no store, the selection is not valid, or it cannot be erased.
+    """
+    selection.check()
+    if read_server(path):
+        with open_store(path, create=False) as store:
+            if store.server:
+                return _await(path, store, _call(store, FORGET, json.dumps(asdict(selection))))
+    return erase(path, selection, memory_bytes)
+
+
+def _await(path: Path, store: Store, ticket: str) -> Erased:
+    """Ask until the ingester has done it; a call that lasts that long would keep its file in use.
+
+    The ingester may close the sessions of all clients meanwhile: then ask over a new one.
+    """
+    with ExitStack() as sessions:
+        heard = time.monotonic()
+        while True:
+            try:
+                told = json.loads(_call(store, FORGOTTEN, ticket))
+            except StoreError:
+                if time.monotonic() - heard > SILENT_SECONDS:
+                    raise
+                time.sleep(AGAIN_SECONDS)
+                with suppress(StoreError):  # the SQL server may not be up again yet
+                    store = sessions.enter_context(open_store(path, create=False))
+                if store.server is None:
+                    raise StoreError(
+                        "lightning-ingest ended meanwhile; the store is whole. Run it again."
+                    ) from None
+                continue
+            heard = time.monotonic()
+            if "error" in told:
+                raise StoreError(told["error"])
+            if "erased" in told:
+                return Erased(**told["erased"])
+
+
+def _call(store: Store, function: str, text: str) -> str:
+    rows = store.rows(f"SELECT {FUNCTIONS}.{function}({quote_literal(text)}) AS told")
+    return str(rows[0]["told"])
+
+
+class Forgetting:
+    """What the serving process offers to clients: to begin to erase traces, and to ask for the end.
+
+    Each is a function of a text that returns a text, for `Store.offer`.
+    """
+
+    def __init__(self, loader: Loader, file: ServedFile) -> None:
+        """Erase in the thread of this loader."""
+        self._loader, self._file = loader, file
+        self._threads = ThreadPoolExecutor(1, thread_name_prefix="forget")
+        self._begun: dict[str, Future[Erased]] = {}
+
+    def begin(self, asked: str) -> str:
+        """Begin to erase a `Selection`, given as JSON, and return a name for it."""
+        selection, ticket = Selection(**json.loads(asked)), secrets.token_hex(8)
+        self._begun[ticket] = self._threads.submit(self._erase, selection)
+        return ticket
+
+    def end(self, ticket: str) -> str:
+        """Wait a moment, and return as JSON what was erased, or the error, or nothing yet."""
+        begun = self._begun.get(ticket)
+        if begun is None:
+            return json.dumps({"error": "lightning-ingest was started anew. Run it again."})
+        try:
+            return json.dumps({"erased": asdict(begun.result(WAIT_SECONDS))})
+        except TimeoutError:
+            return "{}"
+        except Exception as error:  # noqa: BLE001  the client is told
+            return json.dumps({"error": str(error)})
+
+    def _erase(self, selection: Selection) -> Erased:
+        erased: list[Erased] = []
+
+        def work(store: Store) -> str:
+            erased.append(erase_served(self._loader, store, self._file, selection))
+            return ""
+
+        self._loader.run_errand(work)
+        return erased[0]
+
+
+def erase_served(loader: Loader, store: Store, file: ServedFile, selection: Selection) -> Erased:
+    """Erase traces in the process that serves the store. Call it in the loader's thread.
+
+    Args:
+        loader: The loader.
+        store: The loader's connection.
+        file: The store's file.
+        selection: The traces.
+
+    Raises:
+        StoreError: If the selection is not valid, or SQL clients keep the file in use.
+        BrokenStoreError: If this process cannot go on; the store on disk is whole.
+    """
+    selection.check()
+    loader.empty_spool()
+    loader.derive_all()
+    with _log_overwritten(file.path), file.unchanged():
+        erased = erase_rows(store, selection)
+        if erased.rows:
+            loader.derive_all()
+            others = OtherFiles.of(store, file.path)
+            _rewrite(file)
+            others.erase()
+    return erased
+
+
+def _rewrite(file: ServedFile) -> None:
+    """Replace the file by a new one with the same rows, and overwrite the old one."""
+    old = held(file.path)
+    with unfinished_store(file.path) as partial:
+        open_store(partial).close()  # makes the tables
+        with file.beside(partial) as copy:
+            copy_all(copy, file.name)
+        partial.chmod(file.path.stat().st_mode & 0o777)
+        try:
+            with _log_overwritten(file.path):
+                file.replace(partial)
+        except BrokenStoreError:
+            raise
+        except StoreError as error:
+            raise StoreError(
+                f"{error} The traces are deleted from all tables, but the file still has bytes of "
+                f"them. Run the same command again, or stop lightning-ingest before."
+            ) from error
+    overwrite(old)
+    release(old)
+
+
+@contextmanager
+def _log_overwritten(path: Path) -> Iterator[None]:
+    """Overwrite DuckDB's log if the block deletes it, as a checkpoint does."""
+    log = path.with_name(path.name + ".wal")
+    if not log.exists():
+        yield
+        return
+    with log.open("r+b") as file:
+        yield
+        if not log.exists() or not os.path.samestat(log.stat(), os.fstat(file.fileno())):
+            overwrite(file.fileno())
