@@ -9,7 +9,7 @@ import grpc
 import pytest
 from support.otlp_client import metric, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, cli, eventually
+from support.running import LIMIT_S, Ingester, cli, eventually
 
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 WRONG_AT_GRPC = 'lightning_wrong_port_total{port="grpc"}'
@@ -72,9 +72,9 @@ def test_grpc_clients_and_probes_that_only_connect_are_not_taken_for_http(
             channel.unary_unary("/no.Service/Method")(b"", timeout=20)
         with grpc.insecure_channel(ingester.grpc) as channel:
             grpc.channel_ready_future(channel).result(20)
-        with socket.create_connection((address[0], int(address[2]))):
+        with socket.create_connection((address[0], int(address[2])), LIMIT_S):
             pass
-        with socket.create_connection((address[0], int(address[2]))) as probe:
+        with socket.create_connection((address[0], int(address[2])), LIMIT_S) as probe:
             assert probe.recv(100)
     # The ingester reads the kernel's messages in order: this one comes after those of all others.
     with pytest.raises((http.client.BadStatusLine, ConnectionError)):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from support.browser import ask, session
 from support.examples import first_quick
-from support.running import Ingester, background, eventually
+from support.running import LIMIT_S, Ingester, background, eventually
 
 from otel_lightning.collector.ingester_client import connected
 from otel_lightning.collector.page.answer import MOST_WAITING
@@ -131,7 +131,7 @@ def test_pages_that_nobody_waits_for_keep_no_other_page_waiting(serving: Ingeste
     path = f"/ui/sql?{urlencode({'q': BOUNDED})}"
     with ExitStack() as stack:
         for _ in range(PROCESSES + MOST_WAITING):
-            connection = http.client.HTTPConnection(serving.http)
+            connection = http.client.HTTPConnection(serving.http, timeout=LIMIT_S)
             stack.callback(connection.close)
             connection.request("GET", path, headers=headers)
         eventually(lambda: ask(serving, "/ui", **headers).status == 503)
@@ -148,7 +148,7 @@ def test_a_typed_statement_can_be_cancelled(statement: str, tmp_path: Path) -> N
         while not told.done():
             cancellation.cancel()
         with pytest.raises(StoreError, match="closed its connection"):
-            told.result()
+            told.result(LIMIT_S)
         # The next one gets a process that lives.
         again = reads.ask_typed("SELECT repeat('x', 2) AS x", 10, 60, Cancellation())
         assert again["x"].to_pylist() == ["xx"]
