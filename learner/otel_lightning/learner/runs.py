@@ -115,7 +115,7 @@ def fingerprint(frame: pl.DataFrame) -> str:
     return found.hexdigest()
 
 
-def _bytes(column: pl.Series) -> Iterator[bytes]:
+def _bytes(column: pl.Series) -> Iterator[bytes | memoryview]:
     """Yield bytes that identify the values of a column.
 
     Numbers and texts are taken as they are in memory, because JSON of a million rows takes ten
@@ -124,19 +124,19 @@ def _bytes(column: pl.Series) -> Iterator[bytes]:
     if column.dtype.is_nested() or column.dtype == pl.Null:
         yield column.to_frame().write_ndjson().encode()
         return
-    yield column.is_null().cast(pl.UInt8).to_numpy().tobytes()
+    yield column.is_null().cast(pl.UInt8).to_numpy().data
     known = column.drop_nulls()
     if column.dtype == pl.String:
         # With the lengths: "ab", "c" and "a", "bc" have the same joined text.
-        yield known.str.len_bytes().to_numpy().tobytes()
+        yield known.str.len_bytes().to_numpy().data
         yield _joined(known)
     elif column.dtype == pl.Boolean:
-        yield known.cast(pl.UInt8).to_numpy().tobytes()
+        yield known.cast(pl.UInt8).to_numpy().data
     else:
-        yield known.to_physical().to_numpy().tobytes()
+        yield known.to_physical().to_numpy().data
 
 
-def _joined(texts: pl.Series) -> bytes:
+def _joined(texts: pl.Series) -> bytes | memoryview:
     """Join texts without nulls. Arrow keeps them in one buffer, so they are copied once."""
     array = texts.to_arrow(compat_level=pl.CompatLevel.oldest())
     _, offsets, content = array.buffers()
@@ -145,7 +145,7 @@ def _joined(texts: pl.Series) -> bytes:
     # Arrow's large string: text i is content[ends[i] : ends[i + 1]]. The array may be a slice, so
     # its offset counts.
     ends = np.frombuffer(offsets, np.int64)
-    return bytes(memoryview(content)[ends[array.offset] : ends[array.offset + len(array)]])
+    return memoryview(content)[ends[array.offset] : ends[array.offset + len(array)]]
 
 
 def to_json(value: Any) -> str:

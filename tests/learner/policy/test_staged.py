@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from otel_lightning.collector.store import open_store
+from otel_lightning.learner.policy import staged
 from otel_lightning.learner.policy.choices import Window, read_choices
 from otel_lightning.learner.transitions.make import make_transitions
 from otel_lightning.learner.transitions.settings import Settings
@@ -94,3 +95,63 @@ def test_rollouts_are_read_in_the_order_of_their_choices(traces: "Traces") -> No
     with open_store(location) as store:
         rows = read_choices(store, Window("support-prompt", missing="drop"), {}).rows
     assert rows["time"].to_list() == sorted(rows["time"])
+
+
+def test_rollout_with_two_choices_late_in_a_long_log_counts_once(traces: "Traces") -> None:
+    count = staged.SAMPLE + 6
+    last = count - 1  # an odd number, so its variant is 'careful'
+    with open_store(traces.store()) as store:
+        times = "'2026-11-01'::TIMESTAMP + n * INTERVAL 1 SECOND AS \"time\""
+        numbers = f"FROM range({count}) t(n)"
+        store.execute(
+            "INSERT INTO llm_calls BY NAME SELECT 't' || n AS trace_id, 's' || n AS span_id, "
+            f"'r' || n AS rollout_id, 0 AS step {numbers}"
+        )
+        store.execute(
+            "INSERT INTO arms BY NAME SELECT 'r' || n AS rollout_id, 'support-prompt' AS key, "
+            f"if(n % 2 = 0, 'brief', 'careful') AS arm, 0.5 AS propensity, {times} {numbers}"
+        )
+        store.execute(
+            "INSERT INTO reward_events BY NAME SELECT 'w' || n AS reward_id, 'r' || n AS "
+            f"rollout_id, 'right' AS name, (n % 3)::DOUBLE AS value, {times} {numbers}"
+        )
+        once = read_choices(store, Window("support-prompt", task_by="id"), {}).rows
+        # The last rollout serves the other variant a second later: the first one counts.
+        store.execute(
+            "INSERT INTO arms BY NAME SELECT rollout_id, key, 'brief' AS arm, propensity, "
+            '"time" + INTERVAL 1 SECOND AS "time" FROM arms '
+            f"WHERE rollout_id = 'r{last}'"
+        )
+        twice = read_choices(store, Window("support-prompt", task_by="id"), {})
+    assert twice.rows.equals(once)
+    assert len(once) == count
+    assert twice.several == 1
+
+
+def test_equal_times_are_ordered_by_rollout_and_unknown_times_come_last(traces: "Traces") -> None:
+    for rollout, at in (("r3", NOON), ("r2", None), ("r1", NOON), ("r0", None)):
+        traces.call(rollout)
+        traces.arm(rollout, "brief" if rollout < "r2" else "careful", 0.5, time=at)
+        traces.reward(rollout, float(rollout == "r1"))
+    with open_store(traces.store()) as store:
+        rows = read_choices(store, Window("support-prompt", missing="drop"), {}).rows
+    assert rows["rollout_id"].to_list() == ["r1", "r3", "r0", "r2"]
+
+
+def test_reward_counts_by_its_name_whether_it_was_received_or_scored(traces: "Traces") -> None:
+    for i in range(8):
+        traces.call(f"r{i}")
+        traces.arm(f"r{i}", "brief" if i % 2 else "careful", 0.5)
+        if i < 4:
+            traces.reward(f"r{i}", 1.0, name="right")
+    with open_store(traces.store()) as store:
+        store.execute(
+            "INSERT INTO scores BY NAME SELECT 's' || n AS reward_id, 'r' || n AS rollout_id, "
+            "'right' AS name, 0.0 AS value, 'rule:right' AS source FROM range(4, 8) t(n)"
+        )
+        received = read_choices(store, Window("support-prompt", missing="drop"), {}).rows
+        named = read_choices(store, Window("support-prompt", reward="right"), {}).rows
+    assert received["outcome"].to_list() == [1.0] * 4
+    assert dict(named.select("rollout_id", "outcome").iter_rows()) == {
+        f"r{i}": float(i < 4) for i in range(8)
+    }

@@ -179,12 +179,13 @@ def _scores(compared: Compared, logged: Compared, reward_range: Range) -> list[S
     only if the weights of each task average 1, that is, with exact propensities. Propensities of
     arms are exact; those of sampled tokens are not, so they are compared within tasks instead.
     """
+    if compared.modelled and not compared.sampled:
+        robust = centred(compared, logged, reward_range)
+        return [robust, from_limits(compared, reward_range)]
     within = within_tasks(compared, reward_range)
     if not compared.modelled:
         return [within or centred(compared, logged, reward_range)]
     robust = centred(compared, logged, reward_range)
-    if not compared.sampled:
-        return [robust, from_limits(compared, reward_range)]
     return [robust, within] if within else [robust]
 
 

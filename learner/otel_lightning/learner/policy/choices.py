@@ -6,11 +6,11 @@ from datetime import datetime
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.policy.arms import numbered
 from otel_lightning.learner.policy.at_random import MOST_TEXTS, check_random
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
@@ -126,15 +126,14 @@ def read_choices(
         staged = _shuffled(staged, window.shuffle_rewards)
     staged = staged.with_columns(split(window.held_out), task="task_hash")
     # The reward of an open rollout may still come.
-    waiting = pl.col("outcome").is_null() & pl.col("open")
-    joined, still_open = staged.filter(~waiting), staged.filter(waiting)
+    joined, still_open = _parted(staged, pl.col("outcome").is_null() & pl.col("open"))
     if joined["outcome"].null_count() == joined.height:
         raise DataError(
             f"No rollout with a choice for flag '{window.key}' has a reward. Send "
             "'gen_ai.evaluation.result' events for these rollouts, then run this again."
         )
     joined, missing = check_missing(joined, window.missing, window.worst)
-    if window.missing is None:
+    if window.missing is None and still_open.height:
         joined = pl.concat([joined, still_open])
     if window.propensities == "frequencies":
         check_random(joined, read_inputs(store, MOST_TEXTS))
@@ -145,7 +144,7 @@ def read_choices(
         known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
     rewarded, unrewarded = _by_reward(known)
-    usable = rewarded.filter(pl.col("propensity").is_not_null())
+    usable = rewarded.drop_nulls("propensity")
     _check_finite(usable)
     return LoggedChoices(
         rows=usable.select(COLUMNS),
@@ -160,15 +159,14 @@ def read_choices(
 
 def _by_reward(known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Part the rollouts with a reward from those without one that have a propensity."""
-    if not known["outcome"].null_count():
-        return known, known.clear()
-    lacks = pl.col("outcome").is_null()
-    return known.filter(~lacks), known.filter(lacks & pl.col("propensity").is_not_null())
+    rewarded, unrewarded = _parted(known, pl.col("outcome").is_null())
+    return rewarded, unrewarded.drop_nulls("propensity")
 
 
-def numbered(names: pl.Series, arms: Sequence[str]) -> NDArray[np.int64]:
-    """Replace the name of each arm by its position in `arms`."""
-    return names.cast(pl.Enum(arms)).to_physical().to_numpy().astype(np.int64)
+def _parted(rows: pl.DataFrame, apart: pl.Expr) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Part the rows without and with a property; without a copy if no row has it."""
+    found = rows.select(apart).to_series()
+    return (rows.filter(~found), rows.filter(found)) if found.any() else (rows, rows.clear())
 
 
 def as_choices(rows: pl.DataFrame, arms: Sequence[str]) -> Choices:
@@ -184,7 +182,7 @@ def as_choices(rows: pl.DataFrame, arms: Sequence[str]) -> Choices:
         propensities=rows["propensity"].to_numpy(),
         rewards=rows["outcome"].to_numpy(),
         # Task hashes become 0, 1, 2, …, because bootstraps count by `np.bincount`.
-        tasks=(rows["task"].rank("dense").to_numpy() - 1).astype(np.int64),
+        tasks=rows["task"].rank("dense").to_numpy().astype(np.int64) - 1,
     )
 
 

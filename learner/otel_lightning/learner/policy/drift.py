@@ -1,6 +1,7 @@
 """Find drift in the logged data: do the older and the newer half differ beyond chance?"""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from math import log, sqrt
@@ -10,7 +11,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from otel_lightning.learner.evaluate.gains import task_numbers
 from otel_lightning.learner.evaluate.gate import effective_sample_size
+from otel_lightning.learner.policy.arms import numbered
 
 Z = 3.0
 """Threshold of a difference of scales to be reported, in standard errors."""
@@ -31,6 +34,9 @@ HANDOVER = "60s"
 RETURNS = 2
 """How often a version may return without a recorded rollback, by a file restored by hand."""
 
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
 
 def drift(rows: pl.DataFrame) -> list[str]:
     """Compare the older half of the rollouts with the newer one.
@@ -45,55 +51,92 @@ def drift(rows: pl.DataFrame) -> list[str]:
         A sentence for each arm whose mean reward changed, one for each arm in only one half, and
         one if the scale of the rewards changed.
     """
-    timed = rows.filter(pl.col("time").is_not_null())
-    if timed.is_empty() or timed["time"].n_unique() == 1:
+    timed = rows.drop_nulls("time") if rows["time"].null_count() else rows
+    if timed.is_empty() or timed["time"].min() == timed["time"].max():
         return []
     # Halves by time, at the median: as many rollouts before as after it.
-    timed = timed.with_columns(newer=pl.col("time") > pl.lit(timed["time"].median()))
-    halves = _halves(timed)
+    newer = (timed["time"] > timed["time"].median()).to_numpy()
+    arms = timed["arm"].unique().sort().to_list()
+    halves = _halves(timed, numbered(timed["arm"], arms), newer)
     versions = timed["policy_version"].n_unique() if "policy_version" in timed.columns else 1
-    looks = max(halves["arm"].n_unique() * versions, 1)
-    threshold = NormalDist().inv_cdf(1 - WRONG / 2 / looks)
+    threshold = NormalDist().inv_cdf(1 - WRONG / 2 / (len(arms) * versions))
     sentences = []
-    for (arm,), part in halves.group_by("arm", maintain_order=True):
-        by_half = {row["newer"]: row for row in part.iter_rows(named=True)}
-        if len(by_half) == 1:
-            ((is_newer, row),) = by_half.items()
-            if row["n"] >= LEAST:
-                when = "newer" if is_newer else "older"
-                sentences.append(f"Drift: arm '{arm}' was tried only in the {when} half.")
-            continue
-        sentences += _moved(str(arm), by_half[False], by_half[True], threshold)
-    return sentences + _scale_moved(timed)
+    for number, arm in enumerate(arms):
+        older, later = (halves.of(2 * number + half) for half in range(2))
+        if older and later:
+            sentences += _moved(arm, older, later, threshold)
+        elif (only := older or later) and only["n"] >= LEAST:
+            when = "older" if older else "newer"
+            sentences.append(f"Drift: arm '{arm}' was tried only in the {when} half.")
+    return sentences + _scale_moved(timed["outcome"].to_numpy(), newer, halves)
 
 
-def _halves(timed: pl.DataFrame) -> pl.DataFrame:
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Sums of each cell, an arm in the older or in the newer half: the arm's number * 2 + half."""
+
+    cells: Integers
+    """Cell of each rollout, shape [N]."""
+    weights: Floats
+    """1 / propensity of each rollout, shape [N]."""
+    residuals: Floats
+    """Reward of each rollout less the weighted mean of its cell, shape [N]."""
+    n: Integers
+    """Number of rollouts of each cell, shape [C]."""
+    effective: Floats
+    """Effective sample size of each cell, shape [C]."""
+    mean: Floats
+    """Weighted mean reward of each cell, shape [C]."""
+    square_error: Floats
+    """Squared standard error of the mean of each cell, shape [C]."""
+
+    def of(self, cell: int) -> dict[str, float] | None:
+        """Return the sums of one cell, or None if it has no rollouts."""
+        if not self.n[cell]:
+            return None
+        names = ("n", "effective", "mean", "square_error")
+        return {name: float(getattr(self, name)[cell]) for name in names}
+
+
+def _halves(timed: pl.DataFrame, arms: Integers, newer: NDArray[np.bool_]) -> Halves:
     """Compute the weighted mean of each arm in each half, with its standard error over tasks.
 
     Rollouts of one task are correlated, so their deviations are added up before they are squared.
 
-    Returns:
-        Columns arm, newer, n, effective (sample size), mean and square_error, sorted.
+    Args:
+        timed: Columns outcome and propensity; task if it is known. N rows.
+        arms: Number of each rollout's arm, shape [N].
+        newer: Whether a rollout is in the newer half, shape [N].
     """
-    weight = 1 / pl.col("propensity")
-    mean = (weight * pl.col("outcome")).sum() / weight.sum()
-    by = ["arm", "newer"]
-    deviation = weight * (pl.col("outcome") - mean.over(by))
-    rollout = pl.col("task") if "task" in timed.columns else pl.int_range(pl.len())
-    found = timed.group_by(by).agg(
-        pl.len().alias("n"),
-        (weight.sum() ** 2 / (weight**2).sum()).alias("effective"),
-        mean.alias("mean"),
-        weight.sum().alias("total"),
+    cells, count = arms * 2 + newer, 2 * (int(arms.max()) + 1)
+    rewards, weights = timed["outcome"].to_numpy(), 1 / timed["propensity"].to_numpy()
+
+    def summed(values: Floats) -> Floats:
+        return np.bincount(cells, values, minlength=count).astype(np.float64)
+
+    n = np.bincount(cells, minlength=count)
+    total = np.where(n > 0, summed(weights), 1.0)  # a cell without rollouts is never looked at
+    mean = summed(weights * rewards) / total
+    residuals = rewards - mean[cells]
+    deviations = weights * residuals
+    squares = summed(deviations**2)
+    if "task" in timed.columns:
+        tasks = timed["task"].rank("dense").to_numpy().astype(np.int64)
+        # One integer for each pair of a task and a cell.
+        pairs = task_numbers(tasks * count + cells)
+        sums = np.bincount(pairs, deviations)
+        cell_of = np.zeros(len(sums), np.int64)
+        cell_of[pairs] = cells
+        squares = np.bincount(cell_of, sums**2, minlength=count).astype(np.float64)
+    return Halves(
+        cells=cells,
+        weights=weights,
+        residuals=residuals,
+        n=n,
+        effective=total**2 / np.where(n > 0, summed(weights**2), 1.0),
+        mean=mean,
+        square_error=squares / total**2,
     )
-    sums = timed.select(*by, rollout.alias("one"), deviation.alias("sum"))
-    squares = (
-        sums.group_by(*by, "one").agg(pl.sum("sum")).group_by(by).agg(pl.col("sum").pow(2).sum())
-    )
-    joined = found.join(squares, on=by).with_columns(
-        square_error=pl.col("sum") / pl.col("total") ** 2
-    )
-    return joined.sort(by)
 
 
 def _moved(
@@ -109,30 +152,24 @@ def _moved(
     return [f"Drift: the mean reward of arm '{arm}' moved {change}; --since leaves old ones out."]
 
 
-def _scale_moved(rows: pl.DataFrame) -> list[str]:
+def _scale_moved(rewards: Floats, is_newer: NDArray[np.bool_], sums: Halves) -> list[str]:
     """Compare the spread of the rewards in both halves, as when a judge changes from 1 to 10.
 
     The spread is the standard deviation around each arm's mean, so that other shares of the arms
     alone do not change it. Rewards with two values have their difference as scale: their standard
     deviation follows the mean.
     """
-    weight = 1 / pl.col("propensity")
-    mean = (weight * pl.col("outcome")).sum().over("arm", "newer") / weight.sum().over(
-        "arm", "newer"
-    )
-    kept = rows.select("newer", "outcome", residual=pl.col("outcome") - mean, weight=weight)
-    parts = [kept.filter(~pl.col("newer")), kept.filter("newer")]
-    if min(part.height for part in parts) < LEAST_OF_SCALE:
+    halves = [rewards[~is_newer], rewards[is_newer]]
+    if min(len(half) for half in halves) < LEAST_OF_SCALE:
         return []
-    halves = [part["outcome"].to_numpy() for part in parts]
     (old_low, old_high), (new_low, new_high) = ((float(h.min()), float(h.max())) for h in halves)
     # Both halves have two values at most, such as 0 and 1, then 0 and 10.
     if all(bool(((half == half.min()) | (half == half.max())).all()) for half in halves):
         differences = sorted((old_high - old_low, new_high - new_low))
         moved = 0 < FACTOR * differences[0] < differences[1]
     else:
-        columns = ("residual", "weight")
-        moved = _spread_moved([part.select(columns).to_numpy() for part in parts])
+        both = np.column_stack([sums.residuals, sums.weights])
+        moved = _spread_moved([both[~is_newer], both[is_newer]])
     if not moved:
         return []
     older, newer = f"from {old_low:g} to {old_high:g}", f"from {new_low:g} to {new_high:g}"

@@ -135,12 +135,15 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         live = stable_shares(found, request.key, document)
         stable = stable_part(found, request.key, document)
         spec = read_spec(request.features) if request.features else {}
-        rows = pl.concat([logged.rows, logged.unrewarded])
+        rows = logged.rows
+        if logged.unrewarded.height:
+            rows = pl.concat([rows, logged.unrewarded])
         features = read_features(found, spec, rows["rollout_id"])
     # The store is closed while learning computes, so that an ingester or another command can have
     # it.
     whole = _choices(rows, document, request)
-    choices = whole.where(~np.isnan(whole.rewards))
+    rewarded = ~np.isnan(whole.rewards)
+    choices = whole if rewarded.all() else whole.where(rewarded)
     in_train = (rows["split"] == TRAIN).to_numpy()
     if not in_train[: len(choices.taken)].any():
         raise DataError(
@@ -156,7 +159,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         version=run.run_id,
         weights=flag_file.integer_weights(served),
         verdict=verdict,
-        learned_from=logged.rows.filter(split=TRAIN).height,
+        learned_from=int(in_train[rewarded].sum()),
         logged=logged,
         rewards=judged.rewards,
         arms=describe(choices, live, judged.shares),
@@ -188,7 +191,7 @@ def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
 def _choices(rows: pl.DataFrame, document: dict[str, Any], request: Request) -> Choices:
     """Number the arms: first the variants in the order of the file, then arms it no longer has."""
     known = set(rows["arm"].unique())
-    tried = set(rows.drop_nulls("outcome")["arm"].unique())
+    tried = set(rows["arm"].filter(rows["outcome"].is_not_null()).unique())
     variants = flag_file.variants(document, request.key)
     retired = flag_file.retired(document, request.key)
     arms = variants + sorted(known - set(variants))

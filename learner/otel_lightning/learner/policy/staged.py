@@ -7,6 +7,7 @@ same tasks, splits and outcomes as transitions; a test compares both.
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
 from otel_lightning.collector.store import Sql, Store, statement
@@ -18,8 +19,9 @@ from otel_lightning.learner.transitions.make import choice_of
 from otel_lightning.learner.transitions.rewards import outcomes
 from otel_lightning.learner.transitions.settings import Settings
 
-REPEATED = "SELECT count(*) - count(DISTINCT rollout_id) FROM policy_choices"
-"""Number of choices that are not the only one of their rollout."""
+SAMPLE = 20_000
+"""Number of choices that are searched for rollouts with several before all are read. Choices of one
+rollout are recorded together, so repeated ones show in any part of the log."""
 SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
 
 
@@ -37,16 +39,26 @@ def stage_choices(store: Store, keys: Sequence[str], since: str | None, until: s
         since: Time (UTC) before which choices are left out.
         until: Time (UTC) from which on choices are left out.
     """
-    window = {"since": since, "until": until}
-    if len(keys) == 1:
-        store.execute(statement(__package__, "stage_single_choices", key=keys[0], **window))
-        if number(store, REPEATED):
-            store.execute(statement(__package__, "stage_choices", key=keys[0], **window))
-    else:
+    store.execute(statement(__package__, "logged_choices", keys=keys, since=since, until=until))
+    if len(keys) > 1:
         order = Sql(list_literal(keys))
-        query = statement(__package__, "stage_joint_choices", keys=keys, order=order, **window)
-        store.execute(query)
+        store.execute(statement(__package__, "stage_joint_choices", order=order))
+    else:
+        store.execute(statement(__package__, "as_recorded"))
+        _stage_first_choices(store, SAMPLE)
     return store.count("policy_choices")
+
+
+def _stage_first_choices(store: Store, most: int) -> bool:
+    """Stage the first choice of each rollout if a rollout has several among `most` choices.
+
+    Returns:
+        Whether one has.
+    """
+    repeated = number(store, statement(__package__, "repeated", most=most)) > 0
+    if repeated:
+        store.execute(statement(__package__, "stage_choices"))
+    return repeated
 
 
 def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
@@ -72,13 +84,14 @@ def read_staged(store: Store, settings: Settings) -> pl.DataFrame:
     )
     recent = store.count("policy_recent") > 0
     rows = _with_single_rewards(store, settings.reward, recent=recent)
+    if rows is None and _stage_first_choices(store, store.count("policy_choices")):
+        rows = _with_single_rewards(store, settings.reward, recent=recent)
     if rows is None:
         rows = _with_any_rewards(store, settings.reward, recent=recent)
     if rows["task_hash"].null_count():
         by = {name: choice.clauses[name] for name in ("by_user", "by_prompt")}
         rows = _with_unnamed_tasks(store, rows, by)
-    # Sorting here costs a third of an ORDER BY.
-    return rows.sort("time", "rollout_id", nulls_last=True)
+    return _in_time_order(rows)
 
 
 def read_inputs(store: Store, most: int) -> pl.DataFrame:
@@ -94,18 +107,33 @@ def read_inputs(store: Store, most: int) -> pl.DataFrame:
     return read(store, __package__, "inputs", most=most)
 
 
+def _in_time_order(rows: pl.DataFrame) -> pl.DataFrame:
+    """Sort by time, then by rollout id; texts are only compared if two times are equal."""
+    # Sorting here costs a third of an ORDER BY.
+    by_time = rows.sort("time", nulls_last=True)
+    times = by_time["time"].to_physical().to_numpy()
+    if by_time["time"].null_count() or (times[1:] == times[:-1]).any():
+        return rows.sort("time", "rollout_id", nulls_last=True)
+    return by_time
+
+
 def _with_single_rewards(store: Store, name: str | None, *, recent: bool) -> pl.DataFrame | None:
-    """Read the choices with outcomes if no rollout has several; None if one does, or on errors."""
+    """Read the choices with outcomes; None if a rollout has several of either, or on errors."""
     count = store.count("policy_choices")
-    # A rollout with several rewards joins to several rows. One row more than choices is enough to
-    # know, so the query stops there.
-    chosen, most = stage.chosen_rewards(name), count + 1
-    rows = read(store, __package__, "single_choices", recent=recent, chosen=chosen, most=most)
+    # A rollout with several choices, rewards or tasks joins to several rows. One row more than
+    # choices is enough to know, so the query stops there.
+    chosen, scored = stage.chosen_rewards(name), store.count("scores") > 0
+    values: dict[str, Value] = {"recent": recent, "chosen": chosen, "scored": scored}
+    values["most"] = count + 1
+    rows = read(store, __package__, "single_choices", **values)
     known = rows["outcome"].drop_nulls()
     # Anything unusual takes the general way, which also finds the right error message.
     if rows.height > count or known.is_empty() or not known.is_finite().all():
         return None
-    return rows.with_columns(outcome=pl.when(~pl.col("open")).then("outcome"))
+    hashes = np.sort(rows["id_hash"].to_numpy())
+    if (hashes[1:] == hashes[:-1]).any():
+        return None
+    return rows.drop("id_hash").with_columns(outcome=pl.when(~pl.col("open")).then("outcome"))
 
 
 def _with_any_rewards(store: Store, name: str | None, *, recent: bool) -> pl.DataFrame:

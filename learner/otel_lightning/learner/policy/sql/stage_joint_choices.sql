@@ -1,7 +1,7 @@
 -- The first choice of each rollout for each of several flags, as one choice of a combination. Its
 -- propensity is the product, which is right if the flags were drawn independently.
-CREATE OR REPLACE TEMP TABLE policy_choices AS
-WITH first_choices AS (
+CREATE OR REPLACE TEMP TABLE first_choices AS
+WITH smallest AS (
     SELECT
         rollout_id, key,
         min({
@@ -9,11 +9,7 @@ WITH first_choices AS (
             'policy_version': policy_version
         }) AS choice,
         min(arm) <> max(arm) AS switched
-    FROM arms
-    WHERE key IN $keys AND rollout_id IS NOT NULL
-        AND ($since IS NULL OR "time" >= $since::TIMESTAMP_NS)
-        AND ($until IS NULL OR "time" < $until::TIMESTAMP_NS)
-        AND rollout_id NOT IN (SELECT rollout_id FROM attempts WHERE status = 'lost' AND rollout_id IS NOT NULL)
+    FROM logged_choices
     GROUP BY rollout_id, key
 )
 SELECT
@@ -26,6 +22,8 @@ SELECT
     ) AS policy_version,
     max(choice."time") AS "time",
     bool_or(switched) AS switched
-FROM first_choices
+FROM smallest
 GROUP BY rollout_id
-HAVING count(*) = len($order)
+HAVING count(*) = len($order);
+
+CREATE OR REPLACE TEMP VIEW policy_choices AS FROM first_choices
