@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from support.examples import first_quick
 from support.running import Ingester, cli
 from support.stores import DATA, KEPT, RELEASED, UNRELEASED, counts, unpacked
 
@@ -14,7 +13,8 @@ from otel_lightning.collector.maintain.copy_store import copy_store
 from otel_lightning.collector.store import StoreError, open_file, open_store
 
 
-@pytest.mark.parametrize("name", first_quick([*RELEASED, *UNRELEASED]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*RELEASED, *UNRELEASED])
 def test_a_store_of_any_schema_is_copied_and_derived(name: str, tmp_path: Path) -> None:
     old, new = unpacked(name, tmp_path), tmp_path / "new.duckdb"
     before = old.read_bytes()

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from support.examples import first_quick
 
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.load.batches import Request, load
@@ -64,7 +63,8 @@ def derived_at_once(requests: Sequence[Request], folder: Path) -> list[dict[str,
         return rows(store)
 
 
-@pytest.mark.parametrize("stated", first_quick([{}, {"conversation.id": "talk"}]))
+@pytest.mark.slow
+@pytest.mark.parametrize("stated", [{}, {"conversation.id": "talk"}])
 def test_a_growing_conversation_is_derived_a_few_times_and_is_whole_in_the_end(
     stated: dict[str, str], tmp_path: Path
 ) -> None:

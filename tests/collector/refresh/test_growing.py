@@ -89,6 +89,7 @@ def test_turns_derived_one_by_one_give_the_tables_of_all_at_once(tmp_path: Path)
             assert tables(store, TABLES) == expected
 
 
+@pytest.mark.slow
 def test_the_rows_of_earlier_turns_stay_where_they_are(tmp_path: Path) -> None:
     with open_store(tmp_path / "t.duckdb") as store:
         for number in range(TURNS - 1):

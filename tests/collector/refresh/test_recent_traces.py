@@ -6,7 +6,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from support.deliveries import SENT, TABLES, WITH_REWARD, deliver, tables
-from support.examples import first_quick
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.recent_traces import (
@@ -27,7 +26,8 @@ def at(received_ns: int, sent: Request) -> Request:
     return sent._replace(received_ns=received_ns)
 
 
-@pytest.mark.parametrize("seed", first_quick(range(4)))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(4))
 def test_spans_that_come_one_by_one_in_any_order_give_the_tables_of_all_at_once(
     seed: int, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def test_a_report_is_one_file_that_needs_nothing_and_is_the_same_twice(
     assert f"default-src 'none'; style-src 'sha256-{digest}'" in html
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
 def test_a_printed_report_has_everything_and_cuts_nothing(
     traces: "Traces", flags: Path, tmp_path: Path

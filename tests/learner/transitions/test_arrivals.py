@@ -126,6 +126,7 @@ def built(traces: "Traces", credit: str, *, rebuild: bool) -> bool:
     return True
 
 
+@pytest.mark.slow
 @settings(
     examples(8),
     deadline=None,
