@@ -3,6 +3,7 @@
 import json
 import random
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,13 @@ def flags(tmp_path: Path) -> Path:
     return path
 
 
-def log(traces: "Traces", name: str = "r", version: str | None = None, count: int = 800) -> str:
+def log(
+    traces: "Traces",
+    name: str = "r",
+    version: str | None = None,
+    count: int = 800,
+    right: Collection[str] = frozenset(RIGHT),
+) -> str:
     rng = random.Random(name)  # noqa: S311 - sampling, not cryptography
     for i in range(count):
         rollout = f"{name}{i}"
@@ -52,7 +59,7 @@ def log(traces: "Traces", name: str = "r", version: str | None = None, count: in
         traces.call(rollout)
         for key, variant in chosen.items():
             traces.arm(rollout, variant, 0.5, key=key, policy_version=version)
-        good = rng.random() < (0.8 if "+".join(chosen.values()) in RIGHT else 0.3)
+        good = rng.random() < (0.8 if "+".join(chosen.values()) in right else 0.3)
         traces.reward(rollout, float(good))
     return traces.store()
 
@@ -75,6 +82,27 @@ def test_combinations_are_learned_where_no_flag_alone_tells(traces: "Traces", fl
     assert run("rollback", store, flags).exit_code == 0
     for key, now in json.loads(flags.read_text())["flags"].items():
         assert now == json.loads(before)["flags"][key]
+
+
+def test_a_later_change_of_one_of_its_flags_is_no_change_by_hand(
+    traces: "Traces", flags: Path
+) -> None:
+    store = log(traces, right={"long+small", "long+large"})
+    for words in (
+        ("policy", KEY, "--promote"),
+        ("rollback", KEY),
+        ("policy", "prompt", "--promote"),
+    ):
+        command, key, *options = words
+        done = run(command, store, flags, *options, key=key)
+        assert done.exit_code == 0, done.output
+    told = " ".join(run("policies", store, flags).output.split())
+    assert "'prompt' was changed, which has a flag in common: promote of policy" in told
+    assert "by hand" not in told
+    document = json.loads(flags.read_text())
+    document["flags"]["prompt"]["targeting"]["fractional"][0][1] += 1
+    flags.write_text(json.dumps(document))
+    assert "but changed by hand" in " ".join(run("policies", store, flags).output.split())
 
 
 def test_every_provider_draws_one_combination_for_both_flags(

@@ -11,10 +11,11 @@ import numpy as np
 from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy import contextual, flag_file, flag_rules
+from otel_lightning.learner.policy import contextual, flag_file, flag_rules, joint
 from otel_lightning.learner.policy.served import features_of
 from otel_lightning.learner.policy.versions import (
     TEXTS,
+    Row,
     policies_of,
     promotion_recorded,
     promotions_of,
@@ -196,10 +197,39 @@ def compare(store: Store, key: str, flags: Path | None = None) -> str:
     last = changes[-1]
     if now == last["after"]:
         return f"{serves}, as recorded."
+    if over := _changed_over(store, key, last, path):
+        return (
+            f"{serves}. Since the last change of it, '{over['key']}' was changed, which has a flag "
+            f"in common: {over['action']} of policy {over['served_version'] or over['version']}."
+        )
     recorded = last["served_version"] or "the flag as it was before"
     again = [row for row in changes if now in (row["before"], row["after"])]
     how = "an older state that was restored by hand" if again else "changed by hand"
     return f"{serves}: NOT as recorded ({recorded}), but {how}."
+
+
+def _changed_over(store: Store, key: str, last: Row, path: Path) -> Row | None:
+    """Return the newest change of a key that shares a flag with this one, if the file has it.
+
+    `prompt+model` shares flags with `prompt` and with `model`.
+    """
+    parts = set(key.split(joint.SEPARATOR))
+    later = [
+        row
+        for row in promotions_of(store, None)
+        if row["key"] != key
+        and row["flags"] == last["flags"]
+        and row["time"] > last["time"]
+        and parts & set(row["key"].split(joint.SEPARATOR))
+    ]
+    if not later:
+        return None
+    newest = later[-1]
+    try:
+        document = flag_file.read_flag_file(path, newest["key"])
+    except DataError:  # such as another file, without that flag
+        return None
+    return newest if flag_file.our_part(document, newest["key"]) == newest["after"] else None
 
 
 def _chosen(store: Store, flag: tuple[str, Path], version: str | None) -> dict[str, Any]:

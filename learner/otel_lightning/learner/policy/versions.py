@@ -39,9 +39,15 @@ def policies_of(store: Store, key: str | None = None) -> list[Row]:
     ]
 
 
-def promotions_of(store: Store, key: str) -> list[Row]:
-    """Read the recorded changes of a flag, oldest first, and the texts that rollback restores."""
-    rows = read(store, __package__, "promotions").filter(key=key).to_dicts()
+def promotions_of(store: Store, key: str | None) -> list[Row]:
+    """Read the recorded changes, oldest first, and the texts that rollback restores.
+
+    Args:
+        store: An open store.
+        key: The flag; None reads the changes of all flags.
+    """
+    recorded = read(store, __package__, "promotions")
+    rows = (recorded if key is None else recorded.filter(key=key)).to_dicts()
     found = [
         row | {name: json.loads(row[name] or "null") for name in ("arms", "before", "after")}
         for row in rows
