@@ -16,6 +16,7 @@ environments of their own, made when they are first needed.
 """
 
 import argparse
+import compileall
 import json
 import os
 import resource
@@ -80,6 +81,9 @@ def main() -> None:
         "--only", action="append", help="runners whose name has this text; may be repeated"
     )
     options = parser.parse_args()
+    # As pip does when it installs a package, the peers' too: a checkout may have no bytecode.
+    for part in ("instrumentation", "collector", "learner"):
+        compileall.compile_dir(HERE.parents[1] / part, quiet=2)
     with tempfile.TemporaryDirectory() as place:
         folder, count = Path(place), options.rollouts
         write_tasks(folder, count)

@@ -39,6 +39,8 @@ def test_run_loads_nothing_heavy() -> None:
         "import sys, json\n"
         "import otel_lightning.learner.commands.run\n"
         "from otel_lightning.learner.rollout_runner import run_agent\n"
+        "from otel_lightning.learner.rollout_runner.report import Report, interval\n"
+        "interval(Report('run', 2, 0, {'ok': 2}, {'a': 0.0, 'b': 1.0}))\n"
         f"print(json.dumps([m for m in {[*HEAVY, 'numpy', 'rich']!r} if m in sys.modules]))\n"
     )
     assert json.loads(finish(sys.executable, "-c", program, check=True).stdout) == []

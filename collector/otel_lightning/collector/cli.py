@@ -12,6 +12,7 @@ from otel_lightning.collector.command_line import (
     CommandGroup,
     client_of,
     expected_errors,
+    uncollected,
 )
 from otel_lightning.collector.commands.open_command import open_command
 from otel_lightning.collector.commands.show_command import show_command
@@ -160,10 +161,11 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
 
     # Before anything that loads Arrow.
     leave_out_pandas()
-    from otel_lightning.collector.serve.logs import log_to_stderr, say_with
-    from otel_lightning.collector.serve.run import serve as receive
-    from otel_lightning.collector.serve.settings import settings
-    from otel_lightning.collector.store import keep_files_private
+    with uncollected():
+        from otel_lightning.collector.serve.logs import log_to_stderr, say_with
+        from otel_lightning.collector.serve.run import serve as receive
+        from otel_lightning.collector.serve.settings import settings
+        from otel_lightning.collector.store import keep_files_private
 
     keep_files_private()
     try:

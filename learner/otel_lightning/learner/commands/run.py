@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.command_line import uncollected
 from otel_lightning.collector.next_command import next_command
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
@@ -96,7 +97,8 @@ def run(  # noqa: PLR0913 - one parameter an option
     replaced. The same command again runs only what is missing.
     """
     with expected_errors():
-        from otel_lightning.learner.rollout_runner import Arms, Job, run_agent
+        with uncollected():
+            from otel_lightning.learner.rollout_runner import Arms, Job, run_agent
 
         if arm and not (key and flags):
             raise click.UsageError("--arm needs --key and --flags, which say where the arms are.")

@@ -324,8 +324,11 @@ def _graded(
             f"--name {name} and without --endpoint and --shard: what has ended does not run again."
         )
         return Graded(None, problems=[problem]), 0
+    # Exit codes are known without the store, so their rewards are stored and derived together with
+    # the attempts.
+    is_known = grading.by_exit_code
     with _connected(place) as opened:
-        silent = _silent(opened, place, list(statuses), patience)
+        silent = 0 if is_known else _silent(opened, place, list(statuses), patience)
 
         def send(events: list[Event]) -> None:
             for start in range(0, len(events), SENT_AT_ONCE):
@@ -333,9 +336,12 @@ def _graded(
             _derive(opened, place)
 
         try:
-            return graders.grade(opened, store, grading, statuses, send), silent
+            graded = graders.grade(opened, store, grading, statuses, send)
         except (DataError, StoreError) as error:
-            return Graded(None, problems=[str(error)]), silent
+            graded = Graded(None, problems=[str(error)])
+        if is_known:
+            silent = _silent(opened, place, list(statuses), patience)
+        return graded, silent
 
 
 def _silent(opened: Rows, place: RunContext, rollouts: list[str], patience: float) -> int:

@@ -1,0 +1,44 @@
+"""The interval of a run's mean reward, computed without numpy."""
+
+import numpy as np
+import pytest
+
+from otel_lightning.learner.evaluate.intervals import Sums, bootstrap
+from otel_lightning.learner.rollout_runner import Report
+from otel_lightning.learner.rollout_runner.report import BLOCKS, interval
+
+
+def report_of(rewards: list[list[float]]) -> Report:
+    """A run with these rewards of each task."""
+    flat = {
+        f"{t}-{s}": (t, value) for t, some in enumerate(rewards) for s, value in enumerate(some)
+    }
+    return Report(
+        "run",
+        len(flat),
+        0,
+        {"ok": len(flat)},
+        {name: value for name, (_, value) in flat.items()},
+        tasks={name: str(task) for name, (task, _) in flat.items()},
+    )
+
+
+@pytest.mark.parametrize("tasks", [40, BLOCKS + 500])
+def test_interval_is_that_of_the_bootstrap_of_estimates(tasks: int) -> None:
+    rng = np.random.default_rng(0)
+    # Rollouts of a task are alike, and tasks have different numbers of them.
+    chances = rng.uniform(size=tasks)
+    rewards = [list(rng.binomial(1, p, rng.integers(1, 6)).astype(float)) for p in chances]
+    sums = Sums(
+        np.array([sum(some) for some in rewards]), np.array([len(some) for some in rewards], float)
+    )
+    low, high = interval(report_of(rewards))
+    expected = bootstrap(sums)
+    # Both draw 1,000 samples: an end varies by a tenth of the interval's half width.
+    error = 0.15 * (expected[1] - expected[0])
+    assert (low, high) == pytest.approx(expected, abs=error)
+    assert low < sums.value < high
+
+
+def test_equal_rewards_have_an_interval_without_width() -> None:
+    assert interval(report_of([[1.0, 1.0], [1.0]])) == (1.0, 1.0)
