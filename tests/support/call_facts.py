@@ -197,11 +197,19 @@ def tool_facts(call: LlmCall, truth: dict[str, Any], wire: Wire) -> Iterator[Fac
         known = None if set(ours) < set(names) else ours
         yield Fact("tools", verdict(known, names, carried=carried), names, ours)
     given = {tool["name"]: tool for tool in call.tool_definitions or []}
+    # The span of an execution may describe its tool, too: that defines none.
+    defined = [(key, leaf) for key, leaf in wire if TOOL_KEY.search(key)]
     for true in truth["tools"]:
         for part in ("description", "parameters"):
             if true.get(part) and true.get("name") in given:
                 said = given[true["name"]].get(part)
-                judged = verdict(said, true[part], carried=on_wire(wire, true[part]))
+                judged = verdict(said, true[part], carried=on_wire(defined, true[part]))
+                if (
+                    judged == "wrong"
+                    and part == "parameters"
+                    and said.items() <= true[part].items()
+                ):
+                    judged = "not on the wire"  # what a client adds to a schema
                 yield Fact(f"tool {part}", judged, true[part], said)
 
 
@@ -247,7 +255,7 @@ SERVERS_ERRORS = {
 def error_type_verdict(call: LlmCall, true: dict[str, Any], capture: Capture) -> Fact:
     """Judge the name of an error: one of the server's, or of the exception the agent caught."""
     caught = capture.truth["notes"].get("caught", "")
-    names = SERVERS_ERRORS[true["status"]] | {true["type"], caught}
+    names = SERVERS_ERRORS[true["status"]] | {true["type"], *([caught] if caught else ())}
     given = call.error_type or ""
     known = given in names or (caught and given.endswith(caught))
     sent = any(isinstance(leaf, str) and leaf in names for _, leaf in wire_of(call, capture))

@@ -1,13 +1,14 @@
 """Rules that recordings of packages without a reader of their own have shown."""
 
 import json
+from typing import Any
 
 import pytest
 from support import trial_rows
 from support.captures import load
 from support.dialects_page import DATA
 from support.frameworks import Framework
-from support.spans import log, span
+from support.spans import answered, asked, chat, log, said, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span
@@ -31,6 +32,10 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "lmnr/anthropic",
         "otel_botocore/bedrock",
         "traceloop_agno/agno",
+        "ag2/tasks",
+        "agentscope/tasks",
+        "mastra/tasks",
+        "traceloop_llamaindex/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
@@ -142,3 +147,81 @@ def test_agnos_record_of_an_execution_is_unwrapped_and_tells_of_a_failure() -> N
     ).tool_calls
     assert (good.result, good.told_error) == ("It shines.", False)
     assert (bad.result, bad.told_error) == ({"error": "no such city"}, True)
+
+
+def test_what_tools_answered_within_an_assistants_message_keeps_its_place() -> None:
+    """AgentScope keeps all that an agent does for one request in one message."""
+    turn = [*asked("c1", "sun", {"city": "Oslo"})["parts"], *answered("c1", "It shines.")["parts"]]
+    turn += said("assistant", "It is sunny.")["parts"]
+    call = only_call(chat([{"role": "assistant", "parts": turn}], said("assistant", "Yes.")))
+    assert call.input_messages == [
+        asked("c1", "sun", {"city": "Oslo"}),
+        answered("c1", "It shines."),
+        said("assistant", "It is sunny."),
+    ]
+
+
+def test_a_request_from_before_a_rollout_is_not_executed_in_it() -> None:
+    """Its history has the request from the first call on, but not as what this call answers."""
+    before = [
+        said("user", "Sun in Oslo?"),
+        asked("c1", "sun", {"city": "Oslo"}),
+        answered("c1", "It shines."),
+        said("user", "And in Rome?"),
+    ]
+    asks, tells = asked("c2", "sun", {"city": "Rome"}), answered("c2", "It does not.")
+    calls = [
+        span(chat(before, asks), id="s1", parent="root"),
+        span(chat([*before, asks, tells], said("assistant", "No.")), id="s2", parent="root", at=2),
+    ]
+    derived = derive([span({}, id="root", ends=9), *calls], [])
+    assert [tool.tool_call_id for tool in derived.tool_calls] == ["c2"]
+
+
+def test_tools_of_which_only_the_names_are_known_are_offered() -> None:
+    call = only_call({**ASKED, "gen_ai.tool.definitions": ["sun", "rain"]}, status="ERROR")
+    assert call.tool_definitions == [
+        {"type": "function", "name": "sun"},
+        {"type": "function", "name": "rain"},
+    ]
+
+
+def mastra(kind: str, attributes: dict[str, object], **more: Any) -> Span:
+    return span({"mastra.span.type": kind, **attributes}, **more)
+
+
+@pytest.mark.parametrize("content", ["full", "redacted"])
+def test_an_outline_of_mastras_is_completed_if_the_runs_input_is_known(content: str) -> None:
+    told = [{"role": "user", "content": "Is it sunny in Rome?"}]
+    outline = [
+        *told,
+        {"role": "assistant", "content": "[tool: sun]"},
+        {"role": "tool", "content": "[tool-result: sun]"},
+    ]
+    requested = {"toolCallId": "c1", "toolName": "sun", "args": {"city": "Rome"}}
+    ran = {
+        "gen_ai.tool.name": "sun",
+        "gen_ai.tool.call.id": "c1",
+        "gen_ai.tool.call.arguments": {"city": "Rome"},
+        "gen_ai.tool.call.result": "It shines.",
+    }
+
+    def step(sent: object, answer: dict[str, object], **more: Any) -> Span:
+        keys = {"mastra.model_step.input": sent, "mastra.model_step.output": answer}
+        return mastra("model_step", keys, parent="run", **more)
+
+    whole = {"mastra.model_generation.input": {"messages": told}}
+    spans = [
+        mastra("model_generation", whole if content == "full" else {}, id="run", ends=9),
+        step(told, {"text": "", "toolCalls": [requested]}, id="s1"),
+        mastra("tool_call", ran, id="tool", parent="s1", at=1),
+        step(outline, {"text": "Yes.", "toolCalls": []}, id="s2", at=3),
+    ]
+    _, second = derive(spans, []).llm_calls
+    assert second.content == content
+    if content == "full":
+        assert second.input_messages == [
+            said("user", "Is it sunny in Rome?"),
+            asked("c1", "sun", {"city": "Rome"}),
+            answered("c1", "It shines."),
+        ]

@@ -9,6 +9,7 @@ from typing import Any
 from otel_lightning.collector.derive import (
     dialects,
     duplicates,
+    outlines,
     reading,
     rewards_and_arms,
     rollouts,
@@ -109,7 +110,8 @@ def read(
 def fold_requests(found: Reading) -> None:
     """Put the tool calls that were recorded as spans into the output of the call that asked.
 
-    A history holds them, so this comes before anything that compares histories.
+    Also complete inputs that were recorded in outline. Both are part of histories, so this comes
+    before anything that compares histories.
     """
     below = (
         replace(tool, llm_span_id=parent[1])
@@ -121,7 +123,9 @@ def fold_requests(found: Reading) -> None:
         and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
     )
     requests = sorted([*found.requests, *below], key=tools.in_time)
-    for call in duplicates.add_requests(found.calls, requests):
+    changed = duplicates.add_requests(found.calls, requests)
+    results = {tool.tool_call_id: tool.result for tool in found.tools}
+    for call in (*changed, *outlines.complete(found.calls, found.nodes, results)):
         found.pasts[place_of(call)] = history(call, found.memory)
     found.requests = []
 

@@ -192,6 +192,8 @@ class _Ledger:
     known: dict[tuple[str, int], Request] = field(default_factory=dict)
     previous: LlmCall | None = None
     uses: dict[str, int] = field(default_factory=dict)
+    earlier: set[tuple[str, int]] = field(default_factory=set)
+    """Requests that were in the history before the rollout began, and have an id."""
 
     def read_input(self, call: LlmCall) -> None:
         """Read a call's input: requests that no recorded output showed, and tool responses."""
@@ -237,8 +239,11 @@ class _Ledger:
         the prompt, or belongs to another rollout.
         """
         use = self._next_use(part)
-        if use not in self.known and (recent or self.previous is not None):
-            self.known[use] = Request(self._asker(), call, part)
+        if use not in self.known:
+            if recent or (self.previous is not None and use not in self.earlier):
+                self.known[use] = Request(self._asker(), call, part)
+            elif part.get("id"):
+                self.earlier.add(use)
         return self.known.get(use)
 
     def _asker(self) -> LlmCall | None:

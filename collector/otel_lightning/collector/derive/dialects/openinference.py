@@ -343,8 +343,14 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
         "role": message.get("role"),
         "content": message.get("content", blocks or None),
         "tool_calls": calls,
-        "tool_call_id": message.get("tool_call_id"),
+        "tool_call_id": message.get("tool_call_id") or _id_inside(message),
     }
+
+
+def _id_inside(message: dict[str, Any]) -> str | None:
+    """Return the id of the tool call that a message answers, which BeeAI writes into its blocks."""
+    blocks = (payloads.details(block, "message") for block in message.get("contents", ()))
+    return next(filter(None, (block.get("tool_call_id") for block in blocks)), None)
 
 
 def _separate(call: dict[str, Any], span: Span) -> list[dict[str, Any]]:
@@ -391,7 +397,8 @@ def _read_handoff(span: Span) -> AgentRun | None:
 
 def _read_tool(span: Span) -> ToolCall | None:
     attributes = span.attributes
-    if span.name == DSPY_FINISH:
+    is_event = attributes.get("metadata.path", "").endswith(f".{span.name}")  # of a tool, in BeeAI
+    if span.name == DSPY_FINISH or is_event:
         return None
     result = _value(attributes.get("output.value"))
     message = tool_values.tool_message(result)
@@ -419,4 +426,6 @@ def _arguments(value: Any) -> Any:
         value = json_text.parse_literal(value) or value
     if isinstance(value, dict) and "kwargs" in value and not value.get("args"):
         return value["kwargs"]
+    if isinstance(value, dict) and value.keys() == {"input", "options"}:  # BeeAI's call of a tool
+        return value["input"]
     return value

@@ -43,7 +43,7 @@ def read(span: Span) -> ToolCall | None:
         name=name or span.name,
         tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
         arguments=_arguments(given),
-        result=text_blocks.plain(message.get("content", result)),
+        result=text_blocks.outcome(message.get("content", result)),
     )
 
 

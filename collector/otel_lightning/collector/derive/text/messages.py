@@ -323,6 +323,8 @@ def _written_out(part: Part) -> Part:
 def _split(message: Message) -> list[Message]:
     if "tool_call_response" not in [part["type"] for part in message["parts"]]:
         return [message]
+    if message["role"] == "assistant":
+        return _turns_inside(message)
     responses = [part for part in message["parts"] if part["type"] == "tool_call_response"]
     said = [response.get("response") for response in responses]
     rest = [
@@ -334,6 +336,22 @@ def _split(message: Message) -> list[Message]:
     messages: list[Message] = [{"role": "tool", "parts": [part]} for part in responses]
     if rest:
         messages.append({**message, "parts": rest})
+    return messages
+
+
+def _turns_inside(message: Message) -> list[Message]:
+    """Return the messages of an assistant's message that also holds what tools answered, in order.
+
+    AgentScope keeps all that an agent does for one request in one message.
+    """
+    messages: list[Message] = []
+    for part in message["parts"]:
+        if part["type"] == "tool_call_response":
+            messages.append({"role": "tool", "parts": [part]})
+        elif messages and messages[-1]["role"] == "assistant":
+            messages[-1]["parts"].append(part)
+        else:
+            messages.append({**message, "parts": [part]})
     return messages
 
 

@@ -14,6 +14,8 @@ SPELLED = re.compile(
     r"((?!Block\(|Content\().)*"
 )
 """The `repr()` of a tool's result that is one text block, from MCP or AgentScope."""
+FAILED = re.compile(r"\bisError=True\b|\bstate=<\w+\.ERROR\b")
+"""What stands behind the text in the `repr()` of a result that tells of a failure."""
 
 
 def plain(value: Any) -> Any:
@@ -26,6 +28,19 @@ def plain(value: Any) -> Any:
     if isinstance(value, list) and value and all(map(_is_text_block, value)):
         return "".join(str(block.get("text", block.get("content", ""))) for block in value)
     return value
+
+
+def outcome(value: Any) -> Any:
+    """Return the result of an execution like `plain`; as `{"error": text}` if it says it failed.
+
+    Example:
+        >>> outcome("CallToolResult(content=[TextContent(type='text', text='no')], isError=True)")
+        {'error': 'no'}
+    """
+    said = plain(value)
+    if isinstance(value, str) and said != value and (found := SPELLED.fullmatch(value)):
+        return {"error": said} if FAILED.search(value, found.end("quoted")) else said
+    return said
 
 
 def _wrapped_text(block: dict[str, Any]) -> Any:

@@ -25,14 +25,19 @@ def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
     tools = [
         _flat_tool(tool)
         for definition in definitions
-        if isinstance(definition, dict)
+        if isinstance(definition, dict | str)
         for tool in _declared(definition)
     ]
     return tools or None
 
 
-def _declared(definition: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the tools of one definition. A definition in Gemini's form holds several."""
+def _declared(definition: Mapping[str, Any] | str) -> list[Mapping[str, Any]]:
+    """Return the tools of one definition, which may be only a tool's name.
+
+    A definition in Gemini's form holds several.
+    """
+    if isinstance(definition, str):
+        return [{"name": definition}] if definition else []
     declared = definition.get("function_declarations", definition.get("functionDeclarations"))
     if not isinstance(declared, list):
         return [definition]
@@ -84,9 +89,17 @@ def named_arguments(value: Any, first: str | None = None) -> Any:
 
 
 def plain_result(result: Any) -> Any:
-    """Return a tool's own result without the record that LlamaIndex wraps around it."""
+    """Return a tool's own result without the record that LlamaIndex wraps around it.
+
+    Example:
+        >>> plain_result({"tool_name": "sun", "raw_output": "no such city", "is_error": True})
+        {'error': 'no such city'}
+    """
     inner = result.get("tool_output", result) if isinstance(result, dict) else result
-    return inner.get("raw_output", inner) if isinstance(inner, dict) else inner
+    if not isinstance(inner, dict) or "raw_output" not in inner:
+        return inner
+    failed = inner.get("is_error") is True
+    return {"error": inner["raw_output"]} if failed else inner["raw_output"]
 
 
 def outcome(text: str) -> Any:
