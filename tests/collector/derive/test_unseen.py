@@ -36,6 +36,9 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "agentscope/tasks",
         "mastra/tasks",
         "traceloop_llamaindex/tasks",
+        "js_langfuse/tasks",
+        "traceloop_groq/tasks",
+        "weave_openai_agents/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
@@ -225,3 +228,43 @@ def test_an_outline_of_mastras_is_completed_if_the_runs_input_is_known(content: 
             asked("c1", "sun", {"city": "Rome"}),
             answered("c1", "It shines."),
         ]
+
+
+def test_a_history_names_the_tool_call_whose_output_lost_its_id() -> None:
+    """Langfuse for JavaScript loses the ids of tool calls in streams."""
+    question, lost = said("user", "Sun in Rome?"), asked("", "sun", {"city": "Rome"})
+    history = [question, asked("c1", "sun", {"city": "Rome"}), answered("c1", "It shines.")]
+    ran = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "sun",
+        "gen_ai.tool.call.arguments": {"city": "Rome"},
+        "gen_ai.tool.call.result": "It shines.",
+    }
+    spans = [
+        span(chat([question], lost), id="s1", parent="root"),
+        span(ran, id="tool", parent="root", at=1),
+        span(chat(history, said("assistant", "Yes.")), id="s2", parent="root", at=2),
+    ]
+    derived = derive([span({}, id="root", ends=9), *spans], [])
+    (tool,) = derived.tool_calls
+    assert (tool.tool_call_id, tool.llm_span_id, tool.source) == ("c1", "s1", "both")
+
+
+def test_a_stream_in_langfuse_for_javascript_names_the_model_asked_for_and_joins_calls() -> None:
+    offered = [{"type": "function", "function": {"name": name}} for name in ("sun", "rain")]
+    joined = {"function": {"name": "rain", "arguments": '{"city": "Rome"}{"city": "Oslo"}'}}
+    keys = {
+        "type": "generation",
+        "input": {"messages": [QUESTION], "tools": offered},
+        "output": {"tool_calls": [joined]},
+        "model.name": "m",
+        "model.parameters": {"stream": True},
+    }
+    call = only_call({f"langfuse.observation.{key}": value for key, value in keys.items()})
+    assert (call.request_model, call.response_model) == ("m", None)
+    parts = [part for message in call.output_messages or () for part in message["parts"]]
+    # Which of the two calls has the one name that was kept is not said.
+    assert [(part["name"], part["arguments"]["city"]) for part in parts] == [
+        (None, "Rome"),
+        (None, "Oslo"),
+    ]

@@ -241,10 +241,22 @@ class _Ledger:
         use = self._next_use(part)
         if use not in self.known:
             if recent or (self.previous is not None and use not in self.earlier):
-                self.known[use] = Request(self._asker(), call, part)
+                self.known[use] = self._nameless(part) or Request(self._asker(), call, part)
             elif part.get("id"):
                 self.earlier.add(use)
         return self.known.get(use)
+
+    def _nameless(self, part: Part) -> Request | None:
+        """Return the previous call's request that a history repeats, if its output lost the id.
+
+        It is then known by its id.
+        """
+        for use, request in self.known.items() if part.get("id") else ():
+            if not use[0] and request.asker is self.previous and _agree(request.part, part):
+                del self.known[use]
+                request.part = part
+                return request
+        return None
 
     def _asker(self) -> LlmCall | None:
         """Return the previous call as the requester, or None if its recorded output rules that out.
@@ -303,6 +315,12 @@ class _Ledger:
         self.known[self._next_use(part)] = Request(
             self._asker(), call, part, response, call.start_ns
         )
+
+
+def _agree(one: Part, other: Part) -> bool:
+    """Tell whether two tool calls may be the same one, as far as both are known."""
+    pairs = [(one.get(key), other.get(key)) for key in ("name", "arguments")]
+    return all(None in pair or pair[0] == pair[1] for pair in pairs)
 
 
 def _is_answered(request: Request, call_id: str | None, call: LlmCall) -> bool:

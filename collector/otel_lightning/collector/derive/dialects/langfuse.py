@@ -1,8 +1,10 @@
 """Langfuse's SDK: an observation's type, input and output, model and usage."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive.dialects import openinference_joined
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, payloads, tool_values
@@ -51,14 +53,16 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request)
     text = _text(span, "output")
-    answer = json_text.parse(text)
+    answer = _with_separate_calls(json_text.parse(text), call.tool_definitions or [])
     if not payloads.fill_from_response(call, without_made_up_id(answer)):
         call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
+    call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
     call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes
+    if call.request_params.get("stream") is True:  # JavaScript: the model of a stream is not read
+        call.request_model = call.request_model or name
     # A name that is the requested one may only be an echo of the request.
     call.response_model = call.response_model or (None if name == call.request_model else name)
-    call.request_params = json_text.parse(_text(span, "model.parameters")) or {}
     payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))
     if _text(span, "level") == "ERROR":
         call.error_type = call.error_type or "_OTHER"
@@ -66,6 +70,17 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.request_model = call.request_model or call.response_model
         call.response_model = None  # the call failed: no model answered
     return span_rows.completed(call, _text(span, "input"), text)
+
+
+def _with_separate_calls(answer: Any, offered: Iterable[Any]) -> Any:
+    """Return an answer with the tool calls apart that JavaScript joins, if they were streamed."""
+    calls = answer.get("tool_calls") if isinstance(answer, dict) else None
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        return answer
+    names = [str(tool.get("name")) for tool in offered if isinstance(tool, dict)]
+    told = [{"id": call.get("id"), **payloads.details(call, "function")} for call in calls]
+    apart = [one for call in told for one in openinference_joined.separate(call, names)]
+    return answer if len(apart) == len(calls) else {**answer, "tool_calls": apart}
 
 
 def _request(span: Span) -> payloads.Payload:

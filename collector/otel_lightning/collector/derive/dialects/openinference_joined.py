@@ -2,6 +2,7 @@
 
 OpenInference for JavaScript appends every delta of a stream to the first tool call: ids, names and
 arguments of all calls follow each other, as in `call_1call_2`, `sunrain`, `{"a": 1}{"a": 2}`.
+Langfuse for JavaScript appends the arguments likewise, and keeps one name and no id.
 """
 
 from collections.abc import Collection
