@@ -5,12 +5,14 @@ again. So a flag that the agent evaluates before its first span is not lost: spa
 in that context get the choice.
 """
 
+import json
+import os
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from opentelemetry import trace
+from opentelemetry import baggage, trace
 from opentelemetry.trace import Span
 from opentelemetry.util.types import AttributeValue
 
@@ -30,6 +32,39 @@ _NO_CHOICE: Final = frozenset({"default", "disabled", "error"})
 _in_force: ContextVar[Mapping[str, Choice]] = ContextVar(
     "lightning_arms_in_force", default=MappingProxyType({})
 )
+
+
+ACCEPT_VARIABLE: Final = "LIGHTNING_ACCEPT_ARMS"
+"""`true` serves the arm that a request asks for; else anybody could choose what a server serves."""
+
+
+class Asked(NamedTuple):
+    """The arm that the request asks for."""
+
+    variant: str
+    propensity: float
+    version: str
+
+
+def asked(key: str, variants: Mapping[str, object]) -> Asked | None:
+    """Return the arm that the baggage of the request asks for; None if that is not to be served.
+
+    Args:
+        key: The flag's key.
+        variants: Its variants. Another one is not served: the flag file decides as always.
+    """
+    if os.environ.get(ACCEPT_VARIABLE, "").lower() != "true":
+        return None
+    carried = baggage.get_baggage(attributes.ASKED_ARM)
+    if not carried:
+        return None
+    try:
+        told = json.loads(str(carried))
+        found = Asked(str(told["arm"]), float(told["propensity"]), str(told["version"]))
+        is_meant = told["key"] == key and found.variant in variants
+    except (ValueError, TypeError, KeyError):
+        return None
+    return found if is_meant and 0 < found.propensity <= 1 else None
 
 
 def stamp(span: Span) -> None:

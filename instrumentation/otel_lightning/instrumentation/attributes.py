@@ -36,6 +36,10 @@ A flag's metadata gives it per variant, as `lightning.propensity.<variant>`.
 POLICY_VERSION: Final = "lightning.policy.version"
 """Version of the policy that chose the arm: text, on the event and in the flag's metadata."""
 
+ASKED_ARM: Final = "lightning.arm"
+"""Baggage of a request by `lightning-learn run --arm … --url …`: the arm that it asks for, as JSON
+with `key`, `arm`, `propensity` and `version`."""
+
 POLICY: Final = "lightning.policy"
 """A policy that flagd's rules cannot express: arms, features and weights as JSON, in a flag's
 metadata.

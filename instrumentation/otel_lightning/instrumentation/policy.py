@@ -71,18 +71,21 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
     changed = kwargs
     for flag in _flags(path, _version_of(path)):
         rollout = _rollout(call)
-        variant = _draw(flag, rollout)
+        asked = arms.asked(flag.key, flag.variants)
+        variant = asked.variant if asked else _draw(flag, rollout)
+        drawn = flag.propensities.get(variant, flag.shares.get(variant, 0.0))
+        version = asked.version if asked else flag.version
         changed = _changed(call.endpoint, changed, flag.variants[variant])
         choice: dict[str, AttributeValue] = {
             attributes.FEATURE_FLAG_KEY: flag.key,
             attributes.FEATURE_FLAG_VARIANT: variant,
-            attributes.FEATURE_FLAG_REASON: "split",
+            attributes.FEATURE_FLAG_REASON: "targeting_match" if asked else "split",
             attributes.FEATURE_FLAG_CONTEXT_ID: rollout,
             attributes.FEATURE_FLAG_PROVIDER_NAME: "otel-lightning",
-            attributes.PROPENSITY: flag.propensities.get(variant, flag.shares[variant]),
+            attributes.PROPENSITY: asked.propensity if asked else drawn,
         }
-        if flag.version:
-            choice[attributes.POLICY_VERSION] = flag.version
+        if version:
+            choice[attributes.POLICY_VERSION] = version
         call.choices.append(choice)
         if call.span is not None:
             arms.write_choice(choice, call.span)

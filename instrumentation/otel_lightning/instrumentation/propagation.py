@@ -60,9 +60,13 @@ def _wrap(undo: ExitStack, owner: Any, name: str, wrapper: _Wrapper) -> None:
 
 
 def _baggage_ids() -> dict[str, str]:
-    """Return the ids in the baggage. Ids from the environment reach threads and children anyway."""
+    """Return the ids in the baggage, and the arm that a request asks for.
+
+    Ids from the environment reach threads and children anyway.
+    """
     found = {
-        name: baggage.get_baggage(name) for name in (attributes.ROLLOUT_ID, attributes.TASK_ID)
+        name: baggage.get_baggage(name)
+        for name in (attributes.ROLLOUT_ID, attributes.TASK_ID, attributes.ASKED_ARM)
     }
     return {name: str(value) for name, value in found.items() if value}
 
@@ -125,10 +129,9 @@ def run_with_arms(choices: Any, function: Callable[..., Any], *args: Any, **kwar
         args: Its positional arguments.
         kwargs: Its keyword arguments.
     """
-    if choices:
-        before = arms.put_in_force(choices)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            arms.put_in_force(before)
-    return function(*args, **kwargs)
+    # Also if there are none: a thread of a pool would keep the arms of its task for the next one.
+    before = arms.put_in_force(choices)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        arms.put_in_force(before)

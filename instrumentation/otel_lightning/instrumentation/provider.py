@@ -28,7 +28,7 @@ from openfeature.exception import FlagNotFoundError, ParseError, TypeMismatchErr
 from openfeature.flag_evaluation import FlagResolutionDetails, Reason
 from openfeature.provider import AbstractProvider, Metadata
 
-from otel_lightning.instrumentation import attributes
+from otel_lightning.instrumentation import arms, attributes
 
 Shares = dict[str, float]
 _Value = TypeVar("_Value")
@@ -45,9 +45,14 @@ class _Served(NamedTuple):
     bucketing: str | None = None
     """Text before the targeting key in the hash of a draw; flags of one policy share it."""
 
+    propensity: float | None = None
+    """Propensity of the only variant, if the request asks for it."""
+
     @property
     def shares(self) -> Shares:
-        """The share of each variant."""
+        """The propensity of each variant."""
+        if self.propensity is not None:
+            return {self.places[0][0]: self.propensity}
         shares: Shares = {}
         for variant, share in self.places:
             shares[variant] = shares.get(variant, 0.0) + share
@@ -124,10 +129,19 @@ class LightningProvider(AbstractProvider):
         flag = _read(str(self._path), self._path.stat().st_mtime_ns).get(key)
         if flag is None:
             raise FlagNotFoundError(f"'{self._path}' has no flag '{key}'.")
-        if flag.get("state", "ENABLED") != "ENABLED":
-            return FlagResolutionDetails(default, reason=Reason.DISABLED)
         context = context or EvaluationContext()
-        served = _served(flag, context.attributes)
+        if asked := arms.asked(key, flag["variants"]):
+            served = _Served(
+                [(asked.variant, 1.0)],
+                Reason.TARGETING_MATCH,
+                asked.version,
+                None,
+                asked.propensity,
+            )
+        elif flag.get("state", "ENABLED") != "ENABLED":
+            return FlagResolutionDetails(default, reason=Reason.DISABLED)
+        else:
+            served = _served(flag, context.attributes)
         if not served.places:
             return FlagResolutionDetails(default, reason=Reason.DEFAULT)
         variant = _draw(served.bucketing or key, context.targeting_key, served.places)

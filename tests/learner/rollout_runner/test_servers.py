@@ -7,13 +7,16 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from support.running import LIMIT_S, eventually, join, serving
+from support.running import LIMIT_S, background, eventually, join, serving
 from support.stores import ask
 
 from otel_lightning.collector.store import read_server
@@ -196,13 +199,96 @@ def test_each_arm_has_workers_of_its_own_that_read_its_flag_file(
     assert len({pid for *_, pid in said}) == 2  # one worker for each arm, which stayed
 
 
-def test_arms_behind_a_url_are_refused_with_the_way_out(
+FLAGGED = """
+import json, sys
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from openfeature import api
+from opentelemetry import context, propagate, trace
+from otel_lightning.instrumentation.provider import LightningProvider
+
+api.set_provider(LightningProvider(sys.argv[1]))
+client, pool = api.get_client(), ThreadPoolExecutor(2)
+
+def answer():
+    with trace.get_tracer("agent").start_as_current_span("agent"):
+        return client.get_string_value("prompt", "none") if sys.argv[2] != "unasked" else "none"
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        # What OpenTelemetry's instrumentations of web frameworks do around each request.
+        token = context.attach(propagate.extract(dict(self.headers)))
+        said = pool.submit(answer).result()
+        context.detach(token)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(said.encode())
+    def log_message(self, *_): pass
+
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@contextmanager
+def flagged(served: Path, folder: Path, accepts: str, way: str = "asked") -> Iterator[Job]:
+    """A job with two arms for a server that evaluates a flag, in the variants of its own file."""
+    server = read_server(served)
+    assert server is not None
+    flag = {"state": "ENABLED", "defaultVariant": "old", "variants": {"old": "Old.", "new": "New."}}
+    flags, program = folder / "flags.json", folder / "server.py"
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    program.write_text(FLAGGED)
+    variables = {
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{server.http}",
+        "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
+        "OTEL_BSP_SCHEDULE_DELAY": "100",
+        "LIGHTNING_ACCEPT_ARMS": accepts,
+    }
+    launcher = Path(sys.executable).with_name("opentelemetry-instrument")
+    command = [launcher, sys.executable, program, flags, way]
+    with background(*command, env={**os.environ, **variables}, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
+        yield Job((), url=url, samples=2, arms=Arms("prompt", flags, ["old", "new"]))
+
+
+def test_server_serves_the_arm_that_each_request_asks_for(
     served: Path, tmp_path: Path, tasks: Tasks
 ) -> None:
-    arms = Arms("prompt", tmp_path / "flags.json", ["a", "b"])
-    job = Job(tasks({"id": "a", "x": 1}), url="http://127.0.0.1:9/", name="url-arms", arms=arms)
-    with pytest.raises(DataError, match=r"reads its own flag file.* or with --serve"):
-        run_agent(served, job)
+    file = tasks(*({"id": name, "question": name} for name in "xyz"))
+    with flagged(served, tmp_path, "true") as job:
+        report = run_agent(served, replace(job, tasks=file, name="url-arms"))
+    assert report.statuses == {"ok": 12}
+    rows = ask(
+        served,
+        "SELECT t.arm AS asked, a.arm, output, propensity, policy_version FROM attempts AS t"
+        " JOIN arms AS a USING (rollout_id) WHERE run_id = 'url-arms'",
+    )
+    assert len(rows) == 12
+    assert {tuple(row.values()) for row in rows} == {
+        ("old", "old", "Old.", 0.5, "run-url-arms"),
+        ("new", "new", "New.", 0.5, "run-url-arms"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [
+        ("asked", r"'new' of 'prompt' was asked for in rollout '.*', and its trace has 'old'"),
+        ("unasked", "no trace of this run has an evaluation of the flag 'prompt'"),
+    ],
+)
+def test_run_ends_with_a_sentence_if_the_server_serves_other_arms(
+    served: Path, tmp_path: Path, tasks: Tasks, way: str, said: str
+) -> None:
+    file = tasks({"id": "x", "question": "x"})
+    with flagged(served, tmp_path, "true" if way == "unasked" else "", way) as asked:
+        job = replace(asked, tasks=file, name=f"url-{way}")
+        with pytest.raises(DataError, match=rf"{said}.*LIGHTNING_ACCEPT_ARMS=true"):
+            run_agent(served, job, Grading(by_exit_code=True))
 
 
 def is_alive(pid: int) -> bool:

@@ -2,13 +2,20 @@
 
 import copy
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.flag_file import read_flag_file, variants
 from otel_lightning.learner.rollout_runner.plan import Arms
 
+WAY_OUT = (
+    "Set LIGHTNING_ACCEPT_ARMS=true for the server, let it evaluate the flag with "
+    "LightningProvider in the context of the request, and run again with another --name; or "
+    "compare arms with a command after '--', or with --serve."
+)
 LEAST = 2
 """Number of arms from which on there is something to compare."""
 
@@ -57,11 +64,41 @@ def write_flags(arms: Arms, run_id: str, folder: Path) -> dict[str, Path]:
             for name, value in (flag.get("metadata") or {}).items()
             if not name.startswith(f"{PROPENSITY}.")
         }
-        known = {f"{PROPENSITY}.{arm}": share, POLICY_VERSION: f"run-{run_id}"}
+        known = {f"{PROPENSITY}.{arm}": share, POLICY_VERSION: version_of(run_id)}
         flag |= {"state": "ENABLED", "defaultVariant": arm, "metadata": kept | known}
         files[arm] = folder.resolve() / f"flags-{number}.json"
         files[arm].write_text(json.dumps(ours, indent=2), encoding="utf-8")
     return files
+
+
+def version_of(run_id: str) -> str:
+    """Return the version of the policy that a run serves its arms by."""
+    return f"run-{run_id}"
+
+
+def check_served(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], key: str) -> None:
+    """Refuse a run whose server did not serve the arms that it was asked for.
+
+    Args:
+        rows: Rollouts and the arms that their traces have for this flag.
+        wanted: The arm that each rollout asked for, by its id.
+        key: The flag.
+
+    Raises:
+        DataError: If a trace has another arm, or none has any.
+    """
+    for row in rows:
+        if row["arm"] != wanted[row["rollout_id"]]:
+            raise DataError(
+                f"The server behind --url did not serve the arm that it was asked for: "
+                f"'{wanted[row['rollout_id']]}' of '{key}' was asked for in rollout "
+                f"'{row['rollout_id']}', and its trace has '{row['arm']}'. {WAY_OUT}"
+            )
+    if wanted and not rows:
+        raise DataError(
+            f"The arms that the server behind --url served are unknown: no trace of this run has "
+            f"an evaluation of the flag '{key}'. {WAY_OUT}"
+        )
 
 
 def reading(flags: Path) -> dict[str, str]:

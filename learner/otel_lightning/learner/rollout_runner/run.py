@@ -17,7 +17,7 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner import arms as arm_files
 from otel_lightning.learner.rollout_runner import grading as graders
 from otel_lightning.learner.rollout_runner.asking import rows_of
-from otel_lightning.learner.rollout_runner.attempts import Attempt, status_of, task_event
+from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, status_of, task_event
 from otel_lightning.learner.rollout_runner.engine import (
     INTERRUPTED,
     AttemptHistory,
@@ -138,11 +138,6 @@ def _check(job: Job) -> None:
             "The parts of a run on several machines need a name that they share. Give each the "
             "same --name NAME."
         )
-    if job.arms and job.url:
-        raise DataError(
-            "A server behind --url reads its own flag file, so no arm can be chosen for it. "
-            "Compare arms with a command after '--', or with --serve."
-        )
     if job.ray and not job.command:
         raise DataError("--ray runs a command: give it after --.")
     if job.arms:
@@ -191,6 +186,10 @@ def _run_and_grade(
     ends = {_last(one, engine.past): engine.past[one.key] for one in rollouts}
     statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
     patience = SERVER_SECONDS if job.url else 0.0
+    if job.url and job.arms:
+        ended = [one for one in rollouts if statuses.get(_last(one, engine.past), LOST) != LOST]
+        wanted = {_last(one, engine.past): one.arm or "" for one in ended}
+        _check_served(job.arms.key, wanted, place)
     graded, silent = _graded(place, grading, statuses, patience)
     return Report(
         run_id=journal.folder.name,
@@ -342,6 +341,26 @@ def _graded(
         if is_known:
             silent = _silent(opened, place, list(statuses), patience)
         return graded, silent
+
+
+def _check_served(key: str, wanted: Mapping[str, str], place: RunContext) -> None:
+    """Compare the arms in the traces with those that a server was asked for.
+
+    Raises:
+        DataError: If it served others.
+    """
+    if not place.store.exists():
+        return  # the same command where the store is checks it
+    deadline = time.monotonic() + SERVER_SECONDS
+    with _connected(place) as opened:
+        while True:
+            _derive(opened, place)
+            rows = rows_of(opened, "served_arms", rollouts=list(wanted), key=key)
+            known = {row["rollout_id"] for row in rows}
+            if len(known) == len(wanted) or time.monotonic() > deadline:
+                break
+            time.sleep(LOOK_SECONDS)
+    arm_files.check_served(rows, wanted, key)
 
 
 def _silent(opened: Rows, place: RunContext, rollouts: list[str], patience: float) -> int:

@@ -23,7 +23,7 @@ from urllib.parse import quote, urlsplit
 
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.arms import reading
+from otel_lightning.learner.rollout_runner.arms import reading, version_of
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
@@ -32,7 +32,7 @@ from otel_lightning.learner.rollout_runner.attempts import (
 )
 from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
 from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE
-from otel_lightning.learner.rollout_runner.plan import Job
+from otel_lightning.learner.rollout_runner.plan import Arms, Job
 from otel_lightning.learner.rollout_runner.processes import Ended
 
 SERVER_ERRORS = 500
@@ -142,6 +142,9 @@ class UrlExecutor(ThreadExecutor):
         if self._place.scheme not in ("http", "https") or not self._place.netloc:
             raise DataError(f"'{job.url}' is no URL. Write one such as http://127.0.0.1:9000/run.")
 
+    def _headers(self, attempt: Attempt) -> dict[str, str]:
+        return headers(attempt, self._job.arms, self._journal.folder.name)
+
     def ask(self, attempt: Attempt) -> str:
         """Post a task; the answer's body is the agent's output."""
         place, limit = self._place, self._job.timeout
@@ -155,7 +158,7 @@ class UrlExecutor(ThreadExecutor):
         path = (place.path or "/") + (f"?{place.query}" if place.query else "")
         deadline = time.monotonic() + limit
         try:
-            connection.request("POST", path, body, headers(attempt))
+            connection.request("POST", path, body, self._headers(attempt))
             answer = connection.getresponse()
             text = _whole(answer, deadline).decode("utf-8", "replace")
         except TimeoutError as error:
@@ -174,14 +177,22 @@ class UrlExecutor(ThreadExecutor):
         return text
 
 
-def headers(attempt: Attempt) -> dict[str, str]:
-    """Return the headers that name the rollout to an instrumented server.
+def headers(attempt: Attempt, arms: Arms | None, run_id: str) -> dict[str, str]:
+    """Return the headers that name the rollout to an instrumented server, and the arm to serve.
 
     Source:
         W3C Trace Context and W3C Baggage.
     """
     planned = attempt.planned
     carried = {attributes.ROLLOUT_ID: attempt.rollout_id, attributes.TASK_ID: planned.task.task_id}
+    if arms and planned.arm is not None:
+        asked = {
+            "key": arms.key,
+            "arm": planned.arm,
+            "propensity": 1 / len(arms.names),
+            "version": version_of(run_id),
+        }
+        carried[attributes.ASKED_ARM] = json.dumps(asked)
     return {
         "Content-Type": "application/json",
         # Version 00, a new trace id, a span id, and 01 for "sampled".
