@@ -25,8 +25,6 @@ JOBS = 3
 """Workers of each arm. Arms are chosen by a flag file, so each arm needs processes of its own."""
 GATE_SHARE = 0.5
 """The first line that is found helps half of the requests: many rollouts are needed to see it."""
-RECORDS = 80
-"""Records that the writer reads."""
 
 
 def prompts_study(
@@ -96,7 +94,7 @@ def settings(one: Study, url: str, lines: Sequence[Mapping[str, Any]], final: fl
             "endpoint": url,
             "model": os.environ.get("WRITER_MODEL", "writer"),
             "candidates": 1,
-            "records": RECORDS,
+            "records": one.size.records,
         },
     }
     return write_settings(one, parts)
@@ -138,7 +136,7 @@ def control_text(one: Study, url: str, shuffle: int) -> str:
             flags=write_flag(one, "control.json", {FIRST: text}),
             cache=one.folder / "control.judge",
             candidates=1,
-            records=RECORDS,
+            records=one.size.records,
             run_id=f"control-{shuffle}.{number}",
         )
         with closing(Proposer(endpoint)) as proposer:

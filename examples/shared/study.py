@@ -57,6 +57,9 @@ class Size:
     controls: int = 5
     """Prompts that are written from shuffled rewards. One in three lines that are written without
     knowledge is right by chance, so what one control gains has a standard deviation of 0.15."""
+    records: int = 80
+    """Records that the writer of prompts reads, newest first. If there are more, which are the
+    newest depends on the timing of rollouts that run at once."""
     trains_first: bool = True
     """Whether the first model is trained, or the shipped one is taken."""
 
@@ -72,6 +75,7 @@ QUICK = Size(
     rounds=2,
     gate_samples=2,
     controls=2,
+    records=1000,
     trains_first=False,
 )
 

@@ -166,6 +166,8 @@ def _shuffled(rows: pl.DataFrame, seed: int | None) -> pl.DataFrame:
     """Permute rewards and their explanations among rollouts: a control with nothing to learn."""
     if seed is None:
         return rows
+    # By id: the order in time of rollouts that run at once differs from run to run.
+    rows = rows.sort("rollout_id")
     order = np.random.default_rng(seed).permutation(rows.height)
     judged = rows.select("judged_as", "outcome")[order.tolist()]
     return rows.with_columns(judged["judged_as"], judged["outcome"])

@@ -1,0 +1,36 @@
+"""Which rollouts the model that writes prompts reads."""
+
+import random
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.prompts.rollouts import Window, read_rollouts
+
+if TYPE_CHECKING:
+    from conftest import Traces
+
+BEGAN = datetime(2026, 11, 1)  # noqa: DTZ001 - the store's UTC has no zone
+
+
+def test_shuffle_of_a_seed_does_not_depend_on_which_rollout_began_first(
+    new_traces: Callable[[], "Traces"],
+) -> None:
+    """Rollouts that run at once begin in another order each time."""
+    judged = []
+    for order in range(2):
+        traces, numbers = new_traces(), list(range(40))
+        random.Random(order).shuffle(numbers)  # noqa: S311 - no secret
+        for second, number in enumerate(numbers):
+            rollout, time = f"r{number:02}", BEGAN + timedelta(seconds=second)
+            traces.call(rollout, start_time=time)
+            traces.arm(rollout, "careful", 0.5, time=time)
+            traces.task(rollout, f"task-{number}")
+            traces.reward(rollout, float(number))
+        with open_store(traces.store()) as store:
+            rows = read_rollouts(store, Window("support-prompt", shuffle_rewards=1)).rows
+        judged.append({row["rollout_id"]: row["judged_as"] for row in rows.iter_rows(named=True)})
+    assert judged[0] == judged[1]
+    assert len(judged[0]) > 20
+    assert any(rollout != other for rollout, other in judged[0].items())
