@@ -35,6 +35,7 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "ag2/tasks",
         "agentscope/tasks",
         "mastra/tasks",
+        "mastra_0/tasks",
         "traceloop_llamaindex/tasks",
         "js_langfuse/tasks",
         "traceloop_groq/tasks",
@@ -268,3 +269,51 @@ def test_a_stream_in_langfuse_for_javascript_names_the_model_asked_for_and_joins
         (None, "Rome"),
         (None, "Oslo"),
     ]
+
+
+def test_a_request_that_mastra_cut_off_is_completed_from_the_run_around_it() -> None:
+    keys = {"gen_ai.operation.name": "chat", "input": {"messages": [QUESTION]}}
+    requested = {"toolCallId": "c1", "toolName": "sun", "args": {"city": "Rome"}}
+    first = {"input": {"body": {"model": "m", "messages": [QUESTION]}}, "body": {"id": "r1"}}
+    ran = {"gen_ai.tool.name": "sun", "gen_ai.tool.input": {"city": "Rome"}}
+    steps = [
+        mastra(
+            "model_step", {**first, "output": {"toolCalls": [requested]}}, id="s1", parent="run"
+        ),
+        mastra("tool_call", {**ran, "gen_ai.tool.output": "It shines."}, id="tool", parent="s1"),
+        mastra(
+            "model_step",
+            {"input": {"body": '{"model": "m", "mess…[truncated]'}, "output": {"text": "Yes."}},
+            id="s2",
+            parent="run",
+            at=3,
+        ),
+    ]
+    run = mastra("model_generation", keys, id="run", ends=9)
+    _, second = derive([run, *steps], []).llm_calls
+    assert second.input_messages == [
+        said("user", "Is it sunny in Rome?"),
+        asked("c1", "sun", {"city": "Rome"}),
+        answered("c1", "It shines."),
+    ]
+
+
+def test_values_that_mastra_cut_are_unknown() -> None:
+    function = {"name": "sun", "parameters": {"type": "object", "properties": {"c": "[MaxDepth]"}}}
+    offered = [{"type": "function", "function": function}]
+    request = {"model": "m", "messages": [QUESTION], "tools": offered}
+    answer = {"text": "", "toolCalls": [{"toolCallId": "c1", "toolName": "sun", "args": {}}]}
+    message = {"role": "assistant", "tool_calls": [{"id": "[MaxDepth]", "function": "[MaxDepth]"}]}
+    response = {"id": "r1", "choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    given = {"input": {"body": request}, "output": answer, "body": response}
+    (call,) = derive([mastra("model_step", given)], []).llm_calls
+    assert call.tool_definitions == [{"type": "function", "name": "sun"}]
+    assert call.response_id == "r1"
+    parts = [part for message in call.output_messages or () for part in message["parts"]]
+    assert [(part["id"], part["name"]) for part in parts] == [("c1", "sun")]
+
+
+def test_a_finish_reason_that_is_a_plain_word_is_read() -> None:
+    assert (
+        only_call({**ASKED, "gen_ai.response.finish_reasons": "length"}).finish_reason == "length"
+    )

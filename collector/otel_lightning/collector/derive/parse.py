@@ -124,8 +124,7 @@ def fold_requests(found: Reading) -> None:
     )
     requests = sorted([*found.requests, *below], key=tools.in_time)
     changed = duplicates.add_requests(found.calls, requests)
-    results = {tool.tool_call_id: tool.result for tool in found.tools}
-    for call in (*changed, *outlines.complete(found.calls, found.nodes, results)):
+    for call in (*changed, *outlines.complete(found.calls, found.nodes, found.tools)):
         found.pasts[place_of(call)] = history(call, found.memory)
     found.requests = []
 

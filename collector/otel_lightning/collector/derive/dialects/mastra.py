@@ -3,13 +3,15 @@
 `model_generation` has the whole input of an agent's run, `model_step` an outline of each call's
 input and the call's answer, and `model_inference` the model, the token counts and the finish
 reason. The three are merged like any records of one call; `outlines` completes the inputs.
+Mastra 0 has no `model_inference`: its steps hold the provider's own request and response, in which
+deep values are cut.
 """
 
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import semconv, semconv_tools
 from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Row, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
@@ -18,9 +20,10 @@ from otel_lightning.collector.derive.text.tool_parts import Part, response_part
 NAME = "mastra"
 RANK = 15
 TYPE = "mastra.span.type"
-INPUT, OUTPUT = "mastra.{}.input", "mastra.{}.output"
-BODY, MODEL = "mastra.metadata.body", "mastra.metadata.modelMetadata"
+BODY, MODEL = ("mastra.metadata.body", "body"), ("mastra.metadata.modelMetadata", "modelMetadata")
 """The provider's own response, which a call has that was not streamed; and the model's name."""
+CUT = "[MaxDepth]"
+"""What Mastra 0 writes for a value that is nested too deeply."""
 OUTLINED = re.compile(r"\[tool(?P<result>-result)?: (?P<name>[^\]]+)\]")
 """What stands in an outline for a tool call or for its result."""
 
@@ -40,10 +43,9 @@ def reader(span: Span) -> Reader:
     kind = span.attributes[TYPE]
     if kind == "model_step":
         return _read_step
-    # Without spans for single calls, this type has the keys of the conventions.
-    if kind == "model_generation" and span.attributes.get("gen_ai.operation.name") != "chat":
+    if kind == "model_generation":
         return _read_generation
-    if kind in {"model_inference", "model_generation"}:
+    if kind == "model_inference":
         return _read_inference
     return _read_tool if kind.endswith("tool_call") else semconv.reader(span)
 
@@ -56,33 +58,60 @@ def _read_inference(span: Span) -> LlmCall:
 
 
 def _read_generation(span: Span) -> LlmCall:
-    call = _call(span, "model_generation")
-    sent = json_text.parse(span.attributes.get(INPUT.format("model_generation")))
+    call = semconv.read_call(span, NAME, "chat")
+    sent = _value(span, "mastra.model_generation.input", "input")
     if isinstance(sent, dict):
         call.input_messages = payloads.request_messages(sent, span.memory)
+    call.output_messages = _answer(span, "model_generation") or call.output_messages
     return span_rows.completed(call)
 
 
-def _read_step(span: Span) -> LlmCall:
-    call = _call(span, "model_step")
-    sent = json_text.parse(span.attributes.get(INPUT.format("model_step")))
-    told = [one for message in sent for one in _told(message)] if isinstance(sent, list) else []
-    call.input_messages = messages.joined(told, span.memory) or None
-    payloads.fill_from_response(call, json_text.parse(span.attributes.get(BODY)))
-    return span_rows.completed(call)
-
-
-def _call(span: Span, kind: str) -> LlmCall:
+def _read_step(span: Span) -> LlmCall | None:
     call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
-    named = json_text.parse(span.attributes.get(MODEL))
-    call.request_model = named.get("modelId") if isinstance(named, dict) else None
-    said = json_text.parse(span.attributes.get(OUTPUT.format(kind)))
-    if isinstance(said, dict):
-        asked = said.get("toolCalls")
-        answer = {"role": "assistant", "content": said.get("text"), "tool_calls": asked}
-        call.output_messages = messages.one_turn([answer]) or None
-    return call
+    sent = _value(span, "mastra.model_step.input", "input")
+    request = sent.get("body") if isinstance(sent, dict) else None
+    request = json_text.parse(request) if isinstance(request, str) else request
+    if not payloads.fill_from_request(call, _uncut(request), span.memory):
+        told = [one for message in sent for one in _told(message)] if isinstance(sent, list) else []
+        call.input_messages = messages.joined(told, span.memory) or None
+    response = _value(span, *BODY)
+    payloads.fill_from_response(call, _uncut(response))
+    # The response has the arguments as the model wrote them, unless it was cut.
+    own = _answer(span, "model_step")
+    if own and (call.output_messages is None or CUT in str(response)):
+        call.output_messages = own
+    named = _value(span, *MODEL)
+    call.request_model = call.request_model or (named or {}).get("modelId")
+    if not call.input_messages and not any(one["parts"] for one in call.output_messages or ()):
+        return None  # the call failed, of which the generation tells
+    # Mastra makes up an id for a call that failed.
+    call.response_id = call.response_id or span.attributes.get("id")
+    call.response_model = call.response_model or span.attributes.get("modelId")
+    return span_rows.completed(call)
+
+
+def _value(span: Span, *keys: str) -> Any:
+    return json_text.parse(reading.text(span.attributes, *keys))
+
+
+def _uncut(value: Any) -> Any:
+    """Return a provider's request or response without the values that were cut."""
+    if isinstance(value, dict):
+        # What is left of a schema of which a part was cut would be a different one.
+        kept = (
+            (key, one) for key, one in value.items() if key != "parameters" or CUT not in str(one)
+        )
+        return {key: _uncut(one) for key, one in kept if one != CUT}
+    return [_uncut(one) for one in value if one != CUT] if isinstance(value, list) else value
+
+
+def _answer(span: Span, kind: str) -> list[Message] | None:
+    said = _value(span, f"mastra.{kind}.output", "output")
+    if not isinstance(said, dict):
+        return None
+    content = {"content": said.get("text"), "tool_calls": said.get("toolCalls")}
+    return messages.one_turn([{"role": "assistant", **content}])
 
 
 def _told(message: Any) -> Iterator[Message]:
@@ -107,6 +136,8 @@ def _asked(found: re.Match[str]) -> Part:
 
 def _read_tool(span: Span) -> ToolCall | None:
     tool = semconv_tools.read(span)
-    if tool is not None and tool.error_type and tool.result is None:
-        tool.result = span.attributes.get("error.message")  # which the model is told
+    # Mastra 1, which records the id of the tool call, tells the model this message. Mastra 0 tells
+    # it more.
+    if tool is not None and tool.error_type and tool.tool_call_id and tool.result is None:
+        tool.result = span.attributes.get("error.message")
     return tool

@@ -363,6 +363,8 @@ def finish_reasons(attributes: Attributes) -> Sequence[Any]:
 @lru_cache(maxsize=256)
 def _reasons(text: str) -> tuple[Any, ...]:
     value = json_text.parse(text)
+    if value is None and text.isidentifier():  # early Mastra writes the reason itself
+        return (text,)
     # `in_progress` belongs to a chunk of a stream, not to a choice.
     return tuple(one for one in value if one != "in_progress") if isinstance(value, list) else ()
 
