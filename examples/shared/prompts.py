@@ -21,8 +21,6 @@ from shared.rollouts import Models, background, ingesting, model_variables, wait
 from shared.study import MODELS, TEMPERATURES, Rewards, Study, averaged, ran, rewards_of
 
 FIRST = "first"
-JOBS = 3
-"""Workers of each arm. Arms are chosen by a flag file, so each arm needs processes of its own."""
 GATE_SHARE = 0.5
 """The first line that is found helps half of the requests: many rollouts are needed to see it."""
 
@@ -81,7 +79,7 @@ def settings(one: Study, url: str, lines: Sequence[Mapping[str, Any]], final: fl
         "run": {
             "tasks": str(write_tasks(one, lines)),
             "serve": one.agent.worker,
-            "jobs": JOBS,
+            "jobs": one.size.arm_jobs,
             "grade": one.rule,
             "seed": one.seed,
         },
@@ -154,7 +152,14 @@ def compared(
         models.serve(one.folder / "base", TEMPERATURES[temperature], one.seed)
         samples = 1 if temperature == "greedy" else one.size.held_out_samples
         worker = one.agent.worker
-        job = Job(held_out, serve=worker, name=temperature, samples=samples, jobs=JOBS, arms=arms)
+        job = Job(
+            held_out,
+            serve=worker,
+            name=temperature,
+            samples=samples,
+            jobs=one.size.arm_jobs,
+            arms=arms,
+        )
         report = ran(one, job)
         by_arm = {arm: rewards_of(report, arm) for arm in arms.names}
         controls = [found for arm, found in by_arm.items() if arm.startswith("control")]

@@ -60,6 +60,9 @@ class Size:
     records: int = 80
     """Records that the writer of prompts reads, newest first. If there are more, which are the
     newest depends on the timing of rollouts that run at once."""
+    arm_jobs: int = 3
+    """Workers of each arm, where prompts are learned. Arms are chosen by a flag file, so each arm
+    needs processes of its own; the start of one takes 1.5 CPU-seconds."""
     trains_first: bool = True
     """Whether the first model is trained, or the shipped one is taken."""
 
@@ -76,6 +79,7 @@ QUICK = Size(
     gate_samples=2,
     controls=2,
     records=1000,
+    arm_jobs=1,
     trains_first=False,
 )
 
