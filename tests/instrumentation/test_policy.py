@@ -6,7 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from opentelemetry import baggage, context
 from support.late import Late
+
+from otel_lightning.instrumentation.attributes import ASKED_ARM
 
 openai: Any = Late("openai")
 FLAGS = {
@@ -96,6 +99,38 @@ def test_an_arm_changes_a_call_of_responses_too(
     assert [tool["name"] for tool in sent["tools"]] == ["sun"]
     changed = traced.spans()["openai.response"]["lightning.policy.changed"]
     assert changed == ("instructions", "temperature", "tools")
+
+
+def carrying(arm: str, key: str = "desk") -> Any:
+    asked = {"key": key, "arm": arm, "propensity": 0.5, "version": "run-1"}
+    return baggage.set_baggage(ASKED_ARM, json.dumps(asked))
+
+
+def test_an_arm_that_a_request_asks_for_is_served_only_where_that_is_allowed(
+    client: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def served(arm: str, key: str = "desk") -> list[dict[str, Any]]:
+        traced.exporter.clear()
+        token = context.attach(carrying(arm, key))
+        try:
+            for number in range(20):
+                monkeypatch.setenv("LIGHTNING_ROLLOUT_ID", f"rollout-{number}")
+                ask(client, "Oslo")
+        finally:
+            context.detach(token)
+        spans = traced.exporter.get_finished_spans()
+        return [dict(event.attributes) for span in spans for event in span.events]
+
+    both = {"cold", "warm"}
+    assert {one["feature_flag.result.variant"] for one in served("cold")} == both
+    monkeypatch.setenv("LIGHTNING_ACCEPT_ARMS", "true")
+    found = served("cold")
+    assert {one["feature_flag.result.variant"] for one in found} == {"cold"}
+    assert {one["lightning.propensity"] for one in found} == {0.5}
+    assert {one["lightning.policy.version"] for one in found} == {"run-1"}
+    # A variant that the file does not have, and another flag, change nothing.
+    assert {one["feature_flag.result.variant"] for one in served("hot")} == both
+    assert {one["feature_flag.result.variant"] for one in served("cold", "other")} == both
 
 
 def test_the_arms_are_drawn_by_their_shares(
