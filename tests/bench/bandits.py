@@ -78,6 +78,8 @@ class World:
     in_train: np.ndarray
     range: Range
     features: Features | None = None
+    inputs: np.ndarray | None = None
+    """Number of each rollout's input, where rollouts of different tasks may have the same."""
 
     def value(self, shares: np.ndarray) -> float:
         """The true value of a policy, shape [K] or [N, K]."""
@@ -362,6 +364,19 @@ def recorded_twice(rng: np.random.Generator) -> World:
     return _world(taken[again], even, rewards[again], tasks, level, live, (0.0, 1.0))
 
 
+def copied(rng: np.random.Generator, copies: int, per_task: int = 1) -> World:
+    """120 rollouts were recorded several times, each copy of a task with an id of its own."""
+    level, n = np.array([0.52, 0.5, 0.5]), 120 * copies
+    taken = rng.choice(3, size=120)
+    rewards, order = binary(rng, taken, level), rng.permutation(n)
+    again, copy = np.divmod(order, copies)
+    inputs = again // per_task
+    live, even = np.array([0.9, 0.05, 0.05]), np.full(n, 1 / 3)
+    tasks = inputs * copies + copy
+    one = _world(taken[again], even, rewards[again], tasks, level, live, (0.0, 1.0))
+    return replace(one, inputs=inputs)
+
+
 def by_user(rng: np.random.Generator) -> World:
     """25 users with 40 tasks each; a user likes one arm, and the live one is .01 better."""
     user = np.repeat(np.arange(25), 40)
@@ -515,6 +530,13 @@ def late_by_arm(one: World) -> np.ndarray:
     late = np.where(best, one.choices.rewards == 1, one.choices.rewards == 0)
     return np.where(newest & late, 0.5, 0.0)
 
+
+COPIED: dict[str, Callable[[np.random.Generator], World]] = {
+    "120 rollouts, each under ten task ids": lambda rng: copied(rng, 10),
+    "120 rollouts, each under fifty task ids": lambda rng: copied(rng, 50),
+    "40 tasks of 3 rollouts, each under ten task ids": lambda rng: copied(rng, 10, 3),
+}
+"""Logs with inputs that tell which rollouts are copies."""
 
 UNREWARDED: dict[str, Callable[[np.random.Generator], World]] = {
     "missing rewards of one arm's failures": lambda rng: with_missing(rng, failures_of_one),

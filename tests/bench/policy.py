@@ -15,6 +15,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ sys.path.append(str(Path(__file__).parent))
 from bandits import (
     ARMS,
     BY_FREQUENCY,
+    COPIED,
     FAMILIES,
     LOGGING,
     ODD,
@@ -43,10 +45,12 @@ from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.at_random import check_random
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.contextual import learn_shares
+from otel_lightning.learner.policy.copies import drawn_together, texts_of_tasks, with_common_tasks
 from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.judge import learn_and_judge, learn_and_judge_in_context
 from otel_lightning.learner.policy.missing import check_missing
 from otel_lightning.learner.policy.softmax import Choices, Settings
+from otel_lightning.learner.transitions.splits import TRAIN, split
 
 SETTINGS = Settings(steps=300, learning_rate=3.0)
 ENOUGH = 30
@@ -65,6 +69,7 @@ Checks = Callable[[pl.DataFrame], None]
 
 
 def ours(one: World) -> Answer:
+    one = one if one.inputs is None else read_as_one(one)
     demands = (one.range, 0.0)
     if one.features is not None:
         judged = learn_and_judge_in_context(
@@ -195,6 +200,26 @@ def check_arms(rows: pl.DataFrame) -> None:
     check_random(rows, words.with_columns(service_name=pl.lit("desk"), input=pl.lit("help")))
 
 
+def read_as_one(one: World) -> World:
+    """Count copies as one task, and hold tasks out, as the command does for inputs it knows."""
+    names = [int(sha256(b"%d" % n).hexdigest()[:16], 16) for n in one.choices.tasks]
+    rows = pl.DataFrame(
+        {
+            "task_hash": pl.Series(names, dtype=pl.UInt64),
+            "input": one.inputs,
+            "arm": one.choices.taken,
+            "outcome": one.choices.rewards,
+            "propensity": one.choices.propensities,
+        }
+    )
+    known = texts_of_tasks(rows, len(set(names)))
+    read = with_common_tasks(rows) if drawn_together(known) else rows
+    read = read.with_columns(split(HELD_OUT[0]))
+    tasks = read["task_hash"].rank("dense").to_numpy().astype(np.int64) - 1
+    in_train = (read["split"] == TRAIN).to_numpy()
+    return replace(one, choices=replace(one.choices, tasks=tasks), in_train=in_train)
+
+
 def power(logging: str, rollouts: int, seeds: int, held_out: float, lost: float = 0.0) -> float:
     """Share of the seeds in which a policy that is truly better is promoted."""
     level, passed = np.array([0.4, 0.7, 0.4, 0.4]), 0
@@ -259,7 +284,7 @@ def gate_table(seeds: int, only: str) -> int:
     print(f"{'cell':<52}{'ours':>16}{'no gate':>16}{'first gate':>16}")
     cells: dict[str, Callable[[], Shares]] = {
         name: (lambda d=draw: cell(d, seeds))  # type: ignore[misc]
-        for name, draw in (plain_cells(ARMS) | context_cells() | ODD | UNFORESEEN).items()
+        for name, draw in (plain_cells(ARMS) | context_cells() | ODD | UNFORESEEN | COPIED).items()
     }
     cells["20 looks at growing data"] = lambda: looks(max(10, seeds // 3))
     for name, draw in UNREWARDED.items():

@@ -12,12 +12,21 @@ from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.arms import numbered
 from otel_lightning.learner.policy.at_random import MOST_TEXTS, check_random
+from otel_lightning.learner.policy.copies import drawn_together, texts_of_tasks, with_common_tasks
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
 from otel_lightning.learner.policy.missing import Missing, check_missing
 from otel_lightning.learner.policy.served import arms_of, shares_in_context
 from otel_lightning.learner.policy.softmax import Choices
-from otel_lightning.learner.policy.staged import known_keys, read_inputs, read_staged, stage_choices
+from otel_lightning.learner.policy.staged import (
+    SAMPLE,
+    are_inputs_shared,
+    known_keys,
+    read_inputs,
+    read_staged,
+    read_user_texts,
+    stage_choices,
+)
 from otel_lightning.learner.policy.versions import versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
@@ -77,6 +86,8 @@ class LoggedChoices:
     """Number of rollouts that served several variants of the flag; their first one counts."""
     open: int = 0
     """Number of the unrewarded rollouts that are open, so that their reward may still come."""
+    merged: tuple[int, int] = (0, 0)
+    """Number of tasks before and after copies were counted as one; equal if there are none."""
 
     @property
     def notes(self) -> list[str]:
@@ -99,7 +110,21 @@ class LoggedChoices:
                 f"{self.several} of {self.rows.height} rollouts served several variants of the "
                 "flag; the first one counts."
             )
-        return sentences
+        return sentences + self.copies
+
+    @property
+    def copies(self) -> list[str]:
+        """A sentence about task ids that count as one task, if there are such."""
+        before, after = self.merged
+        if before == after:
+            return []
+        return [
+            (
+                "Copies: rollouts of different task ids with the same input have the same arm more "
+                f"often than their propensities say, so {before} tasks count as {after}. If they "
+                "are no copies, and no arm was kept for an input, say so with --task-by id."
+            )
+        ]
 
 
 def read_choices(
@@ -143,6 +168,7 @@ def read_choices(
     if window.propensities in {"auto", "version"}:
         known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
+    known, merged = _with_copies_as_one(store, window, known)
     rewarded, unrewarded = _by_reward(known)
     usable = rewarded.drop_nulls("propensity")
     _check_finite(usable)
@@ -153,8 +179,30 @@ def read_choices(
         missing=missing,
         several=int(usable["switched"].sum()),
         open=int(unrewarded["open"].sum()),
+        merged=merged,
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
+
+
+def _with_copies_as_one(
+    store: Store, window: Window, known: pl.DataFrame
+) -> tuple[pl.DataFrame, tuple[int, int]]:
+    """Count copies as one task; return also the number of tasks before and after.
+
+    Whether there are copies is decided by a sample of the inputs, with all rollouts of each.
+    """
+    nothing = known, (0, 0)
+    if window.task_by != "user" or not are_inputs_shared(store):
+        return nothing
+    tasks, every = known["task"].n_unique(), max(known.height // SAMPLE, 1)
+    sample = known.join(read_user_texts(store, every), on="rollout_id", maintain_order="left")
+    if not drawn_together(texts_of_tasks(sample, tasks)):
+        return nothing
+    all_ = known.join(read_user_texts(store, 1, staged=True), on="rollout_id")
+    inputs = texts_of_tasks(all_, tasks).select("rollout_id", "input")
+    known = known.join(inputs, on="rollout_id", how="left", maintain_order="left")
+    merged = with_common_tasks(known).with_columns(split(window.held_out), task="task_hash")
+    return merged, (tasks, merged["task"].n_unique())
 
 
 def _by_reward(known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -107,6 +107,32 @@ def read_inputs(store: Store, most: int) -> pl.DataFrame:
     return read(store, __package__, "inputs", most=most)
 
 
+def are_inputs_shared(store: Store) -> bool:
+    """Return whether rollouts of several task ids have the same first prompt."""
+    # Copies have the same prompt, and a sample of the prompts is enough to notice them.
+    every = max(store.count("policy_choices") // SAMPLE, 1)
+    return number(store, statement(__package__, "shared_inputs", every=every)) > 0
+
+
+def read_user_texts(store: Store, every: int, *, staged: bool = False) -> pl.DataFrame:
+    """Read a hash of the user's text in the first call of the rollouts with a choice.
+
+    It is not the whole prompt: an arm is often a system prompt, so that rollouts with the same
+    prompt have the same arm.
+
+    Args:
+        store: An open store whose outcomes were read.
+        every: Of the texts, one among so many is read, with all of its rollouts.
+        staged: Whether the texts were read before, so that they are staged.
+
+    Returns:
+        Columns rollout_id and input.
+    """
+    if not staged:
+        _stage_tasks(store, {"by_user": True, "by_prompt": False}, of_all=True)
+    return read(store, __package__, "user_texts", every=every)
+
+
 def _in_time_order(rows: pl.DataFrame) -> pl.DataFrame:
     """Sort by time, then by rollout id; texts are only compared if two times are equal."""
     # Sorting here costs a third of an ORDER BY.
@@ -154,11 +180,15 @@ def _check_rewards(store: Store, name: str | None) -> None:
 
 def _with_unnamed_tasks(store: Store, rows: pl.DataFrame, by: Mapping[str, Value]) -> pl.DataFrame:
     """Fill in the tasks of rollouts without a task id, from the messages of their first call."""
-    task_messages = stage.shared("task_messages")
-    store.execute(statement(__package__, "stage_tasks", task_messages=task_messages, **by))
+    _stage_tasks(store, by, of_all=False)
     found = read(store, __package__, "unnamed_tasks", by_user=by["by_user"])
     joined = rows.join(found, on="rollout_id", how="left", maintain_order="left")
     return joined.with_columns(pl.coalesce("task_hash", "unnamed")).drop("unnamed")
+
+
+def _stage_tasks(store: Store, by: Mapping[str, Value], *, of_all: bool) -> None:
+    shared = stage.shared("task_messages")
+    store.execute(statement(__package__, "stage_tasks", task_messages=shared, of_all=of_all, **by))
 
 
 def _with_several(store: Store, rows: pl.DataFrame, name: str | None) -> pl.DataFrame:
