@@ -60,7 +60,7 @@ def test_task_ids_stand_where_the_user_says_so(traces: "Traces") -> None:
     copied(traces)
     logged = read(traces, task_by="id")
     assert logged.rows["task"].n_unique() == 200
-    assert logged.copies == []
+    assert logged.exceptions == []
 
 
 def test_copies_of_tasks_with_several_rollouts_are_one_task(traces: "Traces") -> None:
@@ -106,7 +106,7 @@ def test_tasks_with_equal_inputs_whose_arms_were_drawn_anew_stay_apart(
         asks(traces, f"r{i}", f"question {i % questions}", rng.choice(ARMS))
     logged = read(traces)
     assert logged.rows["task"].n_unique() == 200
-    assert logged.copies == []
+    assert logged.exceptions == []
 
 
 def test_rollouts_of_one_task_are_no_evidence_of_copies(traces: "Traces") -> None:

@@ -15,6 +15,7 @@ from openfeature.contrib.provider.flagd.config import ResolverType
 from openfeature.evaluation_context import EvaluationContext
 
 from otel_lightning.instrumentation import policy as own_policy
+from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.instrumentation.provider import LightningProvider
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.policy import flag_file
@@ -103,6 +104,74 @@ def test_a_later_change_of_one_of_its_flags_is_no_change_by_hand(
     document["flags"]["prompt"]["targeting"]["fractional"][0][1] += 1
     flags.write_text(json.dumps(document))
     assert "but changed by hand" in " ".join(run("policies", store, flags).output.split())
+
+
+def served(traces: "Traces", flags: Path, count: int = 800) -> str:
+    """Log rollouts of the joint policy that is live; a variant looks as good as its companion."""
+    rng = random.Random(7)  # noqa: S311 - sampling, not cryptography
+    shares = flag_file.live_shares(flag_file.read_flag_file(flags, KEY), KEY)
+    version = json.loads(flags.read_text())["flags"]["prompt"]["metadata"][POLICY_VERSION]
+    for i in range(count):
+        (arm,) = rng.choices(list(shares), shares.values())
+        traces.call(f"s{i}")
+        for key, variant in zip(PARTS, arm.split("+"), strict=True):
+            parts = zip(shares, shares.values(), strict=True)
+            marginal = sum(p for name, p in parts if variant in name.split("+"))
+            traces.arm(f"s{i}", variant, marginal, key=key, policy_version=version)
+        traces.reward(f"s{i}", float(rng.random() < WORTH[arm]))
+    return traces.store()
+
+
+WORTH = {"brief+large": 0.9, "long+small": 0.7, "brief+small": 0.1, "long+large": 0.1}
+
+
+def test_flag_that_is_drawn_with_another_is_not_changed_alone(
+    traces: "Traces", flags: Path
+) -> None:
+    """Alone, 'brief' looks better, because of the model that it is drawn with."""
+    store = log(traces)
+    candidate = run("policy", store, flags, "--kl-weight", "1")
+    assert candidate.exit_code == 0
+    assert run("promote", store, flags).exit_code == 0
+    served(traces, flags)
+    before = flags.read_text()
+    for command in ("policy", "promote"):
+        refused = run(command, store, flags, key="prompt")
+        assert refused.exit_code == 1
+        assert "is drawn together with the others of 'prompt+model'" in refused.stderr
+    assert flags.read_text() == before
+    assert run("rollback", store, flags).exit_code == 0
+    # What the joint policy served teaches nothing of one flag alone.
+    again = run("policy", store, flags, key="prompt")
+    assert again.exit_code == 3, again.output
+    assert "800 choices left out: a policy of several flags drew this one" in again.output
+
+
+def statuses(traces: "Traces") -> dict[str, str]:
+    rows = traces.ask("SELECT key, status FROM policies WHERE status <> 'candidate'")
+    return {row["key"]: row["status"] for row in rows}
+
+
+def test_joint_policy_over_that_of_one_flag_and_back(traces: "Traces", flags: Path) -> None:
+    store = log(traces, right={"long+small"}, count=2400)
+    before = flags.read_text()
+    assert run("policy", store, flags, "--promote", key="prompt").exit_code == 0
+    alone = flags.read_text()
+    assert statuses(traces) == {"prompt": "live"}
+    assert run("policy", store, flags, "--exploration", "0.01").exit_code == 0
+    assert run("promote", store, flags).exit_code == 0
+    assert statuses(traces) == {"prompt": "retired", KEY: "live"}
+    early = run("rollback", store, flags, key="prompt")
+    assert early.exit_code == 1
+    assert f"'{KEY}' was changed, which has a flag in common" in early.stderr
+    assert f"Take that back first: lightning-learn rollback --store {store} --key {KEY}" in (
+        early.stderr
+    )
+    assert run("rollback", store, flags).exit_code == 0
+    assert flags.read_text() == alone
+    assert statuses(traces) == {"prompt": "live", KEY: "retired"}
+    assert run("rollback", store, flags, key="prompt").exit_code == 0
+    assert flags.read_text() == before
 
 
 def test_every_provider_draws_one_combination_for_both_flags(

@@ -1,6 +1,7 @@
 """promote, rollback and policies: what is live, and how it got there."""
 
 import json
+import re
 import shlex
 from collections import Counter
 from datetime import datetime
@@ -226,6 +227,26 @@ def test_canary_is_a_mixture_with_what_is_live(traces: "Traces", flags: Path) ->
     assert statuses(store) == ["live"]
     run("rollback", store)
     assert statuses(store) == ["canary"]
+
+
+def _after(output: str) -> dict[str, str]:
+    return dict(re.findall(r"(\w+): \S+ -> (\S+)", output))
+
+
+def test_every_command_tells_the_same_shares(traces: "Traces", flags: Path) -> None:
+    """Thirds and such parts make shares that whole weights cannot have: some get a unit more."""
+    store = log(traces, GOOD)
+    learned = run("policy", store, flags).output
+    rows = [line.split("│") for line in learned.splitlines() if line.startswith("│")]
+    by_table = {row[1].strip(): row[-2].strip() for row in rows}
+    assert by_table == _after(run("promote", store, flags, "--dry-run").output)
+    for share in ("7%", "10%", "25%", "33%", "50%"):
+        foretold = _after(run("promote", store, flags, "--canary", share, "--dry-run").output)
+        told = _after(run("promote", store, flags, "--canary", share).output)
+        in_file = {arm: f"{part:.2%}" for arm, part in served(flags).items()}
+        before = run("rollback", store, flags, "--dry-run").output
+        assert foretold == told == in_file
+        assert dict(re.findall(r"(\w+): (\S+) -> ", before)) == in_file
 
 
 def test_refused_policy_is_not_promoted_and_says_what_would_pass(

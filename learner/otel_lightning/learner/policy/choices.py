@@ -27,7 +27,7 @@ from otel_lightning.learner.policy.staged import (
     read_user_texts,
     stage_choices,
 )
-from otel_lightning.learner.policy.versions import versions_in_context
+from otel_lightning.learner.policy.versions import drawn_with_others, versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
 from otel_lightning.learner.transitions.stage import bounded
@@ -89,6 +89,9 @@ class LoggedChoices:
     merged: tuple[int, int] = (0, 0)
     """Number of tasks before and after copies were counted as one; equal if there are none."""
 
+    jointly: int = 0
+    """Number of choices left out because a policy drew the flag together with another one."""
+
     @property
     def notes(self) -> list[str]:
         """Sentences about the sources of the propensities and rollouts with several variants."""
@@ -110,21 +113,25 @@ class LoggedChoices:
                 f"{self.several} of {self.rows.height} rollouts served several variants of the "
                 "flag; the first one counts."
             )
-        return sentences + self.copies
+        return sentences + self.exceptions
 
     @property
-    def copies(self) -> list[str]:
-        """A sentence about task ids that count as one task, if there are such."""
+    def exceptions(self) -> list[str]:
+        """Sentences about choices that were left out, and about task ids that count as one task."""
+        sentences = []
+        if self.jointly:
+            sentences.append(
+                f"{self.jointly} choices left out: a policy of several flags drew this one "
+                "together with others, so the rewards are those of combinations."
+            )
         before, after = self.merged
-        if before == after:
-            return []
-        return [
-            (
+        if before != after:
+            sentences.append(
                 "Copies: rollouts of different task ids with the same input have the same arm more "
                 f"often than their propensities say, so {before} tasks count as {after}. If they "
                 "are no copies, and no arm was kept for an input, say so with --task-by id."
             )
-        ]
+        return sentences
 
 
 def read_choices(
@@ -150,6 +157,7 @@ def read_choices(
     if window.shuffle_rewards is not None:
         staged = _shuffled(staged, window.shuffle_rewards)
     staged = staged.with_columns(split(window.held_out), task="task_hash")
+    staged, jointly = _without_joint(store, staged, window.key)
     # The reward of an open rollout may still come.
     joined, still_open = _parted(staged, pl.col("outcome").is_null() & pl.col("open"))
     if joined["outcome"].null_count() == joined.height:
@@ -180,6 +188,7 @@ def read_choices(
         several=int(usable["switched"].sum()),
         open=int(unrewarded["open"].sum()),
         merged=merged,
+        jointly=jointly,
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
 
@@ -203,6 +212,21 @@ def _with_copies_as_one(
     known = known.join(inputs, on="rollout_id", how="left", maintain_order="left")
     merged = with_common_tasks(known).with_columns(split(window.held_out), task="task_hash")
     return merged, (tasks, merged["task"].n_unique())
+
+
+def _without_joint(store: Store, staged: pl.DataFrame, key: str) -> tuple[pl.DataFrame, int]:
+    """Leave out choices that were drawn together with those of other flags; return their number."""
+    versions = drawn_with_others(store, key)
+    if not versions:
+        return staged, 0
+    left, out = _parted(staged, pl.col("policy_version").is_in(versions).fill_null(value=False))
+    if left.is_empty():
+        raise DataError(
+            f"All {out.height} choices of flag '{key}' were drawn together with those of other "
+            "flags, by a policy of several. Learn with its key, or collect rollouts in which "
+            f"'{key}' is drawn alone."
+        )
+    return left, out.height
 
 
 def _by_reward(known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

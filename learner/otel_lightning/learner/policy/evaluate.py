@@ -139,7 +139,7 @@ def _answer(
     notes = [*unknown, *map(_sentence, rewards.refusals), *drift(rows), *mismatched(rows, versions)]
     if logged.missing.count:
         notes.append(str(logged.missing))
-    notes += logged.copies
+    notes += logged.exceptions
     return Answer(
         policy=policy.label,
         rollouts=rows.height,

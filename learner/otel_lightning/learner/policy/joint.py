@@ -28,6 +28,43 @@ def flags_of(key: str, flags: Mapping[str, Any]) -> list[str]:
     return parts if together else [key]
 
 
+def in_common(one: str, other: str) -> bool:
+    """Return whether two keys name a common flag, such as `prompt` and `prompt+model`."""
+    return bool(set(one.split(SEPARATOR)) & set(other.split(SEPARATOR)))
+
+
+def check_alone(flags: Mapping[str, Any], key: str) -> None:
+    """Refuse a flag that a policy of several flags serves together with others.
+
+    Its variants were drawn with those of the other flags, so their rewards are those of the
+    combinations. Other shares for this flag alone would give other combinations.
+
+    Raises:
+        DataError: If it is drawn together with a flag that the key does not name.
+    """
+    mine = flags_of(key, flags)
+    for name in mine:
+        for together in _bucketed(flags[name].get("targeting") or {}):
+            if set(together.split(SEPARATOR)) - set(mine):
+                raise DataError(
+                    f"Flag '{name}' is drawn together with the others of '{together}', so its "
+                    f"variants cannot be judged or served alone. Use --key {together}, or first "
+                    f"take the policy of '{together}' back with: lightning-learn rollback --key "
+                    f"{together}"
+                )
+
+
+def _bucketed(targeting: Mapping[str, Any]) -> list[str]:
+    """List the keys of several flags by which a flag's targeting draws."""
+    if "if" in targeting:
+        return [key for branch in targeting["if"][1:] for key in _bucketed(branch)]
+    first = (targeting.get("fractional") or [None])[0]
+    named = first.get("cat") if isinstance(first, dict) else None
+    key = named[0] if isinstance(named, list) and named else None
+    is_ours = isinstance(key, str) and SEPARATOR in key and first == _bucketing([key])
+    return [str(key)] if is_ours else []
+
+
 def combined(flags: Mapping[str, Any], keys: Sequence[str]) -> Part:
     """Return the combination of several flags as one flag.
 

@@ -14,7 +14,7 @@ from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import ALPHA, Verdict
 from otel_lightning.learner.named_sql import append
-from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy import flag_file, joint
 from otel_lightning.learner.policy.arms import Arm, describe
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, as_choices, read_choices
 from otel_lightning.learner.policy.drift import drift, live_at_once
@@ -125,6 +125,7 @@ def learn_policy(store: StoreLike, request: Request) -> Learned:
 
 def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     document = flag_file.read_flag_file(request.flags, request.key)
+    joint.check_alone(document["flags"], request.key)
     with opened(store) as found:
         name, rule = rules.chosen(found, request.reward)
         window = replace(request.window, reward=name)
@@ -154,15 +155,17 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     judged, extra = _by_kind(whole, in_train, (spec, features), (live, served_now), request)
     shares = zip(choices.arms, judged.shares.tolist(), choices.may_serve, strict=True)
     served = {arm: share for arm, share, may in shares if may}
-    verdict = judged.verdict
+    verdict, weights = judged.verdict, flag_file.integer_weights(served)
+    # Told as it will be served, in whole weights, so that `promote` says the same.
+    after = np.array([weights.get(arm, 0) / flag_file.WHOLE for arm in choices.arms])
     learned = Learned(
         version=run.run_id,
-        weights=flag_file.integer_weights(served),
+        weights=weights,
         verdict=verdict,
         learned_from=int(in_train[rewarded].sum()),
         logged=logged,
         rewards=judged.rewards,
-        arms=describe(choices, live, judged.shares),
+        arms=describe(choices, live, after),
         promoted=verdict.passed and request.promote,
         notes=_notes(str(rule) if rule else None, logged, choices, (live, request), features),
     )

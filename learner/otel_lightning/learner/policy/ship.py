@@ -76,6 +76,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     """
     seen = flag_file.reading(flags, key)
     document = seen.document
+    joint.check_alone(document["flags"], key)
     live = flag_file.live_shares(document, key)
     policy = _chosen(store, (key, flags), version)
     _check_gate(policy)
@@ -90,13 +91,18 @@ def promote(  # noqa: PLR0913 - what, where and how
     # retired.
     kept = dict.fromkeys(flag_file.retired(document, key), 0)
     weights = _weights(policy, before_canary, key, share, kept)
-    mixed = _mixed(former, policy["arms"], share)
+    after = _mixed(former, policy["arms"], share)
+    arms = after
+    if isinstance(weights, dict):
+        # Told and recorded as it is written, in whole weights, and not as it was computed.
+        arms = {arm: weight / flag_file.WHOLE for arm, weight in weights.items()}
+        after = {arm: part for arm, part in arms.items() if part > 0}
     target = output or flags
     change = Change(
         policy["version"],
         served_version,
         live,
-        mixed,
+        after,
         written=not dry_run,
         needs_provider=isinstance(weights, flag_file.ProviderPolicy),
         in_context="contextual" in policy["learned"],
@@ -109,12 +115,7 @@ def promote(  # noqa: PLR0913 - what, where and how
     )
     # Recorded as it is read back from the text, so that a later comparison with the file is exact.
     row |= {"after": to_json(flag_file.our_part(flag_file.parsed(target, text, key).document, key))}
-    served = (
-        {arm: n / flag_file.WHOLE for arm, n in weights.items()}
-        if isinstance(weights, dict)
-        else mixed
-    )
-    row |= {"arms": to_json(served)}
+    row |= {"arms": to_json(arms)}
     _replace(store, row, "live" if canary is None else "canary", (target, text, seen))
     return change
 
@@ -143,6 +144,13 @@ def roll_back(store: Store, key: str, flags: Path | None, *, dry_run: bool = Fal
     # `before` is allowed: a promotion that was killed between its record and its file is taken back
     # too.
     if now not in (last["after"], before):
+        if over := _changed_over(store, key, last, path):
+            back = next_command("lightning-learn rollback", store, key=over["key"], flags=path)
+            raise DataError(
+                f"Since policy {last['served_version']} of flag '{key}' was promoted, "
+                f"'{over['key']}' was changed, which has a flag in common: {over['action']} of "
+                f"policy {over['served_version'] or over['version']}. Take that back first: {back}"
+            )
         raise DataError(
             f"Flag '{key}' in '{path}' is neither as policy {last['served_version']} left it nor "
             "as it was before: somebody changed it. To go back, restore one of the two by hand. "
@@ -213,14 +221,13 @@ def _changed_over(store: Store, key: str, last: Row, path: Path) -> Row | None:
 
     `prompt+model` shares flags with `prompt` and with `model`.
     """
-    parts = set(key.split(joint.SEPARATOR))
     later = [
         row
         for row in promotions_of(store, None)
         if row["key"] != key
         and row["flags"] == last["flags"]
         and row["time"] > last["time"]
-        and parts & set(row["key"].split(joint.SEPARATOR))
+        and joint.in_common(key, row["key"])
     ]
     if not later:
         return None
@@ -287,13 +294,13 @@ def stable_shares(store: Store, key: str, document: dict[str, Any]) -> Shares:
 
 def stable_part(store: Store, key: str, document: dict[str, Any]) -> dict[str, Any]:
     """Return the flag's targeting and metadata; during a canary, those before the canary."""
-    now = flag_file.our_part(document, key)
-    version = flag_file.served_version(now) or ""
-    if "@" in version:
-        for row in reversed(promotions_of(store, key)):
-            if row["served_version"] == version and row["action"] == "canary":
-                return dict(row["before"])
-    return now
+    part = flag_file.our_part(document, key)
+    # A larger canary may follow a smaller one, so go back to the first of them.
+    for row in reversed(promotions_of(store, key)):
+        version = flag_file.served_version(part) or ""
+        if "@" in version and row["served_version"] == version and row["action"] == "canary":
+            part = dict(row["before"])
+    return part
 
 
 def _mixed(live: Shares, new: Shares, share: float) -> Shares:

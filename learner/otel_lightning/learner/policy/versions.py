@@ -7,8 +7,11 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.store import Store, quote_literal, statement
+from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.store.sql_text import list_literal
+from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.named_sql import append, arrow, read
+from otel_lightning.learner.policy import joint
 from otel_lightning.learner.runs import TIME
 
 Row = dict[str, Any]
@@ -80,6 +83,24 @@ def versions_in_context(store: Store, key: str) -> list[tuple[str, Row, dict[str
     ]
 
 
+def drawn_with_others(store: Store, key: str) -> list[str]:
+    """List the versions, as served, that drew a flag of this key together with a flag of no part.
+
+    The rewards of such choices are those of combinations: a variant has not earned them alone.
+    """
+    flags = set(key.split(joint.SEPARATOR))
+    return sorted(
+        {
+            str(row["served_version"])
+            for row in promotions_of(store, None)
+            if row["action"] != "rollback"
+            and row["key"] != key
+            and joint.in_common(key, row["key"])
+            and set(row["key"].split(joint.SEPARATOR)) - flags
+        }
+    )
+
+
 def add_policy(store: Store, policy: Row) -> None:
     """Add a policy as a candidate."""
     schema: dict[str, Any] = dict.fromkeys(policy, pl.String()) | {"created": TIME}
@@ -102,17 +123,21 @@ def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterato
         store: An open store.
         change: The columns of `promotions`.
         status: New status of the policy: `live` or `canary`. A new live policy retires the former
-            live one; a canary does not. None changes no status.
+            live one, also those of keys that share a flag with it; a canary does not. None changes
+            no status.
     """
     schema: dict[str, Any] = dict.fromkeys(change, pl.String())
     row = pl.DataFrame([change], schema=schema | {"time": TIME, "share": pl.Float64()})
-    of_key = f"key = {quote_literal(str(change['key']))}"
-    # The rows as they were, to be restored if the block fails.
-    former = read(store, __package__, "policies").filter(key=str(change["key"]))
+    # The rows as they were, to be restored if the block fails. `prompt+model` also changes what is
+    # live of `prompt`.
+    everything = read(store, __package__, "policies")
+    keys = [key for key in everything["key"].unique() if joint.in_common(key, str(change["key"]))]
+    former = everything.filter(pl.col("key").is_in(keys))
+    of_keys = f"key IN {list_literal(keys)}"
     store.insert("promotions", arrow(row))
     try:
         if status is not None:
-            store.replace("policies", arrow(_with_status(former, change, status)), of_key)
+            store.replace("policies", arrow(_with_status(former, change, status)), of_keys)
         yield
     # Also on Ctrl-C: a record of a change that was never made would mislead rollback.
     except BaseException:
@@ -121,17 +146,32 @@ def promotion_recorded(store: Store, change: Row, status: str | None) -> Iterato
         )
         store.execute(withdrawn)
         if status is not None:
-            store.replace("policies", arrow(former), of_key)
+            store.replace("policies", arrow(former), of_keys)
         raise
 
 
 def _with_status(policies: pl.DataFrame, change: Row, status: str) -> pl.DataFrame:
     former = ["live", "canary"] if status == "live" else ["canary"]
     chosen = pl.col("version") == pl.lit(change["version"])
-    return policies.with_columns(
+    changed = policies.with_columns(
         status=pl.when(chosen.fill_null(value=False))
         .then(pl.lit(status))
         .when(pl.col("status").is_in(former))
         .then(pl.lit("retired"))
         .otherwise("status")
     )
+    # A rollback of `prompt+model` may bring back a policy of `prompt` alone.
+    for key, served in _of_each_flag(change).items():
+        version, is_canary = served.split("@")[0], "@" in served
+        mine = (pl.col("key") == key) & (pl.col("version") == version)
+        now = pl.when(mine).then(pl.lit("canary" if is_canary else "live"))
+        changed = changed.with_columns(status=now.otherwise("status"))
+    return changed
+
+
+def _of_each_flag(change: Row) -> dict[str, str]:
+    """Return the version that each flag serves after a change of several flags together."""
+    after = json.loads(change.get("after") or "{}")
+    parts = (after.get("metadata") or {}).get(joint.FLAGS) or {}
+    versions = {key: part["metadata"].get(POLICY_VERSION) for key, part in parts.items()}
+    return {key: str(version) for key, version in versions.items() if version is not None}
