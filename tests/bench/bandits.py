@@ -377,6 +377,16 @@ def copied(rng: np.random.Generator, copies: int, per_task: int = 1) -> World:
     return replace(one, inputs=inputs)
 
 
+def kept(rng: np.random.Generator) -> World:
+    """40 inputs of 30 tasks each keep the arm that they drew once, and decide the reward."""
+    inputs, level = np.repeat(np.arange(40), 30), np.array([0.52, 0.5, 0.5])
+    taken, ease = rng.choice(3, size=40)[inputs], rng.choice([-0.45, 0.45], 40)[inputs]
+    rewards = (rng.random(1200) < level[taken] + ease).astype(float)
+    live, even, tasks = np.array([0.9, 0.05, 0.05]), np.full(1200, 1 / 3), np.arange(1200)
+    one = _world(taken, even, rewards, tasks, level, live, (0.0, 1.0))
+    return replace(one, inputs=inputs)
+
+
 def by_user(rng: np.random.Generator) -> World:
     """25 users with 40 tasks each; a user likes one arm, and the live one is .01 better."""
     user = np.repeat(np.arange(25), 40)
@@ -461,6 +471,29 @@ def zero_at_first(rng: np.random.Generator) -> World:
     return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
 
 
+def rare_and_large(rng: np.random.Generator) -> World:
+    """Rewards are up to 100 and above 50 in 1 %, a little more often for the live arm."""
+    taken, large = rng.choice(3, size=1500), np.array([0.012, 0.01, 0.01])
+    usual = np.array([1.0, 1.2, 1.2])
+    won = rng.random(1500) < large[taken]
+    rewards = np.where(won, rng.uniform(50, 100, 1500), rng.random(1500) * usual[taken])
+    means, even = large * 75 + (1 - large) * usual / 2, np.full(1500, 1 / 3)
+    tasks = np.arange(1500) // 3
+    return _world(taken, even, rewards, tasks, means, LIVE_OF_THREE, (0.0, 100.0))
+
+
+def explored_for_some(rng: np.random.Generator) -> World:
+    """Arm 1 was tried for one kind of input only, where it is better; for the other it is bad."""
+    kind = rng.random(1200) < 0.5
+    means = np.where(kind[:, None], [0.45, 0.65], [0.55, 0.2])
+    share = np.where(kind, 0.5, 0.0)
+    taken = (rng.random(1200) < share).astype(int)
+    rewards = (rng.random(1200) < means[np.arange(1200), taken]).astype(float)
+    told, tasks = np.where(taken == 1, share, 1 - share), np.arange(1200) // 3
+    live = np.array([0.95, 0.05])
+    return _world(taken, told, rewards, tasks, means.mean(axis=0), live, (0.0, 1.0))
+
+
 UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
     "means that jumped, and the end counts": jumped,
     "propensities of each rollout, down to 1e-4": scattered,
@@ -484,6 +517,8 @@ UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
     "one arm a day, and days differ": by_the_day,
     "new propensities told too early": told_too_early,
     "0 until the live arm's reward comes": zero_at_first,
+    "rewards up to 100, large ones in 1 %": rare_and_large,
+    "an arm that was tried for some inputs only": explored_for_some,
 }
 """Families that were tried after the gate was built. Only the gates are judged by them: some have
 no single true value that an interval of the whole log could hold."""
@@ -535,6 +570,7 @@ COPIED: dict[str, Callable[[np.random.Generator], World]] = {
     "120 rollouts, each under ten task ids": lambda rng: copied(rng, 10),
     "120 rollouts, each under fifty task ids": lambda rng: copied(rng, 50),
     "40 tasks of 3 rollouts, each under ten task ids": lambda rng: copied(rng, 10, 3),
+    "an arm kept for each of 40 inputs, own task ids": kept,
 }
 """Logs with inputs that tell which rollouts are copies."""
 
