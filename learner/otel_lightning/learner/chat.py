@@ -14,7 +14,7 @@ from otel_lightning.collector.show.conversation import arguments_of
 Message = Mapping[str, Any]
 Part = Mapping[str, Any]
 
-CARRIED = {"text", "reasoning", "tool_call", "tool_call_response"}
+CARRIED = ("text", "reasoning", "tool_call", "tool_call_response")
 """Types of parts that a chat message can carry."""
 NOT_JSON = "arguments that are not a JSON object"
 

@@ -14,6 +14,7 @@ from support.call_ids import Recording, once_more, recordings
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.store import open_store
+from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.transitions.make import Settings, make_transitions
@@ -93,7 +94,9 @@ def test_an_answer_that_was_given_twice_is_learned_once_even_if_the_template_wri
     monkeypatch.setattr(tokenizer, "chat_template", written)
     rewarded(traces, [once_more(recording, n) for n in (1, 2, 3)], [1.0, 1.0, 0.0], "group")
     with open_store(traces.path) as store:
-        examples = tokenize(read(store, "otel_lightning.learner.weights", "completions"), tokenizer)
+        package = "otel_lightning.learner.weights"
+        rows = read(store, package, "completions", carried=CARRIED)
+    examples = tokenize(rows, tokenizer)
     assert len(examples.examples) == 6
     kept = rft.rows(examples.examples, rft.Settings())
     assert len(kept) == 2  # the call that asks for tools, and the one that reads their results

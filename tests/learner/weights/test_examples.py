@@ -1,9 +1,13 @@
 import json
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner.chat import CARRIED
+from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.weights.examples import (
     IMAGES,
     NO_PREFIX,
@@ -35,6 +39,7 @@ def rows(**columns: Any) -> pl.DataFrame:
         "completion_logprobs": None,
         "reward": 1.0,
         "advantage": 1.0,
+        "is_carried": None,
     }
     return pl.DataFrame([row | columns])
 
@@ -94,6 +99,62 @@ def test_image_is_skipped_and_counted_also_where_token_ids_were_logged(
     found = tokenize(rows(messages=json.dumps([seen]), **ids), tokenizer)
     assert (found.examples, found.skipped) == ([], ["a"])
     assert found.reasons == {IMAGES: 1}
+
+
+TEXT, IMAGE = QUESTION["parts"][0], {"type": "uri", "modality": "image", "uri": "1.png"}
+CALL = {"type": "tool_call", "id": "1", "name": "add", "arguments": {"type": "image"}}
+
+
+def said(*parts: Any) -> list[dict[str, Any]]:
+    return [{"role": "user", "parts": list(parts)}]
+
+
+CARRIED_MESSAGES = {
+    "none": [],
+    "a text": said(TEXT),
+    "a text about JSON": said({"type": "text", "content": '{"type": "image", "parts": [{}]}'}),
+    "a call whose argument has a type": said(TEXT, CALL),
+    "a call with odd arguments": said(CALL | {"arguments": None, "arguments_raw": "2, 3"}),
+    "a result that is a list": said(
+        {"type": "tool_call_response", "id": "1", "response": [{"type": "image"}]}
+    ),
+    "a type that is not the first key": said({"content": "Hm.", "type": "reasoning"}),
+    "no parts": [{"role": "user", "parts": []}, {"role": "user", "parts": None}, {"role": "user"}],
+}
+OTHER_MESSAGES = {
+    "an image": said(IMAGE),
+    "an image after texts": [*said(TEXT, TEXT), *said(TEXT), *said(TEXT, IMAGE)],
+    "no type": said(TEXT, {"content": "Hello"}),
+    "a type that is null": said({"type": None, "content": "Hello"}),
+    "a type that is a list": said({"type": ["text"], "content": "Hello"}),
+    "a part that looks like a message": said({"role": "user", "parts": [TEXT]}),
+    "a part that looks like a message of two": said({"role": "user", "parts": [TEXT, TEXT]}, TEXT),
+}
+
+
+@pytest.mark.parametrize("column", ["input_messages", "output_messages"])
+def test_store_knows_which_messages_have_only_parts_that_tokens_carry(
+    column: str, tokenizer: Any, tmp_path: Path
+) -> None:
+    both = CARRIED_MESSAGES | OTHER_MESSAGES
+    calls = [
+        {"input_messages": "[]", "output_messages": "[]", column: json.dumps(messages)}
+        | {"trace_id": "a", "span_id": name, "prompt_token_ids": [4], "completion_token_ids": [20]}
+        for name, messages in both.items()
+    ]
+    with open_store(tmp_path / "store.duckdb") as store:
+        store.insert("llm_calls", arrow(pl.DataFrame(calls)))
+        store.execute(
+            "INSERT INTO transition_rows BY NAME SELECT span_id AS rollout_id, 0 AS step, trace_id,"
+            " span_id, 'train' AS split, 1.0 AS reward, 1.0 AS advantage FROM llm_calls"
+        )
+        found = read(store, "otel_lightning.learner.weights", "completions", carried=CARRIED)
+    carried = found.filter("is_carried")["rollout_id"].to_list()
+    assert sorted(carried) == sorted(CARRIED_MESSAGES)
+    assert sorted(tokenize(found, tokenizer).skipped) == sorted(OTHER_MESSAGES)
+    # Without what the store says, every message is looked through.
+    looked = tokenize(found.with_columns(is_carried=None), tokenizer)
+    assert sorted(looked.skipped) == sorted(OTHER_MESSAGES)
 
 
 def test_transition_that_is_too_long_is_skipped_whole_and_counted(tokenizer: Any) -> None:

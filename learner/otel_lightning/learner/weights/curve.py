@@ -43,7 +43,7 @@ class Curve:
     ) -> None:
         """Write the remaining rows. If the run has failed already, an error here is ignored."""
         with suppress(*([StoreError] if error else [])):
-            self._write()
+            self.write(self._store)
 
     def add(self, step: int, metrics: Mapping[str, float]) -> None:
         """Keep the metrics of a step."""
@@ -54,12 +54,13 @@ class Curve:
         if time.monotonic() - self._written > EVERY_S:
             # Another process may hold the store for a moment: the rows wait for the next time.
             with suppress(StoreError):
-                self._write()
+                self.write(self._store)
 
-    def _write(self) -> None:
+    def write(self, store: StoreLike) -> None:
+        """Write the rows that are not in the store yet; an open store need not be opened again."""
         self._written = time.monotonic()
         if not self._rows:
             return
-        with opened(self._store) as store:
-            store.insert("run_steps", arrow(pl.DataFrame(self._rows, schema=SCHEMA)))
+        with opened(store) as found:
+            found.insert("run_steps", arrow(pl.DataFrame(self._rows, schema=SCHEMA)))
         self._rows.clear()

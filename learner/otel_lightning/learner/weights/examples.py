@@ -123,7 +123,10 @@ def tokenize(
 def _read(row: Mapping[str, Any], tokenizer: "PreTrainedTokenizerBase") -> Example | str:
     """Read one transition, or return the reason why it cannot be learned from."""
     tokens = logged_tokens(row)
-    if has_uncarried_parts(row, are_tokens_logged=tokens is not None):
+    # The store has looked for images already. It has not looked at arguments and tools, which
+    # matter where a chat template has to write them.
+    looked = tokens is not None and row["is_carried"]
+    if not looked and has_uncarried_parts(row, are_tokens_logged=tokens is not None):
         return IMAGES
     if tokens:
         return _example(row, *tokens, LOGGED)

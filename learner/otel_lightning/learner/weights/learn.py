@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import asdict
 from hashlib import sha256
 from importlib.util import find_spec
@@ -14,6 +14,7 @@ import polars as pl
 
 from otel_lightning.collector.atomic_file import new_folder
 from otel_lightning.collector.store import StoreLike, opened
+from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
@@ -90,47 +91,51 @@ def _learn_weights(
     output, agent = chosen
     checkpoints = checkpoint_folder(output)
 
-    def prepared() -> pl.DataFrame:
+    def prepared() -> tuple[pl.DataFrame, str]:
         if output.exists():
             raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
         rows = _rows(store, agent)
         output.parent.mkdir(parents=True, exist_ok=True)
-        prepare(checkpoints, _input_hash(run.config, _fingerprint(rows)), resume=training.resume)
-        return rows
+        data = fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
+        prepare(checkpoints, _input_hash(run.config, data), resume=training.resume)
+        return rows, data
 
     _check_installed()
     # Only the main process opens the store: DuckDB lets one process write, and all need equal rows.
-    rows = shared(prepared)
+    rows, data = shared(prepared)
     # Imported here, since it loads torch: what can be refused without it is refused first.
     from otel_lightning.learner.weights.train import train_and_judge
 
     if not is_main():
         # The other processes of torchrun take part in training, and write nothing.
         return train_and_judge(rows, algorithm, training, (None, checkpoints), _ignore)
-    with (
-        _staged(output, checkpoints) as staging,
-        Curve(store, run.run_id) as curve,
-        _tensorboard_beside(output),
-    ):
-        folders = staging, checkpoints
-        learned = train_and_judge(rows, algorithm, training, folders, curve.add)
-        gate = asdict(learned.verdict) | {
-            "passed": learned.verdict.passed,
-            "run_id": run.run_id,
-            "against": str(training.model.resolve()),
-        }
-        # Within the block, so that the folder gets its final name with everything in it.
-        (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
-        card = Card(run.run_id, run.config, _fingerprint(rows), learned.metrics, gate)
-        (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")
-    row = run.ended(
-        outcome="passed" if learned.verdict.passed else "refused",
-        fingerprint=_fingerprint(rows),
-        metrics=learned.metrics,
-        gate=gate,
-        artifact=str(output),
-    )
-    with opened(store) as found:
+    with ExitStack() as ending:
+        with (
+            _staged(output, checkpoints) as staging,
+            Curve(store, run.run_id) as curve,
+            _tensorboard_beside(output),
+        ):
+            folders = staging, checkpoints
+            learned = train_and_judge(rows, algorithm, training, folders, curve.add)
+            gate = asdict(learned.verdict) | {
+                "passed": learned.verdict.passed,
+                "run_id": run.run_id,
+                "against": str(training.model.resolve()),
+            }
+            # Within the block, so that the folder gets its final name with everything in it.
+            (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
+            card = Card(run.run_id, run.config, data, learned.metrics, gate)
+            (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")
+            # Opened once, for the end of the curve and for the row of the run.
+            found = ending.enter_context(opened(store))
+            curve.write(found)
+        row = run.ended(
+            outcome="passed" if learned.verdict.passed else "refused",
+            fingerprint=data,
+            metrics=learned.metrics,
+            gate=gate,
+            artifact=str(output),
+        )
         found.insert("runs", arrow(row))
     return learned
 
@@ -146,13 +151,9 @@ def _ignore(_: int, __: Mapping[str, float]) -> None:
     """Take metrics of a process whose metrics the main process has too."""
 
 
-def _fingerprint(rows: pl.DataFrame) -> str:
-    return fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
-
-
 def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
     with opened(store) as found:
-        rows = read(found, __package__, "completions")
+        rows = read(found, __package__, "completions", carried=CARRIED)
     if rows.is_empty():
         raise no_transitions(store)
     if agent is None:

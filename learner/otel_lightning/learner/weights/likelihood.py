@@ -64,13 +64,16 @@ def token_logprobs(
     rank, world = (state().process_index, world_size()) if world_size() > 1 else (0, 1)
     progress, done = Progress(label, len(examples)), 0
     computed = []
+    leaves_out = _can_leave_out_logits(model)
     was_training = model.training
     model.train(mode=False)
     # Process `rank` takes every `world`-th example. `gathered` brings the results of all together,
     # so every process returns the same list.
     for temperature, places in _by_temperature(examples, range(rank, len(examples), world)).items():
         for rows in _batches(examples, places, batch_size):
-            batch = _batch_logprobs(model, [examples[i] for i in rows], temperature)
+            batch = _batch_logprobs(
+                model, [examples[i] for i in rows], temperature, leaves_out=leaves_out
+            )
             # With their positions, because batches are sorted by length and not in the order of
             # the examples.
             computed += list(zip(rows, batch, strict=True))
@@ -100,15 +103,18 @@ def _batches(
 
 
 @torch.no_grad()
-def _batch_logprobs(model: nn.Module, batch: Sequence[Example], temperature: float) -> list[Floats]:
-    longest = max(e.length for e in batch)
+def _batch_logprobs(
+    model: nn.Module, batch: Sequence[Example], temperature: float, *, leaves_out: bool
+) -> list[Floats]:
+    lengths = [e.length for e in batch]
+    longest = max(lengths)
     tokens = torch.zeros(len(batch), longest, dtype=torch.long)  # [B, T]
     mask = torch.zeros_like(tokens)
-    for i, e in enumerate(batch):
-        tokens[i, : e.length] = torch.tensor(e.prompt + e.completion)
-        mask[i, : e.length] = 1
+    for i, (e, length) in enumerate(zip(batch, lengths, strict=True)):
+        tokens[i, :length] = torch.tensor(e.prompt + e.completion)
+        mask[i, :length] = 1
     # The last position of the shortest prompt is the first one whose logits are needed.
-    first = min(len(e.prompt) for e in batch) - 1 if _can_leave_out_logits(model) else 0
+    first = min(len(e.prompt) for e in batch) - 1 if leaves_out else 0
     vocabulary = cast("Any", model).config.get_text_config().vocab_size
     if 4 * len(batch) * (longest - first) * vocabulary <= LOGITS_BYTES:
         logprobs = _by_logits(model, tokens, mask, first, temperature)
@@ -116,8 +122,10 @@ def _batch_logprobs(model: nn.Module, batch: Sequence[Example], temperature: flo
         first = 0
         logprobs = _by_tiles(model, tokens, mask, batch, temperature)
     # Entry t is the logprob of token first + t + 1.
-    ends = [(len(e.prompt) - 1 - first, e.length - 1 - first) for e in batch]
-    return [row[start:end] for row, (start, end) in zip(logprobs, ends, strict=True)]
+    return [
+        row[len(e.prompt) - 1 - first : length - 1 - first]
+        for row, e, length in zip(logprobs, batch, lengths, strict=True)
+    ]
 
 
 def _can_leave_out_logits(model: Any) -> bool:

@@ -1,5 +1,9 @@
 -- What fine-tuning reads: the view `transitions`, its JSON as text. All rows of a task share its
 -- hash, which the split went by too; a rollout without a task's id has the hash of its first state.
+--
+-- `is_carried` is true if all parts of the messages and of the completion are of a type in $carried.
+-- Parsing all messages for it in Python would take five times as long. A part without a type is not
+-- in the list of types, so the parts are counted too.
 SELECT
     t.rollout_id,
     t.step,
@@ -16,6 +20,12 @@ SELECT
     t.completion_token_ids,
     t.completion_logprobs,
     t.reward,
-    t.advantage
+    t.advantage,
+    len(list_filter(
+        json_extract_string(t.messages, '$[*].parts[*].type'), lambda type: type IN $carried
+    )) = coalesce(list_sum(json_array_length(t.messages, '$[*].parts')), 0)
+    AND len(list_filter(
+        json_extract_string(t.completion, '$[*].parts[*].type'), lambda type: type IN $carried
+    )) = coalesce(list_sum(json_array_length(t.completion, '$[*].parts')), 0) AS is_carried
 FROM transitions t
 ORDER BY t.rollout_id, t.step
