@@ -1,5 +1,6 @@
 """Training as long and as interrupted as real models need it."""
 
+import gc
 import json
 import os
 import runpy
@@ -7,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from safetensors.numpy import load_file
 from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
+from support.late import Late
 from support.running import LIMIT_S, background
 
 from otel_lightning.learner.weights.algorithms import ALGORITHMS
 
 if TYPE_CHECKING:
     from conftest import Traces
+
+train: Any = Late("otel_lightning.learner.weights.train")
 
 FAST = ["--learning-rate", "5e-3"]
 
@@ -151,6 +156,7 @@ def test_training_killed_at_any_moment_resumes_with_the_same_losses(
             assert process.poll() is None
             time.sleep(0.002)
     assert not (tmp_path / "killed").exists()
+    assert not list(checkpoints.rglob("README.md"))  # TRL's draft of a card
     output = output_of(*command(logged, behavior_model, tmp_path / "killed", *how, "--resume"))
     assert (tmp_path / "killed").exists(), output
     resumed = last_curve(logged)
@@ -304,6 +310,26 @@ def test_shuffled_rewards_teach_nothing_and_the_gate_says_so(
     result = fine_tune(logged, behavior_model, output, *FAST, "--shuffle-rewards", "1")
     assert result.exit_code == 3
     assert right_share(output, tokenizer, held_out_tasks(logged)) < 0.4
+
+
+class Ring:
+    """Refers to itself, so that only the garbage collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_garbage_of_a_training_is_collected_while_the_libraries_are_spared() -> None:
+    spared = gc.get_freeze_count()
+    with train.libraries_kept():
+        assert gc.get_freeze_count() > spared
+        made = weakref.ref(Ring())
+        gc.collect()
+        assert made() is None
+    assert gc.get_freeze_count() == spared
+    with pytest.raises(RuntimeError), train.libraries_kept():
+        raise RuntimeError
+    assert gc.get_freeze_count() == spared
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ OVERRIDDEN = {
         "_get_eval_sampler",
         "_set_signature_columns_if_needed",
         "_generate_and_score_completions",
+        "create_model_card",
     ],
 }
 
@@ -69,7 +70,9 @@ def test_trl_still_names_the_columns_that_our_rows_have() -> None:
         (trl, "SFTTrainer"),
         (trl, "RewardTrainer"),
         (overrides, "WeightedSFTTrainer"),
+        (overrides, "TokenizedDPOTrainer"),
         (overrides, "TokenizedKTOTrainer"),
+        (overrides, "OfflineGRPOTrainer"),
     ],
 )
 def test_every_trainer_visits_rows_in_our_order(module: Any, name: str) -> None:
@@ -78,6 +81,8 @@ def test_every_trainer_visits_rows_in_our_order(module: Any, name: str) -> None:
     assert ours.__name__ == trainer.__name__
     assert "_get_train_sampler" in vars(ours)
     assert "_get_train_sampler" in inspect.getsource(transformers.Trainer.get_train_dataloader)
+    assert ours.create_model_card is overrides.no_card
+    assert "self.create_model_card(" in inspect.getsource(trainer._save_checkpoint)
 
 
 def examples(count: int = 7) -> list[Example]:

@@ -32,6 +32,10 @@ def row_order(trainer: Any, dataset: Any = None, repeat: int = 1) -> RowOrder:
     return RowOrder(len(rows), args.per_device_train_batch_size * parts, args.seed, repeat)
 
 
+def no_card(*_: Any, **__: Any) -> None:
+    """Write no draft of a model card: TRL makes one with every checkpoint, we one at the end."""
+
+
 def in_row_order(trainer: type[Any]) -> type[Any]:
     """Let a trainer of TRL visit its rows in our order, which several processes share evenly."""
     # Our own trainers define their order themselves.
@@ -39,6 +43,8 @@ def in_row_order(trainer: type[Any]) -> type[Any]:
         return trainer
 
     class InRowOrder(trainer):  # type: ignore[misc]
+        create_model_card = no_card
+
         def _get_train_sampler(self, train_dataset: Any = None) -> RowOrder:
             return row_order(self, train_dataset)
 
@@ -160,6 +166,8 @@ class OfflineGRPOTrainer(GRPOTrainer):  # type: ignore[misc]
     Rows have `prompt_ids`, `completion_ids`, `advantage` and `logprobs`, the logprob of each token
     of the completion under the behavior policy.
     """
+
+    create_model_card = no_card
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         # GRPOTrainer refuses to start without a reward function; this one fails if it is ever
