@@ -68,6 +68,15 @@ def started(*words: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+def is_whole(file: Path) -> bool:
+    """Say whether a JSON file was written to its end, and is still there."""
+    try:
+        json.loads(file.read_text())
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def last_curve(traces: "Traces") -> dict[int, float]:
     """The losses of the last run."""
     last = "(SELECT max(run_id) FROM run_steps)"
@@ -151,7 +160,7 @@ def test_training_killed_at_any_moment_resumes_with_the_same_losses(
         *command(logged, behavior_model, tmp_path / "killed", *how), stdout=quiet
     ) as process:
         deadline = time.monotonic() + LIMIT_S
-        while not list(checkpoints.glob("checkpoint-*/trainer_state.json")):
+        while not any(map(is_whole, checkpoints.glob("checkpoint-*/trainer_state.json"))):
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.002)
