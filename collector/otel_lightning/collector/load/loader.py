@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from contextlib import ExitStack, contextmanager
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -44,13 +44,14 @@ REASON_LENGTH = 300  # characters of an error that an alarm repeats
 PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waiting for more spans
 MOST_RETRIES = 25  # of the same traces; batches that give way to each other need a few
 KEEP_EVERYTHING = LoaderSettings()
+Result = TypeVar("Result")
 
 
-class LoaderTask(NamedTuple):
+class LoaderTask(NamedTuple, Generic[Result]):
     """Work that another thread asks the loader to do, and the future for its result."""
 
-    work: Callable[[Store], str]
-    done: Future[str]
+    work: Callable[[Store], Result]
+    done: Future[Result]
 
 
 class Loader(threading.Thread):
@@ -75,7 +76,7 @@ class Loader(threading.Thread):
         self._postponed = False  # whether deriving has to run soon even if no request arrives
         self._looked = -FORGET_SECONDS  # time of the last run of retention
         self._clock = TrustedClock(spool.folder, newest_received(store))
-        self._errands: queue.SimpleQueue[LoaderTask] = queue.SimpleQueue()
+        self._errands: queue.SimpleQueue[LoaderTask[Any]] = queue.SimpleQueue()
         self._sharing = Sharing()
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
@@ -122,7 +123,7 @@ class Loader(threading.Thread):
             if self._stopping.wait(GATHER_SECONDS):
                 return
 
-    def run_errand(self, work: Callable[[Store], str]) -> str:
+    def run_errand(self, work: Callable[[Store], Result]) -> Result:
         """Run `work` in this thread between two batches, and return its result to the caller.
 
         An exception in `work` is raised in the calling thread.

@@ -8,7 +8,6 @@ the file or on the spool.
 import os
 import shutil
 import sqlite3
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
@@ -27,7 +26,6 @@ BACKUP = "lightning_backup"
 """The SQL function that makes the process that serves a store back it up."""
 HEADER_BYTES = 3 * 4096
 """DuckDB's file begins with three headers of 4,096 bytes; each checkpoint changes one of them."""
-CHECKPOINT_SECONDS = 30.0
 BYTES_AT_ONCE = 1 << 20
 ATTEMPTS = 3
 PRIVATE_FOLDER = 0o700
@@ -100,7 +98,7 @@ def _copy_file(store: Store, path: Path, target: Path) -> None:
     """
     source = held(path)
     for _ in range(ATTEMPTS):
-        _checkpoint(store)
+        store.await_checkpoint()
         before = _headers(source)
         with _create(target) as copy:
             offset = 0
@@ -112,14 +110,6 @@ def _copy_file(store: Store, path: Path, target: Path) -> None:
         if _headers(source) == before == _first_bytes(target):
             return
     raise StoreError("The store was changed by others while it was copied. Try again.")
-
-
-def _checkpoint(store: Store) -> None:
-    deadline = time.monotonic() + CHECKPOINT_SECONDS
-    while not store.checkpoint():
-        if time.monotonic() > deadline:
-            raise StoreError("A transaction of another process goes on for too long. Try again.")
-        time.sleep(0.1)
 
 
 def _headers(file: int) -> bytes:

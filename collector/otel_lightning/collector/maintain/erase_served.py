@@ -131,14 +131,9 @@ class Forgetting:
             return json.dumps({"error": str(error)})
 
     def _erase(self, selection: Selection) -> Erased:
-        erased: list[Erased] = []
-
-        def work(store: Store) -> str:
-            erased.append(erase_served(self._loader, store, self._file, selection))
-            return ""
-
-        self._loader.run_errand(work)
-        return erased[0]
+        return self._loader.run_errand(
+            lambda store: erase_served(self._loader, store, self._file, selection)
+        )
 
 
 def erase_served(loader: Loader, store: Store, file: ServedFile, selection: Selection) -> Erased:

@@ -3,6 +3,7 @@
 import os
 import secrets
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
@@ -47,6 +48,7 @@ IN_USE = """
 """Bytes that DuckDB uses for anything but cached blocks of tables."""
 SERVE = "CALL quack_serve('{}', token = '{}')"
 PORTS_TO_TRY = 20
+CHECKPOINT_SECONDS, CHECKPOINT_AGAIN_SECONDS = 30.0, 0.05
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests through httpfs
 UNSIGNED = {"allow_unsigned_extensions": "true"}
 """Setting of a connection whose extensions `load_extensions` loads. DuckDB takes it only when it
@@ -135,6 +137,18 @@ class Store:
         except duckdb.Error as error:
             raise StoreError(str(error)) from error
         return True
+
+    def await_checkpoint(self) -> None:
+        """Write the write-ahead log into the file, once no transaction blocks it.
+
+        Raises:
+            StoreError: If transactions go on for half a minute.
+        """
+        deadline = time.monotonic() + CHECKPOINT_SECONDS
+        while not self.checkpoint():
+            if time.monotonic() > deadline:
+                raise StoreError("A transaction of another process lasts too long. Try again.")
+            time.sleep(CHECKPOINT_AGAIN_SECONDS)
 
     def replace(
         self, table: str, rows: pa.Table, where: str = "TRUE", select: str = "FROM {rows}"

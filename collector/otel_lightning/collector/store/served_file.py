@@ -30,7 +30,6 @@ REWRITTEN = "lightning_rewritten"
 """Name of the database in the new file, until that takes the old one's place."""
 BESIDE = "lightning_beside"
 """An empty database in memory, to be a connection's default while another one is detached."""
-CHECKPOINT_SECONDS = 30.0
 PATIENCE_SECONDS = 10.0
 """How long running statements may go on before they are ended."""
 ENDING_SECONDS = 30.0
@@ -77,7 +76,7 @@ class ServedFile:
             StoreError: If a client's transaction goes on for too long.
         """
         with self._guard.gate.closed_to_writes():
-            self._checkpoint()
+            self._store.await_checkpoint()
             yield
 
     @contextmanager
@@ -115,7 +114,7 @@ class ServedFile:
             BrokenStoreError: If the store cannot be opened any more, until this process ends.
         """
         with self._idle():
-            self._checkpoint()
+            self._store.await_checkpoint()
             _stand_aside(self._store)
             self._store.execute(f"ATTACH OR REPLACE ':memory:' AS {quote_name(self.name)}")
             try:
@@ -180,13 +179,6 @@ class ServedFile:
     def _attach(self) -> None:
         path, name = quote_literal(str(self.path)), quote_name(self.name)
         self._connection.execute(f"ATTACH OR REPLACE {path} AS {name} ({OPTIONS})")
-
-    def _checkpoint(self) -> None:
-        deadline = time.monotonic() + CHECKPOINT_SECONDS
-        while not self._store.checkpoint():
-            if time.monotonic() > deadline:
-                raise StoreError("A transaction of another process goes on for too long.")
-            time.sleep(LOOK_SECONDS)
 
 
 def _stand_aside(store: "Store") -> None:
