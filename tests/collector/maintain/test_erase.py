@@ -3,18 +3,19 @@
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.examples import first_quick
-from support.running import cli
+from support.running import cli, running
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.maintain.erase import Selection, erase
+from otel_lightning.collector.maintain.erase_served import erase_anyhow
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import Store, StoreError, open_store
@@ -98,15 +99,22 @@ def texts(store: Store) -> Iterator[str]:
         ]
     ),
 )
-def test_what_is_erased_is_in_no_table_and_no_byte(selection: tuple[str, ...], path: Path) -> None:
+@pytest.mark.parametrize("served", [False, True])
+def test_what_is_erased_is_in_no_table_and_no_byte(
+    selection: tuple[str, ...], path: Path, *, served: bool
+) -> None:
     kept = [path, *spool_folder(path).glob("*.spool"), Path(f"{path}.judge")]
     with path.open("rb") as old, kept[1].open("rb") as spool, kept[2].open("rb") as answers:
         assert SECRET in spool.read()
         assert SECRET in answers.read()
-        told = cli("forget", *selection, "--store", str(path))
+        path.chmod(0o640)
+        with running(path) if served else nullcontext():
+            told = cli("forget", *selection, "--store", str(path))
         assert (told.returncode, told.stderr) == (0, "")
         assert "Erased 2 traces and 1 rollouts" in told.stdout
-        for file in (old, spool, answers):  # they have no name any more
+        assert path.stat().st_mode & 0o777 == 0o640
+        # They have no name any more. The ingester may have stored and deleted the segment before.
+        for file in (old, answers) if served else (old, spool, answers):
             file.seek(0)
             assert set(file.read()) <= {0}
     for file in path.parent.rglob("*"):
@@ -127,8 +135,12 @@ def test_what_is_erased_is_in_no_table_and_no_byte(selection: tuple[str, ...], p
 
 
 @pytest.mark.slow
-def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(path: Path) -> None:
-    erased = erase(path, Selection(traces=[TRACES[0].hex()]))
+@pytest.mark.parametrize("served", [False, True])
+def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(
+    path: Path, *, served: bool
+) -> None:
+    with running(path) if served else nullcontext():
+        erased = erase_anyhow(path, Selection(traces=[TRACES[0].hex()]))
     assert (erased.traces, erased.rollouts) == (1, 0)
     with open_store(path) as store:
         assert sorted(store.query("FROM llm_calls")["step"].to_pylist()) == [0, 0, 0]

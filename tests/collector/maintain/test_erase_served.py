@@ -8,8 +8,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 import psutil
 import pytest
@@ -22,7 +23,7 @@ from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.maintain.erase import Selection
 from otel_lightning.collector.maintain.erase_served import erase_anyhow
 from otel_lightning.collector.spool import spool_folder
-from otel_lightning.collector.store import StoreError, open_store
+from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 
 SECRET = b"Ada Lovelace, 12 St James's Square"
 FORGET = ("forget", "--where", "attributes['user.id'] = 'ada'", "--store")
@@ -113,6 +114,7 @@ def test_receiving_goes_on_and_nothing_else_is_lost(ingester: Ingester) -> None:
     with_secrets(ingester)
     spool = next(spool_folder(ingester.store).glob("*.spool"))
     with (
+        ExitStack() as stack,
         ingester.store.open("rb") as old,
         spool.open("rb") as segment,
         open_store(ingester.store) as writer,
@@ -120,6 +122,7 @@ def test_receiving_goes_on_and_nothing_else_is_lost(ingester: Ingester) -> None:
     ):
         assert SECRET in segment.read()
         writer.execute("CREATE TABLE mine AS SELECT 'x' AS a; CREATE VIEW theirs AS FROM mine")
+        log = stack.enter_context(log_with_secret(ingester.store, writer))
         with sending(ingester, 1000) as sender:
             told = cli(*FORGET, str(ingester.store))
             assert (told.returncode, told.stderr) == (0, "")
@@ -127,7 +130,7 @@ def test_receiving_goes_on_and_nothing_else_is_lost(ingester: Ingester) -> None:
             sent = len(sender.acknowledged)
             eventually(lambda: len(sender.acknowledged) > sent + 10)
         assert sender.statuses == {http.client.OK}
-        for file in (old, segment):  # they have no name any more
+        for file in (old, segment, log):  # they have no name any more
             file.seek(0)
             assert set(file.read()) == {0}
         expected = kept() + sender.acknowledged
@@ -145,6 +148,46 @@ def test_receiving_goes_on_and_nothing_else_is_lost(ingester: Ingester) -> None:
         assert [one for one in check_deep(store, ingester.store) if not one.well] == []
         assert store.count("llm_calls") == len(expected)
     assert not list(ingester.store.parent.glob(".*.partial"))
+
+
+def log_with_secret(path: Path, writer: Store) -> BinaryIO:
+    """Open DuckDB's log of a store when it contains the secret."""
+    opened: list[BinaryIO] = []
+
+    def contains() -> bool:  # a checkpoint may delete the log before it is opened
+        writer.execute(f"CREATE TABLE secrets AS SELECT {quote_literal(SECRET.decode())} AS a")
+        writer.execute("DROP TABLE secrets")
+        with suppress(FileNotFoundError):
+            opened.append(path.with_name(path.name + ".wal").open("rb"))
+        return bool(opened) and SECRET in opened[-1].read()
+
+    eventually(contains)
+    return opened[-1]
+
+
+def test_rows_that_clients_write_meanwhile_are_kept(ingester: Ingester) -> None:
+    with_secrets(ingester)
+    over = threading.Event()
+    written: list[int] = []
+
+    def write() -> None:
+        for number in itertools.count():
+            if over.is_set():
+                return
+            writer.execute(f"INSERT INTO mine VALUES ({number})")
+            written.append(number)
+
+    with open_store(ingester.store) as writer:
+        writer.execute("CREATE TABLE mine (n BIGINT)")
+        writing = threading.Thread(target=write, daemon=True)
+        writing.start()
+        eventually(lambda: len(written) > 10)
+        assert erase_anyhow(ingester.store, Selection(where="attributes['user.id'] = 'ada'")).traces
+        before = len(written)
+        eventually(lambda: len(written) > before + 10)
+        over.set()
+        join(writing)
+        assert writer.query("FROM mine ORDER BY n")["n"].to_pylist() == written
 
 
 @pytest.mark.slow
