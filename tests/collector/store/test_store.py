@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.running import background, eventually, finish, join
+from support.running import background, eventually, finish, join, running
 
 from otel_lightning.collector.store import (
     Store,
@@ -36,6 +36,33 @@ def test_a_new_store_has_every_documented_table(tmp_path: Path) -> None:
         "transitions", "runs", "policies",
     }  # fmt: skip
     assert documented <= set(names.to_pylist())
+
+
+SETTING = """
+import sys
+from otel_lightning.collector.store import open_store
+with open_store(sys.argv[1], read_only=sys.argv[2] == "reads") as store:
+    print(store.rows("SELECT current_setting('enable_progress_bar') AS bar"))
+"""
+ATTACHED = """
+import sys, pathlib
+from otel_lightning.collector.store import read_server
+from otel_lightning.collector.store.opening import attach
+server = read_server(pathlib.Path(sys.argv[1]))
+print(attach(server.sql, server.token).sql("SELECT current_setting('enable_progress_bar') AS bar"))
+"""
+
+
+def test_a_program_given_to_python_gets_no_progress_bar_between_its_lines(tmp_path: Path) -> None:
+    """DuckDB takes it for a shell, and would print one to its standard output."""
+    path = tmp_path / "t.duckdb"
+
+    def told(program: str, *arguments: str) -> str:
+        return str(finish(sys.executable, "-c", program, str(path), *arguments, check=True).stdout)
+
+    assert told(SETTING, "writes") == told(SETTING, "reads") == "[{'bar': False}]\n"
+    with running(path):
+        assert "false" in told(ATTACHED)
 
 
 def test_the_number_of_threads_of_a_served_store_never_changes(tmp_path: Path) -> None:

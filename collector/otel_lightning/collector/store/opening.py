@@ -6,7 +6,7 @@ processes use DuckDB's client-server protocol (Quack) on loopback. `open_store` 
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -102,13 +102,28 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
     """
     try:
         if read_only:
-            return Store(duckdb.connect(str(path), read_only=True, config=dict(CONFIG)))
+            return Store(_connect(path, CONFIG, read_only=True))
         with _private():
             config = WRITER | UNSIGNED if to_serve else WRITER
-            connection = duckdb.connect(str(path), config=dict(config))
+            connection = _connect(path, config)
         return Store(_with_small_row_groups(connection, path))
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
+
+
+def _connect(
+    path: Path | str, config: Mapping[str, str], *, read_only: bool = False
+) -> duckdb.DuckDBPyConnection:
+    """Open a database without DuckDB's progress bar.
+
+    In a notebook, a shell and `python -c`, DuckDB prints the bar of a statement of more than two
+    seconds to the standard output, between what the program prints.
+    """
+    connection = duckdb.connect(str(path), read_only=read_only, config=dict(config))
+    # The configuration is locked if this process serves that file.
+    with suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = false")
+    return connection
 
 
 def keep_files_private() -> None:
@@ -173,7 +188,7 @@ def attach(address: str, token: str) -> duckdb.DuckDBPyConnection:
     Raises:
         duckdb.Error: If nobody answers there, or the token is wrong.
     """
-    connection = duckdb.connect(config={"autoinstall_known_extensions": "false", **UNSIGNED})
+    connection = _connect(":memory:", {"autoinstall_known_extensions": "false", **UNSIGNED})
     load_extensions(connection)
     # Without this, each statement opens a new TCP connection.
     connection.execute("SET httpfs_connection_caching = true")
