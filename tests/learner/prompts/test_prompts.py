@@ -475,6 +475,10 @@ FLAGS = {
     "is disabled": ('"ENABLED"', '"DISABLED"'),
     "No variant of flag": ('{"careful": "You answer', '{"careful": 1, "brief": 2}, "was": {"x": "'),
     "serves a canary": (FRACTIONS, FRACTIONS + CANARY),
+    "drawn together with the others of 'support-prompt+model'": (
+        '"fractional": [',
+        '"fractional": [{"cat": ["support-prompt+model", {"var": "targetingKey"}]}, ',
+    ),
 }
 
 

@@ -121,9 +121,8 @@ def _connected(tasks: Integers, inputs: Integers, count: int) -> Integers:
         np.minimum.at(of_input, inputs, least[tasks])
         nearer = least.copy()
         np.minimum.at(nearer, tasks, of_input[inputs])
-        nearer = nearer[
-            nearer
-        ]  # the least one of the least one, so that long chains need few turns
+        # The least one of the least one, so that long chains need few turns.
+        nearer = nearer[nearer]
         if (nearer == least).all():
             return least
         least = nearer

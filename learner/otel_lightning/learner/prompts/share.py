@@ -9,7 +9,7 @@ from typing import Any
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy import flag_file, flag_rules
+from otel_lightning.learner.policy import flag_file, flag_rules, joint
 from otel_lightning.learner.policy.flag_text import with_members
 from otel_lightning.learner.policy.versions import TEXTS, promotion_recorded, promotions_of
 from otel_lightning.learner.runs import to_json
@@ -70,8 +70,10 @@ def check_flag(path: Path, document: Mapping[str, Any], key: str) -> None:
     """Refuse a flag to which no variant can be added.
 
     Raises:
-        DataError: If the flag is disabled, serves nothing, or serves a canary.
+        DataError: If the flag is disabled, serves nothing, serves a canary, or is drawn together
+            with other flags.
     """
+    joint.check_alone(document["flags"], key)
     flag = document["flags"][key]
     if flag.get("state", "ENABLED") != "ENABLED":
         raise DataError(f"Flag '{key}' in '{path}' is disabled, so no variant would be served.")
