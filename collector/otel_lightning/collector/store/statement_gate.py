@@ -27,6 +27,7 @@ class StatementGate:
         """Be open."""
         self._changed = threading.Condition()
         self._running: set[Cancellation] = set()
+        self._waiting = 0  # statements that have not begun
         self._ended_at = float("-inf")
         self._is_closed = False
         self._is_closed_to_writes = False
@@ -43,7 +44,10 @@ class StatementGate:
             ClosedGateError: If the gate stays closed for too long.
         """
         with self._changed:
+            self._waiting += 1
             self._changed.wait_for(lambda: not self._is_closed or self._turns_away, WAIT_SECONDS)
+            self._waiting -= 1
+            self._changed.notify_all()
             if self._is_closed:
                 raise ClosedGateError("lightning-ingest was busy with its file. Ask again.")
             self._running.add(cancellation)
@@ -63,6 +67,9 @@ class StatementGate:
             seconds: How long to wait for the end of those that run.
         """
         with self._changed:
+            # Statements that waited until now begin first. Else a gate that is closed again and
+            # again would keep them waiting for ever.
+            self._changed.wait_for(lambda: not self._waiting, WAIT_SECONDS)
             self._is_closed = True
             is_idle = self._changed.wait_for(lambda: not self._running, seconds)
         try:
