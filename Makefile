@@ -33,7 +33,7 @@ test-ci: .venv/ready  ## The tests and the slow proofs: what .ci/run runs
 	$(BIN)/pytest $(PARALLEL)
 	$(BIN)/pytest --markdown-docs README.md docs
 
-test-all: test-ci  ## The same, and the short form of bench-weights
+test-all: test-ci test-frameworks  ## The same, each framework, and the short form of bench-weights
 	$(MAKE) bench-weights SHORT=1
 
 check: .venv/ready  ## Style, types, imports, dependencies, size
