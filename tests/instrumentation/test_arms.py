@@ -5,6 +5,7 @@ import functools
 import json
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from openfeature.evaluation_context import EvaluationContext
 from openfeature.exception import ErrorCode
 from openfeature.flag_evaluation import FlagResolutionDetails, Reason
 from openfeature.provider.in_memory_provider import InMemoryFlag, InMemoryProvider
-from support.running import join
+from opentelemetry.context import Context
+from support.running import LIMIT_S, join
 
 LLM = {"gen_ai.operation.name": "chat"}
 PROPENSITIES = {"brief": 0.34, "careful": 0.66}
@@ -140,6 +142,56 @@ def test_a_span_that_begins_a_trace_has_the_arms_before_it_says_what_it_is(
     with traced.provider.get_tracer("agent").start_as_current_span("run") as span:
         span.set_attribute("gen_ai.operation.name", "invoke_agent")
     assert len(traced.events("run")) == 1
+
+
+@in_own_context
+def test_a_choice_of_one_request_is_on_no_span_of_the_next(traced: Any, flags: Any) -> None:
+    """A worker handles them one after the other; the second calls a model before it chooses."""
+    tracer = traced.provider.get_tracer("agent")
+    for customer in ("customer-7", "customer-8"):
+        with tracer.start_as_current_span(f"POST {customer}"):
+            tracer.start_span(f"route {customer}", attributes=LLM).end()
+            choose(flags, customer)
+            tracer.start_span(f"chat {customer}", attributes=LLM).end()
+    for name in ("POST", "chat"):
+        for customer in ("customer-7", "customer-8"):
+            served = traced.events(f"{name} {customer}")
+            assert [event["feature_flag.context.id"] for event in served] == [customer]
+    assert traced.events("route customer-8") == []
+
+
+@in_own_context
+def test_a_pool_of_the_next_request_gets_no_choice_of_the_one_before(
+    traced: Any, flags: Any
+) -> None:
+    tracer = traced.provider.get_tracer("agent")
+
+    def call(pool: ThreadPoolExecutor, name: str) -> None:
+        pool.submit(tracer.start_span, name, attributes=LLM).result(timeout=LIMIT_S).end()
+
+    with ThreadPoolExecutor(1) as pool:
+        for customer in ("customer-7", "customer-8"):
+            with tracer.start_as_current_span(f"POST {customer}"):
+                call(pool, f"before {customer}")
+                choose(flags, customer)
+                call(pool, f"after {customer}")
+    for customer in ("customer-7", "customer-8"):
+        assert traced.events(f"before {customer}") == []
+        assert len(traced.events(f"after {customer}")) == 1
+
+
+@in_own_context
+def test_a_choice_is_on_a_trace_that_begins_while_its_request_goes_on(
+    traced: Any, flags: Any
+) -> None:
+    tracer = traced.provider.get_tracer("agent")
+    with tracer.start_as_current_span("POST"):
+        choose(flags, "customer-7")
+        detached = {"context": Context(), "attributes": LLM}
+        tracer.start_span("chat", **detached).end()
+    assert len(traced.events("chat")) == 1
+    tracer.start_span("later", **detached).end()
+    assert traced.events("later") == []
 
 
 @in_own_context

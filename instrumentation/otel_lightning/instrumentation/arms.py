@@ -2,12 +2,15 @@
 
 A choice of an arm is in force in its context (`contextvars`) until the same flag is evaluated
 again. So a flag that the agent evaluates before its first span is not lost: spans that start later
-in that context get the choice.
+in that context get the choice. A choice that was made inside a span is not in force for traces that
+begin after that span has ended: in a server that handles one request after the other in one
+context, it belongs to the request before.
 """
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -29,7 +32,24 @@ Choice = Mapping[str, AttributeValue]
 _NO_CHOICE: Final = frozenset({"default", "disabled", "error"})
 """Reasons of an evaluation in which the policy made no choice."""
 
-_in_force: ContextVar[Mapping[str, Choice]] = ContextVar(
+
+class InForce(NamedTuple):
+    """A choice, and the span in which it was made; None if another context made it."""
+
+    choice: Choice
+    made_in: Span | None = None
+
+    def is_over(self, span: Span) -> bool:
+        """Return whether a span begins later work: another trace, after that of the choice."""
+        if self.made_in is None or self.made_in.is_recording():
+            return False
+        made_in = self.made_in.get_span_context()
+        # A remote span, such as the one that TRACEPARENT names, may go on in another process.
+        is_local = made_in.is_valid and not made_in.is_remote
+        return is_local and made_in.trace_id != span.get_span_context().trace_id
+
+
+_in_force: ContextVar[Mapping[str, InForce]] = ContextVar(
     "lightning_arms_in_force", default=MappingProxyType({})
 )
 
@@ -73,8 +93,9 @@ def stamp(span: Span) -> None:
     Args:
         span: A span that has none of our events yet.
     """
-    for choice in _in_force.get().values():
-        span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
+    for one in _in_force.get().values():
+        if not one.is_over(span):
+            span.add_event(attributes.FEATURE_FLAG_EVALUATION, one.choice)
 
 
 def any_in_force() -> bool:
@@ -84,21 +105,23 @@ def any_in_force() -> bool:
 
 def in_force() -> dict[str, dict[str, AttributeValue]]:
     """Return the choices in force in this context by flag key, to pass them to another context."""
-    return {key: dict(choice) for key, choice in _in_force.get().items()}
+    span = trace.get_current_span()
+    found = {key: one for key, one in _in_force.get().items() if not one.is_over(span)}
+    return {key: dict(one.choice) for key, one in found.items()}
 
 
-def put_in_force(choices: Mapping[str, Choice]) -> Mapping[str, Choice]:
-    """Put choices in force in this context.
+@contextmanager
+def put_in_force(choices: Mapping[str, Choice]) -> Iterator[None]:
+    """Put choices of another context in force in this one, until the block ends.
 
     Args:
         choices: Choices by flag key.
-
-    Returns:
-        The choices that were in force before.
     """
-    before = _in_force.get()
-    _in_force.set(choices)
-    return before
+    before = _in_force.set({key: InForce(choice) for key, choice in choices.items()})
+    try:
+        yield
+    finally:
+        _in_force.reset(before)
 
 
 def write_choice(choice: Choice, span: Span) -> None:
@@ -156,11 +179,11 @@ def _make_hook() -> "Hook":
 
 @never_raise
 def _note(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> None:
-    choice = _choice(hook_context, details)
+    choice, span = _choice(hook_context, details), trace.get_current_span()
     others = {key: kept for key, kept in _in_force.get().items() if key != details.flag_key}
     # The agent now uses the default, so an earlier choice for this flag is no longer in force.
-    _in_force.set(others if choice is None else {**others, details.flag_key: choice})
-    span = trace.get_current_span()
+    new = {} if choice is None else {details.flag_key: InForce(choice, span)}
+    _in_force.set({**others, **new})
     if choice is not None and span.is_recording() and not _carries(span, choice):
         span.add_event(attributes.FEATURE_FLAG_EVALUATION, choice)
 

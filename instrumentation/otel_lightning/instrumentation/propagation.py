@@ -130,8 +130,5 @@ def run_with_arms(choices: Any, function: Callable[..., Any], *args: Any, **kwar
         kwargs: Its keyword arguments.
     """
     # Also if there are none: a thread of a pool would keep the arms of its task for the next one.
-    before = arms.put_in_force(choices)
-    try:
+    with arms.put_in_force(choices):
         return function(*args, **kwargs)
-    finally:
-        arms.put_in_force(before)
