@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.examples import examples
+from support.running import LIMIT_S, eventually
 
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.load.loader import BATCH_BYTES, Loader
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
@@ -129,6 +130,27 @@ def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_store
         files = store.query("SELECT file FROM rejected")["file"].to_pylist()
         assert [Path(file).read_bytes() for file in files] == [b"\xff not OTLP"]
         assert spool.backlog() == 0
+    spool.close()
+
+
+def test_errands_are_run_while_much_waits_to_be_stored(tmp_path: Path) -> None:
+    """Such as a backup. Under steady load the loader never comes to the end of what waits."""
+    spool, spans = Spool(spool_folder(tmp_path / "t.duckdb")), 2000
+    for first in range(1, 8 * spans, spans):
+        message = ExportTraceServiceRequest()
+        message.ParseFromString(request(*((first + number, 0) for number in range(spans))))
+        for span in message.resource_spans[0].scope_spans[0].spans:
+            span.name = "n" * (BATCH_BYTES // spans)
+        spool.append("traces", message.SerializeToString()).result(timeout=LIMIT_S)
+    with open_store(tmp_path / "t.duckdb") as store:
+        loader = Loader(store.cursor(), spool, LoaderSettings(derive=False))
+        loader.start()
+        try:
+            eventually(lambda: count(store) > 0)
+            assert loader.run_errand(lambda _: spool.backlog()) > 0
+        finally:
+            loader.stop()
+        assert count(store) == 8 * spans
     spool.close()
 
 

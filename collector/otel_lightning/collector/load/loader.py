@@ -198,6 +198,9 @@ class Loader(threading.Thread):
             self._derive_owed()
             while self._load_some(least) or self._derive_watched():
                 self._derive_owed()
+                # Here too, since under steady load this loop goes on and on.
+                self._run_errands()
+                self._forget_some()
             if self._spool.backlog():
                 self._spool.arrived.set()  # the rest is stored half a second later, with more
             self._forget_some()
