@@ -317,3 +317,25 @@ def test_a_finish_reason_that_is_a_plain_word_is_read() -> None:
     assert (
         only_call({**ASKED, "gen_ai.response.finish_reasons": "length"}).finish_reason == "length"
     )
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {
+            "langfuse.observation.type": "generation",
+            "langfuse.observation.input": [QUESTION],
+            "langfuse.observation.model.parameters": [1],
+        },
+        {
+            "mastra.span.type": "model_step",
+            "mastra.model_step.input": [QUESTION],
+            "mastra.metadata.modelMetadata": [1],
+        },
+    ],
+    ids=["langfuse", "mastra"],
+)
+def test_a_list_in_the_place_of_an_object_costs_no_call(attributes: dict[str, object]) -> None:
+    texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in attributes.items()}
+    (message,) = only_call(texts).input_messages or []
+    assert message["role"] == "user"
