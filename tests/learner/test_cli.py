@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from support.environment_page import commands
 from support.running import finish
 
-from otel_lightning.learner.cli import cli
+from otel_lightning.learner.cli import COMMANDS, cli
 from otel_lightning.learner.commands.values import RangeOfRewards
 
 if TYPE_CHECKING:
@@ -31,6 +31,23 @@ def test_help_loads_nothing_heavy() -> None:
         answer = finish(sys.executable, "-c", program, *arguments, check=True).stdout
         assert "Usage: lightning-learn" in answer
         assert json.loads(answer.splitlines()[-1]) == []
+
+
+def test_the_list_of_commands_has_their_own_summaries() -> None:
+    context = click.Context(cli)
+    own = {name: cli.get_command(context, name) for name in COMMANDS}
+    summaries = {name: one.get_short_help_str(200) for name, one in own.items() if one}
+    assert summaries == {name: summary for name, (_, summary) in COMMANDS.items()}
+
+
+def test_the_list_of_commands_imports_none() -> None:
+    program = (
+        "import sys\n"
+        "from otel_lightning.learner.cli import cli\n"
+        "cli(['--help'], standalone_mode=False)\n"
+        "assert not [m for m in sys.modules if '.learner.commands' in m or m == 'numpy']\n"
+    )
+    assert "transitions" in finish(sys.executable, "-c", program, check=True).stdout
 
 
 def test_run_loads_nothing_heavy() -> None:

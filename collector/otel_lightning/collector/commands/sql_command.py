@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from otel_lightning.collector.command_line import STORE, expected_errors
+from otel_lightning.collector.command_line import STORE, expected_errors, uncollected
 
 
 @click.command("sql")
@@ -42,7 +42,8 @@ def sql_command(  # noqa: PLR0913  click passes each option
     Without QUERY and --file it opens a prompt with history and completion; in a pipe it reads the
     query from standard input.
     """
-    from otel_lightning.collector.commands import ask
+    with uncollected():
+        from otel_lightning.collector.commands import ask
 
     if query is not None and file is not None:
         raise click.UsageError("Give the query or --file, not both.")
