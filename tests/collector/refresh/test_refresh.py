@@ -19,12 +19,39 @@ from support.deliveries import (
     expected,
     tables,
 )
-from support.made_rollouts import deliver
+from support.made_rollouts import deliver, make, trace_of
 
+from otel_lightning.collector.derive import conversations
+from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set import CROWD
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import open_store
+
+
+def test_a_trace_that_breaks_deriving_costs_no_other_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    odd, sound = (trace_of(name).hex() for name in ("odd", "sound"))
+    mark = conversations.mark_held
+
+    def breaks_on_a_trace(calls: Sequence[LlmCall]) -> None:
+        if any(call.trace_id == odd for call in calls):
+            raise TypeError("unhashable")
+        mark(calls)
+
+    monkeypatch.setattr(conversations, "mark_held", breaks_on_a_trace)
+    with open_store(tmp_path / "t.duckdb") as store:
+        for name in ("sound", "odd"):
+            body = make(name).SerializeToString()
+            load(store, [Request("traces", 1, body)], dead_letters=tmp_path)
+        while refresh(store):
+            pass
+        found = store.query("SELECT DISTINCT trace_id FROM llm_calls")
+        assert found.column(0).to_pylist() == [sound]
+        unread = store.query("SELECT DISTINCT trace_id, reason FROM unread_spans").to_pylist()
+        assert unread == [{"trace_id": odd, "reason": "TypeError: unhashable"}]
+        assert not len(store.query("FROM stale"))
 
 
 @settings(max_examples=5)

@@ -152,6 +152,18 @@ def test_an_error_in_a_worker_is_raised_and_the_traces_stay_stale(tmp_path: Path
         assert store.query("SELECT DISTINCT id FROM stale ORDER BY ALL") == stale
 
 
+def test_a_batch_that_breaks_a_worker_is_derived_without_it(tmp_path: Path) -> None:
+    with opened(tmp_path) as (store, refresher):
+        load(store, SENT, dead_letters=tmp_path)
+        refresher.step(FEW, paced=False)
+        worker = refresher._flights[0].worker
+        eventually(lambda: worker.is_ready)
+        worker.keys()
+        worker._send(frames.LOGS, b"no Arrow data")  # instead of what the batch is asked for next
+        derive_all(refresher)
+        assert not len(store.query("FROM stale"))
+
+
 def test_few_spans_are_derived_without_a_worker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

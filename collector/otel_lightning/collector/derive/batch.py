@@ -12,6 +12,7 @@ import pyarrow as pa
 from otel_lightning.collector.derive import from_arrow, to_arrow
 from otel_lightning.collector.derive.assemble import put_together
 from otel_lightning.collector.derive.links import Ties, ties
+from otel_lightning.collector.derive.one_by_one import read_sound
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.parsed import ParsedTraces, Rows, copied
 from otel_lightning.collector.derive.rows import Derived
@@ -29,16 +30,20 @@ class Batch:
     `tables`; call `put_together` before if you need `unchanged`.
     """
 
-    def __init__(self, parsed: ParsedTraces | None = None) -> None:
+    def __init__(
+        self, parsed: ParsedTraces | None = None, tried: Mapping[str, pa.Schema] | None = None
+    ) -> None:
         """Begin without traces.
 
         Args:
             parsed: Keeps the parsed traces of rollouts that grow, from one batch to the next.
+            tried: The columns of each table of `to_arrow.TABLES`, if each trace is to be derived
+                alone first, to leave out those that cannot be.
         """
         self._memory = MessageMemory() if parsed is None else parsed.memory
         self._found, self._recalled = Reading(memory=self._memory), Reading()
         self._tied = Ties([], [], [])
-        self._parsed = parsed
+        self._parsed, self._tried = parsed, tried
         self._picked: set[str] | None = None
         self.calls: Counter[str] = Counter()
         """Number of model calls by rollout id, set by `put_together`."""
@@ -59,7 +64,8 @@ class Batch:
             The keys that tie these traces to others: the columns `trace_id`, `key` and `seeks`, the
             key of the traces that it belongs with.
         """
-        some = read(from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory)
+        given = from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory
+        some = read(*given) if self._tried is None else read_sound(*given, self._tried)
         fold_requests(some)
         tied = ties(some)
         self._found.add(some)

@@ -133,6 +133,7 @@ def mark_held(calls: Iterable[LlmCall]) -> None:
     known: set[str] = set()
     for call in calls:
         previous = call.request_params.get("previous_response_id")
+        previous = previous if isinstance(previous, str) else None
         lost = bool(previous) and (previous not in known or previous in broken)
         talk = _held(call)
         # The provider has the earlier turns of this conversation, and no call of ours repeats them.

@@ -81,7 +81,10 @@ def read(
     by_span: dict[Place, list[Log]] = defaultdict(list)
     for log in logs:
         by_span[log.trace_id or "", log.span_id or ""].append(log)
-        _add_signals(found, log.trace_id or "", rewards_and_arms.of_log(log))
+        try:
+            _add_signals(found, log.trace_id or "", rewards_and_arms.of_log(log))
+        except Exception as error:  # noqa: BLE001 - as below
+            found.unread[log.trace_id or "", log.span_id or ""] = f"{type(error).__name__}: {error}"
     stated = _Stated()
     nodes = found.nodes
     for span in spans:
@@ -101,6 +104,8 @@ def read(
                 _add_signals(found, span.trace_id, rewards_and_arms.of_span(read_span))
             row = dialects.read(read_span, shape)
             if row is not None:
+                if cleared := dialects.make_fit(row):
+                    found.unread[place] = cleared
                 _add_row(found, place, row)
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
             found.unread[place] = f"{type(error).__name__}: {error}"

@@ -64,6 +64,13 @@ def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
+def count(value: object) -> int | None:
+    """Return a count that is a number, or a text that holds one; None for any other value."""
+    if isinstance(value, str | float) and len(str(value)) < LONGEST_COUNT:
+        return _whole(str(value))
+    return value if is_count(value) else None  # type: ignore[return-value]
+
+
 def array(attributes: Attributes, key: str) -> list[Any] | None:
     """Return the value of an attribute that is a non-empty array, or None for any other."""
     text = attributes.get(key)

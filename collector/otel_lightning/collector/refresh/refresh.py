@@ -8,7 +8,7 @@ transaction, so the tables do not depend on the order in which the spans arrived
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -31,6 +31,8 @@ SPANS_AT_ONCE = 25_000
 LOGS_AT_ONCE = 5_000
 TEXT_PER_COMMIT = 200_000_000
 """Rows of more bytes than this are committed and written to the file in parts, to bound memory."""
+BREAKS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What deriving raises for a value that no reader expects; Arrow's errors are among them."""
 _PARSED: WeakKeyDictionary[Store, ParsedTraces] = WeakKeyDictionary()
 """The parsed traces of rollouts that grow, by open store."""
 _SCHEMAS: WeakKeyDictionary[Store, dict[str, pa.Schema]] = WeakKeyDictionary()
@@ -53,9 +55,16 @@ def refresh(
     """
     logs = refresh_loose_logs(store)
     parsed = _PARSED.setdefault(store, ParsedTraces())
-    # The rows are freed before the cycle collector runs again.
-    with _uncollected(parsed, recent_traces(store)):
-        return logs + _refresh_traces(store, spans_at_once, backoff or Backoff(), parsed)
+    pace = backoff or Backoff()
+    try:
+        # The rows are freed before the cycle collector runs again.
+        with _uncollected(parsed, recent_traces(store)):
+            return logs + _refresh_traces(store, spans_at_once, pace, parsed)
+    except BREAKS:
+        logger.exception("Some traces cannot be derived together: each is tried alone")
+        with _uncollected(parsed, recent_traces(store)):
+            tried = schemas(store)
+            return logs + _refresh_traces(store, spans_at_once, pace, parsed, tried)
 
 
 def refresh_with_room(
@@ -108,7 +117,11 @@ def _column(store: Store, query: str) -> list[Any]:
 
 
 def _refresh_traces(
-    store: Store, spans_at_once: int, backoff: Backoff, parsed: ParsedTraces
+    store: Store,
+    spans_at_once: int,
+    backoff: Backoff,
+    parsed: ParsedTraces,
+    tried: Mapping[str, pa.Schema] | None = None,
 ) -> int:
     if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
         sorted_copy.forget(store)
@@ -116,7 +129,7 @@ def _refresh_traces(
     began = backoff.clock()
     with store.transaction():
         size_new(store, [""])
-        batch, closed = _read_picked(store, spans_at_once, backoff.waiting(), parsed)
+        batch, closed = _read_picked(store, spans_at_once, backoff.waiting(), parsed, tried)
         if not (done := closed.size()):
             return 0
         batch.put_together()
@@ -207,7 +220,11 @@ def schemas(store: Store) -> dict[str, pa.Schema]:
 
 
 def _read_picked(
-    store: Store, spans_at_once: int, waiting: Sequence[str], parsed: ParsedTraces
+    store: Store,
+    spans_at_once: int,
+    waiting: Sequence[str],
+    parsed: ParsedTraces,
+    tried: Mapping[str, pa.Schema] | None,
 ) -> tuple[Batch, ClosedSet]:
     """Read some stale traces, and all traces that their keys lead to.
 
@@ -215,7 +232,7 @@ def _read_picked(
     """
     # Each round picks anew, because `has_to_wait` has put off some of the stale traces.
     while True:
-        batch, closed = Batch(parsed), ClosedSet(store, spans_at_once, waiting)
+        batch, closed = Batch(parsed, tried), ClosedSet(store, spans_at_once, waiting)
         while not closed.is_complete():
             tied = []
             # Traces without new spans that are kept parsed are not read again.

@@ -27,7 +27,7 @@ from otel_lightning.collector.refresh.refresh import (
     replace_rows,
     schemas,
 )
-from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError
+from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError, WorkerError
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
 
 logger = logging.getLogger(__name__)
@@ -155,7 +155,8 @@ class Refresher:
             )
             ids += refresh_loose_logs(self._store)
             is_sent = self._send_some(spans_at_once, backoff)
-        except OutOfMemoryError:  # one batch needs more than --memory: derive it alone, here
+        # One batch needs more than --memory, or breaks deriving: derive it alone, here.
+        except (OutOfMemoryError, WorkerError):
             self.give_up()
             recent_traces(self._store).clear()
             ids, is_sent = refresh_with_room(self._store, spans_at_once, backoff), False

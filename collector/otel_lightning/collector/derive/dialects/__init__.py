@@ -23,7 +23,7 @@ from operator import attrgetter
 from types import ModuleType, NoneType
 from typing import Any, Protocol, cast
 
-from otel_lightning.collector.derive import spellings
+from otel_lightning.collector.derive import reading, spellings
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -74,15 +74,9 @@ def read(span: Span, shape: Shape | None = None) -> Row | None:
     Args:
         span: The span, with the log records that carry its span id.
         shape: The shape of its attributes, if the caller knows it already.
-
-    Raises:
-        TypeError: If a value has a type that its column cannot hold, such as a list as a name.
     """
     reader = (shape or shape_of(span.attributes)).plan(_decision).of(span)
-    row: Row | None = reader(span) if reader else None
-    if row is not None:
-        _check(row)
-    return row
+    return reader(span) if reader else None
 
 
 def _decision(_: Shape) -> Decision:
@@ -98,33 +92,48 @@ def _reader(span: Span) -> Reader | None:
     return None
 
 
-def _check(row: Row) -> None:
-    """Raise TypeError for a value that its column cannot hold.
+def make_fit(row: Row) -> str | None:
+    """Clear the values that their columns cannot hold, such as a list as a name; say which.
 
-    Without this check the insert would fail, and with it all other rows of the batch.
+    One such value would make the insert fail, and with it all other rows of the batch. A count that
+    is written as text becomes a number.
+
+    Returns:
+        The names of the fields that were cleared, with their values, or None.
     """
     kind = type(row)
     types = kind, *map(type, _VALUES[kind](row))
     if types in _FITTING:
-        return
-    found = zip(_FIELDS[kind], types[1:], strict=True)
-    wrong = next((name for (name, kinds), one in found if not issubclass(one, kinds)), None)
-    if wrong:
-        raise TypeError(f"{wrong} is {getattr(row, wrong)!r}, which its column cannot hold.")
+        return None
+    cleared = []
+    for (name, kinds), one in zip(_FIELDS[kind], types[1:], strict=True):
+        if not issubclass(one, kinds) or (one is bool and int in kinds):
+            value = getattr(row, name)
+            count = reading.count(value) if int in kinds else None
+            setattr(row, name, {} if dict in kinds else count)
+            if count is None:
+                cleared.append(f"{name} is {str(value)[:LONGEST_SHOWN]}")
+    if cleared:
+        return f"{', '.join(cleared)}: its column cannot hold it"
     if len(_FITTING) < MOST_FITTING:
-        _FITTING.add(types)
+        _FITTING.add((kind, *map(type, _VALUES[kind](row))))
+    return None
 
 
 def _plain_fields(row: type) -> list[tuple[str, tuple[type, ...]]]:
-    """Return the name and the allowed types of each field that is text or a whole number."""
+    """Return the name and the allowed types of each field that is checked."""
     kinds: dict[Any, tuple[type, ...]] = {
         str: (str,),
         str | None: (str, NoneType),
         int | None: (int, NoneType),
+        dict[str, Any]: (dict,),
+        list[Any] | None: (list, NoneType),
     }
     return [(each.name, kinds[each.type]) for each in fields(row) if each.type in kinds]
 
 
+LONGEST_SHOWN = 80
+"""Maximum number of characters of a value in a message."""
 MOST_FITTING = 4_096
 """Maximum number of combinations of types that are remembered."""
 _FITTING: set[tuple[type, ...]] = set()

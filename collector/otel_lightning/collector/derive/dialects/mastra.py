@@ -118,7 +118,7 @@ def _told(message: Any) -> Iterator[Message]:
     """Yield the messages of an outline; what it leaves out of tool calls and results is not set."""
     text = message.get("content") if isinstance(message, dict) else None
     role = message.get("role") if isinstance(message, dict) else None
-    if not isinstance(text, str) or role not in {"assistant", "tool"}:
+    if not isinstance(text, str) or str(role) not in {"assistant", "tool"}:
         yield from messages.read_message(message)
     elif role == "tool":
         results = list(OUTLINED.finditer(text))

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, payloads, tool_values
@@ -31,7 +31,7 @@ def matches(span: Span) -> bool:
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read an MLflow span."""
-    kind = _value(span, "mlflow.spanType")
+    kind = str(_value(span, "mlflow.spanType"))
     if kind in OPERATIONS:
         return _read_call(span, OPERATIONS[kind])
     if kind == "TOOL":
@@ -65,8 +65,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.output_messages = None if OBJECT.fullmatch(answer) else payloads.answer(answer)
     told = _value(span, "mlflow.llm.model")
     call.request_model = call.request_model or told
-    tools = _value(span, "mlflow.chat.tools")
-    offered = tool_values.flat_tools(tools or [])
+    offered = tool_values.flat_tools(_value(span, "mlflow.chat.tools"))
     # The last one is [] (the request offers no tools) or None (unknown).
     call.tool_definitions = call.tool_definitions or offered or call.tool_definitions
     payloads.fill_usage(call, _usage(span))
@@ -85,8 +84,8 @@ def _spread(span: Span) -> dict[str, Any]:
 
 
 def _usage(span: Span) -> payloads.Usage:
-    counts = _value(span, "mlflow.chat.tokenUsage") or {}
-    return payloads.Usage(*(counts.get(name) for name in COUNTS))
+    counts = payloads.details({"usage": _value(span, "mlflow.chat.tokenUsage")}, "usage")
+    return payloads.Usage(*(reading.count(counts.get(name)) for name in COUNTS))
 
 
 def _read_tool(span: Span) -> ToolCall:

@@ -42,14 +42,18 @@ def _respelled(text: str) -> str:
     history = json_text.parse(text)
     if not isinstance(history, list):
         return text
-    return json.dumps([_respelled_message(message) for message in history])
+    told = (message for message in history if isinstance(message, dict))
+    return json.dumps([_respelled_message(message) for message in told])
 
 
 def _respelled_message(message: dict[str, Any]) -> dict[str, Any]:
     """Return a message whose parts are parsed from their `repr()` texts."""
     fields = dict(message)
     parts: list[Any] = []
-    for part in message.get("parts", []):
+    given = message.get("parts")
+    for part in given if isinstance(given, list) else ():
+        if not isinstance(part, dict):
+            continue
         value = _object(part.get("content"))
         if "role" in value:
             fields |= {key: value[key] for key in ("tool_calls", "tool_call_id") if key in value}

@@ -363,7 +363,7 @@ def _separate(call: dict[str, Any], span: Span) -> list[dict[str, Any]]:
 
 def _function_result(text: str) -> dict[str, Any]:
     """Return a function result that AutoGen writes into a message as JSON."""
-    result = json_text.parse(text) or {}
+    result = payloads.details({"result": json_text.parse(text)}, "result")
     return {
         "type": "tool_result",
         "call_id": result.get("call_id"),

@@ -31,7 +31,7 @@ WHOLE_EVENTS = {
 def records(span: Span) -> Iterator[tuple[str, Any]]:
     """Yield (event name, message) for the messages sent as events or logs, in order."""
     for fields in reading.array(span.attributes, EVENTS) or ():
-        if isinstance(fields, dict) and fields.get("event.name") in MESSAGE_EVENTS:
+        if isinstance(fields, dict) and str(fields.get("event.name")) in MESSAGE_EVENTS:
             yield fields["event.name"], _with_role(fields["event.name"], fields)
     for event in span.events:
         if event.name in MESSAGE_EVENTS:
@@ -54,14 +54,20 @@ def _in_order(records: Iterable[tuple[Log, dict[str, Any]]]) -> Iterator[tuple[s
     within a millisecond) keep the order in which they were received.
     """
     known = list(records)
-    asked = [call.get("id") for _, said in known for call in said.get("tool_calls") or []]
+    asked = [
+        str(call.get("id"))
+        for _, said in known
+        if isinstance(calls := said.get("tool_calls"), list)
+        for call in calls
+        if isinstance(call, dict)
+    ]
     # Reversed, so that of several tool calls with one id the first counts.
     asks = {call_id: position for position, call_id in reversed(list(enumerate(asked)))}
     ranks = list(MESSAGE_EVENTS)
 
     def place(record: tuple[Log, dict[str, Any]]) -> tuple[int, ...]:
         log, said = record
-        number = said.get("index") if log.event_name == CHOICE else asks.get(said.get("id"))
+        number = said.get("index") if log.event_name == CHOICE else asks.get(str(said.get("id")))
         at = log.time_ns or 0, log.observed_ns or 0, ranks.index(log.event_name or "")
         return (*at, number if isinstance(number, int) else -1)
 

@@ -47,7 +47,9 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.response_id = None if (answered or "").startswith(MADE_UP) else answered
     call.request_params = _settings(span)
     tools = reading.array(attributes, "ai.prompt.tools") or []
-    call.tool_definitions = tool_values.flat_tools(json_text.parse(tool) for tool in tools)
+    call.tool_definitions = tool_values.flat_tools(
+        json_text.parse(tool) for tool in tools if isinstance(tool, str)
+    )
     call.finish_reason = messages.finish_reason(attributes.get("ai.response.finishReason"))
     system = messages.system_parts(attributes.get("gen_ai.system_instructions"))  # Sentry's
     sent = messages.conversation(_sent(span), span.memory)
@@ -67,13 +69,13 @@ def _settings(span: Span) -> dict[str, Any]:
 def _sent(span: Span) -> list[Any]:
     sent = reading.array(span.attributes, "ai.prompt.messages")
     values = reading.array(span.attributes, "ai.values") or []
-    return sent or [json_text.parse(value) or value for value in values]
+    return sent or [json_text.parse(str(value)) or value for value in values]
 
 
 def _answer(span: Span, finish_reason: str | None) -> list[Message] | None:
     attributes = span.attributes
     calls = reading.array(attributes, "ai.response.toolCalls") or []
-    blocks = [{"type": "tool-call", **call} for call in calls]
+    blocks = [{"type": "tool-call", **call} for call in calls if isinstance(call, dict)]
     # `ai.response.object` is the answer's text, unless it holds the arguments of a tool call.
     said = "text" if finish_reason == "tool_calls" or "ai.response.text" in attributes else "object"
     for name, kind in ((said, "text"), ("reasoning", "reasoning")):

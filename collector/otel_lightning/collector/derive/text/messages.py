@@ -307,7 +307,12 @@ def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
 
 
 def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
-    return [read_call(call) for call in value.get("tool_calls") or [] if isinstance(call, dict)]
+    calls = value.get("tool_calls")
+    return (
+        [read_call(call) for call in calls or () if isinstance(call, dict)]
+        if isinstance(calls, list)
+        else []
+    )
 
 
 def _written_out(part: Part) -> Part:

@@ -142,15 +142,15 @@ def response_messages(response: Payload) -> list[Message] | None:
     """Return the output messages of a response, one per choice; None for an unknown form."""
     # OpenAI's chat completions, and the servers that copy them.
     if isinstance(response.get("choices"), list):
-        return [_chat_choice(choice) for choice in response["choices"]]
+        return [_chat_choice(choice) for choice in response["choices"] if isinstance(choice, dict)]
     # OpenAI's Responses API.
     if isinstance(response.get("output"), list):
-        status = response.get("incomplete_details") or {}
+        status = details(response, "incomplete_details")
         ended = status.get("reason") or response.get("status")
         return _turn(response["output"], ended)
     alone = "parts" in details(response, "content")  # Google ADK keeps only the first candidate
     if isinstance(candidates := [response] if alone else response.get("candidates"), list):
-        return [_candidate(candidate) for candidate in candidates]
+        return [_candidate(one) for one in candidates if isinstance(one, dict)]
     # Anthropic's. An item of the Responses API has content too, but no stop reason.
     if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
@@ -160,7 +160,7 @@ def response_messages(response: Payload) -> list[Message] | None:
 
 
 def _chat_choice(choice: Payload) -> Message:
-    turns = messages.read_message({"role": "assistant", **(choice.get("message") or {})})
+    turns = messages.read_message({"role": "assistant", **details(choice, "message")})
     parts = [part for turn in turns for part in turn["parts"]]
     return messages.choice(parts, choice.get("finish_reason"))
 
@@ -168,7 +168,7 @@ def _chat_choice(choice: Payload) -> Message:
 def _candidate(candidate: Payload) -> Message:
     """Return one of Gemini's answers, whose tool calls and text are parts of its content."""
     reason = candidate.get("finish_reason", candidate.get("finishReason"))
-    (turn,) = messages.one_turn([{**(candidate.get("content") or {}), "role": "model"}])
+    (turn,) = messages.one_turn([{**details(candidate, "content"), "role": "model"}])
     return messages.choice(turn["parts"], reason)
 
 
@@ -220,8 +220,8 @@ def fill_usage(call: LlmCall, counts: Usage) -> None:
 
 def _count(counts: Payload, *keys: str) -> int | None:
     for key in keys:
-        if key in counts and reading.is_count(counts[key]):
-            return int(counts[key])
+        if (count := reading.count(counts.get(key))) is not None:
+            return count
     return None
 
 
@@ -235,18 +235,23 @@ def details(counts: Payload, *keys: str) -> Payload:
 
 def _fill_tokens(call: LlmCall, response: Payload) -> None:
     """Set the token ids and log probabilities of the first choice, if the server returned them."""
-    first: Payload = next(iter(response.get("choices") or []), {})
+    choices = response.get("choices")
+    first = (
+        details({"choice": choices[0]}, "choice") if choices and isinstance(choices, list) else {}
+    )
     # vLLM writes these ids beside the choices of a chat, and into each choice of a completion.
     prompt = response.get("prompt_token_ids") or first.get("prompt_token_ids")
     call.prompt_token_ids = call.prompt_token_ids or reading.token_ids(prompt)
     sampled = reading.token_ids(first.get("token_ids"))
     call.completion_token_ids = call.completion_token_ids or sampled
-    tokens = (first.get("logprobs") or {}).get("content") or []
+    tokens = details(first, "logprobs").get("content")
     call.completion_logprobs = call.completion_logprobs or logprobs(tokens)
 
 
-def logprobs(tokens: list[Any]) -> list[float] | None:
+def logprobs(tokens: Any) -> list[float] | None:
     """Return the log probability of each token in OpenAI's list; None if any token has none."""
+    if not isinstance(tokens, list) or not all(isinstance(token, dict) for token in tokens):
+        return None
     return reading.logprobs([token.get("logprob") for token in tokens])
 
 

@@ -20,8 +20,14 @@ OUTCOME = re.compile(
 """The `repr()` of Agno's record of an execution."""
 
 
-def flat_tools(definitions: Iterable[Any]) -> list[Any] | None:
-    """Return tool definitions in the conventions' form: type, name, description, parameters."""
+def flat_tools(definitions: Any) -> list[Any] | None:
+    """Return tool definitions in the conventions' form: type, name, description, parameters.
+
+    Args:
+        definitions: The definitions; anything but an iterable holds none.
+    """
+    if isinstance(definitions, str) or not isinstance(definitions, Iterable):
+        return None
     tools = [
         _flat_tool(tool)
         for definition in definitions
