@@ -21,6 +21,7 @@ from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import Store, StoreError, open_store
 
 SECRET = b"Ada Lovelace, 12 St James's Square"
+ADDRESS = {"address": SECRET.decode()}
 TRACES = [bytes([number]) * 16 for number in (1, 2, 3, 4)]
 
 
@@ -132,6 +133,51 @@ def test_what_is_erased_is_in_no_table_and_no_byte(
         assert len(store.query("FROM scores")) == 1
         assert len(store.query("FROM task_messages")) == 1  # traces 3 and 4 have the same text
         assert [one for one in check_deep(store, path) if not one.well] == []
+
+
+def tool_in_another_trace() -> list[bytes]:
+    """A call that asks for a tool with the secret, and the tool's execution in a second trace."""
+    asked = {"type": "tool_call", "id": "call_1", "name": "find", "arguments": ADDRESS}
+    facts = [
+        {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [asked]}]),
+        },
+        {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": "find",
+            "gen_ai.tool.call.id": "call_1",
+        },
+    ]
+    requests = []
+    for place, (trace, attributes) in enumerate(zip(TRACES, facts, strict=False)):
+        request = ExportTraceServiceRequest()
+        span = request.resource_spans.add().scope_spans.add().spans.add(trace_id=trace)
+        span.span_id, span.start_time_unix_nano = trace[:8], place * 10**9
+        span.end_time_unix_nano = span.start_time_unix_nano + 1
+        for key, value in attributes.items():
+            span.attributes.add(key=key).value.string_value = value
+        requests.append(request.SerializeToString())
+    return requests
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_rows_of_kept_traces_lose_what_came_from_an_erased_one(
+    tmp_path: Path, *, served: bool
+) -> None:
+    path = tmp_path / "t.duckdb"
+    with open_store(path) as store:
+        requests = [Request("traces", 1, one) for one in tool_in_another_trace()]
+        load(store, requests, dead_letters=tmp_path)
+        derive_all(store, path)
+        (tool,) = store.query("FROM tool_calls").to_pylist()
+    assert (tool["trace_id"], json.loads(tool["arguments"])) == (TRACES[1].hex(), ADDRESS)
+    with running(path) if served else nullcontext():
+        assert erase_anyhow(path, Selection(traces=[TRACES[0].hex()])).traces == 1
+        assert SECRET not in path.read_bytes()
+    with open_store(path) as store:
+        (tool,) = store.query("FROM tool_calls").to_pylist()
+        assert (tool["trace_id"], tool["arguments"]) == (TRACES[1].hex(), None)
 
 
 @pytest.mark.slow

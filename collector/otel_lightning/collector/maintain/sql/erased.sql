@@ -15,12 +15,15 @@ CREATE OR REPLACE TEMP TABLE erased_responses AS
 SELECT DISTINCT response_id FROM llm_calls
 WHERE response_id IS NOT NULL AND trace_id IN (FROM erased_traces);
 
--- A rollout is erased if all its traces are erased. Otherwise it is derived again from the others.
-CREATE OR REPLACE TEMP TABLE erased_rollouts AS
-WITH places AS (
+CREATE OR REPLACE TEMP TABLE rollouts_of_traces AS
+SELECT rollout_id, trace_id FROM (
     SELECT rollout_id, trace_id FROM llm_calls UNION ALL SELECT rollout_id, trace_id FROM tool_calls
     UNION ALL SELECT rollout_id, trace_id FROM agent_runs
-)
-SELECT rollout_id FROM places WHERE rollout_id IS NOT NULL
+    UNION ALL SELECT rollout_id, trace_id FROM retrievals
+) WHERE rollout_id IS NOT NULL;
+
+-- A rollout is erased if all its traces are erased. Otherwise it is derived again from the others.
+CREATE OR REPLACE TEMP TABLE erased_rollouts AS
+SELECT rollout_id FROM rollouts_of_traces
 GROUP BY rollout_id HAVING bool_and(trace_id IN (FROM erased_traces))
 UNION SELECT unnest($rollout_list);
