@@ -13,7 +13,9 @@ from support.sending import column
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store.sql_text import quote_name
 
+QUOTES = 'my "best" runs'
 SENT = trace_request("seen").SerializeToString()
 
 
@@ -31,8 +33,13 @@ def line_for(store: Path) -> str:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ingester]:
-    """A running ingester with one span."""
-    with running(tmp_path_factory.mktemp("served") / "traces.duckdb") as ingester:
+    """A running ingester with one span, and a table of a user with quotes in its name."""
+    path = tmp_path_factory.mktemp("served") / "traces.duckdb"
+    with open_store(path):
+        pass
+    with duckdb.connect(path) as connection:
+        connection.execute(f"CREATE TABLE {quote_name(QUOTES)} AS SELECT 1 AS one")
+    with running(path) as ingester:
         assert send(ingester.http, SENT).status == 200
         eventually(lambda: column(ingester.store, "SELECT name FROM spans") == ["seen"])
         yield ingester
@@ -60,6 +67,11 @@ def test_tables_are_shown_and_read_where_no_ingester_runs(tmp_path: Path) -> Non
     with open_store(path) as store:
         load(store, [Request("traces", 1, SENT)], dead_letters=tmp_path)
     assert_tables_are_shown_and_read(line_for(path))
+
+
+def test_quotes_in_the_name_of_a_table_do_not_break_the_script(told: str) -> None:
+    with attached(told) as connection:
+        assert (QUOTES,) in connection.execute("SHOW TABLES").fetchall()
 
 
 @pytest.mark.slow

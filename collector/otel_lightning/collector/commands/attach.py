@@ -7,6 +7,7 @@ from pathlib import Path
 from otel_lightning.collector.store import Server, Store, quote_literal, server_file, statement
 from otel_lightning.collector.store.read_only import attach_line
 from otel_lightning.collector.store.reader_limits import ANSWERS
+from otel_lightning.collector.store.sql_text import quote_name
 
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests with httpfs
 
@@ -33,6 +34,7 @@ def attach_script(store: Store, path: Path) -> str:
 
 
 def _extensions() -> list[str]:
+    """Load the extensions from the files of their wheels; without the wheels, from the network."""
     installed = version("duckdb")
     files = [file for name in EXTENSIONS if (file := _extension_file(name))]
     load = " ".join(f"LOAD {quote_literal(str(file))};" for file in files)
@@ -56,8 +58,8 @@ def _extension_file(name: str) -> Path | None:
 def _views(store: Store, server: Server, path: Path) -> list[str]:
     """Attach the store and create a view for each table: `SHOW TABLES` lists no remote tables.
 
-    Each view has a connection of its own, because Quack reads only one table at a time over one:
-    otherwise a statement could not join two tables.
+    Each view has a connection of its own: Quack reads one table at a time over a connection, so a
+    statement could not join two views that share one.
     """
     rows = store.query(statement(__package__, "shown_tables", answers=ANSWERS))
     tables = rows["table_name"].to_pylist()
@@ -66,8 +68,9 @@ def _views(store: Store, server: Server, path: Path) -> list[str]:
     return [
         attach_line(server.sql, server_file(path)),
         *(
-            f"ATTACH {uri} AS \"traces_{name}\" (TOKEN getvariable('reader')); "
-            f'CREATE OR REPLACE VIEW "{name}" AS FROM "traces_{name}"."{name}";'
+            f"ATTACH {uri} AS {quote_name(f'traces_{name}')} (TOKEN getvariable('reader')); "
+            f"CREATE OR REPLACE VIEW {quote_name(name)} "
+            f"AS FROM {quote_name(f'traces_{name}')}.{quote_name(name)};"
             for name in shown
         ),
     ]
