@@ -113,7 +113,7 @@ def put_together(found: Reading) -> Derived:
     calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
     derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
     derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
-    _place_signals(derived, found, assigned)
+    _place_rewards_and_arms(derived, found, assigned)
     derived.tasks = _tasks(nodes, derived.rewards, assigned)
     return derived
 
@@ -245,7 +245,7 @@ def _tool_calls(
     return rows
 
 
-def _place_signals(derived: Derived, found: Reading, assigned: Rollouts) -> None:
+def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts) -> None:
     """Give each reward and arm the rollout of its carrier, unless it states one itself.
 
     A conversation that is no rollout, such as a sub-agent's, does not count as stated. A reward for

@@ -12,12 +12,12 @@ import pyarrow as pa
 from otel_lightning.collector.derive import from_arrow, to_arrow
 from otel_lightning.collector.derive.assemble import put_together
 from otel_lightning.collector.derive.links import Ties, ties
-from otel_lightning.collector.derive.one_by_one import read_sound
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.parsed import ParsedTraces, Rows, copied
 from otel_lightning.collector.derive.rows import Derived
 from otel_lightning.collector.derive.rows_by_trace import by_trace, only, without
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.trace_by_trace import read_derivable
 
 TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
 
@@ -31,19 +31,21 @@ class Batch:
     """
 
     def __init__(
-        self, parsed: ParsedTraces | None = None, tried: Mapping[str, pa.Schema] | None = None
+        self,
+        parsed: ParsedTraces | None = None,
+        trial_schemas: Mapping[str, pa.Schema] | None = None,
     ) -> None:
         """Begin without traces.
 
         Args:
             parsed: Keeps the parsed traces of rollouts that grow, from one batch to the next.
-            tried: The columns of each table of `to_arrow.TABLES`, if each trace is to be derived
-                alone first, to leave out those that cannot be.
+            trial_schemas: If given, each trace is first derived alone into tables with these
+                columns (those of `to_arrow.TABLES`), and left out if that fails.
         """
         self._memory = MessageMemory() if parsed is None else parsed.memory
         self._found, self._recalled = Reading(memory=self._memory), Reading()
         self._tied = Ties([], [], [])
-        self._parsed, self._tried = parsed, tried
+        self._parsed, self._trial_schemas = parsed, trial_schemas
         self._picked: set[str] | None = None
         self.calls: Counter[str] = Counter()
         """Number of model calls by rollout id, set by `put_together`."""
@@ -65,7 +67,8 @@ class Batch:
             key of the traces that it belongs with.
         """
         given = from_arrow.spans(spans, self._memory), from_arrow.logs(logs), self._memory
-        some = read(*given) if self._tried is None else read_sound(*given, self._tried)
+        trial = self._trial_schemas
+        some = read(*given) if trial is None else read_derivable(*given, trial)
         fold_requests(some)
         tied = ties(some)
         self._found.add(some)

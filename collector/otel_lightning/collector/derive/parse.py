@@ -47,6 +47,8 @@ class Reading:
     calls: list[LlmCall] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
     requests: list[ToolCall] = field(default_factory=list)
+    """Tool calls that a model asked for and that were recorded as spans, though nothing ran in
+    them. `fold_requests` moves them into the calls that asked."""
     agents: list[AgentRun] = field(default_factory=list)
     retrievals: list[Retrieval] = field(default_factory=list)
     rewards: dict[str, Reward] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class Reading:
     """The trace in which each reward was read, by reward id; it may judge another trace."""
     arms: list[Arm] = field(default_factory=list)
     unread: dict[Place, str] = field(default_factory=dict)
+    """Why a span or log record could not be read, or only in part."""
     pasts: dict[Place, History] = field(default_factory=dict)
     """The history of each call, by its span."""
     memory: MessageMemory | None = None
@@ -73,18 +76,18 @@ def read(
     """Read whole traces: each span, with the log records that name it, by itself.
 
     Args:
-        spans: The spans. Each has the same memory, or none.
+        spans: The spans; the `memory` of each is the one below, or None.
         logs: The log records that name these traces, and any without a trace.
-        memory: The memory of the spans.
+        memory: Shares equal messages between calls.
     """
     found = Reading(memory=memory)
     by_span: dict[Place, list[Log]] = defaultdict(list)
     for log in logs:
         by_span[log.trace_id or "", log.span_id or ""].append(log)
         try:
-            _add_signals(found, log.trace_id or "", rewards_and_arms.of_log(log))
-        except Exception as error:  # noqa: BLE001 - as below
-            found.unread[log.trace_id or "", log.span_id or ""] = f"{type(error).__name__}: {error}"
+            _add_rewards_and_arms(found, log.trace_id or "", rewards_and_arms.of_log(log))
+        except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
+            found.unread[log.trace_id or "", log.span_id or ""] = described(error)
     stated = _Stated()
     nodes = found.nodes
     for span in spans:
@@ -93,7 +96,7 @@ def read(
         if place in nodes:
             continue
         own = by_span.get(place) if by_span else None
-        read_span = span._replace(logs=tuple(own)) if own else span
+        with_logs = span._replace(logs=tuple(own)) if own else span
         shape = shape_of(span.attributes)
         plan = shape.plan(_Plan)
         # Before all that may fail: a span that cannot be read still connects the spans below it.
@@ -101,28 +104,32 @@ def read(
         try:
             # Only these spans can carry a reward or an arm, so all others are not searched.
             if span.events or plan.has_output or span.name == rewards_and_arms.ANNOTATION:
-                _add_signals(found, span.trace_id, rewards_and_arms.of_span(read_span))
-            row = dialects.read(read_span, shape)
+                _add_rewards_and_arms(found, span.trace_id, rewards_and_arms.of_span(with_logs))
+            row = dialects.read(with_logs, shape)
             if row is not None:
                 if cleared := dialects.make_fit(row):
                     found.unread[place] = cleared
                 _add_row(found, place, row)
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
-            found.unread[place] = f"{type(error).__name__}: {error}"
+            found.unread[place] = described(error)
     return found
+
+
+def described(error: Exception) -> str:
+    """Return the reason that `unread` states for a span or trace that raised this error."""
+    return f"{type(error).__name__}: {error}"
 
 
 def fold_requests(found: Reading) -> None:
     """Put the tool calls that were recorded as spans into the output of the call that asked.
 
-    Also complete inputs that were recorded in outline. Both are part of histories, so this comes
-    before anything that compares histories.
+    Also complete inputs that were recorded in outline. It changes the calls in place, and computes
+    their histories again, so call it before anything that compares histories.
     """
+    # A tool's span directly below a call shows a request, too. `pasts` has the place of each call.
     below = (
         replace(tool, llm_span_id=parent[1])
         for tool in found.tools
-        # A tool's span directly below a call shows a request, too: `pasts` has the place of each
-        # call.
         if tool.tool_call_id
         and tool.arguments is not None
         and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
@@ -148,7 +155,7 @@ class _Plan:
 
 
 class _Stated:
-    """The ids that spans state, where those of each resource are looked up once."""
+    """Reads the ids that spans state. The ids that a resource states are read once per resource."""
 
     def __init__(self) -> None:
         self._of_resource: dict[int, tuple[Attributes, str | None, str | None]] = {}
@@ -157,7 +164,8 @@ class _Stated:
         """Return what is kept of a span: where it is, and the ids that it states."""
         attributes, resource = span.attributes, span.resource
         kept = self._of_resource.get(id(resource))
-        if kept is None:  # the resource is kept too, so that its id stays its own
+        # The resource is kept as well: while it lives, no other object has its `id()`.
+        if kept is None:
             rollout, task = rollouts.explicit_id({}, resource), resource.get(names.TASK_ID) or None
             kept = self._of_resource[id(resource)] = resource, rollout, task
         _, rollout_id, task_id = kept
@@ -174,7 +182,7 @@ class _Stated:
         ))  # fmt: skip
 
 
-def _add_signals(found: Reading, trace_id: str, carried: Iterable[Reward | Arm]) -> None:
+def _add_rewards_and_arms(found: Reading, trace_id: str, carried: Iterable[Reward | Arm]) -> None:
     for row in carried:
         if isinstance(row, Arm):
             found.arms.append(row)
@@ -187,7 +195,8 @@ def _add_row(found: Reading, place: Place, row: Row) -> None:
     if isinstance(row, LlmCall):
         past = found.pasts[place] = history(row, found.memory)
         found.calls.append(row)
-        # Calls with tool parts are read again when tools are joined, so they stay values.
+        # Packed messages are JSON text, which needs less memory. Calls with tool parts are read
+        # again when tools are joined, so their messages are not packed.
         if not past.tools:
             pack(row)
     elif isinstance(row, AgentRun):

@@ -25,8 +25,6 @@ from otel_lightning.collector.derive.text.message_memory import MessageMemory, l
 MOST_TEXT = 64_000_000
 """Maximum number of characters of the kept messages. Above it everything is dropped."""
 R = TypeVar("R")
-
-
 Rows = dict[str, list[Any]]
 """Derived rows of one trace by table."""
 
@@ -61,7 +59,7 @@ class ParsedTraces:
         return trace_id in self._kept
 
     def of(self, trace_id: str) -> tuple[Reading, Ties]:
-        """Return the parsed rows of a trace, in copies that may be changed, and its keys."""
+        """Return the parsed rows of a trace, as copies that may be changed, and its keys."""
         kept = self._kept[trace_id]
         return copied(kept.found), kept.ties
 
@@ -80,16 +78,17 @@ class ParsedTraces:
         self._text = _TextSize()
 
     def keep(self, found: Reading, tied: Ties, trace_ids: Iterable[str]) -> None:
-        """Keep the parsed rows of some traces.
+        """Keep the parsed rows of some traces; drop all traces if their text becomes too much.
 
         Args:
-            found: What was read from these traces and perhaps others, in copies of its own.
-            tied: The keys of `found`.
+            found: The parsed rows of these traces, and perhaps of others. Nobody may change them
+                afterwards: pass copies (`copied`) if the rows are used further.
+            tied: The keys of all traces of `found`.
             trace_ids: The traces to keep.
         """
         own = {trace_id: _Kept(Reading(), Ties([], [], [])) for trace_id in trace_ids}
         _share_out(found, {trace_id: kept.found for trace_id, kept in own.items()})
-        # A row is a trace id, a key and the key that it seeks.
+        # `Ties` has three columns: trace id, key of the trace, and the key that it seeks.
         for row in zip(*tied, strict=True):
             if row[0] in own:
                 for column, value in zip(own[row[0]].ties, row, strict=True):
@@ -102,26 +101,27 @@ class ParsedTraces:
             self.clear()
 
     def unchanged(self, rows: Mapping[str, Rows]) -> set[str]:
-        """Return the traces whose derived rows are those that were written last."""
+        """Return the traces whose derived rows equal those that were last written to the store."""
         return {trace_id for trace_id, own in rows.items() if self._written.get(trace_id) == own}
 
     def wrote(self, rows: Mapping[str, Rows]) -> None:
-        """Note the derived rows of traces, once they are committed."""
+        """Note the derived rows of traces. Call it when they are committed."""
         self._written.update((one, own) for one, own in rows.items() if one in self._kept)
 
 
 class _TextSize:
     """Number of characters of the messages of some calls.
 
-    Calls share the objects of their messages, so each object counts once, as long as any call that
-    was added and not removed has it.
+    Several calls may share one message object. It counts once, from the first call added with it
+    until the last such call is removed.
     """
 
     def __init__(self) -> None:
         self.size = 0
         """Number of characters."""
         self._uses: dict[int, int] = {}
-        """How often each message was added, by its `id()`, which holds while a call has it."""
+        """How many added calls have each message, by the message's `id()`. As long as one has it,
+        the object lives, so no other object gets this `id()`."""
 
     def add(self, calls: Iterable[LlmCall]) -> None:
         """Count the messages of calls."""
@@ -156,7 +156,7 @@ def _messages(call: LlmCall) -> Iterator[Message]:
 
 def _share_out(found: Reading, own: dict[str, Reading]) -> None:
     """Add each row of `found` to the reading of its trace, if it is one of `own`."""
-    # Without `requests`, which `fold_requests` has emptied.
+    # Not `requests`: `fold_requests` has emptied that list.
     for name in ("calls", "tools", "agents", "retrievals", "arms"):
         for row in getattr(found, name):
             if row.trace_id in own:
@@ -172,16 +172,16 @@ def _share_out(found: Reading, own: dict[str, Reading]) -> None:
 
 
 def copied(found: Reading) -> Reading:
-    """Return a reading with copies of its rows, which putting together changes in place."""
+    """Copy a reading and its rows: `put_together` changes the rows that it is given in place."""
     return Reading(
         nodes=dict(found.nodes),
-        calls=_twins(LlmCall, found.calls),
-        tools=_twins(ToolCall, found.tools),
-        agents=_twins(AgentRun, found.agents),
-        retrievals=_twins(Retrieval, found.retrievals),
-        rewards=dict(zip(found.rewards, _twins(Reward, found.rewards.values()), strict=True)),
+        calls=_copies(LlmCall, found.calls),
+        tools=_copies(ToolCall, found.tools),
+        agents=_copies(AgentRun, found.agents),
+        retrievals=_copies(Retrieval, found.retrievals),
+        rewards=dict(zip(found.rewards, _copies(Reward, found.rewards.values()), strict=True)),
         sources=dict(found.sources),
-        arms=_twins(Arm, found.arms),
+        arms=_copies(Arm, found.arms),
         unread=dict(found.unread),
         pasts=dict(found.pasts),
     )
@@ -196,5 +196,5 @@ _VALUES: dict[type, Callable[[object], tuple[Any, ...]]] = {
 }
 
 
-def _twins(kind: type[R], rows: Iterable[R]) -> list[R]:
+def _copies(kind: type[R], rows: Iterable[R]) -> list[R]:
     return [kind(*values) for values in map(_VALUES[kind], rows)]

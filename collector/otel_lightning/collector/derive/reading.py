@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Any
 
 from otel_lightning.collector.derive import spellings
-from otel_lightning.collector.derive.plans import Field
+from otel_lightning.collector.derive.compiled_fields import Field
 from otel_lightning.collector.derive.rows import Attributes
 from otel_lightning.collector.derive.text import json_text
 

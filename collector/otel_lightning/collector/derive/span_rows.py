@@ -3,7 +3,7 @@
 from typing import Any
 
 from otel_lightning.collector.derive import reading, spellings
-from otel_lightning.collector.derive.plans import Field, Fields
+from otel_lightning.collector.derive.compiled_fields import Field, Fields
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,

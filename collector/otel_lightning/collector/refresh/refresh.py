@@ -63,8 +63,7 @@ def refresh(
     except BREAKS:
         logger.exception("Some traces cannot be derived together: each is tried alone")
         with _uncollected(parsed, recent_traces(store)):
-            tried = schemas(store)
-            return logs + _refresh_traces(store, spans_at_once, pace, parsed, tried)
+            return logs + _refresh_traces(store, spans_at_once, pace, parsed, schemas(store))
 
 
 def refresh_with_room(
@@ -121,7 +120,7 @@ def _refresh_traces(
     spans_at_once: int,
     backoff: Backoff,
     parsed: ParsedTraces,
-    tried: Mapping[str, pa.Schema] | None = None,
+    trial_schemas: Mapping[str, pa.Schema] | None = None,
 ) -> int:
     if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
         sorted_copy.forget(store)
@@ -129,7 +128,7 @@ def _refresh_traces(
     began = backoff.clock()
     with store.transaction():
         size_new(store, [""])
-        batch, closed = _read_picked(store, spans_at_once, backoff.waiting(), parsed, tried)
+        batch, closed = _read_picked(store, spans_at_once, backoff.waiting(), parsed, trial_schemas)
         if not (done := closed.size()):
             return 0
         batch.put_together()
@@ -224,7 +223,7 @@ def _read_picked(
     spans_at_once: int,
     waiting: Sequence[str],
     parsed: ParsedTraces,
-    tried: Mapping[str, pa.Schema] | None,
+    trial_schemas: Mapping[str, pa.Schema] | None,
 ) -> tuple[Batch, ClosedSet]:
     """Read some stale traces, and all traces that their keys lead to.
 
@@ -232,7 +231,7 @@ def _read_picked(
     """
     # Each round picks anew, because `has_to_wait` has put off some of the stale traces.
     while True:
-        batch, closed = Batch(parsed, tried), ClosedSet(store, spans_at_once, waiting)
+        batch, closed = Batch(parsed, trial_schemas), ClosedSet(store, spans_at_once, waiting)
         while not closed.is_complete():
             tied = []
             # Traces without new spans that are kept parsed are not read again.

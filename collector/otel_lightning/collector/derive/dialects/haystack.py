@@ -25,7 +25,7 @@ def matches(span: Span) -> bool:
 
 
 def read(span: Span) -> LlmCall | AgentRun | None:
-    """Read a generator's span as a model call."""
+    """Read an agent's span as a run and a generator's as a model call; other components as None."""
     if span.name == AGENT:
         return span_rows.agent_run(
             span, "agent", reading.text(span.attributes, "haystack.agent.name")
@@ -71,7 +71,7 @@ def _choice(reply: Any) -> Message:
 
 
 def _plain_message(message: Any) -> Any:
-    """Return a message in a provider's form; plain text is returned unchanged."""
+    """Return a message of Haystack in a form that `messages` reads; plain text stays as it is."""
     if not isinstance(message, dict) or not isinstance(message.get("content"), list):
         return message
     blocks = [_plain_block(block) for block in message["content"] if isinstance(block, dict)]

@@ -3,8 +3,8 @@
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
+from otel_lightning.collector.derive.compiled_fields import Field, Fields, lower, text
 from otel_lightning.collector.derive.flat_messages import NULL, ODD_STARTS, FlatMessages
-from otel_lightning.collector.derive.plans import Field, Fields, lower, text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,

@@ -11,10 +11,10 @@ from functools import lru_cache, partial
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive.compiled_fields import Field, Fields, lower, text
 from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OFFERED, OUTPUT, SENT
-from otel_lightning.collector.derive.plans import Field, Fields, lower, text
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,

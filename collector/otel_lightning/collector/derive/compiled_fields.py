@@ -1,8 +1,8 @@
-"""Compiled readers of plain fields: the keys of a shape decide where each field of a row is.
+"""Fields of a row that are read from attributes by a function that is compiled for each shape.
 
-A dialect declares the keys of each field, the most reliable first. For the spans of one shape most
-of these keys are known to be absent. So a function is compiled once per shape that reads only the
-keys that are there.
+A dialect declares which keys may hold a field, the most reliable first. Spans of one shape have the
+same keys (see `shapes`), and most declared keys are not among them. So for each shape one function
+is compiled, which reads only the keys that the shape has.
 
 Example:
     FIELDS = Fields(provider=lower("gen_ai.provider.name", "gen_ai.system"))
@@ -23,11 +23,11 @@ class Field(NamedTuple):
     """How one field of a row is read from attributes."""
 
     keys: Sequence[str]
-    """The keys that may hold it, the most reliable first. They are looked at when a function is
-    compiled, so a list may be completed until then."""
+    """The keys that may hold it, the most reliable first. The list is read when a function is
+    compiled, so that `spellings.add` may still append a dialect's own keys to it."""
     read: Read | None = None
-    """Makes the value from the texts of the keys that are present; None for the first text that is
-    not empty."""
+    """Makes the value from the texts of the keys that are present. Without it the value is the
+    first text that is not empty."""
 
 
 def text(*keys: str) -> Field:
@@ -57,7 +57,7 @@ class Fields:
         self._fields: Mapping[str, Field] = fields
 
     def fill(self, row: Any, attributes: Attributes) -> None:
-        """Set the fields of a row whose keys are among the attributes; leave the others."""
+        """Set each field of the row that has a key among the attributes; leave the other fields."""
         shape = shape_of(attributes)
         fill: Fill | None = shape.plans.get(self)
         if fill is None:
