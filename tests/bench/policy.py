@@ -45,7 +45,11 @@ from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.at_random import check_random
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.contextual import learn_shares
-from otel_lightning.learner.policy.copies import drawn_together, texts_of_tasks, with_common_tasks
+from otel_lightning.learner.policy.copies import (
+    drawn_together,
+    with_common_tasks,
+    with_telling_texts,
+)
 from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.judge import learn_and_judge, learn_and_judge_in_context
 from otel_lightning.learner.policy.missing import check_missing
@@ -212,7 +216,7 @@ def read_as_one(one: World) -> World:
             "propensity": one.choices.propensities,
         }
     )
-    known = texts_of_tasks(rows, len(set(names)))
+    known = with_telling_texts(rows, len(set(names)))
     read = with_common_tasks(rows) if drawn_together(known) else rows
     read = read.with_columns(split(HELD_OUT[0]))
     tasks = read["task_hash"].rank("dense").to_numpy().astype(np.int64) - 1

@@ -2,9 +2,10 @@
 
 A choice of an arm is in force in its context (`contextvars`) until the same flag is evaluated
 again. So a flag that the agent evaluates before its first span is not lost: spans that start later
-in that context get the choice. A choice that was made inside a span is not in force for traces that
-begin after that span has ended: in a server that handles one request after the other in one
-context, it belongs to the request before.
+in that context get the choice.
+
+A server may handle one request after the other in one context. So a choice that was made inside a
+span is over when that span has ended and another trace begins: it belongs to the earlier request.
 """
 
 import json
@@ -34,13 +35,17 @@ _NO_CHOICE: Final = frozenset({"default", "disabled", "error"})
 
 
 class InForce(NamedTuple):
-    """A choice, and the span in which it was made; None if another context made it."""
+    """A choice, and the span in which it was made."""
 
     choice: Choice
     made_in: Span | None = None
+    """None if the choice was made in another context and passed to this one."""
 
     def is_over(self, span: Span) -> bool:
-        """Return whether a span begins later work: another trace, after that of the choice."""
+        """Return whether the choice no longer applies to a span that starts now.
+
+        That is so if the span in which it was made has ended, and the new span is in another trace.
+        """
         if self.made_in is None or self.made_in.is_recording():
             return False
         made_in = self.made_in.get_span_context()
@@ -55,7 +60,8 @@ _in_force: ContextVar[Mapping[str, InForce]] = ContextVar(
 
 
 ACCEPT_VARIABLE: Final = "LIGHTNING_ACCEPT_ARMS"
-"""`true` serves the arm that a request asks for; else anybody could choose what a server serves."""
+"""`true` serves the arm that a request asks for. It is off by default: anybody who can send a
+request could choose the arm."""
 
 
 class Asked(NamedTuple):
@@ -71,7 +77,7 @@ def asked(key: str, variants: Mapping[str, object]) -> Asked | None:
 
     Args:
         key: The flag's key.
-        variants: Its variants. Another one is not served: the flag file decides as always.
+        variants: Its variants. If the request asks for another one, the flag file decides.
     """
     if os.environ.get(ACCEPT_VARIABLE, "").lower() != "true":
         return None
@@ -112,7 +118,7 @@ def in_force() -> dict[str, dict[str, AttributeValue]]:
 
 @contextmanager
 def put_in_force(choices: Mapping[str, Choice]) -> Iterator[None]:
-    """Put choices of another context in force in this one, until the block ends.
+    """Put choices of another context in force in this one, instead of its own, in the block.
 
     Args:
         choices: Choices by flag key.
@@ -172,16 +178,18 @@ def _make_hook() -> "Hook":
             hints: object,
         ) -> None:
             del hints
-            _note(hook_context, details)
+            _record(hook_context, details)
 
     return ArmHook()
 
 
 @never_raise
-def _note(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> None:
+def _record(hook_context: "HookContext", details: "FlagEvaluationDetails[Any]") -> None:
+    """Put the choice of an evaluation in force, and write it to the current span."""
     choice, span = _choice(hook_context, details), trace.get_current_span()
     others = {key: kept for key, kept in _in_force.get().items() if key != details.flag_key}
-    # The agent now uses the default, so an earlier choice for this flag is no longer in force.
+    # Without a choice the agent now uses the flag's default value, so an earlier choice for this
+    # flag is no longer in force either.
     new = {} if choice is None else {details.flag_key: InForce(choice, span)}
     _in_force.set({**others, **new})
     if choice is not None and span.is_recording() and not _carries(span, choice):

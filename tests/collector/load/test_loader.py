@@ -133,7 +133,7 @@ def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_store
     spool.close()
 
 
-def test_errands_are_run_while_much_waits_to_be_stored(tmp_path: Path) -> None:
+def test_queued_work_is_run_while_much_waits_to_be_stored(tmp_path: Path) -> None:
     """Such as a backup. Under steady load the loader never comes to the end of what waits."""
     spool, spans = Spool(spool_folder(tmp_path / "t.duckdb")), 2000
     for first in range(1, 8 * spans, spans):
@@ -147,7 +147,7 @@ def test_errands_are_run_while_much_waits_to_be_stored(tmp_path: Path) -> None:
         loader.start()
         try:
             eventually(lambda: count(store) > 0)
-            assert loader.run_errand(lambda _: spool.backlog()) > 0
+            assert loader.run_between_batches(lambda _: spool.backlog()) > 0
         finally:
             loader.stop()
         assert count(store) == 8 * spans

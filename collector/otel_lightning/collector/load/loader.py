@@ -47,7 +47,7 @@ KEEP_EVERYTHING = LoaderSettings()
 Result = TypeVar("Result")
 
 
-class LoaderTask(NamedTuple, Generic[Result]):
+class QueuedWork(NamedTuple, Generic[Result]):
     """Work that another thread asks the loader to do, and the future for its result."""
 
     work: Callable[[Store], Result]
@@ -74,9 +74,9 @@ class Loader(threading.Thread):
         self._unwritten = 0  # bytes stored since the last checkpoint
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
-        self._looked = -FORGET_SECONDS  # time of the last run of retention
+        self._retained_at = -FORGET_SECONDS  # time of the last run of retention
         self._clock = TrustedClock(spool.folder, newest_received(store))
-        self._errands: queue.SimpleQueue[LoaderTask[Any]] = queue.SimpleQueue()
+        self._queued: queue.SimpleQueue[QueuedWork[Any]] = queue.SimpleQueue()
         self._sharing = Sharing()
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
@@ -123,28 +123,29 @@ class Loader(threading.Thread):
             if self._stopping.wait(GATHER_SECONDS):
                 return
 
-    def run_errand(self, work: Callable[[Store], Result]) -> Result:
-        """Run `work` in this thread between two batches, and return its result to the caller.
+    def run_between_batches(self, work: Callable[[Store], Result]) -> Result:
+        """Run `work` in the loader's thread between two batches, and wait for its result.
 
-        An exception in `work` is raised in the calling thread.
+        Call it from another thread. An exception in `work` is raised in the calling thread.
 
         Raises:
-            StoreError: If this thread has ended.
+            StoreError: If the loader's thread ends before it has run `work`.
         """
-        errand = LoaderTask(work, Future())
-        self._errands.put(errand)
+        queued = QueuedWork(work, Future())
+        self._queued.put(queued)
         self._spool.arrived.set()
-        # The thread may end before it takes the errand; then nobody would set the result.
-        while not errand.done.done() and self.is_alive():
-            wait([errand.done], timeout=INTERVAL_SECONDS)
-        if not errand.done.done():
+        # The thread may end before it takes the work; then nobody would set the result.
+        while not queued.done.done() and self.is_alive():
+            wait([queued.done], timeout=INTERVAL_SECONDS)
+        if not queued.done.done():
             raise StoreError("lightning-ingest is stopping. Try again when it is stopped.")
-        return errand.done.result()
+        return queued.done.result()
 
     def empty_spool(self) -> None:
-        """Store what was received until now, and erase it from the spool. For errands only.
+        """Store what was received until now, and erase it from the spool.
 
-        What is received meanwhile stays on the spool.
+        What is received meanwhile stays on the spool. Call it in the loader's thread only, so in
+        work of `run_between_batches`.
         """
         start, folder = self._spool.begin_segment(), self._spool.folder
         with ExitStack() as files:
@@ -163,24 +164,25 @@ class Loader(threading.Thread):
                 overwrite(file.fileno())
 
     def derive_all(self) -> None:
-        """Derive all that is stale. For errands only."""
+        """Derive all that is stale. Call it in the loader's thread only, as `empty_spool`."""
         step, spans = self._refresher.step, self._batch_size.spans
         while step(spans, paced=False).is_busy or self._refresher.wait():
             pass
-        # Or senders would be refused for a lag that was true when the errand began.
+        # Otherwise senders would be slowed for the lag that was measured before.
         self._note_lag()
 
-    def _run_errands(self) -> None:
-        while not self._errands.empty():
-            errand = self._errands.get()
-            self._refresher.give_up()  # an errand may change what is derived
+    def _run_queued(self) -> None:
+        while not self._queued.empty():
+            queued = self._queued.get()
+            # The work may change rows that a worker process derives from at this moment.
+            self._refresher.give_up()
             try:
-                errand.done.set_result(errand.work(self._store))
+                queued.done.set_result(queued.work(self._store))
             except BrokenStoreError as error:  # this thread cannot go on
-                errand.done.set_exception(error)
+                queued.done.set_exception(error)
                 raise
             except Exception as error:  # noqa: BLE001  it is raised in the calling thread
-                errand.done.set_exception(error)
+                queued.done.set_exception(error)
 
     def stop(self) -> None:
         """Store all durable requests, update the derived tables, and end the thread."""
@@ -190,25 +192,25 @@ class Loader(threading.Thread):
 
     def _attempt(self, *, idle: bool) -> None:
         least = 0 if self._stopping.is_set() else ROW_GROUP_ROWS
-        self._run_errands()
+        self._run_queued()
         with self._watching("storing"):
-            # First whatever waits, however little; after that only full row groups, in turn with
-            # deriving.
+            # First store all that waits, even a single row. After that store only full row groups,
+            # and derive in between.
             self._load_some(0)
             self._derive_owed()
             while self._load_some(least) or self._derive_watched():
                 self._derive_owed()
                 # Here too, since under steady load this loop goes on and on.
-                self._run_errands()
-                self._forget_some()
+                self._run_queued()
+                self._retain()
             if self._spool.backlog():
                 self._spool.arrived.set()  # the rest is stored half a second later, with more
-            self._forget_some()
+            self._retain()
             if idle:
                 self._checkpoint()
 
     def _derive_owed(self) -> None:
-        """Derive for the time that storing owes; without it nothing is derived under load."""
+        """Derive for the time that storing owes to deriving; else storing would take all time."""
         while self._sharing.owes and self._derive_watched():
             pass
         self._sharing.forgive()
@@ -217,9 +219,9 @@ class Loader(threading.Thread):
         self.lag.note(self._store, self._refresher.backoff.waiting())
 
     def _note_retries(self) -> None:
-        """Raise an alarm if the same traces are given up for ever, or clear it.
+        """Raise an alarm if the same traces are given up again and again; clear it otherwise.
 
-        Nothing fails then, and nothing but the lag would tell.
+        Giving up is no error, so without this alarm only a growing lag would show it.
         """
         if self.derive_retries < MOST_RETRIES:
             self._alarms.clear("retrying")
@@ -281,13 +283,16 @@ class Loader(threading.Thread):
             self._derive_at = ended + (ended - began)  # a pause as long as the work
         return True
 
-    def _forget_some(self) -> None:
-        if time.monotonic() - self._looked >= FORGET_SECONDS:
-            self._looked = time.monotonic()
-            self._refresher.give_up()  # or rows of a forgotten trace would be inserted
+    def _retain(self) -> None:
+        """Delete the traces that retention no longer keeps, every `FORGET_SECONDS` at most."""
+        if time.monotonic() - self._retained_at >= FORGET_SECONDS:
+            self._retained_at = time.monotonic()
+            # Otherwise a worker process would insert rows of a trace that is deleted here.
+            self._refresher.give_up()
             forget(self._store, self._settings, self._clock.now_ns())
 
     def _checkpoint(self) -> None:
+        """Write a checkpoint if rows were stored since the last one, and release unused memory."""
         if self._unwritten and self._store.checkpoint():
             self._unwritten = 0
             # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.
@@ -295,7 +300,7 @@ class Loader(threading.Thread):
             pa.default_memory_pool().release_unused()
 
     def _load_some(self, least: int) -> bool:
-        """Store a batch if at least `least` rows, or `BATCH_BYTES`, wait; return whether it did."""
+        """Store a batch if at least `least` rows or `BATCH_BYTES` wait; return whether it did."""
         ahead, self._ahead = self._ahead, []  # after an error the spool is read again
         if (room := BATCH_BYTES - _size(ahead)) > 0:
             ahead += self._spool.read(ahead[-1].end if ahead else self.position, room)

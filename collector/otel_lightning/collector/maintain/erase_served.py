@@ -131,7 +131,7 @@ class Forgetting:
             return json.dumps({"error": str(error)})
 
     def _erase(self, selection: Selection) -> Erased:
-        return self._loader.run_errand(
+        return self._loader.run_between_batches(
             lambda store: erase_served(self._loader, store, self._file, selection)
         )
 

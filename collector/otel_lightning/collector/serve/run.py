@@ -174,7 +174,7 @@ def _back_up(loader: Loader, path: Path, target: str) -> str:
         back_up(store, path, Path(target))
         return target
 
-    return loader.run_errand(work)
+    return loader.run_between_batches(work)
 
 
 class StopSignals:

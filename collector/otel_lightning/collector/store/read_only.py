@@ -133,7 +133,7 @@ class ReadOnlyGuard:
             connection: A connection to the served database.
         """
         # The server lists a statement as active some time after it was authorized.
-        is_starting = self.gate.idle_seconds < STARTED_SECONDS
+        is_starting = self.gate.seconds_since_end < STARTED_SECONDS
         return is_starting or bool(connection.execute(ACTIVE).fetchall())
 
     def _decide(self, session: str, sql: str, cancellation: Cancellation) -> str | None:

@@ -1,6 +1,7 @@
-"""Count the statements that run for clients, and let new ones wait.
+"""A gate that clients' statements pass before they run, and that can be closed for a moment.
 
-Only for moments: while the memory limit is lowered, or another file takes the place of the store's.
+It is closed while DuckDB's memory limit is lowered, and while a rewritten file replaces the store's
+file. New statements wait meanwhile.
 """
 
 import threading
@@ -11,20 +12,20 @@ from contextlib import contextmanager
 from otel_lightning.collector.store.cancellation import Cancellation
 
 WAIT_SECONDS = 30.0
-"""Longest wait of a statement for the gate to open."""
+"""Longest time that a statement waits for the gate to open."""
 WRITE_SECONDS = 600.0
-"""Longest wait of a statement that writes, while the file is rewritten."""
+"""Longest time that a statement that writes waits while the file is rewritten."""
 
 
 class ClosedGateError(Exception):
-    """A statement waited for too long; the message says for what."""
+    """A statement could not begin; the message tells the client why."""
 
 
 class StatementGate:
-    """Where each statement of a client passes before it runs."""
+    """Counts the statements that run for clients, and makes new ones wait while it is closed."""
 
     def __init__(self) -> None:
-        """Be open."""
+        """Create an open gate."""
         self._changed = threading.Condition()
         self._running: set[Cancellation] = set()
         self._waiting = 0  # statements that have not begun
@@ -38,10 +39,10 @@ class StatementGate:
         """Wait until the gate is open, and count a statement as long as the block runs.
 
         Args:
-            cancellation: Ends the statement if somebody cannot wait for its end.
+            cancellation: Cancels the statement, if `cancel_running` is called.
 
         Raises:
-            ClosedGateError: If the gate stays closed for too long.
+            ClosedGateError: If the gate stays closed for `WAIT_SECONDS`, or `turn_away` is called.
         """
         with self._changed:
             self._waiting += 1
@@ -61,14 +62,14 @@ class StatementGate:
 
     @contextmanager
     def closed(self, seconds: float = 0.0) -> Iterator[bool]:
-        """Let no statement begin in the block; yield whether none runs.
+        """Close the gate for the block; yield whether no statement runs any more.
 
         Args:
-            seconds: How long to wait for the end of those that run.
+            seconds: Longest wait for the end of the statements that run already.
         """
         with self._changed:
-            # Statements that waited until now begin first. Else a gate that is closed again and
-            # again would keep them waiting for ever.
+            # Statements that are waiting already begin first. Otherwise, if the gate is closed
+            # again and again, they would wait for ever.
             self._changed.wait_for(lambda: not self._waiting, WAIT_SECONDS)
             self._is_closed = True
             is_idle = self._changed.wait_for(lambda: not self._running, seconds)
@@ -80,18 +81,25 @@ class StatementGate:
                 self._changed.notify_all()
 
     def turn_away(self) -> None:
-        """Let no statement wait until the closed gate opens: each fails at once."""
+        """Make each statement that waits at the closed gate fail at once, also later ones."""
         with self._changed:
             self._turns_away = True
             self._changed.notify_all()
 
     @property
-    def idle_seconds(self) -> float:
-        """Return how long ago the last statement ended."""
+    def seconds_since_end(self) -> float:
+        """Number of seconds since a statement last ended; infinite if none has.
+
+        Another statement may be running.
+        """
         return time.monotonic() - self._ended_at
 
     def cancel_running(self, reason: str) -> None:
-        """End the statements that run, as far as they can be ended."""
+        """Ask the statements that run to stop; some cannot be stopped.
+
+        Args:
+            reason: Told to the clients.
+        """
         with self._changed:
             running = list(self._running)
         for cancellation in running:
@@ -99,7 +107,7 @@ class StatementGate:
 
     @contextmanager
     def closed_to_writes(self) -> Iterator[None]:
-        """Let statements that write wait until the block ends."""
+        """Make statements that write wait until the block ends; others pass."""
         with self._changed:
             self._is_closed_to_writes = True
         try:
@@ -113,7 +121,7 @@ class StatementGate:
         """Wait until statements may write.
 
         Raises:
-            ClosedGateError: If that takes too long.
+            ClosedGateError: If that takes longer than `WRITE_SECONDS`, or `turn_away` is called.
         """
         with self._changed:
             self._changed.wait_for(

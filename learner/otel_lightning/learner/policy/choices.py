@@ -12,7 +12,11 @@ from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.arms import numbered
 from otel_lightning.learner.policy.at_random import MOST_TEXTS, check_random
-from otel_lightning.learner.policy.copies import drawn_together, texts_of_tasks, with_common_tasks
+from otel_lightning.learner.policy.copies import (
+    drawn_together,
+    with_common_tasks,
+    with_telling_texts,
+)
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
 from otel_lightning.learner.policy.missing import Missing, check_missing
@@ -205,10 +209,10 @@ def _with_copies_as_one(
         return nothing
     tasks, every = known["task"].n_unique(), max(known.height // SAMPLE, 1)
     sample = known.join(read_user_texts(store, every), on="rollout_id", maintain_order="left")
-    if not drawn_together(texts_of_tasks(sample, tasks)):
+    if not drawn_together(with_telling_texts(sample, tasks)):
         return nothing
     all_ = known.join(read_user_texts(store, 1, staged=True), on="rollout_id")
-    inputs = texts_of_tasks(all_, tasks).select("rollout_id", "input")
+    inputs = with_telling_texts(all_, tasks).select("rollout_id", "input")
     known = known.join(inputs, on="rollout_id", how="left", maintain_order="left")
     merged = with_common_tasks(known).with_columns(split(window.held_out), task="task_hash")
     return merged, (tasks, merged["task"].n_unique())

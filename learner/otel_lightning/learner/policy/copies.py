@@ -17,31 +17,31 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 CHANCE = 0.001
-"""Probability that independent draws are taken for copies."""
-LARGEST = 0.1
-"""Largest share of the tasks for which one text may stand. With a text of more tasks, every task
-begins, whatever it is about."""
+"""Largest allowed probability that independent draws are taken for copies."""
+MOST_TASKS = 0.1
+"""Largest share of the tasks that a text may have and still tell tasks apart. A text that more
+tasks share, such as a greeting, says nothing about the task."""
 
 
-def texts_of_tasks(rows: pl.DataFrame, tasks: int) -> pl.DataFrame:
+def with_telling_texts(rows: pl.DataFrame, tasks: int) -> pl.DataFrame:
     """Select the rollouts whose text can tell tasks apart, because few tasks have it.
 
     Args:
         rows: The choices: columns task_hash and input.
         tasks: Number of all tasks.
     """
-    return rows.filter(pl.n_unique("task_hash").over("input") <= max(LARGEST * tasks, 1))
+    return rows.filter(pl.n_unique("task_hash").over("input") <= max(MOST_TASKS * tasks, 1))
 
 
 def with_common_tasks(rows: pl.DataFrame) -> pl.DataFrame:
-    """Give all task ids that are connected by equal inputs one common task.
+    """Give task ids that equal inputs connect, directly or through other tasks, one common task.
 
     Args:
-        rows: The choices: columns task_hash and input, a hash of the user's text, which is null
-            where it is not known or tells no tasks apart.
+        rows: The choices: columns task_hash and input. `input` is a hash of the user's text; it is
+            null if the text is not known or cannot tell tasks apart.
 
     Returns:
-        The rows with such a `task_hash`.
+        The rows, in which connected tasks have one `task_hash`.
     """
     known = rows.select("task_hash", "input").drop_nulls("input")
     names, tasks = np.unique(rows["task_hash"].to_numpy(), return_inverse=True)
@@ -49,7 +49,8 @@ def with_common_tasks(rows: pl.DataFrame) -> pl.DataFrame:
     inputs = np.unique(known["input"].to_numpy(), return_inverse=True)[1]
     found = _connected(of_known, inputs, len(names))
     together = np.bincount(found, minlength=len(names))
-    # The least hash of several is small, and the split goes by size. So it is hashed once more.
+    # The split holds out the tasks with the smallest hashes, and the least of several hashes is
+    # often small. It is hashed again, so that common tasks are not held out more often than others.
     common = names.copy()
     for first in np.flatnonzero(together > 1):
         common[first] = int(sha256(f"copies of {names[first]}".encode()).hexdigest()[:16], 16)
@@ -59,12 +60,15 @@ def with_common_tasks(rows: pl.DataFrame) -> pl.DataFrame:
 def drawn_together(rows: pl.DataFrame) -> bool:
     """Test whether tasks with the same input have the same arms beyond chance.
 
-    Each task is compared with the task before it with the same input, in two ways: by the arm of
+    Each task is compared with the previous task that has the same input, in two ways: by the arm of
     one rollout, chosen by the hash of the task; and by the arms and outcomes of all its rollouts,
-    whatever their order. If arms were drawn anew, [equal] / probability of these arms is at most 1
-    on average, whatever the task before had. Half of a stake is bet on each comparison; the stake
-    grows to 1 / p with a probability of at most p. Halves leave room for propensities that are a
-    little wrong.
+    in any order.
+
+    Each way is a bet that the two are equal. If arms are drawn independently, the payoff
+    1[equal] / p, where p is the probability of these arms, is at most 1 on average. Half of the
+    capital is bet on each comparison, so it is multiplied by 1/2 + 1[equal] / (2 p). Then a capital
+    that began as 1 reaches 1 / CHANCE with a probability of at most CHANCE. Because only half is
+    bet, propensities that are slightly wrong do little harm.
 
     Args:
         rows: Choices whose text can tell tasks apart, in time order: columns task_hash, input, arm,
@@ -75,29 +79,31 @@ def drawn_together(rows: pl.DataFrame) -> bool:
     """
     columns = rows.select("input", "task_hash", "arm", "outcome", "propensity").fill_nan(None)
     tasks = columns.group_by("input", "task_hash", maintain_order=True).agg(pl.all())
-    of_one = of_all = 0.0
+    of_one = of_all = 0.0  # log of the capital of each way
     before: dict[int, tuple[object, object]] = {}
     for text, task, arms, outcomes, propensities in tasks.iter_rows():
         if None in propensities:
             continue
-        number = task // 2**32 % len(arms)
+        number = task // 2**32 % len(arms)  # the same in each run, and not chosen by the outcome
         seen = arms[number], Counter(zip(arms, outcomes, strict=True))
         if text in before:
             one, all_ = before[text]
             of_one += _growth(log(propensities[number]), is_equal=seen[0] == one)
             of_all += _growth(_log_chance(arms, propensities), is_equal=seen[1] == all_)
         before[text] = seen
-    return max(of_one, of_all) > -log(CHANCE / 2)
+    return max(of_one, of_all) > -log(CHANCE / 2)  # half of the chance for each of the two ways
 
 
 def _growth(log_chance: float, *, is_equal: bool) -> float:
+    """Return by how much the log of the capital grows: log(1/2 + 1[equal] / (2 p))."""
     return float(np.logaddexp(0, -log_chance) if is_equal else 0.0) - log(2)
 
 
 def _log_chance(arms: Sequence[str], propensities: Sequence[float]) -> float:
     """Compute the log of the probability of these arms in any order (multinomial).
 
-    It is no less than that of one rollout: a task may have kept the arm that it drew once.
+    It is at least the probability of the least likely arm: a task may draw its arm once and keep it
+    for all rollouts.
     """
     logs = [log(propensity) for propensity in propensities]
     orders = lgamma(len(arms) + 1) - sum(lgamma(n + 1) for n in Counter(arms).values())
@@ -105,7 +111,7 @@ def _log_chance(arms: Sequence[str], propensities: Sequence[float]) -> float:
 
 
 def _connected(tasks: Integers, inputs: Integers, count: int) -> Integers:
-    """Number the tasks that equal inputs connect, directly or by way of others: by the least one.
+    """Find the smallest task that equal inputs connect each task with, in any number of steps.
 
     Args:
         tasks: Number of the task of each rollout, shape [N].
@@ -113,7 +119,7 @@ def _connected(tasks: Integers, inputs: Integers, count: int) -> Integers:
         count: Number of tasks, T.
 
     Returns:
-        For each task the least task that it is connected with, shape [T].
+        The smallest number among the tasks that each task is connected with, shape [T].
     """
     least = np.arange(count)
     while True:
@@ -121,7 +127,7 @@ def _connected(tasks: Integers, inputs: Integers, count: int) -> Integers:
         np.minimum.at(of_input, inputs, least[tasks])
         nearer = least.copy()
         np.minimum.at(nearer, tasks, of_input[inputs])
-        # The least one of the least one, so that long chains need few turns.
+        # Also take over what that task found, so that long chains need few rounds.
         nearer = nearer[nearer]
         if (nearer == least).all():
             return least

@@ -7,19 +7,26 @@ from otel_lightning.collector.page.view_request import PAGE_ROWS, NotFoundError,
 from otel_lightning.collector.page.views.rows import link, linked
 
 COLUMNS = 6
+"""Number of rollouts that are shown side by side."""
 MOST_TEXT = 20_000
+"""Maximum number of characters of a text that is read from the store."""
 MOST_PART = 600
+"""Maximum number of characters of a part of a message that is shown."""
 SECOND_NS = 10**9
 
 
 def show_all(ask: ViewRequest) -> View:
-    """List tasks, those with the most different rewards first."""
+    """List tasks; those whose smallest and largest reward differ most come first."""
     rows = ask.rows("tasks", start=ask.text("id"), rows=PAGE_ROWS * 2)
     return View("tasks.html", "Tasks", {"rows": rows})
 
 
 def show_task(ask: ViewRequest, task: str) -> View:
-    """Show the rollouts of a task; the answers of some side by side."""
+    """Show the rollouts of a task, and the answers of some of them side by side.
+
+    Raises:
+        NotFoundError: If the task has no rollout.
+    """
     rows = ask.rows("task_rollouts", task=task, rows=PAGE_ROWS)
     if not rows:
         raise NotFoundError(f"There is no rollout of the task '{task}'.")
@@ -55,7 +62,11 @@ def show_task(ask: ViewRequest, task: str) -> View:
 
 
 def show_state(ask: ViewRequest, state: str) -> View:
-    """Show each action that was taken in a state, and its return."""
+    """Show each action that was taken in a state, and its return.
+
+    Raises:
+        NotFoundError: If no call saw this state.
+    """
     numbers = ask.row("state_numbers", state=state)
     if not numbers.get("visits"):
         raise NotFoundError(f"There is no state '{state}'.")
@@ -112,13 +123,14 @@ def _mark_first_difference(columns: list[dict[str, Any]]) -> None:
         return
     reference = columns[0]["steps"]
     for column in columns[1:]:
-        for place, step in enumerate(column["steps"]):
-            same = place < len(reference) and _said(reference[place]) == _said(step)
+        for index, step in enumerate(column["steps"]):
+            same = index < len(reference) and _said(reference[index]) == _said(step)
             if not same:
                 step["differs"] = True
                 break
 
 
 def _said(step: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the parts of a step by which it is compared: its error and what the model said."""
     said: list[Part] = step["parts"]
     return (step["error"], *((part.kind, part.name, part.text) for part in said))

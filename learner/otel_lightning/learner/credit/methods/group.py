@@ -14,7 +14,8 @@ from otel_lightning.learner.credit.steps import (
 def group(steps: Steps, options: Options) -> Floats:
     """Compare the return of each rollout with its task's; all its calls get the same advantage.
 
-    A[i,t] = (R[i] - b[i]) / s, where R[i] is the sum of all rewards of rollout i.
+    A[i,t] = (R[i] - b[i]) / s for each call t of rollout i, where R[i] is the sum of all rewards of
+    rollout i. b and s are computed from the rollouts j of the same task.
 
     | baseline | scale | b[i] | s | known as |
     |---|---|---|---|---|
@@ -25,8 +26,8 @@ def group(steps: Steps, options: Options) -> Floats:
     The only rollout of a task has no comparison and gets 0.
 
     Args:
-        steps: The calls.
-        options: `baseline` and `scale`.
+        steps: N calls, of any number of tasks.
+        options: `baseline` and `scale` are read.
 
     Returns:
         The advantage of each call, shape [N].
@@ -40,4 +41,5 @@ def group(steps: Steps, options: Options) -> Floats:
     return compare(returns, tasks_of_rollouts(steps), options)[steps.rollouts]
 
 
+# `divides`: under `scale` std the advantage is divided by a standard deviation, so has no unit.
 METHOD = Method(group, per_rollout=True, compares=True, divides=True)
