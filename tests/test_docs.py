@@ -53,7 +53,18 @@ def test_every_table_and_column_is_documented(tmp_path: Path) -> None:
         assert documented == columns[table], table
 
 
-def test_links_between_documents_lead_somewhere() -> None:
+def anchors(page: Path) -> set[str]:
+    """The anchors that a renderer makes of a page's headings: lower case, hyphens for spaces."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_between_documents_lead_to_a_page_and_a_heading() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+        for target, anchor in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", page.read_text()):
+            linked = page.parent / target if target else page
+            assert linked.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in anchors(linked), (
+                f"{page.name} links to {target}#{anchor}"
+            )

@@ -42,14 +42,16 @@ def uses() -> dict[str, list[Use]]:
 def table() -> str:
     """Write the table of options."""
     lines = ["| variable | option | of | meaning |", "|---|---|---|---|"]
+    of_both = set.intersection(*(set(commands(group)) for group in GROUPS.values()))
     for variable, used in sorted(uses().items()):
-        names = ", ".join(f"`{name}`" for _, name, _ in used)
-        commands = names if len(used) <= FEW else "most commands"
+        # Both programs have a command `serve`, so its name alone would not tell which is meant.
+        names = (f"{program} {name}" if name in of_both else name for program, name, _ in used)
+        users = ", ".join(f"`{name}`" for name in names) if len(used) <= FEW else "most commands"
         option = used[0][2]
         spelled = next(text for text in option.opts if text.startswith("--"))
         text = re.sub(r"\s*\[default:.*?\]", "", " ".join((option.help or "").split()))
         text = text.replace("|", "\\|").replace("*", "\\*")
-        lines.append(f"| `{variable}` | `{spelled}` | {commands} | {text} |")
+        lines.append(f"| `{variable}` | `{spelled}` | {users} | {text} |")
     return "\n".join(lines) + "\n"
 
 
