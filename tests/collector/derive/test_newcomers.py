@@ -376,3 +376,57 @@ def test_a_haystack_generator_is_a_call_even_if_its_content_is_not_traced() -> N
     assert (call.response_model, call.finish_reason) == ("m-1", "stop")
     assert only_call(span(kind)).content == "absent"
     assert not derive([span({"haystack.component.type": "ToolInvoker"})], []).llm_calls
+
+
+@pytest.mark.parametrize(
+    ("output", "answer"),
+    [("Hello", "Hello"), (json.dumps([{"role": "assistant", "content": "Hello"}]), "Hello")],
+)
+def test_messages_under_keys_without_a_prefix_are_read(output: str, answer: str) -> None:
+    """Pipecat writes them beside the conventions' model and usage."""
+    history = json.dumps([{"role": "user", "content": "Hi"}])
+    tools = json.dumps([{"type": "function", "function": {"name": "sun", "parameters": {}}}])
+    call = only_call(span({**BARE, "input": history, "output": output, "tools": tools}))
+    assert call.input_messages == [QUESTION]
+    assert [one["parts"][0]["content"] for one in call.output_messages or []] == [answer]
+    assert [tool["name"] for tool in call.tool_definitions or []] == ["sun"]
+
+
+def test_an_object_under_a_key_without_a_prefix_is_no_answer() -> None:
+    output = json.dumps({"text": "Hello", "usage": {}})
+    assert only_call(span({**BARE, "output": output})).output_messages is None
+
+
+def test_the_model_asked_for_beside_the_one_that_answered_is_the_request_model() -> None:
+    told = {**BARE, "gen_ai.request.model": "m-2026", "param.model": "m", "input": "Hi"}
+    call = only_call(span(told))
+    assert (call.request_model, call.response_model) == ("m", "m-2026")
+
+
+def test_a_result_that_was_written_as_json_text_for_the_model_is_the_text() -> None:
+    request = asked("c1", "sun", {"city": "Rome"})
+    first = span(chat([QUESTION], request), id="a")
+    history = [QUESTION, request, answered("c1", '"It shines."')]
+    second = span(chat(history, ANSWER), id="b", at=2)
+    (tool,) = derive([first, second], []).tool_calls
+    assert tool.result == "It shines."
+
+
+@pytest.mark.parametrize("key", ["lk.function_tool.is_error", "mcp.tool.isError"])
+def test_a_tool_span_that_says_that_the_tool_failed_has_an_error(key: str) -> None:
+    """LiveKit tells the model `An internal error occurred`, and its span ends well."""
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
+    failed, fine = (
+        span({**ran, key: flag}, id=flag, at=number)
+        for number, flag in enumerate(("true", "false"))
+    )
+    tools = derive([failed, fine], []).tool_calls
+    assert [tool.error_type for tool in tools] == ["tool_error", None]
+
+
+def test_a_span_inside_the_span_of_the_same_tool_call_is_no_second_execution() -> None:
+    ran = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.call.id": "c1"}
+    outer = span({**ran, "gen_ai.tool.name": "sun"}, id="outer", at=0)
+    inner = span(ran, id="inner", parent="outer", at=0.1, status="ERROR", name="execution")
+    (tool,) = derive([outer, inner], []).tool_calls
+    assert (tool.name, tool.error_type) == ("sun", "_OTHER")

@@ -40,6 +40,7 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "js_langfuse/tasks",
         "traceloop_groq/tasks",
         "weave_openai_agents/tasks",
+        "pipecat/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:

@@ -382,7 +382,7 @@ def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list
 
 
 def outermost_tools(tools: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
-    """Drop a tool's span below another span of the same tool.
+    """Drop a tool's span below another span of the same tool, or of the same tool call.
 
     Fields that only the inner span has are copied to the outer one.
     """
@@ -391,13 +391,18 @@ def outermost_tools(tools: Iterable[ToolCall], nodes: Nodes) -> list[ToolCall]:
     kept = []
     for place, tool in known.items():
         up = above.get(place)
-        if up is None or known[up].name != tool.name:
+        if up is None or not _is_same(known[up], tool):
             kept.append(tool)
             continue
         for name in ("tool_call_id", "arguments", "result", "error_type"):
             if getattr(known[up], name) is None:
                 setattr(known[up], name, getattr(tool, name))
     return kept
+
+
+def _is_same(one: ToolCall, other: ToolCall) -> bool:
+    asked = one.tool_call_id is not None and one.tool_call_id == other.tool_call_id
+    return asked or one.name == other.name
 
 
 def outermost_agents(runs: Iterable[AgentRun]) -> list[AgentRun]:

@@ -450,7 +450,7 @@ def _filled(execution: ToolCall, request: Request) -> ToolCall:
 
 def _returned(request: Request) -> Any:
     """Return a tool's result without the `{"result"}` object that frameworks send to Gemini."""
-    value = request.response.get("response") if request.response else None
+    value = _told(request)
     if (
         isinstance(value, dict)
         and value.keys() == {"result"}
@@ -458,6 +458,11 @@ def _returned(request: Request) -> Any:
     ):
         return value["result"]
     return value
+
+
+def _told(request: Request) -> Any:
+    """Return what the model was told."""
+    return tool_values.unquoted(request.response.get("response") if request.response else None)
 
 
 def _from_messages(request: Request) -> ToolCall:
@@ -469,7 +474,7 @@ def _from_messages(request: Request) -> ToolCall:
         llm_span_id=request.asker.span_id if request.asker else None,
         tool_call_id=part.get("id"),
         arguments=part.get("arguments"),
-        result=(request.response or {}).get("response"),
+        result=_told(request),
         start_ns=request.asker.end_ns if request.asker else None,
         end_ns=request.until,
         source="messages",

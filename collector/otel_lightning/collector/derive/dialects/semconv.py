@@ -89,7 +89,9 @@ COUNTS = Fields(
         for name, keys in zip(payloads.Usage._fields, USAGE, strict=True)
     }
 )
-TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters")
+TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools")
+ASKED_FOR = ("model", "openai.request.model", "param.model")
+"""Keys of the requested model where the conventions' key has the responding one."""
 RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
@@ -110,7 +112,8 @@ def _tools(text: str) -> list[Any] | None:
     return (tool_values.flat_tools(definitions) or []) if isinstance(definitions, list) else None
 
 
-def _offered(*texts: str) -> list[Any] | None:
+def offered(*texts: str | None) -> list[Any] | None:
+    """Return the tools that the first of these texts defines that is not empty."""
     text = next(filter(None, texts), None)
     return _tools(text) if text else None
 
@@ -120,7 +123,7 @@ FIELDS = Fields(
     request_model=text("gen_ai.request.model"),
     response_model=text("gen_ai.response.model", "openai.response.model"),
     response_id=text("gen_ai.response.id"),
-    tool_definitions=Field(TOOLS, _offered),
+    tool_definitions=Field(TOOLS, offered),
 )
 
 
@@ -198,7 +201,7 @@ class _Plan:
     def __init__(self, shape: Shape) -> None:
         known = shape.known
         self.parameters = _parameter_names(shape.keys)
-        self.asked = not known.isdisjoint(("model", "openai.request.model"))
+        self.asked = not known.isdisjoint(ASKED_FOR)
         self.has_id_inside = "response_data" in known
         self.is_whole = not known.isdisjoint(("response", *RAW_USAGE))
         self.is_named = "gen_ai.tool.call.id" in known
@@ -212,7 +215,10 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     call.operation = operation
     FIELDS.fill(call, attributes)
     if plan.asked:
-        call.request_model = _model_asked_for(attributes)
+        asked = _model_asked_for(attributes)
+        if asked != call.request_model:
+            call.response_model = call.response_model or call.request_model
+        call.request_model = asked
     if plan.has_id_inside:
         call.response_id = call.response_id or _id_inside(attributes)
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
@@ -263,9 +269,10 @@ def _id_inside(attributes: Attributes) -> str | None:
 def _model_asked_for(attributes: Attributes) -> str | None:
     """Return the requested model.
 
-    MLflow and ddtrace write the responding model there, and the requested one under their own keys.
+    MLflow, ddtrace and Pipecat write the responding model there, once it is known, and the
+    requested one under their own keys.
     """
-    asked = json_text.parse(attributes.get("model")) or attributes.get("openai.request.model")
+    asked = json_text.parse(attributes.get("model")) or reading.text(attributes, *ASKED_FOR[1:])
     return asked if isinstance(asked, str) else attributes.get("gen_ai.request.model") or None
 
 
@@ -307,7 +314,7 @@ def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:
-    return _offered(*filter(None, map(attributes.get, TOOLS)))
+    return offered(*filter(None, map(attributes.get, TOOLS)))
 
 
 def _hides_requests(call: LlmCall) -> bool:

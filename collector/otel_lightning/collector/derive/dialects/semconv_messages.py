@@ -15,10 +15,14 @@ SYSTEM = "gen_ai.system_instructions"
 SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
+BARE_INPUT, BARE_OUTPUT = "input", "output"
+"""Keys without a prefix: Pipecat's, beside the conventions' model and usage."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
 BESIDE = (SYSTEM, EVENTS, OLD_ROLE, *STREAMED)
 """Keys that say more of the messages than `INPUT` and `OUTPUT` do."""
+_MESSAGE = {"role", "parts", "tool_calls"}
+"""Keys of which a message has one at least."""
 ITEMS = "["
 """How a text begins that may hold the items of a Responses request; see `_sent_items`."""
 
@@ -26,14 +30,15 @@ ITEMS = "["
 class _Plan:
     """What the keys of a shape say about where a call's messages are."""
 
-    __slots__ = ("is_plain", "is_streamed", "listed", "sent")
+    __slots__ = ("is_plain", "is_streamed", "listed", "said", "sent")
 
     def __init__(self, shape: Shape) -> None:
         known = shape.known
-        self.sent = tuple(key for key in (INPUT, SENT) if key in known)
+        self.sent = tuple(key for key in (INPUT, SENT, BARE_INPUT) if key in known)
+        self.said = BARE_OUTPUT if BARE_OUTPUT in known and OUTPUT not in known else None
         self.listed = EVENTS in known
         self.is_streamed = not known.isdisjoint(STREAMED)
-        self.is_plain = self.sent == (INPUT,) and OUTPUT in known and known.isdisjoint(BESIDE)
+        self.is_plain = self.sent[:1] == (INPUT,) and OUTPUT in known and known.isdisjoint(BESIDE)
 
 
 def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
@@ -59,6 +64,8 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     memory = span.memory
     turns = resumed.continued(sent, memory) if memory and not plan.listed else None
     history, outputs = turns or listed(sent), listed(answered)
+    if plan.said and attributes[plan.said]:
+        outputs = _plain_answer(attributes[plan.said])
     # Kept for the comparison below: only a history that was read from this text is remembered with
     # it.
     from_text = history
@@ -119,6 +126,18 @@ def _answered_once(turns: list[Message]) -> list[Message]:
         if not (turn in answered[:-1] and turn["parts"][0].get("id")):
             kept.append(turn)
     return kept
+
+
+def _plain_answer(text: str) -> list[Any]:
+    """Return the messages of an answer without the conventions' form: messages, or its text.
+
+    Objects of any other form hold more than the answer, so they are not read.
+    """
+    value = json_text.parse(text)
+    items = value if isinstance(value, list) else [value]
+    if all(isinstance(one, dict) and not _MESSAGE.isdisjoint(one) for one in items):
+        return items
+    return [] if isinstance(value, dict | list) else [text]
 
 
 def _sentry_choices(attributes: Attributes) -> list[Any]:

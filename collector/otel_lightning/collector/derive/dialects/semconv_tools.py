@@ -4,6 +4,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.rows import Attributes, Span, ToolCall
+from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, text_blocks, tool_values
 
 ARGUMENTS = (
@@ -21,6 +22,8 @@ RESULTS = (
     "gen_ai.tool.output",
     "traceloop.entity.output",
 )
+TOLD = "tool_error"
+"""The error type of a tool that told the model of its error: the conventions' word for MCP."""
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
@@ -38,13 +41,22 @@ def read(span: Span) -> ToolCall | None:
     message = tool_values.tool_message(result)
     if "gen_ai.tool.name" not in attributes:
         name = message.get("name") or name  # the span's name is that of a class, not of the tool
-    return span_rows.tool_call(
+    tool = span_rows.tool_call(
         span,
         name=name or span.name,
         tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
         arguments=_arguments(given),
         result=text_blocks.outcome(message.get("content", result)),
     )
+    # The span of a tool whose error was told to the model may end without an error.
+    if tool.error_type is None and "true" in map(attributes.get, shape_of(attributes).plan(_flags)):
+        tool.error_type = TOLD
+    return tool
+
+
+def _flags(shape: Shape) -> tuple[str, ...]:
+    """Return the keys of a shape that may say that a tool failed, such as `mcp.tool.isError`."""
+    return tuple(key for key in shape.keys if key.endswith(("is_error", "isError")))
 
 
 def _message_content(attributes: Attributes, side: str) -> str | None:

@@ -126,6 +126,17 @@ def outcome(text: str) -> Any:
     return found["result"] if result is None and found["result"] != "None" else result
 
 
+def unquoted(value: Any) -> Any:
+    """Return a text without the quotes that writing it as JSON puts around it.
+
+    Example:
+        >>> unquoted('"It shines."'), unquoted('"a" and "b"')
+        ('It shines.', '"a" and "b"')
+    """
+    inner = json_text.parse(value) if isinstance(value, str) and value[:1] == '"' else None
+    return inner if isinstance(inner, str) else value
+
+
 def tool_message(result: Any) -> Mapping[str, Any]:
     """Return the LangChain tool message that a result holds, in each known serialisation.
 

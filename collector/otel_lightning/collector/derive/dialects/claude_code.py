@@ -1,0 +1,70 @@
+"""Claude Code and the Claude Agent SDK: usage of each request, messages in outline or not at all.
+
+A request's span has the model's text and what was new in the input, both only in detailed tracing.
+Whole requests and responses are log records of the span above, which say not of which request.
+"""
+
+from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive.dialects import semconv, semconv_tools
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
+from otel_lightning.collector.derive.text import json_text, messages, payloads
+
+NAME = "claude_code"
+RANK = 65
+KIND = "span.type"
+COUNTS = {
+    "input_tokens": "input_tokens",
+    "output_tokens": "output_tokens",
+    "cache_read_tokens": "cache_read_input_tokens",
+    "cache_creation_tokens": "cache_creation_input_tokens",
+}
+"""The keys of the token counts, with Anthropic's names for them."""
+GIVEN = "[TOOL INPUT: "
+"""How the arguments of a tool begin: this, the tool's name, `]` and the next line."""
+
+
+def matches(span: Span) -> bool:
+    """Tell whether Claude Code wrote the span."""
+    return KIND in span.attributes and span.name.startswith("claude_code.")
+
+
+def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
+    """Read a span of Claude Code's."""
+    kind = span.attributes[KIND]
+    if kind == "llm_request":
+        return _read_call(span)
+    if kind == "tool":
+        return _read_tool(span)
+    # A `tool.execution` is below its `tool`, and has the error that the tool ended in.
+    return semconv.read(span)
+
+
+def _read_call(span: Span) -> LlmCall:
+    attributes = span.attributes
+    call = span_rows.llm_call(span, NAME)
+    call.operation = "chat"
+    call.provider = reading.provider(attributes, "gen_ai.provider.name", "gen_ai.system")
+    call.request_model = reading.text(attributes, "gen_ai.request.model", "model")
+    counts = {name: reading.integer(attributes, key) for key, name in COUNTS.items()}
+    payloads.fill_usage(call, payloads.usage(counts))
+    call.finish_reason = messages.finish_reason(semconv.finish_reasons(attributes)[0])
+    call.tool_definitions = semconv.offered(attributes.get("tools"))
+    said = reading.text(attributes, "response.model_output")
+    call.output_messages = (
+        messages.one_turn([{"role": "assistant", "content": said}]) if said else None
+    )
+    if call.error_type == "_OTHER":
+        call.error_type = reading.text(attributes, "status_code", "error_class") or "_OTHER"
+    return span_rows.completed(call)
+
+
+def _read_tool(span: Span) -> ToolCall | None:
+    tool = semconv_tools.read(span)
+    given = span.attributes.get("tool_input", "")
+    if tool is not None and tool.arguments is None:
+        text = given.partition("\n")[2] if given.startswith(GIVEN) else given
+        tool.arguments = json_text.parse(text)
+    if tool is not None and tool.result is None:
+        told = (one.attributes for one in span.events if one.name == "tool.output")
+        tool.result = next((one.get("output") for one in told), None)
+    return tool
