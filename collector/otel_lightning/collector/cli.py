@@ -92,7 +92,8 @@ def main() -> None:
 
 @main.command()
 @click.option("--grpc", default="127.0.0.1:4317", show_default=True, envvar="LIGHTNING_GRPC",
-              help="Address for OTLP over gRPC, for exporters with protocol grpc.")  # fmt: skip
+              help="Address for OTLP over gRPC, for exporters with protocol grpc; 'none' for an"
+              " ingester that receives over HTTP only.")  # fmt: skip
 @click.option("--http", default="127.0.0.1:4318", show_default=True, envvar="LIGHTNING_HTTP",
               help="Address for OTLP over HTTP, for http/protobuf and http/json.")  # fmt: skip
 @click.option("--token", envvar="LIGHTNING_TOKEN",

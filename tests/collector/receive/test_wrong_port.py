@@ -4,10 +4,11 @@ import http.client
 import socket
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import grpc
 import pytest
-from support.otlp_client import metric, send
+from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, Ingester, cli, eventually
 
@@ -87,3 +88,24 @@ def test_help_names_both_ports_and_who_sends_where() -> None:
     told = " ".join(cli("serve", "--help").stdout.split())
     assert "PROTOCOL=grpc send to port 4317" in told
     assert "http/json to port 4318" in told
+
+
+def test_an_ingester_without_grpc_receives_over_http_and_names_no_address_for_grpc(
+    starter: Callable[..., Ingester],
+) -> None:
+    ingester = starter("--grpc", "none")
+    assert send(ingester.http, trace_request("kept").SerializeToString()).status == 200
+    with (
+        grpc.insecure_channel(ingester.http) as channel,
+        pytest.raises(grpc.RpcError) as refused,
+    ):
+        channel.unary_unary(TRACES)(b"", timeout=20)
+    told: grpc.Call = refused.value  # type: ignore[assignment]
+    assert told.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert told.details() == (
+        "this is the port for OTLP over HTTP: set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
+    )
+    if sys.platform == "linux":  # what it is for: a start without gRPC costs less
+        assert "cygrpc" not in Path(f"/proc/{ingester.process.pid}/maps").read_text()
+    assert ingester.stop() == 0
+    assert column(ingester.store, "SELECT name FROM spans") == ["kept"]

@@ -77,6 +77,45 @@ def test_agent_that_prints_without_end_is_ended(processes: Processes, tmp_path: 
     assert ended(processes, spec).status == "output"
 
 
+def test_agent_expects_signals_as_any_program(processes: Processes, tmp_path: Path) -> None:
+    """Python ignores SIGPIPE: an agent that did so too would write into closed pipes for ever."""
+    one = ended(processes, shell(tmp_path, "kill -PIPE $$; echo alive"))
+    assert (one.signal, (tmp_path / "one.out").read_text()) == (signal.SIGPIPE, "")
+
+
+def test_program_is_looked_for_in_the_path_of_the_agent(
+    processes: Processes, tmp_path: Path
+) -> None:
+    folders = [tmp_path / "first", tmp_path / "second", tmp_path / "third"]
+    for folder in folders:
+        folder.mkdir()
+        program = folder / "agent-of-test"
+        program.write_text(f"#!/bin/sh\necho {folder.name}\n")
+        program.chmod(0o644 if folder.name == "first" else 0o755)
+    environment = {"PATH": ":".join(map(str, folders))}
+    one = ended(processes, Spec("one", ["agent-of-test"], tmp_path, environment=environment))
+    assert (one.exit_code, (tmp_path / "one.out").read_text()) == (0, "second\n")
+    none = ended(processes, Spec("none", ["agent-of-test"], tmp_path))
+    assert none.status == "not_started"
+    assert "agent-of-test" in (none.reason or "")
+
+
+@linux
+def test_agent_gets_no_open_file_of_the_runner(tmp_path: Path) -> None:
+    """Else it would hold the lock of the run, and the next start would wait for it."""
+    with (
+        (tmp_path / "lock").open("ab") as lock,
+        Processes(tmp_path / "journal.jsonl", [lock.fileno()]) as processes,
+    ):
+        held = {path.resolve() for path in Path(f"/proc/{processes._process.pid}/fd").iterdir()}
+        assert tmp_path / "lock" in held
+        one = ended(processes, shell(tmp_path, "for f in /proc/$$/fd/*; do realpath $f; done"))
+    assert one.exit_code == 0
+    files = set((tmp_path / "one.out").read_text().splitlines())
+    assert str(tmp_path / "one.err") in files
+    assert not files & {str(tmp_path / "lock"), str(tmp_path / "journal.jsonl")}
+
+
 @linux
 def test_children_that_an_agent_leaves_are_found_in_any_session_and_killed(
     processes: Processes, tmp_path: Path

@@ -312,3 +312,22 @@ def test_run_beside_an_ingester_that_cannot_store_ends_with_a_sentence(
     assert done.returncode == 1
     assert "made no progress in 1 seconds" in done.stderr
     assert f"lightning-ingest check --store {path}" in done.stderr
+
+
+def test_rewards_by_exit_code_come_in_the_request_of_the_last_attempts(
+    served: Path, tasks: Tasks, agent: Agent
+) -> None:
+    """Each request is a transaction of the store, so a second one would cost as much again."""
+    job = Job(tasks({"id": "a"}, {"id": "b"}), agent("sys.exit(task['id'] == 'b')"), name="codes")
+    report = run_agent(served, job, Grading(by_exit_code=True))
+    assert sorted(report.rewards.values()) == [0.0, 1.0]
+    rows = ask(
+        served,
+        "SELECT event_name AS name, received_at::VARCHAR AS received FROM logs"
+        f" WHERE attributes['lightning.rollout.id'] IN ({', '.join(map(repr, report.rewards))})",
+    )
+    names = Counter(row["name"] for row in rows)
+    assert names == {"lightning.attempt": 2, "gen_ai.evaluation.result": 2}
+    assert len({row["received"] for row in rows}) == 1
+    again = run_agent(served, job, Grading(by_exit_code=True))
+    assert (again.done_before, again.rewards) == (2, report.rewards)

@@ -16,7 +16,8 @@ from otel_lightning.collector.spool_format import Position, scan
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.rows import Rows
 
-LOOK_SECONDS = 0.1
+LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.1, 0.5
+"""The first pause between two questions, which each cost the ingester CPU, and the longest one."""
 STALL_SECONDS = 300.0
 """Longest wait for an ingester that makes no progress."""
 SAY_AFTER_SECONDS = 10.0
@@ -94,6 +95,7 @@ class Patience:
     _seen: object = None
     _since: float = field(default_factory=time.monotonic)
     _has_said: bool = False
+    _pause: float = LOOK_SECONDS
 
     def wait(self, seen: object) -> None:
         """Wait a moment.
@@ -119,4 +121,5 @@ class Patience:
                 f"Waiting for the lightning-ingest that serves '{self.path}' {self.what}, at most "
                 f"{self.seconds:g} seconds without progress. {look}\n"
             )
-        time.sleep(LOOK_SECONDS)
+        time.sleep(self._pause)
+        self._pause = min(1.5 * self._pause, LONGEST_LOOK_SECONDS)

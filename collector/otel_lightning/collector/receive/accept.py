@@ -67,8 +67,9 @@ class Receiver:
     max_body: int = MAX_BODY_BYTES
     counts: Counts = field(default_factory=Counts)
     alarms: Alarms = field(default_factory=Alarms)
-    grpc_address: str = "port 4317"
-    """Address for gRPC exporters, named in the answer to one that uses the HTTP port."""
+    grpc_address: str | None = "port 4317"
+    """Address for gRPC exporters, named in the answer to one that uses the HTTP port; None if there
+    is none."""
 
     def check_alarms(self) -> None:
         """Refuse new requests while earlier ones cannot be stored or derived.

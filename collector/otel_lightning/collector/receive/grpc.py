@@ -6,14 +6,16 @@ gRPC passes the bytes on without parsing them, because the spool stores bytes.
 import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import grpc
 
 from otel_lightning.collector.receive.accept import DURABLE_SECONDS, Receiver, accept, encode
 from otel_lightning.collector.receive.metrics import Counts
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
-from otel_lightning.collector.receive.tls import GrpcCertificates
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.receive.tls import Tls
 
 logger = logging.getLogger(__name__)
 
@@ -33,11 +35,13 @@ OPTIONS = (
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
 )
 
+CODES = {code.value[0]: code for code in grpc.StatusCode}
+
 Export = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
 def server(
-    receiver: Receiver, address: str, certificates: GrpcCertificates | None = None
+    receiver: Receiver, address: str, certificates: "GrpcCertificates | None" = None
 ) -> grpc.Server:
     """Create the gRPC server and bind its address; `start()` runs it.
 
@@ -55,6 +59,32 @@ def server(
     else:
         grpc_server.add_insecure_port(address)
     return grpc_server
+
+
+class GrpcCertificates:
+    """Certificates for gRPC's new connections: the contents of the files at the last `reload`."""
+
+    def __init__(self, tls: "Tls") -> None:
+        self._tls = tls
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the files again."""
+        tls = self._tls
+        self._current = grpc.ssl_server_certificate_configuration(
+            [(tls.key.read_bytes(), tls.cert.read_bytes())],
+            tls.client_ca.read_bytes() if tls.client_ca else None,
+        )
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return credentials that change with each `reload`."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._current,
+            # gRPC calls this for each new connection. Open connections keep the certificate that
+            # they began with.
+            lambda: self._current,
+            require_client_authentication=self._tls.client_ca is not None,
+        )
 
 
 class WrongProtocol:
@@ -105,4 +135,4 @@ def _abort(context: grpc.ServicerContext, refusal: RefusedError) -> NoReturn:
     if refusal.is_temporary:  # RetryInfo tells the exporter to send the request again
         details = ("grpc-status-details-bin", refusal.message().SerializeToString())
         context.set_trailing_metadata((details,))
-    context.abort(refusal.code, str(refusal))
+    context.abort(CODES[refusal.code], str(refusal))

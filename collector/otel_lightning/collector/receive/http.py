@@ -9,7 +9,7 @@ from threading import Event
 from typing import Any, Protocol
 from urllib.parse import quote
 
-import grpc
+from google.rpc import code_pb2
 from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
 from otel_lightning.collector.receive.accept import (
@@ -236,8 +236,9 @@ class WrongPort:
 
     def __init__(self, receiver: Receiver) -> None:
         self._counts = receiver.counts
+        there = f"send gRPC to {receiver.grpc_address}, or " if receiver.grpc_address else ""
         self._sentence = (
-            f"this is the port for OTLP over HTTP: send gRPC to {receiver.grpc_address}, or set "
+            f"this is the port for OTLP over HTTP: {there}set "
             f"OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf"
         )
 
@@ -245,7 +246,7 @@ class WrongPort:
         """Answer with the gRPC status in the headers and no body ("trailers only")."""
         if self._counts.wrong_port("http") == 1:
             logger.warning("A gRPC exporter sends to the wrong port: %s.", self._sentence)
-        unimplemented = ("grpc-status", str(grpc.StatusCode.UNIMPLEMENTED.value[0]))
+        unimplemented = ("grpc-status", str(code_pb2.UNIMPLEMENTED))
         message = ("grpc-message", quote(self._sentence, safe=" ,:/="))
         with suppress(RSGIProtocolClosed):
             protocol.response_empty(200, [("content-type", GRPC), unimplemented, message])

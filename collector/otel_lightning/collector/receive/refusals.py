@@ -11,9 +11,9 @@ Source:
 import logging
 from http import HTTPStatus
 
-import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.duration_pb2 import Duration
+from google.rpc import code_pb2
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
@@ -23,14 +23,15 @@ logger = logging.getLogger(__name__)
 
 RETRY_AFTER_SECONDS = 1
 LONGEST = 1000  # characters of a message: gRPC sends it in trailers, which are limited to 8 KiB
-CODES = {
-    HTTPStatus.UNAUTHORIZED: grpc.StatusCode.UNAUTHENTICATED,
-    HTTPStatus.FORBIDDEN: grpc.StatusCode.PERMISSION_DENIED,
-    HTTPStatus.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    HTTPStatus.METHOD_NOT_ALLOWED: grpc.StatusCode.UNIMPLEMENTED,
-    HTTPStatus.REQUEST_TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
-    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    HTTPStatus.SERVICE_UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+INVALID: int = code_pb2.INVALID_ARGUMENT
+CODES: dict[HTTPStatus, int] = {
+    HTTPStatus.UNAUTHORIZED: code_pb2.UNAUTHENTICATED,
+    HTTPStatus.FORBIDDEN: code_pb2.PERMISSION_DENIED,
+    HTTPStatus.NOT_FOUND: code_pb2.NOT_FOUND,
+    HTTPStatus.METHOD_NOT_ALLOWED: code_pb2.UNIMPLEMENTED,
+    HTTPStatus.REQUEST_TIMEOUT: code_pb2.DEADLINE_EXCEEDED,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: code_pb2.RESOURCE_EXHAUSTED,
+    HTTPStatus.SERVICE_UNAVAILABLE: code_pb2.UNAVAILABLE,
 }
 
 
@@ -42,9 +43,9 @@ class RefusedError(Exception):
         self.status = status
 
     @property
-    def code(self) -> grpc.StatusCode:
-        """The gRPC code for the same reason."""
-        return CODES.get(self.status, grpc.StatusCode.INVALID_ARGUMENT)
+    def code(self) -> int:
+        """The number of the gRPC code for the same reason."""
+        return CODES.get(self.status, INVALID)
 
     @property
     def is_temporary(self) -> bool:
@@ -53,7 +54,7 @@ class RefusedError(Exception):
 
     def message(self) -> Status:
         """Return the body that OTLP requires in the answer to a failure."""
-        status = Status(code=self.code.value[0], message=str(self))
+        status = Status(code=self.code, message=str(self))
         if self.is_temporary:
             delay = AnyMessage()
             delay.Pack(RetryInfo(retry_delay=Duration(seconds=RETRY_AFTER_SECONDS)))

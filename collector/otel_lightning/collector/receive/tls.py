@@ -4,8 +4,6 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
-
 
 @dataclass(frozen=True)
 class Tls:
@@ -32,32 +30,6 @@ class Tls:
                 f"TLS cannot be started with {', '.join(files)}: {error}. Give --tls-cert and "
                 f"--tls-key a PEM certificate and its unencrypted key, --tls-client-ca a PEM file."
             ) from error
-
-
-class GrpcCertificates:
-    """Certificates for gRPC's new connections: the contents of the files at the last `reload`."""
-
-    def __init__(self, tls: Tls) -> None:
-        self._tls = tls
-        self.reload()
-
-    def reload(self) -> None:
-        """Read the files again."""
-        tls = self._tls
-        self._current = grpc.ssl_server_certificate_configuration(
-            [(tls.key.read_bytes(), tls.cert.read_bytes())],
-            tls.client_ca.read_bytes() if tls.client_ca else None,
-        )
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that change with each `reload`."""
-        return grpc.dynamic_ssl_server_credentials(
-            self._current,
-            # gRPC calls this for each new connection. Open connections keep the certificate that
-            # they began with.
-            lambda: self._current,
-            require_client_authentication=self._tls.client_ca is not None,
-        )
 
 
 def _no_password() -> str:

@@ -8,15 +8,14 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from granian.server.embed import Server as HttpServer
-from grpc import Server as GrpcServer
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
 from otel_lightning.collector.allocator import share_memory
@@ -24,11 +23,11 @@ from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
 from otel_lightning.collector.page.answer import Page
-from otel_lightning.collector.receive import grpc, http, http_server
+from otel_lightning.collector.receive import http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.sql import SqlRoute
-from otel_lightning.collector.receive.tls import GrpcCertificates, Tls
+from otel_lightning.collector.receive.tls import Tls
 from otel_lightning.collector.serve.descriptors import (
     IdleConnections,
     connections_within,
@@ -49,6 +48,11 @@ from otel_lightning.collector.store import (
 from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.read_only import attach_line
 from otel_lightning.collector.store.times_as_text import all_times_as_text
+
+if TYPE_CHECKING:
+    from grpc import Server as GrpcServer
+
+    from otel_lightning.collector.receive.grpc import GrpcCertificates
 
 logger = logging.getLogger(__name__)
 
@@ -73,16 +77,18 @@ def serve(settings: Settings, say: Callable[[str], None]) -> None:
     # First of all: a signal that comes during the start ends in an orderly stop, too.
     stopping = StopSignals()
     most = connections_within(raise_limit())
-    with settings.grpc.bind() as for_grpc, settings.http.bind() as for_http:
-        grpc_at, http_at = settings.grpc.of(for_grpc), settings.http.of(for_http)
-        settings = replace(settings, grpc=grpc_at, http=http_at)
+    with ExitStack() as sockets:
+        for_grpc = sockets.enter_context(settings.grpc.bind()) if settings.grpc else None
+        for_http = sockets.enter_context(settings.http.bind())
+        grpc_at = settings.grpc.of(for_grpc) if settings.grpc and for_grpc else None
+        settings = replace(settings, grpc=grpc_at, http=settings.http.of(for_http))
         _serve(settings, BoundSockets(for_grpc, for_http, most), stopping, say)
 
 
 class BoundSockets(NamedTuple):
     """Sockets that reserve the addresses until the servers listen, and the connection limit."""
 
-    grpc: socket.socket
+    grpc: socket.socket | None
     http: socket.socket
     connections: int
 
@@ -118,7 +124,7 @@ def _serve(
         receiver = replace(
             _receiver(settings, spool, loader, server),
             alarms=alarms,
-            grpc_address=str(settings.grpc),
+            grpc_address=str(settings.grpc) if settings.grpc else None,
         )
         page = open_page(receiver, settings, store, server) if settings.has_page else None
         running = Running(
@@ -137,7 +143,15 @@ def _serve(
 
 
 def _ports(settings: Settings, server: Server) -> set[int]:
-    return {settings.grpc.port, settings.http.port, int(server.sql.rpartition(":")[2])}
+    return {int(server.sql.rpartition(":")[2]), *(one.port for one in settings.addresses)}
+
+
+class OverGrpc(NamedTuple):
+    """The gRPC server, its certificates, and what watches for other protocols at its port."""
+
+    server: "GrpcServer"
+    certificates: "GrpcCertificates | None"
+    watched: Callable[[], AbstractContextManager[None]]
 
 
 class Threads(NamedTuple):
@@ -202,6 +216,20 @@ class StopSignals:
         return max(deadline - time.monotonic(), 0)
 
 
+def _over_grpc(receiver: Receiver, settings: Settings) -> "OverGrpc":
+    # Only here: gRPC takes 0.05 CPU-seconds to load and to start.
+    from otel_lightning.collector.receive import grpc
+
+    assert settings.grpc  # noqa: S101 - the caller asked
+    certificates = grpc.GrpcCertificates(settings.tls) if settings.tls else None
+    wrong = grpc.WrongProtocol(receiver.counts, settings.grpc.port, settings.http.port)
+    return OverGrpc(
+        grpc.server(receiver, str(settings.grpc), certificates),
+        certificates,
+        partial(watched, settings.grpc.port, wrong.found),
+    )
+
+
 def _server(store: Store, settings: Settings) -> Server:
     cert = str(settings.tls.cert.resolve()) if settings.tls else None
     server = store.serve(str(settings.http), settings.memory_bytes, settings.readers)
@@ -209,7 +237,7 @@ def _server(store: Store, settings: Settings) -> Server:
 
 
 def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) -> Receiver:
-    listening = (settings.grpc.host, settings.http.host)
+    listening = [one.host for one in settings.addresses]
     # `lightning-ingest load` sends with a second token, from a file that only the store's owner
     # can read.
     tokens = (settings.token, server.token) if settings.token else ()
@@ -259,24 +287,24 @@ async def _receive(
     # A signal handler runs in the main thread, where the event loop may be asleep: this call wakes
     # it.
     stopping.then = partial(loop.call_soon_threadsafe, stopped.set)
-    certificates = GrpcCertificates(settings.tls) if settings.tls else None
-    bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
-    over_grpc = grpc.server(receiver, str(settings.grpc), certificates)
+    if bound.grpc:
+        bound.grpc.close()  # gRPC cannot use an open socket: it binds the address again
+    over_grpc = _over_grpc(receiver, settings) if settings.grpc else None
     over_http = http_server.server(
         partial(http.application, receiver, [one for one in (running.page, running.sql) if one]),
         bound.http,
         settings.tls,
         bound.connections // 2,
     )
-    if settings.tls and certificates:
-        reload = partial(_reload, settings.tls, certificates, over_http)
+    if settings.tls:
+        reload = partial(_reload, settings.tls, over_grpc, over_http)
         loop.add_signal_handler(signal.SIGHUP, reload)
-    over_grpc.start()
+    if over_grpc:
+        over_grpc.server.start()
     serving = asyncio.create_task(over_http.serve())
     try:
         await _until_open(settings.http, serving)
-        wrong = grpc.WrongProtocol(receiver.counts, settings.grpc.port, settings.http.port)
-        with watched(settings.grpc.port, wrong.found):
+        with over_grpc.watched() if over_grpc else nullcontext():
             running.ready()
             # The signal may have come before `then` was set.
             if stopping.deadline is None:
@@ -292,7 +320,7 @@ async def _receive(
 
 async def _until_stopped(
     stopped: asyncio.Event,
-    over_grpc: GrpcServer,
+    over_grpc: OverGrpc | None,
     over_http: asyncio.Task[None],
     threads: Threads,
 ) -> None:
@@ -303,9 +331,11 @@ async def _until_stopped(
             half of the senders, or acknowledge requests that are never stored.
     """
     asked = asyncio.create_task(stopped.wait())
-    ended = asyncio.create_task(asyncio.to_thread(over_grpc.wait_for_termination))
     died = asyncio.create_task(threads.until_one_dies())
-    tasks = {asked, ended, over_http, died}
+    tasks: set[asyncio.Task[Any]] = {asked, over_http, died}
+    if over_grpc:
+        ended = asyncio.create_task(asyncio.to_thread(over_grpc.server.wait_for_termination))
+        tasks.add(ended)
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     # This has no effect if the task is done, which is asked below.
     died.cancel()
@@ -326,13 +356,15 @@ def _dead(name: str, task: asyncio.Task[Any]) -> ConnectionError:
     )
 
 
-async def _stop(over_grpc: GrpcServer, over_http: HttpServer, serving: asyncio.Task[None]) -> None:
+async def _stop(
+    over_grpc: OverGrpc | None, over_http: HttpServer, serving: asyncio.Task[None]
+) -> None:
     """Accept no new requests, and wait up to `GRACE_SECONDS` for those in progress."""
-    grpc_stopped = over_grpc.stop(grace=GRACE_SECONDS)
+    waited: list[Awaitable[object]] = [asyncio.wait([serving], timeout=GRACE_SECONDS)]
+    if over_grpc:
+        waited.append(asyncio.to_thread(over_grpc.server.stop(grace=GRACE_SECONDS).wait))
     over_http.stop()  # type: ignore[no-untyped-call]
-    await asyncio.gather(
-        asyncio.to_thread(grpc_stopped.wait), asyncio.wait([serving], timeout=GRACE_SECONDS)
-    )
+    await asyncio.gather(*waited)
 
 
 def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[str], None]) -> None:
@@ -352,13 +384,14 @@ def _drain(spool: Spool, loader: Loader, stopping: StopSignals, say: Callable[[s
         os._exit(stopping.exit_code)  # the loader's transaction is rolled back, as after a crash
 
 
-def _reload(tls: Tls, certificates: GrpcCertificates, over_http: HttpServer) -> None:
+def _reload(tls: Tls, over_grpc: OverGrpc | None, over_http: HttpServer) -> None:
     try:
         tls.check()
     except ValueError as error:
         logger.error("The certificates stay as they were: %s", error)  # noqa: TRY400  it says all
         return
-    certificates.reload()
+    if over_grpc and over_grpc.certificates:
+        over_grpc.certificates.reload()
     over_http.reload()  # type: ignore[no-untyped-call]
 
 
@@ -366,14 +399,15 @@ def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> No
     # Only now, when it answers: with this file, commands find the server.
     write_server(settings.store, server)
     scheme = "https" if settings.tls else "http"
+    over_grpc = f"gRPC at {settings.grpc} and over " if settings.grpc else ""
     say(
-        f"Ready: OTLP over gRPC at {settings.grpc} and over HTTP at {scheme}://{server.http}, "
-        f"stored in {settings.store}."
+        f"Ready: OTLP over {over_grpc}HTTP at {scheme}://{server.http}, stored in {settings.store}."
     )
-    say(
-        f"Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port {settings.grpc.port}, those "
-        f"with http/protobuf or http/json to port {settings.http.port}."
-    )
+    if settings.grpc:
+        say(
+            f"Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port {settings.grpc.port}, "
+            f"those with http/protobuf or http/json to port {settings.http.port}."
+        )
     if settings.has_page:
         say(f"Page at {scheme}://{server.http}/ui: open it with `lightning-ingest open`.")
     line = attach_line(server.sql, server_file(settings.store))

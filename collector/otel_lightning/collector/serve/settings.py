@@ -17,6 +17,7 @@ from otel_lightning.collector.store import MEMORY_BYTES
 from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, ReaderLimits
 
 MIB = 1024 * 1024
+NONE = "none"
 
 
 class Address(NamedTuple):
@@ -73,7 +74,8 @@ class Settings:
     """All settings of the server; `check` validates them."""
 
     store: Path
-    grpc: Address
+    grpc: Address | None
+    """Where to receive OTLP over gRPC; with None it is not received, nor gRPC loaded."""
     http: Address
     token: str | None = field(default=None, repr=False)
     tls: Tls | None = None
@@ -88,6 +90,11 @@ class Settings:
     """Whether to serve the page; None serves it if only this machine reaches `http`."""
     page_sql: bool = False
     """Whether the page of an address that others reach has an SQL console."""
+
+    @property
+    def addresses(self) -> list[Address]:
+        """The addresses to listen on."""
+        return [one for one in (self.grpc, self.http) if one]
 
     @property
     def has_page(self) -> bool:
@@ -112,7 +119,7 @@ class Settings:
         if self.tls:
             self.tls.check()
         needs_client = self.tls is not None and self.tls.client_ca is not None
-        open_to_all = [a for a in (self.grpc, self.http) if not is_loopback(a.host)]
+        open_to_all = [a for a in self.addresses if not is_loopback(a.host)]
         if open_to_all and not (self.token or needs_client or self.insecure):
             raise ValueError(
                 f"{open_to_all[0]} can be reached from other machines: set LIGHTNING_TOKEN (or "
@@ -139,7 +146,7 @@ def settings(store: Path, options: Mapping[str, Any]) -> Settings:
     """
     chosen = Settings(
         store,
-        Address.parse(options["grpc"]),
+        None if options["grpc"] == NONE else Address.parse(options["grpc"]),
         Address.parse(options["http"]),
         token=options["token"],
         tls=_tls(options["tls_cert"], options["tls_key"], options["tls_client_ca"]),

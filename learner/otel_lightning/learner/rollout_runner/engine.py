@@ -23,11 +23,12 @@ from otel_lightning.learner.rollout_runner.executors import Executor
 from otel_lightning.learner.rollout_runner.journal import Journal, Started
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
 from otel_lightning.learner.rollout_runner.processes import Ended, last_words
-from otel_lightning.learner.rollout_runner.receiver import Receiver
+from otel_lightning.learner.rollout_runner.receiver import Event, Receiver
 from otel_lightning.learner.rollout_runner.report import told
 
-SEND_EVERY_SECONDS = 2.0
-"""Interval between requests to the receiver, each of which is a transaction of the store."""
+SEND_EVERY_SECONDS = 5.0
+"""Interval between requests to the receiver: each is a transaction of the store, which takes 0.05
+CPU-seconds. Until then the journal has the attempts."""
 LOOK_SECONDS = 0.2
 SENT_AT_ONCE = 200
 """Most attempts in one request: each may have 24,000 characters of output."""
@@ -102,7 +103,7 @@ class Engine:
     give_up_after: int = 20
     running: dict[str, Attempt] = field(default_factory=dict)
     unsent: list[Ended] = field(default_factory=list)
-    sent_at: float = 0.0
+    sent_at: float = field(default_factory=time.monotonic)
     retried: int = 0
     interrupted: int = 0
     left: int = 0
@@ -112,8 +113,15 @@ class Engine:
     """Why attempts of this start were lost or failed, where the agent's exit does not tell it."""
     ended_by_us: bool = False
 
-    def run(self, planned: Sequence[Planned], total: int) -> str | None:
+    def run(
+        self, planned: Sequence[Planned], total: int, *, keeps_last: bool = False
+    ) -> str | None:
         """Run every planned rollout that is open; return why it stopped early, if it did.
+
+        Args:
+            planned: The rollouts.
+            total: Number of rollouts of the run, for the progress bar.
+            keeps_last: Leave the last ends in `unsent`, for the caller to send with more.
 
         Raises:
             DataError: If the agent cannot be started, or the first attempts all fail.
@@ -135,7 +143,8 @@ class Engine:
                     done += 1
                 progress.report(done, told(self.ends))
             self.send(soon=True)
-        self.send()
+        if not keeps_last:
+            self.send()
         return "Ctrl-C or SIGTERM" if self.stop.asked else None
 
     def send(self, *, soon: bool = False) -> None:
@@ -214,10 +223,18 @@ class Engine:
         raise DataError(problem)
 
 
-def send_ended(ends: Sequence[Ended], journal: Journal, receiver: Receiver) -> None:
-    """Send the ends of attempts, and note in the journal that they are in the store."""
+def send_ended(
+    ends: Sequence[Ended], journal: Journal, receiver: Receiver, more: Sequence[Event] = ()
+) -> None:
+    """Send the ends of attempts, and note in the journal that they are in the store.
+
+    Args:
+        ends: How the attempts ended.
+        journal: The journal of their run.
+        receiver: Where to send.
+        more: Further events for the same request, which is one transaction of the store.
+    """
     started = journal.started
-    receiver.send(
-        [attempt_event(started[one.rollout_id].about, one, journal.outputs) for one in ends]
-    )
+    attempts = [attempt_event(started[one.rollout_id].about, one, journal.outputs) for one in ends]
+    receiver.send([*attempts, *more])
     journal.note_stored(one.rollout_id for one in ends)

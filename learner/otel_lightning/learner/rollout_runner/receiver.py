@@ -141,8 +141,9 @@ def _local(store: Path) -> Receiver:
 def _start(store: Path, processes: Processes, folder: Path) -> None:
     store.parent.mkdir(parents=True, exist_ok=True)
     server_file(store).unlink(missing_ok=True)  # of one that was killed
-    # Port 0: the system chooses free ports, and the server file names them.
-    addresses = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    # Port 0: the system chooses a free port, and the server file names it. Nobody could know a gRPC
+    # port: agents get the HTTP port by OTEL_EXPORTER_OTLP_ENDPOINT and the protocol beside it.
+    addresses = ["--http", "127.0.0.1:0", "--grpc", "none"]
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", *addresses]
     spec = Spec(
         INGESTER,

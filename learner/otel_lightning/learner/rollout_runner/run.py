@@ -33,7 +33,7 @@ from otel_lightning.learner.rollout_runner.executors import (
 from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_name
-from otel_lightning.learner.rollout_runner.processes import LauncherDiedError, Processes
+from otel_lightning.learner.rollout_runner.processes import Ended, LauncherDiedError, Processes
 from otel_lightning.learner.rollout_runner.receiver import Event, Receiver, reachable, receiving
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.servers import UrlExecutor, WorkerExecutor
@@ -181,7 +181,9 @@ def _run_and_grade(
             # bad task.
             executor.check(Attempt(one))
         engine = Engine(job, journal, executor, place.receiver, past, stop)
-        stopped = engine.run([*open_ones, *again], len(rollouts))
+        # Rewards by exit code are known by then: they go with the last ends in one request.
+        keeps_last = grading.by_exit_code and place.store.exists()
+        stopped = engine.run([*open_ones, *again], len(rollouts), keeps_last=keeps_last)
     journal.forget_inputs()
     ends = {_last(one, engine.past): engine.past[one.key] for one in rollouts}
     statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
@@ -190,7 +192,7 @@ def _run_and_grade(
         ended = [one for one in rollouts if statuses.get(_last(one, engine.past), LOST) != LOST]
         wanted = {_last(one, engine.past): one.arm or "" for one in ended}
         _check_served(job.arms.key, wanted, place)
-    graded, silent = _graded(place, grading, statuses, patience)
+    graded, silent = _graded(place, grading, statuses, patience, engine.unsent)
     return Report(
         run_id=journal.folder.name,
         planned=len(rollouts),
@@ -312,7 +314,11 @@ def _answers(opened: Rows) -> bool:
 
 
 def _graded(
-    place: RunContext, grading: Grading, statuses: Mapping[str, str], patience: float
+    place: RunContext,
+    grading: Grading,
+    statuses: Mapping[str, str],
+    patience: float,
+    unsent: list[Ended],
 ) -> tuple[Graded, int]:
     """Wait until everything is stored and derived, and grade."""
     store = place.store
@@ -330,6 +336,9 @@ def _graded(
         silent = 0 if is_known else _silent(opened, place, list(statuses), patience)
 
         def send(events: list[Event]) -> None:
+            if unsent:
+                send_ended(unsent, place.journal, place.receiver, events[:SENT_AT_ONCE])
+                events = events[SENT_AT_ONCE:]
             for start in range(0, len(events), SENT_AT_ONCE):
                 place.receiver.send(events[start : start + SENT_AT_ONCE])
             _derive(opened, place)
@@ -337,6 +346,8 @@ def _graded(
         try:
             graded = graders.grade(opened, store, grading, statuses, send)
         except (DataError, StoreError) as error:
+            if place.journal.unsent():
+                raise  # rewards can be given later, but the ends of attempts have to be sent
             graded = Graded(None, problems=[str(error)])
         if is_known:
             silent = _silent(opened, place, list(statuses), patience)
