@@ -67,6 +67,18 @@ def test_a_trace_goes_when_its_last_span_is_too_old(store: Store, tmp_path: Path
     assert tasks == ["task 2"]
 
 
+@pytest.mark.parametrize("table", ['"my notes"', "mine.notes"])
+def test_rows_of_a_users_table_go_with_their_trace(
+    store: Store, tmp_path: Path, table: str
+) -> None:
+    receive(store, tmp_path, NOW - 40 * DAY, calls(1, range(1, 2)))
+    receive(store, tmp_path, NOW, calls(2, range(1, 2)))
+    store.execute("CREATE SCHEMA mine")
+    store.execute(f"CREATE TABLE {table} AS SELECT DISTINCT trace_id FROM spans")
+    assert forget(store, LoaderSettings(retain_seconds=parse_age("30d")), NOW) == 1
+    assert traces(store, table) == [2]
+
+
 def test_nothing_goes_without_a_limit(store: Store, tmp_path: Path) -> None:
     receive(store, tmp_path, 1, calls(1, range(1, 3)))
     assert forget(store, LoaderSettings(), NOW) == 0

@@ -210,6 +210,25 @@ def test_a_condition_is_one_condition(where: str, path: Path) -> None:
         erase(path, Selection())
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE SCHEMA mine; CREATE TABLE mine.notes (trace_id VARCHAR)",
+        "CREATE SCHEMA mine; CREATE VIEW mine.notes AS SELECT 1 AS one",
+        "CREATE MACRO notes(a) AS a + 1",
+        "CREATE SEQUENCE notes",
+        "CREATE TYPE notes AS ENUM ('good')",
+    ],
+)
+def test_nothing_is_erased_if_something_of_a_user_would_be_lost(made: str, path: Path) -> None:
+    with open_store(path) as store:
+        store.execute(made)
+    with pytest.raises(StoreError, match=r"notes' would be lost, so nothing was erased"):
+        erase(path, Selection(traces=[TRACES[0].hex()]))
+    with open_store(path) as store:
+        assert len(store.query("FROM spans")) == 4
+
+
 def test_tables_and_views_of_users_are_kept(path: Path) -> None:
     with open_store(path) as store:
         store.execute(

@@ -8,12 +8,11 @@ and rejected rows, are deleted by their own age. Runs and policies are never del
 import re
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.refresh import rollout_rows
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.store.tables_with import tables_with
 
 SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 BYTES = {
@@ -126,7 +125,7 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
     with store.transaction():
         store.execute(statement(__package__, "expired", cutoff=cutoff_ns))
         gone = store.count("expired")
-        for table in _texts(store.query(statement(__package__, "tables_with_trace_id"))):
+        for table in tables_with(store, "trace_id"):
             store.execute(f"DELETE FROM {table} WHERE trace_id IN (FROM expired)")
         store.execute(statement(__package__, "delete_without_trace", cutoff=cutoff_ns))
         # A rollout may have several traces. If only some are deleted, its row is computed from the
@@ -134,10 +133,6 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
         rollout_rows.insert_stored(store, "shortened")
         store.execute("DROP TABLE expired; DROP TABLE shortened")
     return gone
-
-
-def _texts(rows: pa.Table) -> list[str]:
-    return [str(value) for value in rows.column(0).to_pylist()]
 
 
 def _quantity(text: str, units: dict[str, int], example: str) -> float:

@@ -35,6 +35,7 @@ from otel_lightning.collector.store import (
 )
 from otel_lightning.collector.store.seen_ids import SeenIds
 from otel_lightning.collector.store.sql_text import quote_name
+from otel_lightning.collector.store.tables_with import tables_with
 
 BYTES_AT_ONCE = 16 * 1024 * 1024
 OF_THE_FILE = frozenset({"schema_migrations"})
@@ -157,7 +158,16 @@ def erase_rows(store: Store, selection: Selection) -> Erased:
     Args:
         store: A direct store; all of it is derived.
         selection: The traces.
+
+    Raises:
+        StoreError: If the rewritten file would lack something that a user made in the store.
     """
+    for lost in store.rows(statement(__package__, "not_kept")):
+        raise StoreError(
+            f"The {lost['kind']} '{lost['name']}' would be lost, so nothing was erased: forget "
+            "rewrites the store, and keeps the tables and views of the schema main only. Move it "
+            "to another file, or drop it, and run forget again."
+        )
     rollouts = ", ".join(map(quote_literal, selection.rollouts))
     store.execute(
         statement(
@@ -174,9 +184,8 @@ def erase_rows(store: Store, selection: Selection) -> Erased:
     with store.transaction():
         store.execute(statement(__package__, "erase_rows"))
         for column, erased in (("trace_id", "erased_traces"), ("rollout_id", "erased_rollouts")):
-            tables = store.query(statement(__package__, "tables_with", column=column))
-            for table in tables["name"].to_pylist():
-                store.execute(f"DELETE FROM {quote_name(table)} WHERE {column} IN (FROM {erased})")
+            for table in tables_with(store, column):
+                store.execute(f"DELETE FROM {table} WHERE {column} IN (FROM {erased})")
         store.execute(statement(__package__, "erase_hashes"))
     counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
     return Erased(counts[0], counts[1], before - _rows(store))
