@@ -51,7 +51,7 @@ from otel_lightning.learner.policy.copies import (
     with_telling_texts,
 )
 from otel_lightning.learner.policy.cross_fit import cross_fitted
-from otel_lightning.learner.policy.judge import learn_and_judge, learn_and_judge_in_context
+from otel_lightning.learner.policy.judge import Demands, learn_and_judge, learn_and_judge_in_context
 from otel_lightning.learner.policy.missing import check_missing
 from otel_lightning.learner.policy.softmax import Choices, Settings
 from otel_lightning.learner.transitions.splits import TRAIN, split
@@ -74,7 +74,7 @@ Checks = Callable[[pl.DataFrame], None]
 
 def ours(one: World) -> Answer:
     one = one if one.inputs is None else read_as_one(one)
-    demands = (one.range, 0.0)
+    demands = Demands(one.range)
     if one.features is not None:
         judged = learn_and_judge_in_context(
             one.choices, one.features, one.in_train, one.live, settings=SETTINGS, demands=demands

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from otel_lightning.collector.store import open_store
-from otel_lightning.learner.policy.judge import learn_and_judge
+from otel_lightning.learner.policy.judge import Demands, learn_and_judge
 from otel_lightning.learner.policy.softmax import Choices, Settings
 
 HERE = Path(__file__).parent
@@ -161,7 +161,7 @@ def learning_alone(count: int) -> float:
     choices = Choices(ARMS, logged.taken, logged.propensities, logged.rewards, tasks)
     begin = time.process_time()
     in_train, live = tasks % 10 >= 3, dict.fromkeys(ARMS, 0.25)
-    learn_and_judge(choices, in_train, live, Settings(), ((0.0, 1.0), 0.0))
+    learn_and_judge(choices, in_train, live, Settings(), Demands((0.0, 1.0)))
     return time.process_time() - begin
 
 

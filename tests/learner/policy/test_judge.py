@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from otel_lightning.learner.policy.judge import hold_new_arms, learn_and_judge
+from otel_lightning.learner.policy.judge import Demands, hold_new_arms, learn_and_judge
 from otel_lightning.learner.policy.softmax import Choices, Settings
 
 
@@ -23,7 +23,7 @@ def bandit(
 def judge(choices: Choices, live: dict[str, float], exploration: float = 0.1):  # noqa: ANN201
     settings = Settings(exploration=exploration, steps=300, learning_rate=3.0)
     return learn_and_judge(
-        choices, np.arange(len(choices.taken)) % 2 == 0, live, settings, ((0.0, 1.0), 0.0)
+        choices, np.arange(len(choices.taken)) % 2 == 0, live, settings, Demands((0.0, 1.0))
     )
 
 

@@ -8,7 +8,7 @@ from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.ascent import behavior_of, divergence
 from otel_lightning.learner.policy.cells import cells_of
 from otel_lightning.learner.policy.contextual import learn_shares as learn
-from otel_lightning.learner.policy.judge import learn_and_judge
+from otel_lightning.learner.policy.judge import Demands, learn_and_judge
 from otel_lightning.learner.policy.objectives import GRADIENTS
 from otel_lightning.learner.policy.softmax import Choices, Settings, reward_model
 
@@ -55,7 +55,7 @@ def test_arm_never_tried_is_judged_as_the_worst_possible() -> None:
     taken, rewards = np.tile([0, 1], 2000), np.tile([0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0], 500)
     choices = Choices(("a", "b", "new"), taken, np.full(4000, 0.5), rewards, np.arange(4000))
     in_train = np.arange(4000) % 3 > 0
-    live, demands = {"a": 0.5, "b": 0.5}, ((0.0, 1.0), 0.0)
+    live, demands = {"a": 0.5, "b": 0.5}, Demands((0.0, 1.0))
     judged = learn_and_judge(choices, in_train, live, Settings(exploration=0.9), demands)
     assert judged.shares[2] == pytest.approx(0.3)
     assert judged.verdict.gain == pytest.approx(-0.75 * 0.3, abs=0.05)

@@ -8,7 +8,7 @@ import pytest
 
 from otel_lightning.learner.evaluate.gains import Compared
 from otel_lightning.learner.evaluate.gate import Requirements, held_out_verdict
-from otel_lightning.learner.policy.judge import learn_and_judge
+from otel_lightning.learner.policy.judge import Demands, learn_and_judge
 from otel_lightning.learner.policy.softmax import Choices, Settings, seen_by
 from otel_lightning.learner.policy.worst_case import least_bound
 
@@ -26,7 +26,7 @@ def logged(seed: int, means: tuple[float, ...], count: int) -> Choices:
 
 def judged(choices: Choices) -> tuple[str, ...]:
     in_train = choices.tasks % 2 == 0
-    return learn_and_judge(choices, in_train, EVEN, SETTINGS, ((0.0, 1.0), 0.0)).verdict.refusals
+    return learn_and_judge(choices, in_train, EVEN, SETTINGS, Demands((0.0, 1.0))).verdict.refusals
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -79,7 +79,7 @@ def test_missing_rewards_teach_nothing() -> None:
     rewards[::9] = np.nan
     in_train = choices.tasks % 2 == 0
     known = ~np.isnan(rewards)
-    demands = ((0.0, 1.0), 0.0)
+    demands = Demands((0.0, 1.0))
     whole = replace(choices, rewards=rewards)
     one = learn_and_judge(whole, in_train, EVEN, SETTINGS, demands)
     other = learn_and_judge(choices.where(known), in_train[known], EVEN, SETTINGS, demands)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import Compared
-from otel_lightning.learner.evaluate.gate import Requirements, Verdict, held_out_verdict
+from otel_lightning.learner.evaluate.gate import ALPHA, Requirements, Verdict, held_out_verdict
 from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.fallen import fallen
 from otel_lightning.learner.policy.features import Features
@@ -16,11 +16,22 @@ from otel_lightning.learner.policy.reward_range import Range, Rewards, reward_ra
 from otel_lightning.learner.policy.softmax import Choices, Floats, Settings, reward_model, seen_by
 from otel_lightning.learner.policy.worst_case import at_worst
 
-Demanded = tuple[Range | None, float] | tuple[Range | None, float, float]
 SAME = 1e-4
 """Shares closer than this are the same in a flag file: the unit of a weight is 0.01 %."""
 ENOUGH_REWARDED = 10
 """Number of rewarded rollouts below which an arm with little traffic counts as new."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demands:
+    """What a user demands of a policy; `Requirements` with a range that may be unknown."""
+
+    reward_range: Range | None = None
+    """Smallest and largest possible reward; None takes those of the logged rewards."""
+    least_gain: float = 0.0
+    """The lower bound of the gain must exceed this, in units of reward."""
+    alpha: float = ALPHA
+    """Error probability of each one-sided bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +73,7 @@ def learn_and_judge(
     in_train: NDArray[np.bool_],
     shares: Mapping[str, float],
     settings: Settings,
-    demands: Demanded = (None, 0.0),
+    demands: Demands | None = None,
 ) -> Judged:
     """Learn a policy without features from training choices, and judge it on held-out ones.
 
@@ -72,16 +83,16 @@ def learn_and_judge(
         in_train: Whether a choice is for training; the others are held out, shape [N].
         shares: Share of the traffic that the live policy gives each arm.
         settings: Objective, exploration, penalties and step sizes.
-        demands: The range of the rewards, None if it is not known, the least gain, and the
-            error probability if it is not the usual one.
+        demands: What the gate demands; `Demands()` by default.
     """
+    demands = demands or Demands()
     live = np.array([shares.get(arm, 0.0) for arm in choices.arms])
     known = ~np.isnan(choices.rewards)
     rewarded = choices if known.all() else choices.where(known)
     rewarded = hold_new_arms(rewarded, live, settings.exploration)
     train = rewarded.where(in_train[known])
     probabilities = contextual.learn_shares(train, settings)
-    rewards = reward_range(rewarded.rewards, demands[0])
+    rewards = reward_range(rewarded.rewards, demands.reward_range)
     # The model is fitted on training rollouts only, so that it is independent of the held-out
     # rewards that it is corrected by.
     modelled = _at_worst(rewarded, reward_model(train), probabilities - live, rewards)
@@ -102,7 +113,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     live: Floats,
     *,
     settings: Settings,
-    demands: Demanded,
+    demands: Demands,
 ) -> Judged:
     """Learn a policy with features from training choices, and judge it on held-out ones.
 
@@ -112,8 +123,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
         in_train: Whether a choice is for training; the others are held out, shape [N].
         live: Probability of each arm under the live policy, shape [N, K].
         settings: Objective, exploration, penalties and step sizes.
-        demands: The range of the rewards, None if it is not known, the least gain, and the
-            error probability if it is not the usual one.
+        demands: What the gate demands.
     """
     # flagd counts an absent feature as false. Judge the policy in the form in which it is served.
     values = np.nan_to_num(features.values, nan=0.0) if features.binary else features.values
@@ -123,7 +133,7 @@ def learn_and_judge_in_context(  # noqa: PLR0913 - the data, the live policy and
     train = rewarded.where(in_train[known])
     policy, model = contextual.learn(train, values[taught], features.names, settings)
     new = policy.probabilities(values)
-    rewards = reward_range(rewarded.rewards, demands[0])
+    rewards = reward_range(rewarded.rewards, demands.reward_range)
     low, high = rewards.range
     # A linear model can predict rewards that do not exist. Clipped predictions keep the scores
     # within the limits that the bounds assume.
@@ -173,7 +183,7 @@ def _verdict(
     compared: Compared,
     logged: tuple[Choices, NDArray[np.bool_]],
     rewards: Rewards,
-    demands: Demanded,
+    demands: Demands,
 ) -> Verdict:
     """Judge the rollouts with a reward; what passes must also hold with the others at their worst.
 
@@ -181,13 +191,13 @@ def _verdict(
         compared: All rollouts, shape [N]; the reward is NaN where it is missing.
         logged: The rollouts with a reward, and which of all rollouts are for training, shape [N].
         rewards: The range of the rewards.
-        demands: The range of the rewards, the least gain, and the error probability.
+        demands: What the gate demands.
     """
     choices, in_train = logged
     known = ~np.isnan(compared.new.rewards)
     everything = compared if known.all() else compared.take(known)
     held_out = compared.take(known & ~in_train)
-    requirements = Requirements(rewards.range, *demands[1:])
+    requirements = Requirements(rewards.range, demands.least_gain, demands.alpha)
     verdict = held_out_verdict(held_out, requirements, everything)
     refusals = (
         *verdict.refusals,

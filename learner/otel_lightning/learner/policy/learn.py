@@ -21,6 +21,7 @@ from otel_lightning.learner.policy.drift import drift, live_at_once
 from otel_lightning.learner.policy.features import Features, check_leaks, read_features, read_spec
 from otel_lightning.learner.policy.judge import (
     ENOUGH_REWARDED,
+    Demands,
     Judged,
     hold_new_arms,
     learn_and_judge,
@@ -233,7 +234,7 @@ def _by_kind(
     """
     (spec, features), (shares, document) = declared, live
     part = _live_part(features, document, request)
-    demands = (request.reward_range, request.least_gain, request.alpha)
+    demands = Demands(request.reward_range, request.least_gain, request.alpha)
     if not spec:
         return learn_and_judge(choices, in_train, shares, request.settings, demands), {}
     check_leaks(features, choices.rewards)
