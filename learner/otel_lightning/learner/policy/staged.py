@@ -20,8 +20,8 @@ from otel_lightning.learner.transitions.rewards import outcomes
 from otel_lightning.learner.transitions.settings import Settings
 
 SAMPLE = 20_000
-"""Number of choices that are searched for rollouts with several before all are read. Choices of one
-rollout are recorded together, so repeated ones show in any part of the log."""
+"""Number of choices that are searched first for a rollout with several choices. Choices of one
+rollout are recorded together, so such rollouts are likely to show in any part of the log."""
 SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
 
 
@@ -122,8 +122,9 @@ def read_user_texts(store: Store, every: int, *, staged: bool = False) -> pl.Dat
 
     Args:
         store: An open store whose outcomes were read.
-        every: Of the texts, one among so many is read, with all of its rollouts.
-        staged: Whether the texts were read before, so that they are staged.
+        every: Read one of this many texts, chosen by its hash, with all rollouts that have it; 1
+            reads all texts.
+        staged: Whether an earlier call has staged the texts; otherwise this call stages them.
 
     Returns:
         Columns rollout_id and input.
@@ -173,9 +174,9 @@ def _with_any_rewards(store: Store, name: str | None, *, recent: bool) -> pl.Dat
 
 
 def _check_rewards(store: Store, name: str | None) -> None:
-    """Raise the error of transitions if there is no reward, or one is not finite."""
+    """Raise the same error as `transitions` if there is no reward, or one is not finite."""
     if number(store, statement(__package__, "unusable_rewards")):
-        stage.stage_rewards(store, name)
+        stage.stage_rewards(store, name)  # raises, with a message that names the reason
 
 
 def _with_unnamed_tasks(store: Store, rows: pl.DataFrame, by: Mapping[str, Value]) -> pl.DataFrame:

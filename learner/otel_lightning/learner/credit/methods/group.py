@@ -23,7 +23,9 @@ def group(steps: Steps, options: Options) -> Floats:
     | mean | none | mean of all R[j] | 1 | Dr. GRPO |
     | leave_one_out | none | mean of the other R[j] | 1 | RLOO |
 
-    The only rollout of a task has no comparison and gets 0.
+    The standard deviation has n - 1 degrees of freedom, and 1e-6 is added to it (`compare`). With
+    leave_one_out and std, GRPO's advantage is multiplied by n / (n - 1). The only rollout of a task
+    has nothing to be compared with and gets 0.
 
     Args:
         steps: N calls, of any number of tasks.
