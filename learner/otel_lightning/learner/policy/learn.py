@@ -93,9 +93,12 @@ class Learned:
     """A learned policy and the gate's verdict."""
 
     version: str
+    """Id of the run; also the policy's version in traces and in `policies`."""
     weights: dict[str, int]
+    """Share of the traffic of each arm that may be served, in units of 1 / `flag_file.WHOLE`."""
     verdict: Verdict
     learned_from: int
+    """Number of training rollouts with a reward."""
     logged: LoggedChoices
     rewards: Rewards
     arms: tuple[Arm, ...]
@@ -141,12 +144,13 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         if logged.unrewarded.height:
             rows = pl.concat([rows, logged.unrewarded])
         features = read_features(found, spec, rows["rollout_id"])
-    # The store is closed while learning computes, so that an ingester or another command can have
+    # The store is closed while learning computes, so that an ingester or another command can open
     # it.
     whole = _choices(rows, document, request)
     rewarded = ~np.isnan(whole.rewards)
     choices = whole if rewarded.all() else whole.where(rewarded)
     in_train = (rows["split"] == TRAIN).to_numpy()
+    # Rollouts without a reward are the last rows, so the first `len(choices.taken)` have one.
     if not in_train[: len(choices.taken)].any():
         raise DataError(
             f"All {len(choices.taken)} rollouts are held out, so there is nothing to learn from. "
@@ -157,7 +161,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
     shares = zip(choices.arms, judged.shares.tolist(), choices.may_serve, strict=True)
     served = {arm: share for arm, share, may in shares if may}
     verdict, weights = judged.verdict, flag_file.integer_weights(served)
-    # Told as it will be served, in whole weights, so that `promote` says the same.
+    # The shares as they will be served, in whole weights, so that `promote` prints the same ones.
     after = np.array([weights.get(arm, 0) / flag_file.WHOLE for arm in choices.arms])
     learned = Learned(
         version=run.run_id,
@@ -182,7 +186,7 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
 
 
 def _check_one_live(store: Store, key: str, rows: pl.DataFrame) -> None:
-    """Refuse choices of two policies that were live at once: no gain has one policy to beat."""
+    """Refuse choices of two policies that were live at once: a gain needs one policy to beat."""
     changes = [(row["time"], row["action"]) for row in promotions_of(store, key)]
     if told := live_at_once(rows, changes):
         raise DataError(

@@ -16,7 +16,8 @@ from otel_lightning.learner.runs import TIME
 
 Row = dict[str, Any]
 TEXTS = "texts"
-"""Name, in the column `before`, of how the flag was written before the change."""
+"""Key in the JSON of the column `before`: the texts of the flag in the file before the change.
+`rollback` restores them."""
 
 
 def policies_of(store: Store, key: str | None = None) -> list[Row]:
@@ -67,8 +68,8 @@ def known_versions(store: Store, key: str) -> dict[str, dict[str, float]]:
         for row in promotions_of(store, key)
         if row["served_version"] and row["arms"]
     }
-    # The recorded arms of a contextual version are means over inputs, which are nobody's
-    # propensity.
+    # The recorded arms of a contextual version are means over inputs. They are not the propensity
+    # of any rollout.
     in_context = {version for version, *_ in versions_in_context(store, key)}
     return {name: arms for name, arms in (known | served).items() if name not in in_context}
 
@@ -84,9 +85,9 @@ def versions_in_context(store: Store, key: str) -> list[tuple[str, Row, dict[str
 
 
 def drawn_with_others(store: Store, key: str) -> list[str]:
-    """List the versions, as served, that drew a flag of this key together with a flag of no part.
+    """List the served versions that drew a flag of this key together with a flag outside it.
 
-    The rewards of such choices are those of combinations: a variant has not earned them alone.
+    The rewards of such choices belong to combinations: no variant has earned them alone.
     """
     flags = set(key.split(joint.SEPARATOR))
     return sorted(
