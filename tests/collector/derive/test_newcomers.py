@@ -430,3 +430,91 @@ def test_a_span_inside_the_span_of_the_same_tool_call_is_no_second_execution() -
     inner = span(ran, id="inner", parent="outer", at=0.1, status="ERROR", name="execution")
     (tool,) = derive([outer, inner], []).tool_calls
     assert (tool.name, tool.error_type) == ("sun", "_OTHER")
+
+
+SPRING = {"gen_ai.operation.name": "framework", "gen_ai.system": "spring_ai"}
+
+
+def test_spring_ais_tools_and_conversations_are_read() -> None:
+    """See `ToolCallingObservationDocumentation` and `ChatClientObservationDocumentation` there."""
+    client = {"spring.ai.kind": "chat_client", "spring.ai.chat.client.conversation.id": "talk"}
+    asks = {"gen_ai.request.model": "m", "spring.ai.model.request.tool.names": '["sun"]'}
+    ran = {
+        "spring.ai.kind": "tool_call",
+        "spring.ai.tool.definition.name": "sun",
+        "spring.ai.tool.call.id": "c1",
+        "spring.ai.tool.call.arguments": '{"city":"Rome"}',
+        "spring.ai.tool.call.result": '"It shines."',
+    }
+    spans = [
+        span({**SPRING, **client}, id="client", ends=3),
+        span({**BARE, **asks}, id="call", parent="client"),
+        span({**SPRING, **ran}, id="tool", parent="client", at=1),
+    ]
+    derived = derive(spans, [])
+    (call,), (tool,) = derived.llm_calls, derived.tool_calls
+    assert (call.rollout_id, [one["name"] for one in call.tool_definitions or []]) == (
+        "talk",
+        ["sun"],
+    )
+    assert (tool.name, tool.tool_call_id) == ("sun", "c1")
+    assert (tool.arguments, tool.result) == ({"city": "Rome"}, "It shines.")
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "told"),
+    [
+        ({"gen_ai.prompt": "Hi"}, {"gen_ai.completion": "Hello"}),
+        ({"gen_ai.prompt": '["Hi"]'}, {"gen_ai.completion": '["Hello"]'}),
+        (
+            {"input.value": '{"messages": [{"role": "user", "content": "Hi"}]}'},
+            {"output.value": "Hello"},
+        ),
+    ],
+    ids=["plain", "Spring AI", "a request"],
+)
+def test_content_under_other_keys_beside_the_conventions_is_read(
+    asked_for: dict[str, str], told: dict[str, str]
+) -> None:
+    assert_read(only_call(span({**BARE, "gen_ai.request.model": "m", **asked_for, **told})))
+
+
+def test_texts_of_which_the_roles_are_unknown_are_no_messages() -> None:
+    call = only_call(span({**BARE, "gen_ai.prompt": '["Be kind.", "Hi"]'}))
+    assert call.input_messages is None
+
+
+def test_the_kind_of_a_span_tells_what_it_is_where_no_operation_is_named() -> None:
+    """Alibaba's agents for Java, Go and Python write `gen_ai.span.kind`."""
+    call = {"gen_ai.span.kind": "LLM", "gen_ai.usage.prompt_tokens": 31, "input.value": "Hi"}
+    ran = {
+        "gen_ai.span.kind": "TOOL",
+        "tool.name": "sun",
+        "input.value": '{"city": "Rome"}',
+        "output.value": "It shines.",
+    }
+    entry = {"gen_ai.span.kind": "ENTRY", "input.value": "Hi"}
+    derived = derive([span(entry, id="e"), span(call, id="c"), span(ran, id="t", at=1)], [])
+    assert [(one.span_id, one.input_tokens) for one in derived.llm_calls] == [("c", 31)]
+    (tool,) = derived.tool_calls
+    assert (tool.name, tool.arguments, tool.result) == ("sun", {"city": "Rome"}, "It shines.")
+
+
+def test_a_servers_span_below_its_client_is_no_second_call() -> None:
+    """VLLM's own span; see `SpanAttributes` in its `vllm/tracing.py`."""
+    client = span(chat([QUESTION], ANSWER), id="client", ends=3)
+    counts = {"gen_ai.usage.prompt_tokens": 31, "gen_ai.usage.completion_tokens": 9}
+    latency = {"gen_ai.latency.e2e": 0.3, "gen_ai.latency.time_to_first_token": 0.1}
+    names = {"gen_ai.request.id": "cmpl-1", "gen_ai.response.model": "m"}
+    server = span({**names, **counts, **latency}, id="server", parent="client", name="llm_request")
+    assert [call.span_id for call in derive([client, server], []).llm_calls] == ["client"]
+
+
+def test_the_response_that_google_adk_gives_the_model_is_unwrapped() -> None:
+    ran = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "sun",
+        "output.value": '{"id": "c1", "name": "sun", "response": {"result": "It shines."}}',
+    }
+    (tool,) = derive([span(ran)], []).tool_calls
+    assert tool.result == "It shines."

@@ -37,6 +37,7 @@ CONVERSATION_KEYS = (
     "gen_ai.thread.id",
     "conversation.id",
     "gcp.vertex.agent.session_id",
+    "spring.ai.chat.client.conversation.id",
 )
 AGENT_KEYS = (
     "traceloop.association.properties.lc_agent_name",
@@ -62,6 +63,7 @@ AGENT_KINDS = {
     "handoff": "handoff",
     "agent_handoff": "handoff",
 }
+KINDS = {"llm", "tool", "agent", "embedding"}
 RETRIEVALS = {"retrieval": "retriever", "rerank": "reranker", "reranking": "reranker"}
 QUERY, DOCUMENTS = "gen_ai.retrieval.query.text", "gen_ai.retrieval.documents"
 USAGE = (
@@ -89,7 +91,8 @@ COUNTS = Fields(
         for name, keys in zip(payloads.Usage._fields, USAGE, strict=True)
     }
 )
-TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools")
+NAMED = "spring.ai.model.request.tool.names"
+TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools", NAMED)
 ASKED_FOR = ("model", "openai.request.model", "param.model")
 """Keys of the requested model where the conventions' key has the responding one."""
 RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
@@ -171,14 +174,18 @@ def _read_retrieval(span: Span, kind: str) -> Retrieval:
 
 
 def _is_tool(span: Span, operation: str) -> bool:
-    if operation in {"execute_tool", "tool"} or "tool.arguments" in span.attributes:
+    if operation in {"execute_tool", "tool"}:
+        return True
+    if "tool.arguments" in span.attributes or semconv_tools.SPRING in span.attributes:
         return True
     return not operation and "gen_ai.tool.call.id" in span.attributes
 
 
 def _operation(span: Span) -> str | None:
     attributes = span.attributes
-    return attributes.get("gen_ai.operation.name") or attributes.get("traceloop.span.kind") or None
+    named = attributes.get("gen_ai.operation.name") or attributes.get("traceloop.span.kind")
+    kind = attributes.get("gen_ai.span.kind", "").lower()  # LLM, TOOL, AGENT: Alibaba's
+    return named or (kind if kind in KINDS else None)
 
 
 def _has_call_evidence(span: Span) -> bool:

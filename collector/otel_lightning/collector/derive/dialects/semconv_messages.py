@@ -7,7 +7,7 @@ from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages, resumed
+from otel_lightning.collector.derive.text import json_text, messages, payloads, resumed
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 INPUT, OUTPUT = "gen_ai.input.messages", "gen_ai.output.messages"
@@ -15,8 +15,10 @@ SYSTEM = "gen_ai.system_instructions"
 SENT, OFFERED = "gen_ai.request.messages", "gen_ai.request.available_tools"
 SAID, ASKED = "gen_ai.response.text", "gen_ai.response.tool_calls"
 """Sentry's keys: the messages sent, the tools offered, the answer's texts and its tool calls."""
-BARE_INPUT, BARE_OUTPUT = "input", "output"
-"""Keys without a prefix: Pipecat's, beside the conventions' model and usage."""
+OTHER_INPUTS = ("input", "input.value", "gen_ai.prompt")
+OTHER_OUTPUTS = ("output", "output.value", "gen_ai.completion")
+"""Keys of content beside the conventions' model and usage: Pipecat's, OpenInference's, and those of
+Spring AI and LangChain4j in Quarkus."""
 STREAMED = ("gen_ai.is_streaming", "gen_ai.request.stream")
 OLD_ROLE = "gen_ai.prompt.0.role"
 BESIDE = (SYSTEM, EVENTS, OLD_ROLE, *STREAMED)
@@ -30,15 +32,18 @@ ITEMS = "["
 class _Plan:
     """What the keys of a shape say about where a call's messages are."""
 
-    __slots__ = ("is_plain", "is_streamed", "listed", "said", "sent")
+    __slots__ = ("asked", "is_plain", "is_streamed", "listed", "said", "sent")
 
     def __init__(self, shape: Shape) -> None:
         known = shape.known
-        self.sent = tuple(key for key in (INPUT, SENT, BARE_INPUT) if key in known)
-        self.said = BARE_OUTPUT if BARE_OUTPUT in known and OUTPUT not in known else None
+        self.sent = tuple(key for key in (INPUT, SENT) if key in known)
+        others = (key for key in OTHER_INPUTS if key in known and not self.sent)
+        self.asked = next(others, None)
+        others = (key for key in OTHER_OUTPUTS if key in known and OUTPUT not in known)
+        self.said = next(others, None)
         self.listed = EVENTS in known
         self.is_streamed = not known.isdisjoint(STREAMED)
-        self.is_plain = self.sent[:1] == (INPUT,) and OUTPUT in known and known.isdisjoint(BESIDE)
+        self.is_plain = self.sent == (INPUT,) and OUTPUT in known and known.isdisjoint(BESIDE)
 
 
 def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> bool:
@@ -64,8 +69,11 @@ def fill(call: LlmCall, span: Span, attributes: Attributes, reasons: int) -> boo
     memory = span.memory
     turns = resumed.continued(sent, memory) if memory and not plan.listed else None
     history, outputs = turns or listed(sent), listed(answered)
-    if plan.said and attributes[plan.said]:
-        outputs = _plain_answer(attributes[plan.said])
+    is_own = call.dialect == "semconv"  # other dialects read the other keys themselves
+    if plan.asked and is_own:
+        history = _other_input(attributes[plan.asked])
+    if plan.said and is_own:
+        outputs = _other_answer(attributes[plan.said])
     # Kept for the comparison below: only a history that was read from this text is remembered with
     # it.
     from_text = history
@@ -128,16 +136,31 @@ def _answered_once(turns: list[Message]) -> list[Message]:
     return kept
 
 
-def _plain_answer(text: str) -> list[Any]:
+def _other_input(text: str) -> list[Any] | None:
+    """Return the messages of a request: a list of messages, one that holds them, or plain text."""
+    value = json_text.parse(text)
+    if isinstance(value, dict) and _MESSAGE.isdisjoint(value):
+        return payloads.request_messages(value)
+    # Several texts without roles, such as Spring AI's, may be of the system, user, model and tools.
+    if isinstance(value, list) and len(value) > 1 and not all(map(_is_message, value)):
+        return None
+    return listed(text)
+
+
+def _other_answer(text: str) -> list[Any] | None:
     """Return the messages of an answer without the conventions' form: messages, or its text.
 
     Objects of any other form hold more than the answer, so they are not read.
     """
     value = json_text.parse(text)
     items = value if isinstance(value, list) else [value]
-    if all(isinstance(one, dict) and not _MESSAGE.isdisjoint(one) for one in items):
-        return items
-    return [] if isinstance(value, dict | list) else [text]
+    if all(isinstance(one, str) or _is_message(one) for one in items):
+        return items or None
+    return [text] if text and not isinstance(value, dict | list) else None
+
+
+def _is_message(value: Any) -> bool:
+    return isinstance(value, dict) and not _MESSAGE.isdisjoint(value)
 
 
 def _sentry_choices(attributes: Attributes) -> list[Any]:

@@ -14,6 +14,8 @@ ARGUMENTS = (
     "gcp.vertex.agent.tool_call_args",
     "gen_ai.tool.input",
     "traceloop.entity.input",
+    "spring.ai.tool.call.arguments",
+    "input.value",
 )
 RESULTS = (
     "gen_ai.tool.call.result",
@@ -21,9 +23,14 @@ RESULTS = (
     "gcp.vertex.agent.tool_response",
     "gen_ai.tool.output",
     "traceloop.entity.output",
+    "spring.ai.tool.call.result",
+    "output.value",
 )
 TOLD = "tool_error"
 """The error type of a tool that told the model of its error: the conventions' word for MCP."""
+SPRING = "spring.ai.tool.definition.name"
+NAMES = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", SPRING)
+IDS = ("gen_ai.tool.call.id", "spring.ai.tool.call.id")
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
@@ -31,7 +38,7 @@ MERGED_TOOLS = "(merged tools)"
 def read(span: Span) -> ToolCall | None:
     """Read the execution of a tool, or return None if the span only sums up other executions."""
     attributes = span.attributes
-    name = reading.text(attributes, "gen_ai.tool.name", "tool.name", "traceloop.entity.name")
+    name = reading.text(attributes, *NAMES)
     if name == MERGED_TOOLS:
         return None
     given = reading.text(attributes, *ARGUMENTS) or _message_content(attributes, "input")
@@ -44,7 +51,7 @@ def read(span: Span) -> ToolCall | None:
     tool = span_rows.tool_call(
         span,
         name=name or span.name,
-        tool_call_id=attributes.get("gen_ai.tool.call.id") or message.get("tool_call_id"),
+        tool_call_id=reading.text(attributes, *IDS) or message.get("tool_call_id"),
         arguments=_arguments(given),
         result=text_blocks.outcome(message.get("content", result)),
     )
@@ -87,6 +94,10 @@ def _result(text: str | None) -> Any:
     value = json_text.parse(text)
     if value is None:
         return text and tool_values.outcome(text)
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"id", "name", "response"}:  # Gemini's, in OpenInference for Google ADK
+        value = value["response"]
     if not isinstance(value, dict):
         return value
     return value["result"] if set(value) == {"result"} else tool_values.plain_result(value)
