@@ -54,6 +54,24 @@ def test_a_trace_that_breaks_deriving_costs_no_other_one(
         assert not len(store.query("FROM stale"))
 
 
+@pytest.mark.parametrize("count", [2**63 - 1, 1 - 2**63])
+def test_counts_whose_sum_no_column_holds_stop_no_deriving(count: int, tmp_path: Path) -> None:
+    odd, sound = make("odd"), make("sound")  # of two calls each
+    for span in odd.resource_spans[0].scope_spans[0].spans:
+        for attribute in span.attributes:
+            if attribute.key.startswith("gen_ai.usage."):
+                attribute.value.int_value = count
+    with open_store(tmp_path / "t.duckdb") as store:
+        deliver(store, tmp_path, Request("traces", 1, odd.SerializeToString()))
+        deliver(store, tmp_path, Request("traces", 1, sound.SerializeToString()))
+        sums = "SELECT rollout_id AS id, input_tokens, output_tokens FROM rollouts ORDER BY 1"
+        assert store.query(sums).to_pylist() == [
+            {"id": "odd", "input_tokens": None, "output_tokens": None},
+            {"id": "sound", "input_tokens": 100 + 200, "output_tokens": 10 + 10},
+        ]
+        assert not len(store.query("FROM stale"))
+
+
 @settings(max_examples=5)
 @given(
     st.permutations(range(len(WITH_REWARD))), st.integers(0, len(SENT)), st.integers(0, len(SENT))

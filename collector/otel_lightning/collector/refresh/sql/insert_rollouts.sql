@@ -12,8 +12,9 @@ WITH calls AS (
         -- An embedding is no step.
         count(step) AS llm_calls,
         count(error_type) AS failed_calls,
-        sum(input_tokens)::BIGINT AS input_tokens,
-        sum(output_tokens)::BIGINT AS output_tokens,
+        -- A sum that the column cannot hold is no true count: it becomes NULL, and no error.
+        try_cast(sum(input_tokens) AS BIGINT) AS input_tokens,
+        try_cast(sum(output_tokens) AS BIGINT) AS output_tokens,
         -- Also if it is NULL: `arg_max` would take the reason of an earlier call.
         arg_max_null(finish_reason, step) AS finish_reason,
         arg_max(error_type IS NOT NULL, step) AS last_failed
