@@ -32,6 +32,9 @@ from otel_lightning.instrumentation import arms, attributes
 
 Shares = dict[str, float]
 _Value = TypeVar("_Value")
+_RANDOM: Final = random.SystemRandom()
+"""Draws that neither `random.seed()` in the agent nor a fork repeats: the variant of a draw that is
+repeated does not have the propensity that is recorded."""
 _TESTS: Final = 3
 """Length of an `if` rule: condition, then, otherwise."""
 
@@ -247,7 +250,7 @@ def _draw(bucketing: str, unit: str | None, places: Sequence[tuple[str, float]])
     """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
     if unit is None:
         # Without a unit there is nothing to be consistent with: each evaluation draws for itself.
-        at = random.random()  # noqa: S311 - sampling, not cryptography
+        at = _RANDOM.random()
     else:
         digest = hashlib.sha256(f"{bucketing}\0{unit}".encode()).digest()
         at = int.from_bytes(digest[:8]) / 2**64

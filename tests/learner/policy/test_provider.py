@@ -182,6 +182,16 @@ def test_provider_computes_what_the_learner_computes() -> None:
         assert [served[arm] for arm in "abc"] == pytest.approx(unknown)
 
 
+def test_draws_without_a_targeting_key_do_not_depend_on_the_agents_seed(flags: Path) -> None:
+    ours = client(LightningProvider(flags))
+    drawn = Counter[str | None]()
+    for _ in range(200):
+        random.seed(7)  # an agent that wants to repeat itself
+        drawn[ours.get_string_details(KEY, "").variant] += 1
+    assert drawn.total() == 200
+    assert 50 < drawn["brief"] < 150  # of 200 fair draws, with a probability above 1 - 1e-11
+
+
 def test_flags_without_such_a_policy_are_served_by_their_targeting(flags: Path) -> None:
     ours = client(LightningProvider(flags))
     assert ours.get_boolean_details("plain", default_value=True).value is False
