@@ -1,7 +1,9 @@
 """The spool: what it answered for is there, whatever happens to its tail."""
 
 import itertools
+import os
 import random
+import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -247,6 +249,51 @@ def test_after_a_failed_sync_nothing_more_is_acknowledged(
         with pytest.raises(SpoolError, match="restart lightning-ingest"):
             append(spool, b"after")
         assert bodies(spool) == [b"kept"]
+
+
+@contextmanager
+def free_descriptors(count: int) -> Iterator[None]:
+    """Let this process open so many further files in the block."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowest = os.open(os.devnull, os.O_RDONLY)  # the lowest number that is free
+    os.close(lowest)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + count, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_segment_that_could_not_begin_begins_later(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1)
+    with opened(tmp_path) as spool:
+        append(spool, b"first")
+        with free_descriptors(count), pytest.raises(SpoolError, match="Too many open files"):
+            append(spool, b"refused")
+        append(spool, b"second")
+        assert bodies(spool) == [b"first", b"second"]
+
+
+def test_a_deleted_segment_that_cannot_be_put_back_costs_no_descriptors(tmp_path: Path) -> None:
+    descriptors = Path("/dev/fd")
+    with opened(tmp_path) as spool:
+        append(spool, b"x" * 100)
+        before = len(list(descriptors.iterdir()))
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50, limits[1]))  # as on a full disk
+        try:
+            next(tmp_path.glob("*.spool")).unlink()
+            for _ in range(3):
+                with pytest.raises(SpoolError, match="File too large"):
+                    append(spool, b"refused")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert len(list(descriptors.iterdir())) == before
+        append(spool, b"after")
+        assert bodies(spool) == [b"x" * 100, b"after"]
 
 
 def test_what_came_before_a_new_segment_is_in_earlier_files(tmp_path: Path) -> None:

@@ -351,10 +351,14 @@ class Spool:
 
     def _rotate(self) -> None:
         segment = self._durable.segment + 1
-        file = os.open(
-            segment_path(self.folder, segment), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600
-        )
-        sync(self.folder)
+        path = segment_path(self.folder, segment)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            sync(self.folder)
+        except OSError:  # such as no free descriptor: the next attempt makes the file again
+            os.close(file)
+            path.unlink(missing_ok=True)
+            raise
         os.close(self._file)
         with self._accounting:
             self._full[self._durable.segment] = self._durable.offset
@@ -432,10 +436,15 @@ def _copied(file: int, path: Path) -> int:
     """Copy an open file, which may be deleted, to a path; return the copy's descriptor."""
     partial = path.with_suffix(".partial")
     copy = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.lseek(file, 0, os.SEEK_SET)
-    while data := os.read(file, COPIED_BYTES):
-        _write_all(copy, [data])
-    make_durable(copy)
-    rename_durably(partial, path)
+    try:
+        size = 0
+        # `pread` leaves the position alone, where the next record is written if this fails.
+        while data := os.pread(file, COPIED_BYTES, size):
+            size += _write_all(copy, [data])
+        make_durable(copy)
+        rename_durably(partial, path)
+    except OSError:  # such as a full disk; it is tried again and again
+        os.close(copy)
+        raise
     os.close(file)
     return copy
