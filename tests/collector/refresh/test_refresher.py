@@ -81,6 +81,30 @@ def test_traces_that_are_given_up_again_and_again_raise_an_alarm(
         assert tables(store) == expected()
 
 
+def test_what_no_worker_can_derive_is_one_alarm_that_lasts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    alarms, folder = Alarms(refuse_after=3.0), tmp_path / "t.duckdb.spool"
+    with open_store(tmp_path / "t.duckdb") as store, closing(Spool(folder)) as spool:
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        loader = Loader(store, spool, LoaderSettings(workers=2), alarms)
+        loader._refresher.start()
+        store.execute("ALTER TABLE trace_keys RENAME TO away")
+        loader.start()
+        try:
+            # Each attempt begins without an error: a batch is sent to a worker. It fails later.
+            eventually(lambda: alarms.refusal() is not None)
+            assert caplog.text.count("Alarm 'deriving': ") == 1
+            assert caplog.text.count("Deriving failed; it is tried again") == 1
+            loader.run_between_batches(
+                lambda own: own.execute("ALTER TABLE away RENAME TO trace_keys")
+            )
+            eventually(lambda: not alarms.raised())
+        finally:
+            loader.stop()
+        assert tables(store) == expected()
+
+
 def test_spans_that_come_while_their_trace_is_derived_are_derived_too(tmp_path: Path) -> None:
     late = random.Random(5).sample(WITH_REWARD, len(WITH_REWARD))  # noqa: S311  an order
     with opened(tmp_path) as (store, refresher):

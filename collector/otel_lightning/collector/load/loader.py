@@ -74,6 +74,7 @@ class Loader(threading.Thread):
         self._unwritten = 0  # bytes stored since the last checkpoint
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
+        self._derives_again = False  # whether the last step derived something, or nothing was left
         self._retained_at = -FORGET_SECONDS  # time of the last run of retention
         self._clock = TrustedClock(spool.folder, newest_received(store))
         self._queued: queue.SimpleQueue[QueuedWork[Any]] = queue.SimpleQueue()
@@ -231,15 +232,22 @@ class Loader(threading.Thread):
 
     def _derive_watched(self) -> bool:
         """Derive some rows; after an error storing continues, and deriving is retried later."""
-        with self._watching("deriving"):
-            return self._derive_some()
+        with self._watching("deriving", clears=False):
+            is_busy = self._derive_some()
+            if self._derives_again:
+                self._alarms.clear("deriving")
+            return is_busy
         return False
 
     @contextmanager
-    def _watching(self, alarm: str) -> Iterator[None]:
-        """Raise an alarm if the block raises any exception; clear it if it does not.
+    def _watching(self, alarm: str, *, clears: bool = True) -> Iterator[None]:
+        """Raise an alarm if the block raises any exception.
 
         The loader continues: acknowledged requests stay on the spool and are retried.
+
+        Args:
+            alarm: Its name.
+            clears: Whether to clear it if the block raises none.
         """
         try:
             yield
@@ -252,7 +260,8 @@ class Loader(threading.Thread):
             self._alarms.sound(alarm, _in_one_line(error))
             self._stopping.wait(RETRY_SECONDS)
         else:
-            self._alarms.clear(alarm)
+            if clears:
+                self._alarms.clear(alarm)
 
     def _derive_some(self) -> bool:
         """Derive a batch if it is due; return whether rows were derived.
@@ -263,12 +272,15 @@ class Loader(threading.Thread):
         began, lag = time.monotonic(), self.lag.work()
         is_due = began >= self._derive_at or lag > PROMPT_SECONDS or self._refresher.is_ready
         self._postponed = not (is_due or self._stopping.is_set())
+        self._derives_again = False
         if self._postponed or not self._settings.derive:
             return False
         is_paced = not self._stopping.is_set()
         if not is_paced:
             self._refresher.wait()
         done = self._refresher.step(self._batch_size.spans, paced=is_paced)
+        # A batch that was only sent to a worker may fail as the one before.
+        self._derives_again = done.ids > 0 or not (done.is_busy or self._refresher.is_working)
         self._note_retries()
         self._note_lag()
         waits = self._refresher.is_working and not is_paced

@@ -241,6 +241,7 @@ class Refresher:
         return 0
 
     def _note_death(self, flight: _Flight, error: WorkerDiedError) -> None:
+        self._retries.update(flight.names)
         self._end(flight)
         self._count_death(error)
 
