@@ -1,9 +1,9 @@
 """Alarms: the present faults of the receiving process.
 
-An alarm is raised when acknowledged requests cannot be stored or derived, and cleared when that
-works again. While it is raised, `/metrics` shows it, and `lightning-ingest check` names it and
-exits with 1. If it lasts, new requests are refused with 503. The log has one line when an alarm is
-raised and one when it is cleared.
+An alarm is raised when requests cannot be written to the spool, or acknowledged ones cannot be
+stored or derived, and cleared when that works again. While it is raised, `/metrics` shows it, and
+`lightning-ingest check` names it and exits with 1. If it lasts, new requests are refused with 503.
+The log has one line when an alarm is raised and one when it is cleared.
 
 `check` runs in another process, and the store itself may be broken. So the alarms are also written
 to a file beside the store, which remains if the process dies.
@@ -21,7 +21,9 @@ from otel_lightning.collector.atomic_file import PRIVATE, replaced
 
 logger = logging.getLogger(__name__)
 
+RECEIVING = "receiving"
 KINDS = {
+    RECEIVING: "Requests cannot be written to the spool: senders are asked to send them again.",
     "storing": "What was acknowledged cannot be stored.",
     "deriving": "What was stored cannot be derived.",
     "retrying": "Batches to derive are given up again and again, and their rows do not come.",
@@ -82,6 +84,10 @@ class Alarms:
             lasted = self._clock() - ended.since
             logger.warning("Alarm '%s' is over after %.0f seconds.", name, lasted)
             self._write()
+
+    def is_raised(self, name: str) -> bool:
+        """Return whether an alarm is raised."""
+        return name in self._raised
 
     def raised(self) -> list[Alarm]:
         """Return the raised alarms, the oldest first."""

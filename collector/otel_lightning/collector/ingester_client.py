@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from otel_lightning.collector.store import Server, StoreError
 
+METRICS_SECONDS = 10.0
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104  compared, not listened on
 """Addresses of all interfaces, with the address at which this machine reaches them."""
 
@@ -50,6 +51,21 @@ def connected(
         raise StoreError(
             f"lightning-ingest at {reachable(server)} does not answer: {error}.{hint}"
         ) from error
+
+
+def metrics_of(server: Server) -> str:
+    """Return the text of the ingester's `/metrics`.
+
+    Raises:
+        StoreError: If it does not answer, or asks for a client certificate.
+    """
+    with connected(server, None, METRICS_SECONDS) as connection:
+        connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {server.token}"})
+        answer = connection.getresponse()
+        text = answer.read().decode(errors="replace")
+    if answer.status != http.client.OK:
+        raise StoreError(f"lightning-ingest at {reachable(server)} answers {answer.status}: {text}")
+    return text
 
 
 def _connection(

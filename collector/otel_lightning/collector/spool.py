@@ -22,6 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from otel_lightning.collector.alarms import RECEIVING, Alarms
 from otel_lightning.collector.atomic_file import rename_durably, sync
 from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.spool_format import (
@@ -43,6 +44,7 @@ BACKLOG_BYTES = 4 * 1024 * 1024 * 1024  # size above which requests are refused
 BATCH = 256  # most requests in one write
 LOOK_SECONDS = 2.0  # how often the file is checked while no request arrives
 COPIED_BYTES = 1024 * 1024  # read at a time
+TRIED_BYTES = 64 * 1024  # written, and taken away again, to find out whether requests fit
 SET_ASIDE = "dead"
 """Name of the folder, inside the spool, for bytes that cannot be stored."""
 
@@ -78,6 +80,8 @@ class Spool:
         self.arrived = threading.Event()
         self.backpressure: Backpressure | None = None
         """How senders are slowed; None accepts as fast as requests are written."""
+        self.alarms = Alarms()
+        """Has the alarm `receiving` while requests cannot be written."""
         self._closing = threading.Event()
         self._failed: str | None = None
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
@@ -268,13 +272,28 @@ class Spool:
         return batch, item is None, item
 
     def _next(self) -> _Waiting | Future[Position] | None:
-        """Wait for a request, and every `LOOK_SECONDS` check that the file was not deleted."""
+        """Wait for a request, and every `LOOK_SECONDS` check the file."""
         while True:
             try:
                 return self._queue.get(timeout=LOOK_SECONDS)
             except queue.Empty:
-                with suppress(OSError):  # the next write fails with it too, and reports it
-                    self._keep_in_place()
+                self._check_file()
+
+    def _check_file(self) -> None:
+        """Check that the file was not deleted and, after a failed write, whether writing works.
+
+        While requests are refused, or no longer sent here, nothing else would find out.
+        """
+        try:
+            self._keep_in_place()
+            if self.alarms.is_raised(RECEIVING) and not self._failed:
+                _write_all(self._file, [bytes(TRIED_BYTES)])  # a crash leaves a torn tail of zeros
+                make_durable(self._file)
+                self._cut()
+        except OSError as error:
+            self._recover(error)
+        else:
+            self._note_written()
 
     def _write_batch(self, batch: list[_Waiting]) -> None:
         try:
@@ -288,6 +307,7 @@ class Spool:
                 if item.done.set_running_or_notify_cancel():  # False if the sender disconnected
                     item.done.set_exception(SpoolError(str(error)))
             return
+        self._note_written()
         for item in batch:
             if item.done.set_running_or_notify_cancel():
                 item.done.set_result(None)
@@ -368,10 +388,19 @@ class Spool:
         """Remove the bytes of a failed write, such as on a full disk, before the next write."""
         if isinstance(error, OSError) and not self._failed:
             try:
-                os.ftruncate(self._file, self._durable.offset)
-                os.lseek(self._file, self._durable.offset, os.SEEK_SET)
+                self._cut()
             except OSError as second:
                 self._failed = f"the spool cannot be written ({second}); restart lightning-ingest"
+        self.alarms.sound(RECEIVING, self._failed or str(error))
+
+    def _cut(self) -> None:
+        """Remove what was written after the durable records."""
+        os.ftruncate(self._file, self._durable.offset)
+        os.lseek(self._file, self._durable.offset, os.SEEK_SET)
+
+    def _note_written(self) -> None:
+        if not self._failed:
+            self.alarms.clear(RECEIVING)
 
 
 def make_durable(file: int) -> None:

@@ -12,12 +12,13 @@ from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
-from support.running import LIMIT_S, Ingester, eventually, join
+from support.running import LIMIT_S, Ingester, cli, eventually, join
 
 from otel_lightning.collector.receive.bodies import Budget
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
 from otel_lightning.collector.spool import SpoolError
 
+RECEIVING = 'lightning_alarm{alarm="receiving"}'
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
 
 
@@ -46,7 +47,18 @@ def test_a_full_disk_asks_senders_to_come_back_and_passes_by_itself(ingester: In
     assert retry_delay(dict(refused.value.trailing_metadata())) == 1  # type: ignore[attr-defined]
     assert metric(ingester.http, 'lightning_refused_requests_total{status="503"') == 4
 
+    assert metric(ingester.http, RECEIVING) == 1
+    probed = send(ingester.http, path="/readyz", method="GET")
+    assert probed.status == 503
+    assert b"not ready: Requests cannot be written to the spool" in probed.body
+    told = cli("check", "--store", str(ingester.store))
+    assert told.returncode == 1
+    assert "alarm receiving  " in told.stdout
+
     limit_files(ingester, -1)
+    eventually(lambda: metric(ingester.http, RECEIVING) == 0)  # without a further request
+    assert send(ingester.http, path="/readyz", method="GET").status == 200
+    eventually(lambda: cli("check", "--store", str(ingester.store)).returncode == 0)
     assert send(ingester.http, trace_request("after").SerializeToString()).status == 200
     names = "SELECT name FROM spans ORDER BY name"
     eventually(lambda: column(ingester.store, names) == ["after", "before"])

@@ -1,15 +1,18 @@
 """`lightning-ingest check`: count the rows of a store and find backlogs and errors."""
 
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_lightning.collector.alarms import Alarm, read_alarms
+from otel_lightning.collector.alarms import KINDS, Alarm, read_alarms
+from otel_lightning.collector.ingester_client import metrics_of
 from otel_lightning.collector.load.position import oldest_waiting, waiting
+from otel_lightning.collector.receive.metrics import raised_alarms, wrong_ports
 from otel_lightning.collector.refresh.refresh import find_stale
-from otel_lightning.collector.store import Store, statement
+from otel_lightning.collector.store import Server, Store, StoreError, statement
 
 COUNTED = (
     "spans", "logs", "rejected", "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms",
@@ -31,6 +34,7 @@ class Finding(NamedTuple):
 def check(store: Store, path: Path) -> list[Finding]:
     """Count the rows of each table, and report backlogs, rejected rows and alarms."""
     counts = {table: store.count(table) for table in COUNTED}
+    alarms = read_alarms(path)
     schema = store.query("SELECT max(version) AS v FROM schema_migrations")["v"][0].as_py()
     running = f"process {store.server.pid} at {store.server.http}" if store.server else "no"
     return [
@@ -42,8 +46,32 @@ def check(store: Store, path: Path) -> list[Finding]:
         _repeated(store),
         _backlog(store, path),
         _derive_backlog(store),
-        *map(_alarm, read_alarms(path)),
+        *map(_alarm, alarms),
+        *(_running(store.server, {alarm.name for alarm in alarms}) if store.server else ()),
     ]  # fmt: skip
+
+
+def _running(server: Server, told: set[str]) -> Iterator[Finding]:
+    """Report what only the running process knows.
+
+    Args:
+        server: It.
+        told: The alarms of its file, which it cannot write on a full disk.
+    """
+    try:
+        text = metrics_of(server)
+    except StoreError as error:
+        # With TLS it may ask for a client certificate, which this command does not have.
+        if server.tls_cert is None:
+            yield Finding("answers", str(error), well=False)
+        return
+    for name in sorted(raised_alarms(text) - told):
+        yield Finding(f"alarm {name}", KINDS.get(name, "see its log"), well=False)
+    for port, clients in wrong_ports(text).items():
+        said = (
+            f"{clients:,} connections to the port for {port} spoke another protocol, and were lost"
+        )
+        yield Finding("wrong port", f"{said}; see doctor", well=False)
 
 
 def _backlog(store: Store, path: Path) -> Finding:

@@ -1,18 +1,13 @@
 """`lightning-ingest doctor`: find problems that harm learning, with an example and a remedy."""
 
-import re
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.ingester_client import connected
+from otel_lightning.collector.ingester_client import metrics_of
+from otel_lightning.collector.receive.metrics import request_count, wrong_ports
 from otel_lightning.collector.store import Server, Store, StoreError, statement
 
 HOW_TO = "docs/how-to/trace-your-agent.md"
-METRICS_SECONDS = 10.0
-WRONG_PORT = r'(?m)^lightning_wrong_port_total\{port="(\w+)"\} (\d+)$'
-REQUESTS = r"(?m)^lightning_requests_total\{.*\} (\d+)$"
-"""Lines of `/metrics`."""
 GENAI_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_SWITCHES = {
     "opentelemetry.instrumentation.genai": f"set {GENAI_CONTENT}=span_only",
@@ -110,23 +105,15 @@ def diagnose(store: Store) -> list[Problem]:
 def _wrong_port(server: Server) -> list[Problem]:
     """Ask the running ingester how many clients used the port of the other protocol."""
     try:
-        with connected(server, None, METRICS_SECONDS) as connection:
-            authorization = {"Authorization": f"Bearer {server.token}"}
-            connection.request("GET", "/metrics", headers=authorization)
-            answer = connection.getresponse()
-            text = answer.read().decode()
+        text = metrics_of(server)
     except StoreError:  # it asks for a client certificate
         return []
-    if answer.status != HTTPStatus.OK:
+    if not (counts := wrong_ports(text)):
         return []
-    counts = {port: int(n) for port, n in re.findall(WRONG_PORT, text)}
-    if not counts:
-        return []
-    requests = sum(int(n) for n in re.findall(REQUESTS, text))
     wrong = sum(counts.values())
     example = "; ".join(f"{n:,} to the port for {port}" for port, n in counts.items())
     said = "requests since the start were sent to the port of the other protocol, and lost"
-    return [Problem("wrong_port", wrong, requests + wrong, said, example, PORTS)]
+    return [Problem("wrong_port", wrong, request_count(text) + wrong, said, example, PORTS)]
 
 
 def _problem(checked: ProblemKind, row: Mapping[str, Any]) -> Problem:

@@ -83,7 +83,7 @@ class Loader(threading.Thread):
         self.position = resume(store, spool)
         spool.forget(self.position)  # what a former process stored is no backlog
         self.lag = Lag(spool, settings)
-        spool.backpressure = self.lag
+        spool.backpressure, spool.alarms = self.lag, self._alarms
         self._note_lag()
 
     @property

@@ -7,7 +7,7 @@ accepts new requests. Because anybody may ask, the answers contain no file name 
 from http import HTTPStatus
 from typing import NamedTuple
 
-from otel_lightning.collector.alarms import KINDS
+from otel_lightning.collector.alarms import KINDS, RECEIVING
 from otel_lightning.collector.receive.accept import Receiver
 
 ALIVE, READY = "/healthz", "/readyz"
@@ -26,7 +26,8 @@ def health(receiver: Receiver, path: str) -> Health:
     if path == ALIVE:
         return Health(HTTPStatus.OK, "alive\n")
     reason = receiver.spool.refusal()
-    if receiver.alarms.refusal():  # it may name files, so only the kinds of alarm are told
+    if receiver.alarms.refusal() or receiver.alarms.is_raised(RECEIVING):
+        # A reason may name files, so only the kinds of alarm are told.
         reason = " ".join(KINDS[alarm.name] for alarm in receiver.alarms.raised())
     if reason:
         return Health(HTTPStatus.SERVICE_UNAVAILABLE, f"not ready: {reason}\n")

@@ -1,5 +1,6 @@
 """The receiver's counters, and `/metrics` in Prometheus's text format."""
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,11 @@ GAUGES = {
     "derive_retries": "How often the same traces were given up since they were derived last.",
     "repeated_ids": "Spans not stored since the start, because other spans have their ids.",
 }
+
+WRONG_PORT = r'(?m)^lightning_wrong_port_total\{port="(\w+)"\} (\d+)$'
+ALARM = r'(?m)^lightning_alarm\{alarm="(\w+)"\} 1$'
+REQUESTS = r"(?m)^lightning_requests_total\{.*\} (\d+)$"
+"""Lines of `/metrics`."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -86,6 +92,21 @@ def exposition(counts: Counts, gauges: Mapping[str, float], alarms: Iterable[Ala
     states = {_labels(alarm=name): int(name in raised) for name in KINDS}
     lines += _metric("lightning_alarm", "gauge", "1 while the alarm is raised, else 0.", states)
     return "\n".join(lines) + "\n"
+
+
+def wrong_ports(text: str) -> dict[str, int]:
+    """Read from `/metrics` how many clients used the port of the other protocol, by port."""
+    return {port: int(n) for port, n in re.findall(WRONG_PORT, text)}
+
+
+def raised_alarms(text: str) -> set[str]:
+    """Read from `/metrics` which alarms are raised."""
+    return set(re.findall(ALARM, text))
+
+
+def request_count(text: str) -> int:
+    """Read from `/metrics` how many export requests came."""
+    return sum(int(n) for n in re.findall(REQUESTS, text))
 
 
 def _metric(name: str, kind: str, meaning: str, values: Mapping[Labels, float]) -> list[str]:
