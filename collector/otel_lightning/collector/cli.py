@@ -363,6 +363,7 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
     from otel_lightning.collector.check.counts import check as find
     from otel_lightning.collector.check.deep import check_deep
     from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store.print_rows import printable
 
     with expected_errors(), open_store(store, read_only=True) as opened:
         findings = find(opened, store)
@@ -370,7 +371,7 @@ def check(store: Path, *, deep: bool, sample: int | None) -> None:
             findings += check_deep(opened, store, sample)
     for finding in findings:
         mark = "" if finding.well else click.style("  <- look here", fg="red")
-        click.echo(f"{finding.name:>22}  {finding.value}{mark}")
+        click.echo(f"{finding.name:>22}  {printable(finding.value)}{mark}")
     if not all(finding.well for finding in findings):
         raise SystemExit(1)
 
@@ -384,12 +385,14 @@ def doctor(store: Path) -> None:
     """
     from otel_lightning.collector.check.doctor import diagnose
     from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store.print_rows import printable
 
     with expected_errors(), open_store(store, read_only=True) as opened:
         found = diagnose(opened)
     for one in found:
-        click.echo(f"{one.number:,} of {one.total:,} {one.said}")
-        click.echo(f"    such as  {one.example}")
+        # Both quote names that senders chose.
+        click.echo(f"{one.number:,} of {one.total:,} {printable(one.said)}")
+        click.echo(f"    such as  {printable(one.example)}")
         click.echo(f"    remedy   {one.remedy}")
     if found:
         raise SystemExit(1)

@@ -177,6 +177,26 @@ def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Pa
     assert lines[2].startswith("    remedy   for streams")
 
 
+def test_control_characters_of_senders_do_not_reach_the_terminal(
+    store: Store, tmp_path: Path
+) -> None:
+    same = {"trace": 7, "name": "\x1b[2J"}
+    later = [{**same, "at": 1, "scope": "\x1b]0;title\x07"}, {**same, "at": 2}]
+    load(
+        store,
+        [Request("traces", NOW, body(one)) for one in (later[0], later[1])],
+        dead_letters=tmp_path / "letters",
+    )
+    store.close()
+    for command in ("doctor", "check"):
+        told = cli(command, "--store", str(tmp_path / "traces.duckdb"))
+        assert told.returncode == 1
+        assert "\x1b" not in told.stdout
+        assert "\x07" not in told.stdout
+    told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
+    assert "('\\x1b[2J'" in told.stdout
+
+
 def test_every_finding_has_a_remedy() -> None:
     assert all(one.remedy for one in PROBLEM_KINDS if one.name != "content")
 
