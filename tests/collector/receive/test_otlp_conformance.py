@@ -1,11 +1,13 @@
 """Every answer that the OTLP specification asks for, to requests good, odd and hostile."""
 
 import gzip
+import http.client
 import json
 import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.otlp_client import JSON, PROTOBUF, Reply, metric, send
 from support.requests_by_hand import trace_request
-from support.running import Ingester, eventually, start
+from support.running import LIMIT_S, Ingester, eventually, start
 
 from otel_lightning.collector.store import Store, open_store
 
@@ -327,6 +329,30 @@ def test_other_paths_are_not_found_and_the_known_ones_are_named(path: str, to: s
     reply = send(to, path=path)
     assert reply.status == 404
     assert "/v1/traces" in reply.reason()
+
+
+def send_chunks(to: str, chunks: list[bytes], rest: bytes) -> int:
+    """Send a body in chunked encoding, then the rest as it is; return the status of the answer."""
+    with closing(http.client.HTTPConnection(to, timeout=LIMIT_S)) as connection:
+        connection.putrequest("POST", "/v1/traces")
+        connection.putheader("Content-Type", PROTOBUF)
+        connection.putheader("Transfer-Encoding", "chunked")
+        connection.endheaders()
+        for chunk in chunks:
+            connection.send(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        connection.send(rest)
+        return connection.getresponse().status
+
+
+def test_a_body_that_breaks_off_within_its_chunks_is_not_acknowledged(running: Ingester) -> None:
+    cut = trace_request("cut_chunks").SerializeToString()  # a valid request by itself
+    assert send_chunks(running.http, [cut], b"zz\r\n") == 400
+    assert send_chunks(running.http, [cut[:9], cut[9:]], b"\x00") == 400
+    whole = trace_request("whole_chunks").SerializeToString()
+    assert send_chunks(running.http, [whole[:9], whole[9:]], b"0\r\n\r\n") == 200
+    assert send_chunks(running.http, [], b"0\r\n\r\n") == 200  # an empty request is valid
+    names = "SELECT name FROM spans WHERE name LIKE '%_chunks'"
+    eventually(lambda: column(running.store, names) == ["whole_chunks"])
 
 
 # Size.
