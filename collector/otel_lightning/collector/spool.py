@@ -10,7 +10,6 @@ faster than requests are stored and derived. `load/pacing.py` says for how long.
 `spool_format.py` defines the format of a segment.
 """
 
-import fcntl
 import logging
 import os
 import queue
@@ -23,8 +22,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from otel_lightning.collector.alarms import RECEIVING, Alarms
-from otel_lightning.collector.atomic_file import rename_durably, sync
+from otel_lightning.collector.atomic_file import sync
 from otel_lightning.collector.otlp.signals import Signal
+from otel_lightning.collector.segment_file import copied, make_durable, write_all
 from otel_lightning.collector.spool_format import (
     Damage,
     Position,
@@ -43,7 +43,6 @@ SEGMENT_BYTES = 256 * 1024 * 1024  # size above which a new segment begins
 BACKLOG_BYTES = 4 * 1024 * 1024 * 1024  # size above which requests are refused
 BATCH = 256  # most requests in one write
 LOOK_SECONDS = 2.0  # how often the file is checked while no request arrives
-COPIED_BYTES = 1024 * 1024  # read at a time
 TRIED_BYTES = 64 * 1024  # written, and taken away again, to find out whether requests fit
 SET_ASIDE = "dead"
 """Name of the folder, inside the spool, for bytes that cannot be stored."""
@@ -287,7 +286,7 @@ class Spool:
         try:
             self._keep_in_place()
             if self.alarms.is_raised(RECEIVING) and not self._failed:
-                _write_all(self._file, [bytes(TRIED_BYTES)])  # a crash leaves a torn tail of zeros
+                write_all(self._file, [bytes(TRIED_BYTES)])  # a crash leaves a torn tail of zeros
                 make_durable(self._file)
                 self._cut()
         except OSError as error:
@@ -326,7 +325,7 @@ class Spool:
         self._keep_in_place()
         if self._durable.offset >= SEGMENT_BYTES:
             self._rotate()
-        size = _write_all(self._file, parts)
+        size = write_all(self._file, parts)
         try:
             make_durable(self._file)
         except OSError as error:
@@ -356,7 +355,7 @@ class Spool:
             "segments that were not stored yet are lost.", path, lost,
         )  # fmt: skip
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = _copied(self._file, path)
+        self._file = copied(self._file, path)
         write_spool_id(self.folder, self.id)
 
     def _forget_lost_segments(self) -> int:
@@ -403,17 +402,6 @@ class Spool:
             self.alarms.clear(RECEIVING)
 
 
-def make_durable(file: int) -> None:
-    """Sync the written bytes of a file to disk.
-
-    macOS has no `fdatasync`, and its `fsync` leaves the data in the disk's cache.
-    """
-    if full_sync := getattr(fcntl, "F_FULLFSYNC", None):
-        fcntl.fcntl(file, full_sync)
-    else:
-        os.fdatasync(file)
-
-
 def spool_folder(store_path: Path) -> Path:
     """Return the spool's folder, which is beside the store."""
     return store_path.with_name(store_path.name + ".spool")
@@ -451,29 +439,3 @@ def _behind(sizes: Mapping[int, int], loaded: Position) -> int:
 
 def _size(folder: Path, segment: int) -> int:
     return segment_path(folder, segment).stat().st_size
-
-
-def _write_all(file: int, parts: list[bytes]) -> int:
-    data = memoryview(b"".join(parts))
-    rest = data
-    while rest:
-        rest = rest[os.write(file, rest) :]
-    return len(data)
-
-
-def _copied(file: int, path: Path) -> int:
-    """Copy an open file, which may be deleted, to a path; return the copy's descriptor."""
-    partial = path.with_suffix(".partial")
-    copy = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        size = 0
-        # `pread` leaves the position alone, where the next record is written if this fails.
-        while data := os.pread(file, COPIED_BYTES, size):
-            size += _write_all(copy, [data])
-        make_durable(copy)
-        rename_durably(partial, path)
-    except OSError:  # such as a full disk; it is tried again and again
-        os.close(copy)
-        raise
-    os.close(file)
-    return copy
