@@ -42,7 +42,8 @@ CACHE = Path(__file__).resolve().parents[2] / ".cache" / "bench-weights"
 PROBLEMS = {one.name: one for one in (weights_desk.PROBLEM, weights_sql.PROBLEM)}
 FIRST_ROUND = "rft"
 ROWS: dict[str, tuple[str, dict[str, object]]] = {
-    CONTROLS[0]: ("rft", {"threshold": -1.0}),
+    # `fewest_calls` would choose by the rewards.
+    CONTROLS[0]: ("rft", {"threshold": -1.0, "algorithm": {"fewest_calls": False}}),
     CONTROLS[1]: ("rft", {"shuffle_rewards": 1}),
     FIRST_ROUND: ("rft", {}),
     "awr": ("awr", {}),

@@ -165,6 +165,13 @@ def test_transition_that_is_too_long_is_skipped_whole_and_counted(tokenizer: Any
     assert found.reasons == {TOO_LONG: 1}
 
 
+def test_later_calls_of_a_rollout_are_counted_also_where_they_are_left_out(tokenizer: Any) -> None:
+    image = {"role": "user", "parts": [{"type": "image", "content": "…"}]}
+    calls = [rows(), rows(step=1), rows(step=2, messages=json.dumps([image])), rows(rollout_id="b")]
+    found = tokenize(pl.concat(calls, how="vertical_relaxed"), tokenizer)
+    assert [(e.rollout_id, e.later) for e in found.examples] == [("a", 2), ("a", 1), ("b", 0)]
+
+
 def test_logprobs_that_do_not_match_the_tokens_are_not_trusted(tokenizer: Any) -> None:
     logged = rows(prompt_token_ids=[4], completion_token_ids=[20, 1], completion_logprobs=[-0.5])
     assert tokenize(logged, tokenizer).examples[0].logprob is None

@@ -4,12 +4,15 @@ import math
 from typing import Any
 
 import pytest
+from support.late import Late
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import ALGORITHMS, awr, dpo, grpo, kto, rft
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.pairs import preference_pairs
+
+train: Any = Late("otel_lightning.learner.weights.train")
 
 PROMPT, GOOD, BAD = (4, 9, 5), (20, 1), (21, 1)
 
@@ -54,6 +57,32 @@ def test_rft_learns_a_completion_once_in_its_state_and_no_bad_one() -> None:
     again = example(GOOD, 1.0, rollout_id="b")
     kept = rft.rows([*EXAMPLES, again], rft.Settings())
     assert [row["input_ids"] for row in kept] == [[*PROMPT, *GOOD]]
+
+
+def test_rft_leaves_out_what_earned_no_more_by_more_calls_in_the_same_state() -> None:
+    direct, mended = example(GOOD, 1.0), example((22, 1), 1.0, later=2)
+    only_way = example((22, 1), 1.0, later=2, prompt=(4, 8))
+    kept = rft.rows([mended, direct, only_way], rft.Settings())
+    assert [row["input_ids"] for row in kept] == [[*PROMPT, *GOOD], [4, 8, 22, 1]]
+
+
+def test_rft_keeps_what_earned_more_by_more_calls() -> None:
+    kept = rft.rows([example(GOOD, 0.5), example(BAD, 1.0, later=2)], rft.Settings())
+    assert [row["input_ids"] for row in kept] == [[*PROMPT, *BAD], [*PROMPT, *GOOD]]
+
+
+def test_rft_can_keep_every_good_completion() -> None:
+    mended = example(BAD, 1.0, later=2)
+    kept = rft.rows([example(GOOD, 1.0), mended], rft.Settings(fewest_calls=False))
+    assert len(kept) == 2
+
+
+def test_shuffled_rewards_take_the_number_of_later_calls_with_them() -> None:
+    told = [example((i, 1), float(i % 2), later=10 * (i % 2)) for i in range(20)]
+    mixed = train.shuffled(told, 1)
+    assert {(e.advantage, e.reward, e.later) for e in mixed} == {(0.0, 0.0, 0), (1.0, 1.0, 10)}
+    assert [e.completion for e in mixed] == [e.completion for e in told]
+    assert [e.later for e in mixed] != [e.later for e in told]
 
 
 def test_rft_learns_the_best_of_a_task_up_to_its_cap() -> None:

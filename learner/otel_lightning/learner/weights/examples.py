@@ -8,7 +8,7 @@ conversation: then the model would be trained on text that it never sees.
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ class Example:
     model: str | None = None
     """Name of the model that wrote the completion, as recorded."""
     source: str = LOGGED
+    later: int = 0
+    """Number of calls of the rollout after this one."""
 
     @property
     def logprob(self) -> float | None:
@@ -104,19 +106,21 @@ def tokenize(
     was never in, and a cut completion teaches it to stop early.
 
     Args:
-        rows: The columns of `sql/completions.sql`.
+        rows: The columns of `sql/completions.sql`, in the order of the steps.
         tokenizer: Of the model to be fine-tuned, with its chat template.
         max_length: Longest prompt and completion together, in tokens; None for any length.
     """
     found = Tokenized()
+    later = Counter(rows["rollout_id"])
     for row in rows.iter_rows(named=True):
+        later[row["rollout_id"]] -= 1
         read = _read(row, tokenizer)
         if isinstance(read, str):
             found.leave_out(row["rollout_id"], read)
         elif max_length is not None and read.length > max_length:
             found.leave_out(row["rollout_id"], TOO_LONG)
         else:
-            found.examples.append(read)
+            found.examples.append(replace(read, later=later[row["rollout_id"]]))
     return found
 
 

@@ -218,12 +218,16 @@ def _position(task: str) -> float:
 
 
 def shuffled(examples: Sequence[Example], seed: int) -> list[Example]:
-    """Permute rewards and advantages among transitions: a control from which nothing is learned."""
-    outcomes = [(e.reward, e.advantage) for e in examples]
+    """Permute what came of each call among transitions: a control from which nothing is learned.
+
+    That is the reward, the advantage, and how many calls followed: a rollout that fails often goes
+    on for longer, so the number of calls tells of the reward.
+    """
+    outcomes = [(e.reward, e.advantage, e.later) for e in examples]
     random.Random(seed).shuffle(outcomes)  # noqa: S311 - a permutation, not cryptography
     return [
-        replace(e, reward=reward, advantage=advantage)
-        for e, (reward, advantage) in zip(examples, outcomes, strict=True)
+        replace(e, reward=reward, advantage=advantage, later=later)
+        for e, (reward, advantage, later) in zip(examples, outcomes, strict=True)
     ]
 
 

@@ -32,12 +32,17 @@ class Settings:
     """Learn from completions whose advantage is above this."""
     per_task: int = 64
     """Learn at most this many completions of one task, so that no task dominates."""
+    fewest_calls: bool = True
+    """Leave out a completion if another one of the same state earned as much in fewer calls. Where
+    an agent checks and corrects its work, a wrong answer is part of good rollouts as well: calls
+    after it mended it."""
 
 
 def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
     """Keep good completions, each once in its state, and at most `per_task` of a task.
 
-    Of a task's completions, those of the highest advantage are kept.
+    Of a state's completions, those are kept after which no other one earned as much in fewer
+    calls; of a task's completions, those of the highest advantage.
 
     Raises:
         DataError: If no completion is good.
@@ -49,8 +54,10 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
             f"{settings.threshold:g}. Collect rollouts that succeed, or lower --threshold if "
             "advantages below it are good ones too."
         )
+    if settings.fewest_calls:
+        good = _undominated(good)
     # The same answer to the same state, sampled several times, would weigh several times.
-    once = {(e.state_hash or e.prompt, e.completion): e for e in good}
+    once = {(_state(e), e.completion): e for e in good}
     kept: list[Row] = []
     of_task: Counter[str] = Counter()
     for e in sorted(once.values(), key=lambda e: -e.advantage):
@@ -58,6 +65,24 @@ def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:
         if of_task[e.task] <= settings.per_task:
             kept.append(e.as_labelled())
     return kept
+
+
+def _undominated(good: Sequence["Example"]) -> list["Example"]:
+    """Drop completions if another one of their state earned as much in fewer calls."""
+    # By state and number of later calls: the highest advantage.
+    best: dict[object, dict[int, float]] = {}
+    for e in good:
+        of_state = best.setdefault(_state(e), {})
+        of_state[e.later] = max(of_state.get(e.later, e.advantage), e.advantage)
+    return [
+        e
+        for e in good
+        if not any(n < e.later and most >= e.advantage for n, most in best[_state(e)].items())
+    ]
+
+
+def _state(e: "Example") -> object:
+    return e.state_hash or e.prompt
 
 
 def learn(job: "Job", train: list[Row], validation: list[Row], settings: Settings) -> float:  # noqa: ARG001 - every algorithm has these parameters
