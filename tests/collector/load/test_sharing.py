@@ -132,6 +132,20 @@ def test_senders_are_refused_while_their_own_requests_wait_too_long(tmp_path: Pa
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
 
 
+def test_a_clock_that_is_set_back_does_not_end_the_refusal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        loader = Loader(store.cursor(), spool, LoaderSettings(max_lag_seconds=1e-6))
+        now, wall = time.time_ns(), time.time_ns
+        monkeypatch.setattr("time.time_ns", lambda: wall() - 3600 * SECOND_NS)
+        spool.append("traces", REQUEST, rows=1).result(timeout=10)
+        assert loader._load_some(0)
+        assert time.time_ns() < now
+        with pytest.raises(SpoolError, match="more than --max-lag"):
+            spool.append("traces", REQUEST, rows=1)
+
+
 def test_check_names_what_is_not_derived(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with open_store(path) as store:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from otel_lightning.collector.load.pacing import Pacing
 from otel_lightning.collector.load.retention import LoaderSettings
+from otel_lightning.collector.load.trusted_clock import steady_ns
 from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.store import Store
@@ -24,7 +25,7 @@ class Lag:
     def __init__(self, spool: Spool, settings: LoaderSettings) -> None:
         self._spool, self._derives = spool, settings.derive
         self._max_lag = settings.max_lag_seconds
-        self._started_ns = time.time_ns()
+        self._started_ns, self._started_steady_ns = time.time_ns(), steady_ns()
         self._inherited = spool.backlog()
         self._pacing = Pacing(settings.max_lag_seconds)
         self._is_long = False  # whether the log has reported a lag above the limit
@@ -77,7 +78,9 @@ class Lag:
         """
         if not self._derives:
             return
-        found = find_stale(store, self._started_ns, waiting)
+        # Again at each look: a clock that was set back dates what comes now before the first one.
+        start_ns = time.time_ns() - (steady_ns() - self._started_steady_ns)
+        found = find_stale(store, min(self._started_ns, start_ns), waiting)
         self._ids_before, self._new_ids, self._new_ns = self._new_ids, found.new_ids, found.new_ns
         undated = self._started_ns if found.has_undated else None
         known = [at for at in (found.oldest_ns, undated) if at is not None]
