@@ -145,6 +145,23 @@ def test_a_statement_that_takes_all_memory_ends_and_nothing_else_does(
     assert peak_bytes() - peak < 200_000_000  # of the process that holds the store: this one
 
 
+def test_a_process_of_its_own_writes_no_stored_text_to_the_current_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    path = tmp_path / "traces.duckdb"
+    sorted_texts = "SELECT repeat('x', 1000) || range AS n FROM range(400000) ORDER BY md5(n)"
+    with open_store(path) as holder:
+        limits = ReaderLimits(memory_bytes=400_000_000)
+        write_server(path, holder.serve("127.0.0.1:1", limits=limits))
+        with open_store(path, read_only=True) as reader:
+            with pytest.raises(StoreError, match="more than 400 MB of memory"):
+                reader.query(f"SELECT max(n) FROM ({sorted_texts} LIMIT 390000)")
+            assert list(here.iterdir()) == []
+
+
 def test_a_process_of_its_own_answers_as_the_store_does(guarded: Path) -> None:
     statement = (
         "SELECT string_agg(trace_id, ',' ORDER BY trace_id) AS ids, list(DISTINCT name) AS names,"
