@@ -79,6 +79,9 @@ def path(tmp_path: Path) -> Path:
     with closing(sqlite3.connect(f"{path}.judge")) as answers:
         answers.execute("CREATE TABLE answers AS SELECT ? AS text", [SECRET])
         answers.commit()
+    spilled = Path(f"{path}.tmp")  # by a process that was killed
+    spilled.mkdir()
+    (spilled / "duckdb_temp_storage_DEFAULT-0.tmp").write_bytes(SECRET)
     return path
 
 

@@ -20,7 +20,7 @@ from otel_lightning.collector.maintain.copy_store import (
     partial_store,
     waiting_requests,
 )
-from otel_lightning.collector.overwrite import erase_file, overwrite
+from otel_lightning.collector.overwrite import erase_file, erase_spilled, overwrite
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.spool_format import segment_path, segments_of
 from otel_lightning.collector.store import (
@@ -91,6 +91,7 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
     if server := read_server(path):
         raise StoreError(f"'{path}' is served by process {server.pid}, which answers no SQL.")
     with ExitStack() as old_files, open_store(path, create=False) as store:
+        erase_spilled(path)
         if memory_bytes:
             store.limit(memory_bytes)
         _empty_spool(store, path)

@@ -22,6 +22,7 @@ from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
+from otel_lightning.collector.overwrite import erase_spilled
 from otel_lightning.collector.page.answer import Page
 from otel_lightning.collector.receive import http, http_server
 from otel_lightning.collector.receive.accept import Receiver
@@ -103,6 +104,7 @@ def _serve(
             f"'{settings.store}' is already served by process {store.server.pid} at "
             f"{store.server.http}. Send there, or choose another store with --store."
         )
+    erase_spilled(settings.store)
     share_memory()
     gc.freeze()  # imported modules are never garbage: the collector need not scan them
     server = _server(store, settings)
