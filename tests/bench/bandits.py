@@ -10,6 +10,7 @@ from otel_lightning.learner.policy.softmax import Choices
 
 Draw = Callable[[np.random.Generator, np.ndarray, np.ndarray], np.ndarray]
 Range = tuple[float, float] | None
+LIVE_OF_THREE = np.array([0.9, 0.05, 0.05])
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ class World:
     features: Features | None = None
     inputs: np.ndarray | None = None
     """Number of each rollout's input, where rollouts of different tasks may have the same."""
+    users: np.ndarray | None = None
+    """Number of the user, or of something else that was recorded, of each rollout."""
 
     def value(self, shares: np.ndarray) -> float:
         """The true value of a policy, shape [K] or [N, K]."""
@@ -387,6 +390,39 @@ def kept(rng: np.random.Generator) -> World:
     return replace(one, inputs=inputs)
 
 
+def kept_for_users(  # noqa: PLR0913 - what differs between the cells
+    rng: np.random.Generator,
+    users: int = 40,
+    each: int = 30,
+    *,
+    told: bool = True,
+    kept: float = 1.0,
+    in_turn: bool = False,
+    ease: float = 0.45,
+) -> World:
+    """Users keep the arm that they drew once and decide the reward; each rollout is a task.
+
+    Args:
+        rng: The source of chance.
+        users: Number of users.
+        each: Number of rollouts of a user.
+        told: Whether the user is recorded.
+        kept: Share of the users that keep an arm; the others draw one for each rollout.
+        in_turn: Whether the rollouts of a user come one after the other.
+        ease: How much higher or lower the rewards of a user are.
+    """
+    n, level = users * each, np.array([0.52, 0.5, 0.5])
+    user = np.repeat(np.arange(users), each)
+    user = user if in_turn else rng.permutation(user)
+    drawn, keeps = rng.choice(3, size=users)[user], (rng.random(users) < kept)[user]
+    taken = np.where(keeps, drawn, rng.choice(3, size=n))
+    high = level[taken] + rng.choice([-ease, ease], users)[user]
+    rewards = (rng.random(n) < np.clip(high, 0, 1)).astype(float)
+    even, tasks = np.full(n, 1 / 3), np.arange(n)
+    one = _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    return replace(one, users=user if told else None)
+
+
 def by_user(rng: np.random.Generator) -> World:
     """25 users with 40 tasks each; a user likes one arm, and the live one is .01 better."""
     user = np.repeat(np.arange(25), 40)
@@ -396,9 +432,6 @@ def by_user(rng: np.random.Generator) -> World:
     rewards = (rng.random(1000) < means[user, taken]).astype(float)
     live, even = np.array([0.9, 0.05, 0.05]), np.full(1000, 1 / 3)
     return _world(taken, even, rewards, np.arange(1000), level, live, (0.0, 1.0))
-
-
-LIVE_OF_THREE = np.array([0.9, 0.05, 0.05])
 
 
 def rare_and_huge(rng: np.random.Generator) -> World:
@@ -565,6 +598,134 @@ def late_by_arm(one: World) -> np.ndarray:
     late = np.where(best, one.choices.rewards == 1, one.choices.rewards == 0)
     return np.where(newest & late, 0.5, 0.0)
 
+
+def of_another_flag(rng: np.random.Generator) -> World:
+    """The recorded propensities are those of another flag, whose arms have the same names."""
+    level, told = rng.uniform(0.4, 0.6, 3), np.array([0.2, 0.2, 0.6])
+    taken = rng.choice(3, size=1200, p=[0.6, 0.3, 0.1])
+    rewards, tasks = binary(rng, taken, level), np.arange(1200) // 3
+    return _world(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+
+
+def rounded(rng: np.random.Generator) -> World:
+    """Propensities are rounded to two digits; one arm has .0149 and is told to have .01."""
+    level, shares = rng.uniform(0.4, 0.6, 3), np.array([0.6601, 0.325, 0.0149])
+    taken = rng.choice(3, size=3000, p=shares)
+    rewards, tasks = binary(rng, taken, level), np.arange(3000) // 3
+    told = np.round(shares - 0.0049 * (shares < 0.1), 2)
+    return _world(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+
+
+def kept_if_good(rng: np.random.Generator) -> World:
+    """Half of the failures of all arms but the live one were not recorded."""
+    level, n = np.array([0.55, 0.5, 0.5]), 1500
+    taken = rng.choice(3, size=n)
+    rewards, tasks = binary(rng, taken, level), np.arange(n)
+    kept = (taken == 0) | (rewards == 1) | (rng.random(n) < 0.5)
+    even = np.full(n, 1 / 3)
+    one = _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    return replace(one, choices=one.choices.where(kept), in_train=one.in_train[kept])
+
+
+def kept_if_good_of_all(rng: np.random.Generator) -> World:
+    """A failed rollout is run again with a new arm, and only its last run is recorded."""
+    level, n = np.array([0.52, 0.5, 0.5]), 900
+    taken = rng.choice(3, size=n)
+    rewards = binary(rng, taken, level)
+    for _ in range(2):
+        again = np.where(rewards == 0, rng.choice(3, size=n), taken)
+        rewards = np.where(rewards == 0, binary(rng, again, level), rewards)
+        taken = again
+    even, tasks = np.full(n, 1 / 3), np.arange(n) // 3
+    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+
+
+def simpson(rng: np.random.Generator) -> World:
+    """Easy and hard segments whose shares of the arms are opposite, and told for each segment."""
+    easy = (rng.random(1200) < 0.5)[:, None]
+    shares = np.where(easy, [0.1, 0.45, 0.45], [0.8, 0.1, 0.1])
+    taken = (rng.random((1200, 1)) > shares.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    rows, level = np.arange(1200), np.array([0.52, 0.5, 0.5])
+    means = level + np.where(easy, 0.35, -0.35)
+    rewards = (rng.random(1200) < means[rows, taken]).astype(float)
+    mu = shares[rows, taken]
+    return _world(taken, mu, rewards, rows // 3, level, LIVE_OF_THREE, (0.0, 1.0))
+
+
+def of_neighbours(rng: np.random.Generator) -> World:
+    """Interference: a rollout's reward depends on the arms of the four before it."""
+    level, n = np.array([0.52, 0.5, 0.5]), 1200
+    taken = rng.choice(3, size=n)
+    crowd = np.convolve(taken == 1, np.ones(4), "full")[:n] / 4
+    high = level[taken] + 0.3 * (1 / 3 - np.roll(crowd, 1))
+    rewards = (rng.random(n) < np.clip(high, 0, 1)).astype(float)
+    even, tasks = np.full(n, 1 / 3), np.arange(n) // 3
+    # Arm 1 for everybody would be worse still.
+    means = np.array([0.52, 0.3, 0.5])
+    return _world(taken, even, rewards, tasks, means, LIVE_OF_THREE, (0.0, 1.0))
+
+
+def outages(rng: np.random.Generator) -> World:
+    """All rewards of some hours are 0; rewards of rollouts that are near in time go together."""
+    level, n = np.array([0.52, 0.5, 0.5]), 1200
+    taken, down = rng.choice(3, size=n), (rng.random(40) < 0.3)[np.arange(n) // 30]
+    rewards = np.where(down, 0.0, binary(rng, taken, level + 0.2))
+    even, tasks = np.full(n, 1 / 3), np.arange(n)
+    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+
+
+def scale_of_user(rng: np.random.Generator) -> World:
+    """A few users give up to 10, the others up to 1; arms are drawn anew."""
+    user, level = rng.integers(40, size=1200), np.array([0.52, 0.5, 0.5])
+    scale = np.where(user < 3, 10.0, 1.0)
+    taken = rng.choice(3, size=1200)
+    rewards = scale * binary(rng, taken, level)
+    even, tasks = np.full(1200, 1 / 3), np.arange(1200)
+    one = _world(taken, even, rewards, tasks, level * scale.mean(), LIVE_OF_THREE, (0.0, 10.0))
+    return replace(one, users=user)
+
+
+def trending(rng: np.random.Generator) -> World:
+    """Rewards rise all the time, and so does the share of the arms that are not live."""
+    place, level = np.linspace(0, 1, 1200)[:, None], np.array([0.32, 0.3, 0.3])
+    shares = np.concatenate([0.9 - 0.8 * place, 0.05 + 0.4 * place, 0.05 + 0.4 * place], axis=1)
+    taken = (rng.random((1200, 1)) > shares.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    rows = np.arange(1200)
+    rewards = (rng.random(1200) < (level + 0.4 * place)[rows, taken]).astype(float)
+    mu, means = shares[rows, taken], level + 0.2
+    return _world(taken, mu, rewards, rows // 3, means, LIVE_OF_THREE, (0.0, 1.0))
+
+
+KEPT: dict[str, Callable[[np.random.Generator], World]] = {
+    "an arm kept for each of 40 users": kept_for_users,
+    "the same, the users come in turn": lambda rng: kept_for_users(rng, in_turn=True),
+    "the same, a third of the users draw anew": lambda rng: kept_for_users(rng, kept=0.67),
+    "an arm kept for each of 300 sessions": lambda rng: kept_for_users(rng, 300, 4),
+    "an arm kept for 40 users, nobody is recorded": lambda rng: kept_for_users(rng, told=False),
+    "an arm kept for 80 users, nobody is recorded": (
+        lambda rng: kept_for_users(rng, 80, 15, told=False)
+    ),
+    "an arm kept for 15 users, nobody is recorded": (
+        lambda rng: kept_for_users(rng, 15, 60, told=False)
+    ),
+    "an arm kept for 30 rollouts, nothing tells": (
+        lambda rng: kept_for_users(rng, told=False, in_turn=True)
+    ),
+    "an arm kept for 300 rollouts, nothing tells": (
+        lambda rng: kept_for_users(rng, 10, 300, told=False, in_turn=True)
+    ),
+    "40 users who draw anew": lambda rng: kept_for_users(rng, kept=0),
+    "propensities of another flag": of_another_flag,
+    "propensities rounded to two digits": rounded,
+    "failures not recorded, but those of the live arm": kept_if_good,
+    "failed rollouts run again, the last recorded": kept_if_good_of_all,
+    "segments with opposite shares": simpson,
+    "rewards that depend on the arms before": of_neighbours,
+    "hours in which every rollout fails": outages,
+    "three users with ten times the reward": scale_of_user,
+    "rewards and shares that rise": trending,
+}
+"""Logs in which what was drawn, or how, is not what the propensities say; and harmless ones."""
 
 COPIED: dict[str, Callable[[np.random.Generator], World]] = {
     "120 rollouts, each under ten task ids": lambda rng: copied(rng, 10),

@@ -28,6 +28,7 @@ from bandits import (
     BY_FREQUENCY,
     COPIED,
     FAMILIES,
+    KEPT,
     LOGGING,
     ODD,
     UNFORESEEN,
@@ -45,15 +46,12 @@ from otel_lightning.learner.policy import contextual
 from otel_lightning.learner.policy.at_random import check_random
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.contextual import learn_shares
-from otel_lightning.learner.policy.copies import (
-    drawn_together,
-    with_common_tasks,
-    with_telling_texts,
-)
+from otel_lightning.learner.policy.copies import drawn_together, with_telling_texts
 from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.judge import Demands, learn_and_judge, learn_and_judge_in_context
 from otel_lightning.learner.policy.missing import check_missing
 from otel_lightning.learner.policy.softmax import Choices, Settings
+from otel_lightning.learner.policy.units import as_units, check_serial, check_shares
 from otel_lightning.learner.transitions.splits import TRAIN, split
 
 SETTINGS = Settings(steps=300, learning_rate=3.0)
@@ -73,7 +71,10 @@ Checks = Callable[[pl.DataFrame], None]
 
 
 def ours(one: World) -> Answer:
-    one = one if one.inputs is None else read_as_one(one)
+    try:
+        one = read_as_the_command(one)
+    except DataError:
+        return one.live, False
     demands = Demands(one.range)
     if one.features is not None:
         judged = learn_and_judge_in_context(
@@ -204,24 +205,42 @@ def check_arms(rows: pl.DataFrame) -> None:
     check_random(rows, words.with_columns(service_name=pl.lit("desk"), input=pl.lit("help")))
 
 
-def read_as_one(one: World) -> World:
-    """Count copies as one task, and hold tasks out, as the command does for inputs it knows."""
-    names = [int(sha256(b"%d" % n).hexdigest()[:16], 16) for n in one.choices.tasks]
+def read_as_the_command(one: World) -> World:
+    """Count copies and kept arms as one task, and hold tasks out again, as the command does.
+
+    Raises:
+        DataError: If the arms were kept for a while, or are not as their propensities say.
+    """
+    choices = one.choices
+    count = len(choices.taken)
+    names = [int(sha256(b"%d" % n).hexdigest()[:16], 16) for n in choices.tasks]
     rows = pl.DataFrame(
         {
+            "rollout_id": [f"r{i}" for i in range(count)],
             "task_hash": pl.Series(names, dtype=pl.UInt64),
-            "input": one.inputs,
-            "arm": one.choices.taken,
-            "outcome": one.choices.rewards,
-            "propensity": one.choices.propensities,
+            "input": np.full(count, None) if one.inputs is None else one.inputs,
+            "arm": choices.taken,
+            "outcome": choices.rewards,
+            "propensity": choices.propensities,
+            "policy_version": "v1",
+            "time": pl.Series(np.arange(count)).cast(pl.Datetime("ns")),
         }
     )
-    known = with_telling_texts(rows, len(set(names)))
-    read = with_common_tasks(rows) if drawn_together(known) else rows
+    known = with_telling_texts(rows.drop_nulls("input"), len(set(names)))
+    is_copied = known.height > 0 and drawn_together(known)
+    users = one.users if one.users is not None else np.zeros(0, int)
+    shared = rows.select("rollout_id", unit=pl.lit("user.id")).head(len(users))
+    shared = shared.with_columns(value=pl.Series(users, dtype=pl.UInt64))
+    inputs = known.select("rollout_id", value=pl.col("input").cast(pl.UInt64))
+    read, units = as_units(rows, shared, inputs if is_copied else None)
+    check_serial(read)
+    check_shares(read)
+    if not units.names:
+        return one
     read = read.with_columns(split(HELD_OUT[0]))
     tasks = read["task_hash"].rank("dense").to_numpy().astype(np.int64) - 1
     in_train = (read["split"] == TRAIN).to_numpy()
-    return replace(one, choices=replace(one.choices, tasks=tasks), in_train=in_train)
+    return replace(one, choices=replace(choices, tasks=tasks), in_train=in_train)
 
 
 def power(logging: str, rollouts: int, seeds: int, held_out: float, lost: float = 0.0) -> float:
@@ -288,7 +307,9 @@ def gate_table(seeds: int, only: str) -> int:
     print(f"{'cell':<52}{'ours':>16}{'no gate':>16}{'first gate':>16}")
     cells: dict[str, Callable[[], Shares]] = {
         name: (lambda d=draw: cell(d, seeds))  # type: ignore[misc]
-        for name, draw in (plain_cells(ARMS) | context_cells() | ODD | UNFORESEEN | COPIED).items()
+        for name, draw in (
+            plain_cells(ARMS) | context_cells() | ODD | UNFORESEEN | COPIED | KEPT
+        ).items()
     }
     cells["20 looks at growing data"] = lambda: looks(max(10, seeds // 3))
     for name, draw in UNREWARDED.items():

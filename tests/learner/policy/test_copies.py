@@ -11,6 +11,7 @@ import pytest
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy.choices import LoggedChoices, Window, read_choices
 from otel_lightning.learner.policy.copies import with_common_tasks
+from otel_lightning.learner.policy.units import Units
 
 if TYPE_CHECKING:
     from conftest import Traces
@@ -52,7 +53,7 @@ def test_copies_of_a_rollout_under_other_task_ids_are_one_task(traces: "Traces")
     assert of_input["task"].to_list() == [1] * 20
     assert of_input["splits"].to_list() == [1] * 20
     assert logged.rows["split"].n_unique() == 2
-    assert logged.merged == (200, 20)
+    assert logged.units == Units(("input",), 200, 20)
     assert "200 tasks count as 20" in " ".join(logged.notes)
 
 
@@ -120,8 +121,9 @@ def test_rollouts_of_one_task_are_no_evidence_of_copies(traces: "Traces") -> Non
 
 
 def with_common(tasks: list[int], inputs: list[int | None]) -> pl.Series:
-    columns = {"task_hash": tasks, "input": inputs}
-    return with_common_tasks(pl.DataFrame(columns, dict.fromkeys(columns, pl.UInt64)))["task_hash"]
+    rows = pl.DataFrame({"task_hash": pl.Series(tasks, dtype=pl.UInt64)})
+    shared = pl.DataFrame({"row": range(len(tasks)), "value": inputs}).drop_nulls()
+    return with_common_tasks(rows, shared)["task_hash"]
 
 
 def test_tasks_that_several_inputs_connect_are_one_and_others_keep_their_own() -> None:

@@ -629,7 +629,7 @@ def test_interval_of_an_arm_stays_within_the_rewards(traces: "Traces", flag_file
     rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
     for i in range(90):
         traces.call(f"old-{i}")
-        traces.arm(f"old-{i}", ("brief", "friendly")[i % 2], 1 / 3)
+        traces.arm(f"old-{i}", ("brief", "friendly")[i % 2], 1 / 2, policy_version="before")
         traces.reward(f"old-{i}", float(rng.random() < 0.4))
     for i in range(3):
         traces.call(f"new-{i}")

@@ -12,25 +12,19 @@ from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.arms import numbered
 from otel_lightning.learner.policy.at_random import MOST_TEXTS, check_random
-from otel_lightning.learner.policy.copies import (
-    drawn_together,
-    with_common_tasks,
-    with_telling_texts,
-)
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
-from otel_lightning.learner.policy.missing import Missing, check_missing
+from otel_lightning.learner.policy.missing import DROP, Missing, check_missing
 from otel_lightning.learner.policy.served import arms_of, shares_in_context
 from otel_lightning.learner.policy.softmax import Choices
 from otel_lightning.learner.policy.staged import (
-    SAMPLE,
-    are_inputs_shared,
     known_keys,
     read_inputs,
     read_staged,
-    read_user_texts,
     stage_choices,
 )
+from otel_lightning.learner.policy.units import NO_UNITS, Units, check_serial, check_shares
+from otel_lightning.learner.policy.units_of_store import read_units_as_tasks
 from otel_lightning.learner.policy.versions import drawn_with_others, versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
@@ -90,9 +84,8 @@ class LoggedChoices:
     """Number of rollouts that served several variants of the flag; their first one counts."""
     open: int = 0
     """Number of the unrewarded rollouts that are open, so that their reward may still come."""
-    merged: tuple[int, int] = (0, 0)
-    """Number of tasks before and after copies were counted as one; equal if there are none."""
-
+    units: Units = NO_UNITS
+    """What counts as one task though it has several task ids."""
     jointly: int = 0
     """Number of choices left out because a policy drew the flag together with another one."""
 
@@ -128,14 +121,7 @@ class LoggedChoices:
                 f"{self.jointly} choices left out: a policy of several flags drew this one "
                 "together with others, so the rewards are those of combinations."
             )
-        before, after = self.merged
-        if before != after:
-            sentences.append(
-                "Copies: rollouts of different task ids with the same input have the same arm more "
-                f"often than their propensities say, so {before} tasks count as {after}. If they "
-                "are no copies, and no arm was kept for an input, say so with --task-by id."
-            )
-        return sentences
+        return sentences + self.units.notes
 
 
 def read_choices(
@@ -180,7 +166,7 @@ def read_choices(
     if window.propensities in {"auto", "version"}:
         known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
-    known, merged = _with_copies_as_one(store, window, known)
+    known, units = _with_units_as_tasks(store, window, known)
     rewarded, unrewarded = _by_reward(known)
     usable = rewarded.drop_nulls("propensity")
     _check_finite(usable)
@@ -191,31 +177,33 @@ def read_choices(
         missing=missing,
         several=int(usable["switched"].sum()),
         open=int(unrewarded["open"].sum()),
-        merged=merged,
+        units=units,
         jointly=jointly,
         sources=dict(usable.group_by("source").len().sort("source").iter_rows()),
     )
 
 
-def _with_copies_as_one(
+def _with_units_as_tasks(
     store: Store, window: Window, known: pl.DataFrame
-) -> tuple[pl.DataFrame, tuple[int, int]]:
-    """Count copies as one task; return also the number of tasks before and after.
+) -> tuple[pl.DataFrame, Units]:
+    """Count copies, and the rollouts of what an arm is kept for, as one task.
 
-    Whether there are copies is decided by a sample of the inputs, with all rollouts of each.
+    Raises:
+        DataError: If arms are kept for a while and nothing that was recorded tells for what, or if
+            their shares are not as the propensities say.
     """
-    nothing = known, (0, 0)
-    if window.task_by != "user" or not are_inputs_shared(store):
-        return nothing
-    tasks, every = known["task"].n_unique(), max(known.height // SAMPLE, 1)
-    sample = known.join(read_user_texts(store, every), on="rollout_id", maintain_order="left")
-    if not drawn_together(with_telling_texts(sample, tasks)):
-        return nothing
-    all_ = known.join(read_user_texts(store, 1, staged=True), on="rollout_id")
-    inputs = with_telling_texts(all_, tasks).select("rollout_id", "input")
-    known = known.join(inputs, on="rollout_id", how="left", maintain_order="left")
-    merged = with_common_tasks(known).with_columns(split(window.held_out), task="task_hash")
-    return merged, (tasks, merged["task"].n_unique())
+    if window.task_by == "id":
+        return known, NO_UNITS
+    with bounded(store):
+        by_user = window.task_by == "user"
+        found, units = read_units_as_tasks(store, known, window.key, by_user=by_user)
+    check_serial(found)
+    # What is dropped was drawn too, and frequencies are what they are.
+    if window.missing != DROP and window.propensities not in {"frequencies", "random"}:
+        check_shares(found)
+    if not units.names:
+        return known, units
+    return found.with_columns(split(window.held_out), task="task_hash"), units
 
 
 def _without_joint(store: Store, staged: pl.DataFrame, key: str) -> tuple[pl.DataFrame, int]:

@@ -33,21 +33,22 @@ def with_telling_texts(rows: pl.DataFrame, tasks: int) -> pl.DataFrame:
     return rows.filter(pl.n_unique("task_hash").over("input") <= max(MOST_TASKS * tasks, 1))
 
 
-def with_common_tasks(rows: pl.DataFrame) -> pl.DataFrame:
-    """Give task ids that equal inputs connect, directly or through other tasks, one common task.
+def with_common_tasks(rows: pl.DataFrame, shared: pl.DataFrame) -> pl.DataFrame:
+    """Give task ids that a shared value connects, directly or through other tasks, a common task.
 
     Args:
-        rows: The choices: columns task_hash and input. `input` is a hash of the user's text; it is
-            null if the text is not known or cannot tell tasks apart.
+        rows: The choices: column task_hash.
+        shared: Columns row, the number of a choice, and value: the values that connect, such as
+            hashes of the user's text. A choice may have several, or none.
 
     Returns:
         The rows, in which connected tasks have one `task_hash`.
     """
-    known = rows.select("task_hash", "input").drop_nulls("input")
+    if shared.is_empty():
+        return rows
     names, tasks = np.unique(rows["task_hash"].to_numpy(), return_inverse=True)
-    of_known = tasks[rows["input"].is_not_null().to_numpy()]
-    inputs = np.unique(known["input"].to_numpy(), return_inverse=True)[1]
-    found = _connected(of_known, inputs, len(names))
+    values = np.unique(shared["value"].to_numpy(), return_inverse=True)[1]
+    found = _connected(tasks[shared["row"].to_numpy()], values, len(names))
     together = np.bincount(found, minlength=len(names))
     # The split holds out the tasks with the smallest hashes, and the least of several hashes is
     # often small. It is hashed again, so that common tasks are not held out more often than others.

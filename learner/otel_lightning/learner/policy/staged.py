@@ -5,6 +5,7 @@ needs one row per rollout, so it has statements of its own, which cost a third. 
 same tasks, splits and outcomes as transitions; a test compares both.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,6 +13,11 @@ import polars as pl
 
 from otel_lightning.collector.store import Sql, Store, statement
 from otel_lightning.collector.store.sql_text import Value, list_literal
+from otel_lightning.instrumentation.attributes import (
+    FEATURE_FLAG_CONTEXT_ID,
+    FEATURE_FLAG_EVALUATION,
+    FEATURE_FLAG_KEY,
+)
 from otel_lightning.learner.named_sql import number, read
 from otel_lightning.learner.score.sources import GIVEN_LATER
 from otel_lightning.learner.transitions import stage
@@ -22,6 +28,15 @@ from otel_lightning.learner.transitions.settings import Settings
 SAMPLE = 20_000
 """Number of choices that are searched first for a rollout with several choices. Choices of one
 rollout are recorded together, so such rollouts are likely to show in any part of the log."""
+OF_PEOPLE = (
+    r"(^|[._])(user|enduser|session|thread|conversation|customer|account|tenant|visitor|client"
+    r"|device|organization)([._]?(id|name|key|hash|email|address))$"
+)
+"""Names of the attributes that say for whom or in which conversation a rollout was run."""
+OF_PROCESSES = (
+    r"^(service\.instance\.id|process\.pid|host\.(id|name)|k8s\.pod\.(uid|name)|container\.id)$"
+)
+"""Names of a resource's attributes that say which process ran a rollout."""
 SEVERAL = "rollout_id IN (SELECT rollout_id FROM policy_rewards WHERE rewards > 1)"
 
 
@@ -132,6 +147,40 @@ def read_user_texts(store: Store, every: int, *, staged: bool = False) -> pl.Dat
     if not staged:
         _stage_tasks(store, {"by_user": True, "by_prompt": False}, of_all=True)
     return read(store, __package__, "user_texts", every=every)
+
+
+def read_units(
+    store: Store,
+    keys: Sequence[str],
+    *,
+    between: tuple[object, object] | None = None,
+    only: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """Read what rollouts with a choice share that was known before their arm was chosen.
+
+    Args:
+        store: An open store with staged choices.
+        keys: The flag, or several flags whose combination is the choice.
+        between: Times of the first and the last choice to read; None reads all.
+        only: Names of the units to read; None reads all.
+
+    Returns:
+        Columns rollout_id, unit (such as `user.id`) and value, a hash.
+    """
+    exact = f"^({'|'.join(map(re.escape, only or ()))})$"
+    of_process = only is None or any(re.search(OF_PROCESSES, name) for name in only)
+    values: dict[str, Value] = {
+        "names": OF_PEOPLE if only is None else exact,
+        "processes": OF_PROCESSES,
+        "of_key": only is None or FEATURE_FLAG_CONTEXT_ID in only,
+        "of_process": of_process,
+        "evaluation": FEATURE_FLAG_EVALUATION,
+        "flag": FEATURE_FLAG_KEY,
+        "context": FEATURE_FLAG_CONTEXT_ID,
+        "keys": keys,
+    }
+    values["first"], values["last"] = (None, None) if between is None else map(str, between)
+    return read(store, __package__, "units", **values)
 
 
 def _in_time_order(rows: pl.DataFrame) -> pl.DataFrame:
