@@ -21,6 +21,10 @@ from shared.rollouts import Models, background, ingesting, model_variables, wait
 from shared.study import MODELS, TEMPERATURES, Rewards, Study, averaged, ran, rewards_of
 
 FIRST = "first"
+RECORDS, CHARACTERS = 100_000, 100_000_000
+"""Records that the writer of prompts reads, and their length: all that there are. Of rollouts that
+run at once the order of their ends decides which ones are the newest, and it differs between two
+runs of the same seed."""
 GATE_SHARE = 0.5
 """The first line that is found helps half of the requests: many rollouts are needed to see it."""
 
@@ -92,7 +96,8 @@ def settings(one: Study, url: str, lines: Sequence[Mapping[str, Any]], final: fl
             "endpoint": url,
             "model": os.environ.get("WRITER_MODEL", "writer"),
             "candidates": 1,
-            "records": one.size.records,
+            "records": RECORDS,
+            "max_prompt": CHARACTERS,
         },
     }
     return write_settings(one, parts)
@@ -134,7 +139,8 @@ def control_text(one: Study, url: str, shuffle: int) -> str:
             flags=write_flag(one, "control.json", {FIRST: text}),
             cache=one.folder / "control.judge",
             candidates=1,
-            records=one.size.records,
+            records=RECORDS,
+            max_prompt=CHARACTERS,
             run_id=f"control-{shuffle}.{number}",
         )
         with closing(Proposer(endpoint)) as proposer:

@@ -57,9 +57,6 @@ class Size:
     controls: int = 5
     """Prompts that are written from shuffled rewards. One in three lines that are written without
     knowledge is right by chance, so what one control gains has a standard deviation of 0.15."""
-    records: int = 80
-    """Records that the writer of prompts reads, newest first. If there are more, which are the
-    newest depends on the timing of rollouts that run at once."""
     arm_jobs: int = 3
     """Workers of each arm, where prompts are learned. Arms are chosen by a flag file, so each arm
     needs processes of its own; the start of one takes 1.5 CPU-seconds."""
@@ -78,7 +75,6 @@ QUICK = Size(
     rounds=2,
     gate_samples=2,
     controls=2,
-    records=1000,
     arm_jobs=1,
     trains_first=False,
 )

@@ -1,6 +1,7 @@
 """`lightning-learn loop`: rounds that improve a prompt, kills at any second, and its stop rules."""
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -24,6 +25,7 @@ from support.prompt_server import (
 from support.running import LIMIT_S, background, eventually, finish
 from support.stores import ask
 
+from otel_lightning.collector.store import read_server
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.loop.config import read_config
 from otel_lightning.learner.policy import flag_file as files
@@ -255,6 +257,70 @@ def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) 
     assert "has made its last report after round 1" in more.stderr
 
 
+SERVER = """
+import io, json, os, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import unquote
+
+agent, path = compile(open(sys.argv[1]).read(), sys.argv[1], "exec"), sys.argv[2]
+
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        task = self.rfile.read(int(self.headers["Content-Length"])).decode()
+        carried = dict(one.split("=") for one in self.headers["baggage"].split(","))
+        asked = json.loads(unquote(carried["lightning.arm"]))
+        flags = json.load(open(path))["flags"]
+        flags = {asked["key"]: {**flags[asked["key"]], "defaultVariant": asked["arm"]}}
+        json.dump({"flags": flags}, open(path + ".asked", "w"))
+        os.environ["FLAGD_OFFLINE_FLAG_SOURCE_PATH"] = path + ".asked"
+        os.environ["LIGHTNING_ROLLOUT_ID"] = unquote(carried["lightning.rollout.id"])
+        os.environ["LIGHTNING_TASK_ID"] = unquote(carried["lightning.task.id"])
+        os.environ["LIGHTNING_SEED"] = self.headers["Lightning-Seed"]
+        sys.stdin = io.StringIO(task)
+        exec(agent, {})
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"Done.")
+    def log_message(self, *_): pass
+
+server = HTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+
+
+@pytest.mark.slow
+def test_loop_improves_the_prompt_of_an_agent_behind_a_server(
+    served: Path, tmp_path: Path, model: PromptServer
+) -> None:
+    file = write_loop(tmp_path, "behind", model.url, SMALL, tasks=50)
+    (tmp_path / "server.py").write_text(SERVER)
+    server = read_server(served)
+    assert server is not None
+    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{server.http}"}
+    words = [sys.executable, "-I", "-S", tmp_path / "server.py", tmp_path / "agent.py"]
+    with background(
+        *words,
+        tmp_path / "flags.json",
+        env={**os.environ, **endpoint},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
+        text = re.sub("command = .*", f'url = "{url}"', file.read_text())
+        file.write_text(text)
+        result = run(file, served)
+    assert result.exit_code == 0, result.output
+    assert true_success(live_text(tmp_path, "behind")) >= 0.75
+    check_splits(served, "behind")
+    wrong = (
+        "SELECT t.run_id, t.arm AS asked, a.arm FROM attempts AS t LEFT JOIN arms AS a"
+        " USING (rollout_id) WHERE run_id LIKE 'LOOP.%' AND t.arm IS DISTINCT FROM a.arm"
+    )
+    assert told("behind", served, wrong) == []
+
+
 @pytest.mark.slow
 def test_loop_that_has_worked_its_hours_stops_after_the_round(served: Path, tmp_path: Path) -> None:
     text = "[learn]\nrounds = 9\n[stop]\nhours = 0.00001\n[split]\nfinal = 0.3\n"
@@ -282,8 +348,6 @@ BAD = {
     ),
     "needs one of command, url and serve": "[run]\ntasks = 'x'\n[policy]\nkey = 'k'\nflags = 'f'\n"
     "[learn]\nwhat = ['policy']",
-    "reads its own flag file, so prompts": "[run]\ntasks = 'x'\nurl = 'http://x'\n[prompts]\n"
-    "key = 'k'\nflags = 'f'\nendpoint = 'e'\nmodel = 'm'",
     "[gate] alpha must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\n"
     "key = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
 }

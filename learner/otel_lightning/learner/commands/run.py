@@ -102,6 +102,8 @@ def run(  # noqa: PLR0913 - one parameter an option
 
         if arm and not (key and flags):
             raise click.UsageError("--arm needs --key and --flags, which say where the arms are.")
+        if len(arm) == 1:
+            raise click.UsageError("Comparing needs two arms or more: --arm A --arm B.")
         arms = Arms(key, flags, arm) if arm and key and flags else None
         grading = grading_of(settings)
         worker = shlex.split(serve) if serve else []

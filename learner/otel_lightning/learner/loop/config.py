@@ -235,11 +235,6 @@ def _check(config: Config, path: Path) -> None:
     ways = [bool(config.run.command), bool(config.run.url), bool(config.run.serve)]
     if sum(ways) != 1:
         raise DataError(f"{path}: [run] needs one of command, url and serve.")
-    if config.run.url and PROMPTS in what:
-        raise DataError(
-            f"{path}: a server behind [run] url reads its own flag file, so prompts cannot be "
-            "compared with it. Give [run] command or serve."
-        )
     ranges = (
         ("[learn] rounds", config.learn.rounds >= 1, "at least 1"),
         ("[split] held_out", 0 < config.split.held_out < 1, "between 0 and 1"),

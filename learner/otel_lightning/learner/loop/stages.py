@@ -15,7 +15,7 @@ from otel_lightning.collector.store import opened, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import Verdict
-from otel_lightning.learner.loop.config import Config, PromptsPart, given
+from otel_lightning.learner.loop.config import PROMPTS, Config, PromptsPart, given
 from otel_lightning.learner.loop.server import ModelServer
 from otel_lightning.learner.loop.splits import Split
 from otel_lightning.learner.loop.state import Result, State
@@ -83,10 +83,12 @@ class Loop:
             DataError: If the run was interrupted, or no rollout has a reward.
         """
         part, flag = self.config.run, self.config.flag
-        several = Arms(flag.key, flag.flags, list(arms)) if flag and len(arms) > 1 else None
-        if flag and len(arms) == 1:  # a flag file that serves this variant only
-            one = Arms(flag.key, flag.flags, list(arms))
-            flags = write_flags(one, f"{self.config.name}.{name}", self.folder)[arms[0]]
+        wanted = Arms(flag.key, flag.flags, list(arms)) if flag and arms else None
+        # For prompts a server reads the loop's own flag file, and each request asks it for the arm.
+        is_asked = part.url is not None and PROMPTS in self.config.learn.what
+        if wanted and len(arms) == 1 and not is_asked:  # a flag file that serves this variant only
+            flags = write_flags(wanted, f"{self.config.name}.{name}", self.folder)[arms[0]]
+            wanted = None
         job = Job(
             tasks=tasks,
             command=part.command,
@@ -100,7 +102,7 @@ class Loop:
             # Each round has seeds of its own; a thousand rounds fit between two seeds of a user.
             seed=part.seed * 1000 + number,
             stdin=part.stdin,
-            arms=several,
+            arms=wanted,
             environment=reading(flags) if flags else None,
             model=model,
         )

@@ -13,11 +13,9 @@ from otel_lightning.learner.rollout_runner.plan import Arms
 
 WAY_OUT = (
     "Set LIGHTNING_ACCEPT_ARMS=true for the server, let it evaluate the flag with "
-    "LightningProvider in the context of the request, and run again with another --name; or "
-    "compare arms with a command after '--', or with --serve."
+    "LightningProvider in the context of the request, from the same flag file, and run again under "
+    "another name (--name, or that of the loop); or give a command instead, or workers that stay."
 )
-LEAST = 2
-"""Number of arms from which on there is something to compare."""
 
 
 def check(arms: Arms) -> None:
@@ -33,8 +31,8 @@ def check(arms: Arms) -> None:
             f"'{arms.flags}' has no variant '{unknown[0]}' of '{arms.key}'. Known: "
             f"{', '.join(known)}."
         )
-    if len(set(arms.names)) != len(arms.names) or len(arms.names) < LEAST:
-        raise DataError("Comparing needs two different arms or more: --arm A --arm B.")
+    if len(set(arms.names)) != len(arms.names) or not arms.names:
+        raise DataError("Comparing needs different arms: --arm A --arm B.")
 
 
 def write_flags(arms: Arms, run_id: str, folder: Path) -> dict[str, Path]:
