@@ -196,8 +196,7 @@ def weights_study(
         models.serve(one.folder / "base", 1.0, one.seed)
         with agent_server(one.agent, one.store, models.url) as url:
             ran(one, Job(tasks, url=url, name="log", samples=size.samples, jobs=JOBS))
-        _learn(one)
-        with agent_server(one.agent, one.store, models.url) as url:
+            _learn(one)
             for model, temperature in one.stages():
                 folder = one.folder / ("base" if model == "before" else model)
                 models.serve(folder, TEMPERATURES[temperature], one.seed)
