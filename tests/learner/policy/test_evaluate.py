@@ -87,10 +87,20 @@ def test_segments_are_evaluated_apart(traces: "Traces") -> None:
     assert {"desk-0", "desk-1"} <= set(values(result))
 
 
-def test_arm_without_a_rollout_is_named(traces: "Traces") -> None:
+def test_arm_without_a_rollout_is_named(traces: "Traces", tmp_path: Path) -> None:
     log(traces)
     result = evaluate(traces, "--arm", "poetic")
-    assert "Arm 'poetic' has 100.00% of the policy and no logged rollout" in result.output
+    assert result.exit_code == 1
+    assert (
+        "Arm 'poetic' of flag 'support-prompt' was never logged, so nothing tells its value. "
+        "Logged: brief, careful, friendly." in result.stderr
+    )
+    flags = tmp_path / "flags.json"
+    targeting = {"fractional": [["brief", 75], ["poetic", 25]]}
+    flag = {"variants": {"brief": "x", "poetic": "y"}, "targeting": targeting}
+    flags.write_text(json.dumps({"flags": {"support-prompt": flag}}))
+    result = evaluate(traces, "--flags", str(flags))
+    assert "Arm 'poetic' has 25.00% of the policy and no logged rollout" in result.output
 
 
 def test_propensities_that_are_not_those_of_the_version_are_named(traces: "Traces") -> None:

@@ -47,10 +47,16 @@ def candidate(
         named: The flag, then one of: a flag file, a policy version, an arm.
 
     Raises:
-        DataError: If nothing is named, or it is not known.
+        DataError: If nothing is named, or it is not known, or the arm was never logged.
     """
     key, flags, version, arm = named
     if arm is not None:
+        logged = sorted(rows["arm"].unique())
+        if arm not in logged:
+            raise DataError(
+                f"Arm '{arm}' of flag '{key}' was never logged, so nothing tells its value. "
+                f"Logged: {', '.join(logged)}."
+            )
         return _fixed(f"arm '{arm}'", {arm: 1.0}, rows)
     if version is not None:
         return _of_version(store, rows, versions, key, version)
