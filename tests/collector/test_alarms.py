@@ -62,6 +62,31 @@ def test_what_cannot_be_derived_is_an_alarm_while_storing_goes_on(
     eventually(lambda: metric(running.http, 'lightning_alarm{alarm="deriving"}') == 0)
 
 
+def test_old_traces_that_cannot_be_deleted_are_an_alarm_that_refuses_nothing(
+    starter: Callable[..., Ingester],
+) -> None:
+    first = starter()
+    assert send(first.http, one_span()).status == 200
+    eventually(lambda: column(first.store, SPANS) == [1])
+    with open_store(first.store) as opened:  # rows that may not go, because others refer to them
+        opened.execute(
+            "CREATE TABLE mine (trace_id VARCHAR PRIMARY KEY);"
+            "CREATE TABLE notes (trace VARCHAR REFERENCES mine (trace_id));"
+            "INSERT INTO mine SELECT trace_id FROM spans;"
+            "INSERT INTO notes SELECT trace_id FROM spans"
+        )
+    assert first.stop() == 0
+    running = starter("--retain", "1s", "--refuse-after", "0.001s")
+    alarm = 'lightning_alarm{alarm="retaining"}'
+    eventually(lambda: metric(running.http, alarm) == 1)
+    assert send(running.http, one_span()).status == 200
+    assert metric(running.http, alarm) == 1
+    running.kill()
+    told = cli("check", "--store", str(running.store))
+    assert told.returncode == 1
+    assert "alarm retaining" in told.stdout
+
+
 @pytest.mark.slow
 def test_check_names_the_alarm_of_another_process(spans_away: Ingester) -> None:
     send(spans_away.http, one_span())

@@ -1,8 +1,9 @@
 """Alarms: the present faults of the receiving process.
 
-An alarm is raised when requests cannot be written to the spool, or acknowledged ones cannot be
-stored or derived, and cleared when that works again. While it is raised, `/metrics` shows it, and
-`lightning-ingest check` names it and exits with 1. If it lasts, new requests are refused with 503.
+An alarm is raised when requests cannot be written to the spool, acknowledged ones cannot be stored
+or derived, or old traces cannot be deleted, and cleared when that works again. While it is raised,
+`/metrics` shows it, and `lightning-ingest check` names it and exits with 1. If it lasts, new
+requests are refused with 503, except for old traces: nothing that is sent is at risk.
 The log has one line when an alarm is raised and one when it is cleared.
 
 `check` runs in another process, and the store itself may be broken. So the alarms are also written
@@ -21,12 +22,13 @@ from otel_lightning.collector.atomic_file import PRIVATE, replaced
 
 logger = logging.getLogger(__name__)
 
-RECEIVING = "receiving"
+RECEIVING, RETAINING = "receiving", "retaining"
 KINDS = {
     RECEIVING: "Requests cannot be written to the spool: senders are asked to send them again.",
     "storing": "What was acknowledged cannot be stored.",
     "deriving": "What was stored cannot be derived.",
     "retrying": "Batches to derive are given up again and again, and their rows do not come.",
+    RETAINING: "Old traces cannot be deleted, so more is kept than --retain or --max-size allows.",
 }
 """Every alarm by name, and its meaning. Add a line here to add an alarm."""
 REFUSE_AFTER_SECONDS = 60.0
@@ -99,6 +101,8 @@ class Alarms:
         if not self._raised:  # runs for each request, so without the lock
             return None
         for alarm in self.raised():
+            if alarm.name == RETAINING:
+                continue
             lasted = self._clock() - alarm.since
             if lasted >= self._refuse_after:
                 return f"{KINDS[alarm.name]} For {lasted:.0f} seconds: {alarm.reason}"

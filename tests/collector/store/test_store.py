@@ -300,3 +300,28 @@ def test_a_served_store_and_its_clients_load_no_unsigned_extension(tmp_path: Pat
             for tried in (f"LOAD '{changed}'", "SET allow_unsigned_extensions = true"):
                 with pytest.raises(duckdb.Error, match=r"signature|while database is running"):
                     client.execute(tried)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "CREATE TABLE mine (id INT PRIMARY KEY); CREATE TABLE b (id INT REFERENCES mine (id))",
+        "CREATE SEQUENCE mine; CREATE TABLE b (id INT DEFAULT nextval('mine'))",
+    ],
+    ids=["foreign_key", "sequence"],
+)
+def test_a_table_with_which_duckdb_attaches_no_served_store_is_named(
+    tmp_path: Path, table: str
+) -> None:
+    path = tmp_path / "t.duckdb"
+    with running(path):
+        with open_store(path) as writer:
+            writer.execute(table)
+        with pytest.raises(StoreError) as told:
+            open_store(path, read_only=True)
+    assert "its SQL cannot be reached" in str(told.value)
+    assert "a foreign key, or a default from a sequence" in str(told.value)
+    with open_store(path) as store:  # the way out
+        store.execute("DROP TABLE b")
+    with running(path), open_store(path, read_only=True) as reader:
+        assert reader.count("spans") == 0

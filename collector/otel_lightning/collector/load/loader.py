@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from otel_lightning.collector.alarms import Alarms
+from otel_lightning.collector.alarms import RETAINING, Alarms
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
@@ -301,7 +301,8 @@ class Loader(threading.Thread):
             self._retained_at = time.monotonic()
             # Otherwise a worker process would insert rows of a trace that is deleted here.
             self._refresher.give_up()
-            forget(self._store, self._settings, self._clock.now_ns())
+            with self._watching(RETAINING):
+                forget(self._store, self._settings, self._clock.now_ns())
 
     def _checkpoint(self) -> None:
         """Write a checkpoint if rows were stored since the last one, and release unused memory."""

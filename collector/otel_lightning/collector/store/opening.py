@@ -43,6 +43,8 @@ DAMAGE = (
     duckdb.InternalException,
     duckdb.FatalException,
 )
+LOCKED = "Could not set lock"
+"""What DuckDB says if another process holds the file."""
 ONLY_ITS_USER = 0o077
 """The umask that makes a new file readable for its user only."""
 
@@ -69,10 +71,14 @@ def open_store(
             schema, or is locked by a process that answers no SQL.
     """
     path = Path(location)
+    unreached = None
     if server := read_server(path):
         # A process that is stopping may close its port first: then open the file itself.
-        with suppress(duckdb.Error):
+        try:
             attached = _attach(server, server.reader if read_only else server.token)
+        except duckdb.Error as error:
+            unreached = _why_unreached(path, server, error)
+        else:
             attached.path = path
             return attached
     if not path.exists() and (read_only or not create):
@@ -81,7 +87,12 @@ def open_store(
             f"There is no store at '{path}'. Start `lightning-ingest --store {named}`, or fill it "
             f"with `lightning-ingest load FILE… --store {named}`."
         )
-    store = open_file(path, read_only=read_only, to_serve=to_serve)
+    try:
+        store = open_file(path, read_only=read_only, to_serve=to_serve)
+    except StoreError as error:
+        if unreached and LOCKED in str(error):
+            raise StoreError(unreached) from error
+        raise
     store.path = path
     try:
         migrate.check(store, path)
@@ -143,8 +154,19 @@ def _private() -> Iterator[None]:
         os.umask(former)
 
 
+def _why_unreached(path: Path, server: Server, error: duckdb.Error) -> str:
+    why = f"'{path}' is served by process {server.pid}, but its SQL cannot be reached: {error}"
+    if isinstance(error, duckdb.CatalogException | duckdb.BinderException):
+        why += (
+            " DuckDB cannot attach a served store with a table that has a foreign key, or a "
+            "default from a sequence. If you made such a table, stop lightning-ingest, open the "
+            "file with DuckDB and drop the table."
+        )
+    return why
+
+
 def _why_not(path: Path, error: duckdb.Error) -> str:
-    if "Could not set lock" in str(error):
+    if LOCKED in str(error):
         return (
             f"'{path}' is held by another process that answers no SQL. Close that process, "
             f"or open another store with --store. ({error})"
