@@ -100,7 +100,9 @@ def test_files_load_through_a_running_ingester(ingester: Ingester, tmp_path: Pat
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        told = cli("--store", str(tmp_path / "t.duckdb"), "--http", address)
+        told = cli(
+            "--store", str(tmp_path / "t.duckdb"), "--http", address, "--grpc", "127.0.0.1:0"
+        )
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith(f"Error: {address} is in use.")
     assert not list(tmp_path.iterdir())
