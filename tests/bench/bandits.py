@@ -291,10 +291,7 @@ def hard_and_silent(rng: np.random.Generator) -> World:
 
 def mistold(rng: np.random.Generator) -> World:
     """The propensities in the traces are wrong by a fifth."""
-    level, told = rng.uniform(0.4, 0.6, 3), np.array([0.36, 0.36, 0.28])
-    taken = rng.choice(3, size=1200, p=[0.45, 0.3, 0.25])
-    rewards, tasks = binary(rng, taken, level), np.arange(1200) // 3
-    return _world(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+    return _told_wrongly(rng, told=np.array([0.36, 0.36, 0.28]), drawn=np.array([0.45, 0.3, 0.25]))
 
 
 def graded(rng: np.random.Generator) -> World:
@@ -601,8 +598,13 @@ def late_by_arm(one: World) -> np.ndarray:
 
 def of_another_flag(rng: np.random.Generator) -> World:
     """The recorded propensities are those of another flag, whose arms have the same names."""
-    level, told = rng.uniform(0.4, 0.6, 3), np.array([0.2, 0.2, 0.6])
-    taken = rng.choice(3, size=1200, p=[0.6, 0.3, 0.1])
+    return _told_wrongly(rng, told=np.array([0.2, 0.2, 0.6]), drawn=np.array([0.6, 0.3, 0.1]))
+
+
+def _told_wrongly(rng: np.random.Generator, told: np.ndarray, drawn: np.ndarray) -> World:
+    """Three arms that are drawn with other propensities than those that are told."""
+    level = rng.uniform(0.4, 0.6, 3)
+    taken = rng.choice(3, size=1200, p=drawn)
     rewards, tasks = binary(rng, taken, level), np.arange(1200) // 3
     return _world(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
 

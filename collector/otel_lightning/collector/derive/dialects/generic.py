@@ -108,7 +108,7 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
         call.provider, _, call.request_model = (call.request_model or "").partition("/")
     _fill_request(call, span, keys)
     answer = _content(span, keys.output)
-    whole = answer if isinstance(answer, dict) else {}
+    whole = json_text.as_object(answer)
     # Genkit keeps the provider's own response as `raw` or `custom` beside its own form.
     if not payloads.fill_from_response(call, whole.get("raw") or whole.get("custom") or answer):
         call.output_messages = payloads.answer(answer)
@@ -122,10 +122,10 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
 
 def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:
     sent, params = _content(span, keys.input), _content(span, keys.params)
-    given = params if isinstance(params, dict) else {}
+    given = json_text.as_object(params)
     request = sent if isinstance(sent, dict) else {"messages": sent}
     call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request) or payloads.request_tools(given)
     config = request.get("config")
-    given = {**given, **(config if isinstance(config, dict) else {})}
+    given = {**given, **json_text.as_object(config)}
     call.request_params = {k: v for k, v in given.items() if k not in payloads.NOT_PARAMETERS}

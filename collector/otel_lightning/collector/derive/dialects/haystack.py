@@ -38,35 +38,31 @@ def _read_call(span: Span) -> LlmCall:
     call = span_rows.llm_call(span, NAME)
     call.operation = "chat"
     texts = [span.attributes.get(f"{COMPONENT}{side}") for side in ("input", "output")]
-    sent, answered = (_mapping(json_text.parse(text)) for text in texts)
+    sent, answered = (json_text.as_object(json_text.parse(text)) for text in texts)
     _fill_request(call, sent, span.memory)
     replies = answered.get("replies") or []
     call.output_messages = [_choice(reply) for reply in replies] or None
-    metas = [_mapping(reply.get("meta")) for reply in replies if isinstance(reply, dict)]
-    meta = _mapping(next(iter(metas or answered.get("meta") or []), None))
+    metas = [json_text.as_object(reply.get("meta")) for reply in replies if isinstance(reply, dict)]
+    meta = json_text.as_object(next(iter(metas or answered.get("meta") or []), None))
     call.response_model = meta.get("model")
     call.finish_reason = messages.finish_reason(meta.get("finish_reason"))
     payloads.fill_usage(call, payloads.usage(meta.get("usage")))
     return span_rows.completed(call, *texts)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
 def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory | None) -> None:
     history = sent.get("messages") or sent.get("prompt") or []
     turns = [history] if isinstance(history, str) else history
     call.input_messages = messages.conversation(map(_plain_message, turns), memory) or None
-    call.request_params = dict(_mapping(sent.get("generation_kwargs")))
+    call.request_params = dict(json_text.as_object(sent.get("generation_kwargs")))
     # A tool is written as {"type": its class, "data": {…}}.
-    tools = [_mapping(tool).get("data") for tool in sent.get("tools") or []]
+    tools = [json_text.as_object(tool).get("data") for tool in sent.get("tools") or []]
     call.tool_definitions = tool_values.flat_tools(tools)
 
 
 def _choice(reply: Any) -> Message:
     turns = messages.read_message(_plain_message(reply))
-    reason = _mapping(reply.get("meta")).get("finish_reason") if isinstance(reply, dict) else None
+    reason = json_text.as_object(json_text.as_object(reply).get("meta")).get("finish_reason")
     return messages.choice([part for turn in turns for part in turn["parts"]], reason)
 
 
@@ -79,9 +75,9 @@ def _plain_message(message: Any) -> Any:
 
 
 def _plain_block(block: Mapping[str, Any]) -> Mapping[str, Any]:
-    if asked := _mapping(block.get("tool_call")):
+    if asked := json_text.as_object(block.get("tool_call")):
         return {**asked, "type": "tool_call", "name": asked.get("tool_name")}
-    if answered := _mapping(block.get("tool_call_result")):
-        origin = _mapping(answered.get("origin"))
+    if answered := json_text.as_object(block.get("tool_call_result")):
+        origin = json_text.as_object(answered.get("origin"))
         return {"type": "tool_result", "id": origin.get("id"), "result": answered.get("result")}
     return block

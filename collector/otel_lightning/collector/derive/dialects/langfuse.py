@@ -56,8 +56,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     answer = _with_separate_calls(json_text.parse(text), call.tool_definitions or [])
     if not payloads.fill_from_response(call, without_made_up_id(answer)):
         call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
-    given = {"parameters": json_text.parse(_text(span, "model.parameters"))}
-    call.request_params = dict(payloads.details(given, "parameters"))
+    call.request_params = json_text.as_object(json_text.parse(_text(span, "model.parameters")))
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
     call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes
     if call.request_params.get("stream") is True:  # JavaScript: the model of a stream is not read

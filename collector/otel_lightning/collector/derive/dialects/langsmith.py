@@ -65,7 +65,7 @@ def _read_call(span: Span) -> LlmCall:
     prompt = json_text.parse(attributes.get("gen_ai.prompt"))
     result = json_text.parse(attributes.get("gen_ai.completion"))
     if not payloads.fill_from_request(call, prompt, span.memory):
-        sent = prompt if isinstance(prompt, dict) else {}
+        sent = json_text.as_object(prompt)
         call.input_messages = payloads.request_messages(sent, span.memory)
         call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
     response = without_made_up_id(_with_metadata(result, span))
@@ -112,7 +112,7 @@ def _read_tool(span: Span) -> ToolCall:
     arguments = json_text.parse(attributes.get("gen_ai.prompt"))
     if isinstance(arguments, dict) and isinstance(arguments.get("input"), str):
         arguments = json_text.parse_literal(arguments["input"]) or arguments["input"]
-    told = result if isinstance(result, dict) else {}
+    told = json_text.as_object(result)
     output = told.get("output", told.get("outputs", result))
     message = tool_values.tool_message(output)
     match arguments:

@@ -81,7 +81,7 @@ def _read_step(span: Span) -> LlmCall | None:
     own = _answer(span, "model_step")
     if own and (call.output_messages is None or CUT in str(response)):
         call.output_messages = own
-    named = payloads.details({"model": _value(span, *MODEL)}, "model")
+    named = json_text.as_object(_value(span, *MODEL))
     call.request_model = call.request_model or named.get("modelId")
     if not call.input_messages and not any(one["parts"] for one in call.output_messages or ()):
         return None  # the call failed, of which the generation tells

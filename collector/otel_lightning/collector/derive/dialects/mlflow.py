@@ -84,7 +84,7 @@ def _spread(span: Span) -> dict[str, Any]:
 
 
 def _usage(span: Span) -> payloads.Usage:
-    counts = payloads.details({"usage": _value(span, "mlflow.chat.tokenUsage")}, "usage")
+    counts = json_text.as_object(_value(span, "mlflow.chat.tokenUsage"))
     return payloads.Usage(*(reading.count(counts.get(name)) for name in COUNTS))
 
 

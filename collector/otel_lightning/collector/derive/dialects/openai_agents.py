@@ -71,7 +71,7 @@ def _object(text: Any) -> dict[str, Any]:
         value = _fields(ast.parse(text, mode="eval").body)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return {}
-    return value if isinstance(value, dict) else {}
+    return json_text.as_object(value)
 
 
 def _fields(node: ast.expr) -> Any:

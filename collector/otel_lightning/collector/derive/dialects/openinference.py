@@ -131,7 +131,7 @@ def _fill_request(call: LlmCall, span: Span) -> bool:
     parameters = json_text.parse(
         reading.text(attributes, "llm.invocation_parameters", "embedding.invocation_parameters")
     )
-    given = parameters if isinstance(parameters, dict) else {}
+    given = json_text.as_object(parameters)
     if not is_request:
         history = _indexed_messages(span, "llm.input_messages.")
         listed = request if isinstance(request, dict) else {"messages": request}
@@ -229,7 +229,7 @@ def _fill_metadata(call: LlmCall, payload: Any) -> None:
 
 def _answer(payload: Any) -> list[Message]:
     """Return the answer of AutoGen (text or a list of tool calls) or of Mastra (either or both)."""
-    said = payload if isinstance(payload, dict) else {}
+    said = json_text.as_object(payload)
     content = said.get("content") or said.get("toolCalls") or said.get("text")
     if isinstance(content, list):
         content = [{"type": "tool-call", **call} for call in content]
@@ -363,7 +363,7 @@ def _separate(call: dict[str, Any], span: Span) -> list[dict[str, Any]]:
 
 def _function_result(text: str) -> dict[str, Any]:
     """Return a function result that AutoGen writes into a message as JSON."""
-    result = payloads.details({"result": json_text.parse(text)}, "result")
+    result = json_text.as_object(json_text.parse(text))
     return {
         "type": "tool_result",
         "call_id": result.get("call_id"),

@@ -27,6 +27,11 @@ def parse(text: str | None) -> Any:
         return _parse_loosely(text) if text[0] in LOOSE_STARTS else None
 
 
+def as_object(value: Any) -> dict[str, Any]:
+    """Return a JSON object itself, and {} for any other value."""
+    return value if isinstance(value, dict) else {}
+
+
 def _parse_loosely(text: str) -> Any:
     """Parse invalid JSON that its writer accepts: JavaScript's lone surrogates, Python's NaN."""
     try:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.text import messages, tool_values
+from otel_lightning.collector.derive.text import json_text, messages, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Payload = Mapping[str, Any]
@@ -236,9 +236,7 @@ def details(counts: Payload, *keys: str) -> Payload:
 def _fill_tokens(call: LlmCall, response: Payload) -> None:
     """Set the token ids and log probabilities of the first choice, if the server returned them."""
     choices = response.get("choices")
-    first = (
-        details({"choice": choices[0]}, "choice") if choices and isinstance(choices, list) else {}
-    )
+    first = json_text.as_object(choices[0]) if choices and isinstance(choices, list) else {}
     # vLLM writes these ids beside the choices of a chat, and into each choice of a completion.
     prompt = response.get("prompt_token_ids") or first.get("prompt_token_ids")
     call.prompt_token_ids = call.prompt_token_ids or reading.token_ids(prompt)
