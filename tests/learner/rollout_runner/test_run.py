@@ -314,20 +314,40 @@ def test_run_beside_an_ingester_that_cannot_store_ends_with_a_sentence(
     assert f"lightning-ingest check --store {path}" in done.stderr
 
 
-def test_rewards_by_exit_code_come_in_the_request_of_the_last_attempts(
+def test_tasks_and_rewards_by_exit_code_come_in_the_request_of_the_last_attempts(
     served: Path, tasks: Tasks, agent: Agent
 ) -> None:
     """Each request is a transaction of the store, so a second one would cost as much again."""
-    job = Job(tasks({"id": "a"}, {"id": "b"}), agent("sys.exit(task['id'] == 'b')"), name="codes")
+    file = tasks({"id": "code-a"}, {"id": "code-b"})
+    job = Job(file, agent("sys.exit(task['id'] == 'code-b')"), name="codes")
     report = run_agent(served, job, Grading(by_exit_code=True))
     assert sorted(report.rewards.values()) == [0.0, 1.0]
     rows = ask(
         served,
         "SELECT event_name AS name, received_at::VARCHAR AS received FROM logs"
-        f" WHERE attributes['lightning.rollout.id'] IN ({', '.join(map(repr, report.rewards))})",
+        f" WHERE attributes['lightning.rollout.id'] IN ({', '.join(map(repr, report.rewards))})"
+        " OR attributes['lightning.task.id'] IN ('code-a', 'code-b')",
     )
     names = Counter(row["name"] for row in rows)
-    assert names == {"lightning.attempt": 2, "gen_ai.evaluation.result": 2}
+    assert names == {
+        "lightning.task": 2,
+        "lightning.attempt": 2,
+        "gen_ai.evaluation.result": 2,
+    }
     assert len({row["received"] for row in rows}) == 1
     again = run_agent(served, job, Grading(by_exit_code=True))
     assert (again.done_before, again.rewards) == (2, report.rewards)
+
+
+def test_task_that_is_expected_to_give_another_answer_is_stored_though_nothing_runs(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    command = agent("print('new')")
+    grading = Grading(
+        rule=rule(tmp_path, RIGHT.replace("right", "mended")).replace("right", "mended")
+    )
+    means = []
+    for expected in ("old", "new"):
+        file = tasks({"id": "mended", "question": "x", "expected": expected})
+        means.append(run_agent(served, Job(file, command, name="mended"), grading).mean)
+    assert means == [0.0, 1.0]

@@ -101,6 +101,19 @@ def test_part_that_no_machine_ran_runs_where_the_store_is(
     assert sorted((tmp_path / "ran").read_text().split()) == sorted(row["id"] for row in ROWS)
 
 
+def test_part_without_a_rollout_is_done_at_once_and_an_empty_split_is_an_error(
+    run: Run, tmp_path: Path
+) -> None:
+    """A SLURM array may have more parts than there are rollouts."""
+    parts = [run("home", "--limit", "2", "--shard", f"{number}/4") for number in (1, 2, 3, 4)]
+    assert [part.exit_code for part in parts] == [0] * 4, [part.output for part in parts]
+    empty = [part for part in parts if "this shard has no rollout" in part.stdout]
+    assert len(empty) >= 2
+    assert len((tmp_path / "ran").read_text().split()) == 2
+    nothing = run("home", "--split", "heldout", "--held-out", "0")
+    assert (nothing.exit_code, "--split" in nothing.stderr) == (1, True)
+
+
 def test_parts_without_a_shared_name_and_a_wrong_token_are_refused_before_an_agent_runs(
     endpoint: str, run: Run, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ spans, its logs and every row of any table that has its id. Log records and rewa
 and rejected rows, are deleted by their own age. Runs and policies are never deleted.
 """
 
-import re
 from dataclasses import dataclass
 
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
@@ -14,11 +13,6 @@ from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.tables_with import tables_with
 
-SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-BYTES = {
-    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
-    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
-}  # fmt: skip
 MAX_LAG_SECONDS = 30.0
 """Lag in seconds, from receiving to derived rows, near which senders are slowed."""
 FILL = 0.9  # share of the size limit that is kept, so that not every load has to delete
@@ -40,32 +34,6 @@ class LoaderSettings:
     """Processes that derive; with 0 or 1 the loader's thread derives."""
     limits: Limits = NO_LIMITS
     max_lag_seconds: float = MAX_LAG_SECONDS
-
-
-def parse_age(text: str) -> float:
-    """Read an age such as `30d` as seconds.
-
-    Raises:
-        ValueError: If it is not a number and one of s, m, h, d, w.
-
-    Example:
-        >>> parse_age("30d")
-        2592000.0
-    """
-    return _quantity(text, SECONDS, "30d")
-
-
-def parse_size(text: str) -> int:
-    """Read a size such as `20GB` as bytes.
-
-    Raises:
-        ValueError: If it is not a number and one of KB, MB, GB, TB, KiB, MiB, GiB, TiB.
-
-    Example:
-        >>> parse_size("20GB")
-        20000000000
-    """
-    return int(_quantity(text, BYTES, "20GB"))
 
 
 def forget(store: Store, settings: LoaderSettings, now_ns: int | None) -> int:
@@ -133,13 +101,3 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
         rollout_rows.insert_stored(store, "shortened")
         store.execute("DROP TABLE expired; DROP TABLE shortened")
     return gone
-
-
-def _quantity(text: str, units: dict[str, int], example: str) -> float:
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
-    if not found or found[2] not in units or not float(found[1]):
-        raise ValueError(
-            f"'{text}' is not a number above 0 and a unit. Known units: {', '.join(units)}. "
-            f"Example: {example}"
-        )
-    return float(found[1]) * units[found[2]]

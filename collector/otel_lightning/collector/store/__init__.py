@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from otel_lightning.collector.store.errors import BrokenStoreError, OutOfMemoryError, StoreError
+from otel_lightning.collector.store.memory import LEAST_MEMORY_BYTES, MEMORY_BYTES
 from otel_lightning.collector.store.server_file import (
     Server,
     read_server,
@@ -17,12 +18,7 @@ from otel_lightning.collector.store.server_file import (
 from otel_lightning.collector.store.sql_text import Sql, is_select, quote_literal, statement
 
 if TYPE_CHECKING:
-    from otel_lightning.collector.store.connection import (
-        LEAST_MEMORY_BYTES,
-        MEMORY_BYTES,
-        SKIPPED_TO,
-        Store,
-    )
+    from otel_lightning.collector.store.connection import SKIPPED_TO, Store
     from otel_lightning.collector.store.location import StoreLike, opened
     from otel_lightning.collector.store.opening import keep_files_private, open_file, open_store
     from otel_lightning.collector.store.print_rows import copy_to
@@ -53,7 +49,7 @@ __all__ = [
     "write_server",
 ]
 MODULES = {
-    "connection": "LEAST_MEMORY_BYTES MEMORY_BYTES SKIPPED_TO Store",
+    "connection": "SKIPPED_TO Store",
     "location": "StoreLike opened",
     "opening": "keep_files_private open_file open_store",
     "print_rows": "copy_to",

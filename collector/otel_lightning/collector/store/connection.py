@@ -17,6 +17,7 @@ import pyarrow as pa
 from otel_lightning.collector import machine
 from otel_lightning.collector.store import attribute_columns, read_only
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
+from otel_lightning.collector.store.memory import MEMORY_BYTES
 from otel_lightning.collector.store.page_reads import PageReads
 from otel_lightning.collector.store.reader_limits import (
     NO_READER_LIMITS,
@@ -38,8 +39,6 @@ The number of threads is never changed afterwards: DuckDB would wait for its wor
 which may be authorizing a statement, and that waits for the change: a deadlock. A second thread
 would also spin while it waits, and take a third of the CPU time of a load.
 """
-# DuckDB spills to disk beyond its memory limit, but one conversation must fit into memory.
-MEMORY_BYTES, LEAST_MEMORY_BYTES = 512_000_000, 256_000_000
 CACHE_BYTES = 48_000_000
 IN_USE = """
     SELECT coalesce(sum(memory_usage_bytes), 0)::BIGINT

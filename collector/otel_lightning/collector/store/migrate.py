@@ -100,22 +100,20 @@ def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
         return
     for together in [[migration] for migration in missing] if applied else [missing]:
         with store.transaction():
-            for migration in together:
-                _run(store, migration)
+            _run(store, together, has_rows=bool(applied))
             # From here on the table has the column; the first time, the earlier migrations get
             # theirs too.
             if together[-1].version >= CHECKSUMS_SINCE:
                 _keep_checksums(store, known)
 
 
-def _run(store: Store, migration: Migration) -> None:
-    store.execute(migration.sql)
-    store.execute(
-        "INSERT INTO schema_migrations (version, applied_at)"
-        f" VALUES ({migration.version}, now()::TIMESTAMP)"
-    )
-    if migration.derives_again:
-        mark_all_stale(store)
+def _run(store: Store, together: Sequence[Migration], *, has_rows: bool) -> None:
+    for migration in together:
+        store.execute(migration.sql)
+        if migration.derives_again and has_rows:
+            mark_all_stale(store)
+    rows = ", ".join(f"({migration.version}, now()::TIMESTAMP)" for migration in together)
+    store.execute(f"INSERT INTO schema_migrations (version, applied_at) VALUES {rows}")
 
 
 def mark_all_stale(store: Store) -> None:

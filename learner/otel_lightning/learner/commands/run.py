@@ -133,6 +133,9 @@ def tell(report: "Report", store: str) -> None:
     """
     from otel_lightning.learner.rollout_runner.report import told
 
+    if not report.planned:
+        click.echo(f"Run {report.run_id}: this shard has no rollout, so nothing was run.")
+        return
     before = f", {report.done_before} of them before this start" if report.done_before else ""
     click.echo(f"Run {report.run_id}: {report.planned} rollouts{before}.")
     click.echo(f"By the status of the last attempt: {told(report.statuses)}.")

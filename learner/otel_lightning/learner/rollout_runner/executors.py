@@ -68,7 +68,7 @@ class ProcessExecutor:
         Raises:
             DataError: If it does not.
         """
-        self.spec(attempt)
+        self._command(attempt)
 
     def start(self, attempt: Attempt) -> None:
         """Start the agent with its task on standard input, in variables and in its arguments."""
@@ -81,11 +81,13 @@ class ProcessExecutor:
             DataError: If the task does not fit into the command.
         """
         job, task = self._job, attempt.planned.task
-        as_json = self._written(f"{task.fingerprint[:20]}.json", as_line(task))
+        as_json = self._task_file(attempt)
+        _write_once(as_json, as_line(task))
         # Each variant writes only the file that it needs.
         stdin = {"json": as_json, "none": None}.get(job.stdin, as_json)
         if job.stdin == "input":
-            stdin = self._written(f"{task.fingerprint[:20]}.txt", as_text(task.input) + "\n")
+            stdin = as_json.with_suffix(".txt")
+            _write_once(stdin, as_text(task.input) + "\n")
         flags = self._flags.get(attempt.planned.arm or "")
         served = reading(flags) if flags else {}
         variables = {
@@ -97,7 +99,7 @@ class ProcessExecutor:
         }
         return Spec(
             attempt.rollout_id,
-            command(job.command, attempt, {"file": as_json, "flags": flags}),
+            self._command(attempt),
             self._journal.outputs,
             environment=variables,
             stdin=stdin,
@@ -118,9 +120,17 @@ class ProcessExecutor:
     def close(self) -> None:
         """Do nothing: the launcher ends with the run."""
 
-    def _written(self, name: str, text: str) -> Path:
-        path = self._inputs / name
+    def _command(self, attempt: Attempt) -> list[str]:
+        flags = self._flags.get(attempt.planned.arm or "")
+        return command(
+            self._job.command, attempt, {"file": self._task_file(attempt), "flags": flags}
+        )
+
+    def _task_file(self, attempt: Attempt) -> Path:
         # Named by the hash of the task, so all samples and arms of a task share one file.
-        if not path.exists():
-            path.write_text(text, encoding="utf-8", errors="replace")
-        return path
+        return self._inputs / f"{attempt.planned.task.fingerprint[:20]}.json"
+
+
+def _write_once(path: Path, text: str) -> None:
+    if not path.exists():
+        path.write_text(text, encoding="utf-8", errors="replace")

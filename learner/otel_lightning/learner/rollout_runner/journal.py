@@ -41,21 +41,17 @@ class Journal:
     started: dict[str, Started] = field(default_factory=dict)
     ended: dict[str, Ended] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
+    path: Path = field(init=False)
+    """The file."""
+    outputs: Path = field(init=False)
+    """Folder of the agents' output, until it is in the store."""
+    inputs: Path = field(init=False)
+    """Folder of the tasks as agents read them."""
 
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self.folder / "journal.jsonl"
-
-    @property
-    def outputs(self) -> Path:
-        """Folder of the agents' output, until it is in the store."""
-        return self.folder / "output"
-
-    @property
-    def inputs(self) -> Path:
-        """Folder of the tasks as agents read them."""
-        return self.folder / "input"
+    def __post_init__(self) -> None:
+        """Name its files."""
+        self.path = self.folder / "journal.jsonl"
+        self.outputs, self.inputs = self.folder / "output", self.folder / "input"
 
     def write(self, *lines: dict[str, Any]) -> None:
         """Append lines."""

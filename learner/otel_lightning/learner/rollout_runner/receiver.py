@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -35,6 +35,8 @@ class Receiver:
     url: str
     headers: Mapping[str, str]
     cert: str | None = None
+    held: "list[Event]" = field(default_factory=list)
+    """Log records that go with the next request."""
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make an agent send there."""
@@ -52,13 +54,19 @@ class Receiver:
         Raises:
             StoreError: If the receiver refuses them, or does not answer in time.
         """
-        body = _request(events).SerializeToString()
+        body = _request([*self.held, *events]).SerializeToString()
         deadline = time.monotonic() + SEND_SECONDS
         while (problem := self._refusal(body)) is not None:
             # A status 4xx does not change by trying again; a refused connection or 5xx may.
             if time.monotonic() > deadline or problem.startswith("4"):
                 raise StoreError(f"The receiver at {self.url} does not take the journal: {problem}")
             time.sleep(RETRY_SECONDS)
+        self.held.clear()
+
+    def send_held(self) -> None:
+        """Send the log records that wait for a request, if there are any."""
+        if self.held:
+            self.send([])
 
     def _refusal(self, body: bytes) -> str | None:
         connection = self._connection()

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ HASH_CHARACTERS = 12
 UNSPLIT, TRAIN, HELD_OUT = "all", "train", "heldout"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Task:
     """One task: the agent's input, and the fields that only a grader sees."""
 
@@ -34,12 +35,12 @@ class Task:
         """The agent's input: the field `input` if it is the only one, otherwise all fields."""
         return self.fields["input"] if self.fields.keys() == {"input"} else dict(self.fields)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Hash of the agent's input: a task with another input has other rollouts."""
         return sha256(_canonical([self.task_id, dict(self.fields)])).hexdigest()
 
-    @property
+    @cached_property
     def whole_fingerprint(self) -> str:
         """Hash of the whole task, including the fields that only a grader sees."""
         return sha256(_canonical([self.fingerprint, self.expected, self.metadata])).hexdigest()

@@ -1,0 +1,45 @@
+"""Read ages and sizes, as options have them: `30d`, `20GB`."""
+
+import re
+
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+BYTES = {
+    "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+
+
+def parse_age(text: str) -> float:
+    """Read an age such as `30d` as seconds.
+
+    Raises:
+        ValueError: If it is not a number and one of s, m, h, d, w.
+
+    Example:
+        >>> parse_age("30d")
+        2592000.0
+    """
+    return _quantity(text, SECONDS, "30d")
+
+
+def parse_size(text: str) -> int:
+    """Read a size such as `20GB` as bytes.
+
+    Raises:
+        ValueError: If it is not a number and one of KB, MB, GB, TB, KiB, MiB, GiB, TiB.
+
+    Example:
+        >>> parse_size("20GB")
+        20000000000
+    """
+    return int(_quantity(text, BYTES, "20GB"))
+
+
+def _quantity(text: str, units: dict[str, int], example: str) -> float:
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    if not found or found[2] not in units or not float(found[1]):
+        raise ValueError(
+            f"'{text}' is not a number above 0 and a unit. Known units: {', '.join(units)}. "
+            f"Example: {example}"
+        )
+    return float(found[1]) * units[found[2]]
