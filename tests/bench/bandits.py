@@ -83,6 +83,8 @@ class World:
     """Number of each rollout's input, where rollouts of different tasks may have the same."""
     users: np.ndarray | None = None
     """Number of the user, or of something else that was recorded, of each rollout."""
+    recorded: bool = True
+    """Whether propensities were recorded; else they are the frequencies of the arms."""
 
     def value(self, shares: np.ndarray) -> float:
         """The true value of a policy, shape [K] or [N, K]."""
@@ -105,10 +107,10 @@ def world(family: Family, logging: str, arms: int, rng: np.random.Generator, n: 
     taken = rng.choice(arms, size=n, p=shares)
     live, tasks = live_of(means, rng), np.arange(n) // 3
     rewards = family.draw(rng, taken, level)
-    return _world(taken, shares[taken], rewards, tasks, means, live, family.range)
+    return with_log(taken, shares[taken], rewards, tasks, means, live, family.range)
 
 
-def _world(  # noqa: PLR0913, PLR0917 - the columns of a log
+def with_log(  # noqa: PLR0913, PLR0917 - the columns of a log
     taken: np.ndarray,
     shares: np.ndarray,
     rewards: np.ndarray,
@@ -118,6 +120,7 @@ def _world(  # noqa: PLR0913, PLR0917 - the columns of a log
     limits: Range,
     features: Features | None = None,
 ) -> World:
+    """Make a world of a log with columns of shape [N], with three tenths of the tasks held out."""
     arms = tuple(map(str, range(means.shape[-1])))
     choices = Choices(arms, taken, shares, rewards, tasks)
     return World(choices, means, live, tasks % 10 >= 3, limits, features)
@@ -143,7 +146,7 @@ def in_context(kind: str, arms: int, rng: np.random.Generator, n: int = 900) -> 
     live[rows, best] += 0.95
     features = Features(tuple("xyz"[: shown.shape[1]]), shown)
     mu = shares[rows, taken]
-    return _world(taken, mu, rewards, np.arange(n) // 3, means, live, (0.0, 1.0), features)
+    return with_log(taken, mu, rewards, np.arange(n) // 3, means, live, (0.0, 1.0), features)
 
 
 def clustered(rng: np.random.Generator) -> World:
@@ -155,7 +158,7 @@ def clustered(rng: np.random.Generator) -> World:
     shares = propensities("skewed", level, rng)
     taken = rng.choice(4, size=len(tasks), p=shares)
     rewards = (rng.random(len(tasks)) < level[taken] + ease).astype(float)
-    return _world(taken, shares[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+    return with_log(taken, shares[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
 
 
 def drifting(rng: np.random.Generator) -> World:
@@ -168,7 +171,9 @@ def drifting(rng: np.random.Generator) -> World:
     taken = rng.choice(4, size=600, p=shares)
     rewards = (rng.random(600) < means[np.arange(600), taken]).astype(float)
     tasks = rng.permutation(600) // 3
-    return _world(taken, shares[taken], rewards, tasks, average, live_of(average, rng), (0.0, 1.0))
+    return with_log(
+        taken, shares[taken], rewards, tasks, average, live_of(average, rng), (0.0, 1.0)
+    )
 
 
 def adaptive(rng: np.random.Generator) -> World:
@@ -184,7 +189,7 @@ def adaptive(rng: np.random.Generator) -> World:
         tried[arm] += 1
         earned[arm] += rewards[i]
     tasks = np.arange(600) // 3
-    return _world(taken, shares, rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+    return with_log(taken, shares, rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
 
 
 def one_each(rng: np.random.Generator) -> World:
@@ -200,7 +205,7 @@ def ties(rng: np.random.Generator) -> World:
     taken = rng.choice(4, size=900, p=shares)
     live = np.array([1.0, 0.0, 0.0, 0.0])
     rewards = binary(rng, taken, level)
-    return _world(taken, shares[taken], rewards, np.arange(900) // 3, level, live, (0.0, 1.0))
+    return with_log(taken, shares[taken], rewards, np.arange(900) // 3, level, live, (0.0, 1.0))
 
 
 def jackpot(rng: np.random.Generator) -> World:
@@ -211,7 +216,7 @@ def jackpot(rng: np.random.Generator) -> World:
     won = rng.random(600) < 0.006
     rewards = np.where(taken == 0, np.where(won, 100.0, 0.0), 0.5)
     live = np.array([0.95, 0.025, 0.025])
-    return _world(taken, shares[taken], rewards, np.arange(600) // 3, level, live, (0.0, 100.0))
+    return with_log(taken, shares[taken], rewards, np.arange(600) // 3, level, live, (0.0, 100.0))
 
 
 def unlogged(rng: np.random.Generator) -> World:
@@ -221,7 +226,7 @@ def unlogged(rng: np.random.Generator) -> World:
     taken = rng.choice(4, size=600, p=shares)
     live = np.array([0.0, 0.0, 0.0, 1.0])
     rewards = binary(rng, taken, level)
-    return _world(taken, shares[taken], rewards, np.arange(600) // 3, level, live, (0.0, 1.0))
+    return with_log(taken, shares[taken], rewards, np.arange(600) // 3, level, live, (0.0, 1.0))
 
 
 ODD: dict[str, Callable[[np.random.Generator], World]] = {
@@ -247,7 +252,7 @@ def jumped(rng: np.random.Generator) -> World:
     taken = rng.choice(2, size=900)
     rewards = (rng.random(900) < means[np.arange(900), taken]).astype(float)
     even, live = np.full(900, 0.5), np.array([0.9, 0.1])
-    return _world(taken, even, rewards, rng.permutation(900) // 3, since, live, (0.0, 1.0))
+    return with_log(taken, even, rewards, rng.permutation(900) // 3, since, live, (0.0, 1.0))
 
 
 def scattered(rng: np.random.Generator) -> World:
@@ -257,7 +262,9 @@ def scattered(rng: np.random.Generator) -> World:
     shares /= shares.sum(axis=1, keepdims=True)
     taken = (rng.random((1200, 1)) > shares.cumsum(axis=1)).sum(axis=1).clip(max=3)
     mu, rewards = shares[np.arange(1200), taken], binary(rng, taken, level)
-    return _world(taken, mu, rewards, np.arange(1200) // 3, level, live_of(level, rng), (0.0, 1.0))
+    return with_log(
+        taken, mu, rewards, np.arange(1200) // 3, level, live_of(level, rng), (0.0, 1.0)
+    )
 
 
 def clusters(rng: np.random.Generator) -> World:
@@ -267,7 +274,7 @@ def clusters(rng: np.random.Generator) -> World:
     taken = rng.choice(3, size=1000)
     rewards = (rng.random(1000) < means[tasks, taken]).astype(float)
     live = np.array([0.9, 0.05, 0.05])
-    return _world(taken, np.full(1000, 1 / 3), rewards, tasks, level, live, (0.0, 1.0))
+    return with_log(taken, np.full(1000, 1 / 3), rewards, tasks, level, live, (0.0, 1.0))
 
 
 def duplicates(rng: np.random.Generator) -> World:
@@ -285,7 +292,7 @@ def hard_and_silent(rng: np.random.Generator) -> World:
     means = np.clip(level[taken] + np.where(hard, -0.35, 0.35), 0, 1)
     rewards = (rng.random(900) < means).astype(float)
     kept = rng.random(900) < np.where(hard, 0.3, 0.95)
-    one = _world(taken, shares[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+    one = with_log(taken, shares[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
     return replace(one, choices=one.choices.where(kept), in_train=one.in_train[kept])
 
 
@@ -303,7 +310,7 @@ def graded(rng: np.random.Generator) -> World:
     live = np.full(8, 0.05 / 8)
     live[0] += 0.95
     tasks = np.arange(2400) // 3
-    return _world(taken, np.full(2400, 1 / 8), rewards, tasks, level, live, (0.0, 1.0))
+    return with_log(taken, np.full(2400, 1 / 8), rewards, tasks, level, live, (0.0, 1.0))
 
 
 def by_the_hour(rng: np.random.Generator) -> World:
@@ -317,7 +324,7 @@ def by_the_hour(rng: np.random.Generator) -> World:
     rewards = (rng.random(900) < means[rows, taken]).astype(float)
     average, tasks = means.mean(axis=0), rng.permutation(900) // 3
     mu, live = shares[rows, taken], live_of(average, rng)
-    return _world(taken, mu, rewards, tasks, average, live, (0.0, 1.0))
+    return with_log(taken, mu, rewards, tasks, average, live, (0.0, 1.0))
 
 
 def ninety_nine(rng: np.random.Generator) -> World:
@@ -326,7 +333,7 @@ def ninety_nine(rng: np.random.Generator) -> World:
     taken = rng.choice(2, size=3000, p=shares)
     rewards, tasks = binary(rng, taken, level), np.arange(3000) // 3
     live = np.array([0.95, 0.05])
-    return _world(taken, shares[taken], rewards, tasks, level, live, (0.0, 1.0))
+    return with_log(taken, shares[taken], rewards, tasks, level, live, (0.0, 1.0))
 
 
 def costs(rng: np.random.Generator, *, pareto: bool) -> World:
@@ -337,7 +344,7 @@ def costs(rng: np.random.Generator, *, pareto: bool) -> World:
     mean = 1 / 0.6 if pareto else np.exp(0.5)
     live = np.array([0.9, 0.05, 0.05])
     even, tasks = np.full(900, 1 / 3), np.arange(900) // 3
-    return _world(taken, even, -scale[taken] * drawn, tasks, -scale * mean, live, None)
+    return with_log(taken, even, -scale[taken] * drawn, tasks, -scale * mean, live, None)
 
 
 def other_mix(rng: np.random.Generator) -> World:
@@ -349,7 +356,7 @@ def other_mix(rng: np.random.Generator) -> World:
     rewards = (rng.random(1200) < means[np.arange(1200), taken]).astype(float)
     since = np.array([0.1 * 0.4 + 0.9 * 0.6, 0.1 * 0.7 + 0.9 * 0.45])
     even, tasks, live = np.full(1200, 0.5), rng.permutation(1200) // 3, np.array([0.9, 0.1])
-    return _world(taken, even, rewards, tasks, since, live, (0.0, 1.0))
+    return with_log(taken, even, rewards, tasks, since, live, (0.0, 1.0))
 
 
 def recorded_twice(rng: np.random.Generator) -> World:
@@ -361,7 +368,7 @@ def recorded_twice(rng: np.random.Generator) -> World:
     again = np.repeat(np.arange(240), 5)[order]
     live, even = np.array([0.9, 0.05, 0.05]), np.full(1200, 1 / 3)
     tasks = np.arange(1200)
-    return _world(taken[again], even, rewards[again], tasks, level, live, (0.0, 1.0))
+    return with_log(taken[again], even, rewards[again], tasks, level, live, (0.0, 1.0))
 
 
 def copied(rng: np.random.Generator, copies: int, per_task: int = 1) -> World:
@@ -373,7 +380,7 @@ def copied(rng: np.random.Generator, copies: int, per_task: int = 1) -> World:
     inputs = again // per_task
     live, even = np.array([0.9, 0.05, 0.05]), np.full(n, 1 / 3)
     tasks = inputs * copies + copy
-    one = _world(taken[again], even, rewards[again], tasks, level, live, (0.0, 1.0))
+    one = with_log(taken[again], even, rewards[again], tasks, level, live, (0.0, 1.0))
     return replace(one, inputs=inputs)
 
 
@@ -383,7 +390,7 @@ def kept(rng: np.random.Generator) -> World:
     taken, ease = rng.choice(3, size=40)[inputs], rng.choice([-0.45, 0.45], 40)[inputs]
     rewards = (rng.random(1200) < level[taken] + ease).astype(float)
     live, even, tasks = np.array([0.9, 0.05, 0.05]), np.full(1200, 1 / 3), np.arange(1200)
-    one = _world(taken, even, rewards, tasks, level, live, (0.0, 1.0))
+    one = with_log(taken, even, rewards, tasks, level, live, (0.0, 1.0))
     return replace(one, inputs=inputs)
 
 
@@ -416,7 +423,7 @@ def kept_for_users(  # noqa: PLR0913 - what differs between the cells
     high = level[taken] + rng.choice([-ease, ease], users)[user]
     rewards = (rng.random(n) < np.clip(high, 0, 1)).astype(float)
     even, tasks = np.full(n, 1 / 3), np.arange(n)
-    one = _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    one = with_log(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
     return replace(one, users=user if told else None)
 
 
@@ -428,7 +435,7 @@ def by_user(rng: np.random.Generator) -> World:
     taken = rng.choice(3, size=1000)
     rewards = (rng.random(1000) < means[user, taken]).astype(float)
     live, even = np.array([0.9, 0.05, 0.05]), np.full(1000, 1 / 3)
-    return _world(taken, even, rewards, np.arange(1000), level, live, (0.0, 1.0))
+    return with_log(taken, even, rewards, np.arange(1000), level, live, (0.0, 1.0))
 
 
 def rare_and_huge(rng: np.random.Generator) -> World:
@@ -438,7 +445,7 @@ def rare_and_huge(rng: np.random.Generator) -> World:
     steady = np.where(taken == 0, 0.6, 0.7) + rng.normal(0, 0.05, 900)
     means, even = np.array([0.6, 0.5, 0.5]), np.full(900, 1 / 3)
     rewards, tasks = np.where(lost, -50.0, steady), np.arange(900) // 3
-    return _world(taken, even, rewards, tasks, means, LIVE_OF_THREE, None)
+    return with_log(taken, even, rewards, tasks, means, LIVE_OF_THREE, None)
 
 
 def changed_midway(rng: np.random.Generator) -> World:
@@ -449,7 +456,7 @@ def changed_midway(rng: np.random.Generator) -> World:
     means, rows = level + np.where(older, 0.0, 0.25), np.arange(900)
     rewards = (rng.random(900) < means[rows, taken]).astype(float)
     average, live = level + 0.125, live_of(level, rng)
-    return _world(taken, shares[rows, taken], rewards, rows // 3, average, live, (0.0, 1.0))
+    return with_log(taken, shares[rows, taken], rewards, rows // 3, average, live, (0.0, 1.0))
 
 
 def fading(rng: np.random.Generator, n: int) -> World:
@@ -459,7 +466,7 @@ def fading(rng: np.random.Generator, n: int) -> World:
     taken = rng.choice(2, size=n)
     rewards = (rng.random(n) < means[np.arange(n), taken]).astype(float)
     even, tasks = np.full(n, 0.5), rng.permutation(n) // 3
-    return _world(taken, even, rewards, tasks, end, np.array([0.9, 0.1]), (0.0, 1.0))
+    return with_log(taken, even, rewards, tasks, end, np.array([0.9, 0.1]), (0.0, 1.0))
 
 
 def three_lucky(rng: np.random.Generator) -> World:
@@ -468,7 +475,7 @@ def three_lucky(rng: np.random.Generator) -> World:
     taken = rng.choice(3, size=900, p=shares)
     rewards = np.where(taken == 2, 1.0, binary(rng, taken, level))
     tasks = np.arange(900) // 3
-    return _world(taken, shares[taken], rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, shares[taken], rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
 
 
 def by_the_day(rng: np.random.Generator) -> World:
@@ -477,7 +484,7 @@ def by_the_day(rng: np.random.Generator) -> World:
     taken, ease = rng.choice(3, size=30)[day], rng.normal(0, 0.2, 30)[day]
     rewards = (rng.random(900) < np.clip(level[taken] + ease, 0, 1)).astype(float)
     even, tasks = np.full(900, 1 / 3), np.arange(900)
-    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
 
 
 def told_too_early(rng: np.random.Generator) -> World:
@@ -488,7 +495,7 @@ def told_too_early(rng: np.random.Generator) -> World:
     taken = (rng.random((1200, 1)) > true.cumsum(axis=1)).sum(axis=1).clip(max=2)
     rows, rewards = np.arange(1200), binary(rng, taken, level)
     live = live_of(level, rng)
-    return _world(taken, told[rows, taken], rewards, rows // 3, level, live, (0.0, 1.0))
+    return with_log(taken, told[rows, taken], rewards, rows // 3, level, live, (0.0, 1.0))
 
 
 def zero_at_first(rng: np.random.Generator) -> World:
@@ -498,7 +505,7 @@ def zero_at_first(rng: np.random.Generator) -> World:
     newest = (np.arange(900) >= 720) & (taken == 0)
     rewards = np.where(newest, 0.0, binary(rng, taken, level))
     even, tasks = np.full(900, 1 / 3), np.arange(900) // 3
-    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
 
 
 def rare_and_large(rng: np.random.Generator) -> World:
@@ -509,7 +516,7 @@ def rare_and_large(rng: np.random.Generator) -> World:
     rewards = np.where(won, rng.uniform(50, 100, 1500), rng.random(1500) * usual[taken])
     means, even = large * 75 + (1 - large) * usual / 2, np.full(1500, 1 / 3)
     tasks = np.arange(1500) // 3
-    return _world(taken, even, rewards, tasks, means, LIVE_OF_THREE, (0.0, 100.0))
+    return with_log(taken, even, rewards, tasks, means, LIVE_OF_THREE, (0.0, 100.0))
 
 
 def explored_for_some(rng: np.random.Generator) -> World:
@@ -521,7 +528,7 @@ def explored_for_some(rng: np.random.Generator) -> World:
     rewards = (rng.random(1200) < means[np.arange(1200), taken]).astype(float)
     told, tasks = np.where(taken == 1, share, 1 - share), np.arange(1200) // 3
     live = np.array([0.95, 0.05])
-    return _world(taken, told, rewards, tasks, means.mean(axis=0), live, (0.0, 1.0))
+    return with_log(taken, told, rewards, tasks, means.mean(axis=0), live, (0.0, 1.0))
 
 
 UNFORESEEN: dict[str, Callable[[np.random.Generator], World]] = {
@@ -606,7 +613,7 @@ def _told_wrongly(rng: np.random.Generator, told: np.ndarray, drawn: np.ndarray)
     level = rng.uniform(0.4, 0.6, 3)
     taken = rng.choice(3, size=1200, p=drawn)
     rewards, tasks = binary(rng, taken, level), np.arange(1200) // 3
-    return _world(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+    return with_log(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
 
 
 def rounded(rng: np.random.Generator) -> World:
@@ -615,7 +622,7 @@ def rounded(rng: np.random.Generator) -> World:
     taken = rng.choice(3, size=3000, p=shares)
     rewards, tasks = binary(rng, taken, level), np.arange(3000) // 3
     told = np.round(shares - 0.0049 * (shares < 0.1), 2)
-    return _world(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
+    return with_log(taken, told[taken], rewards, tasks, level, live_of(level, rng), (0.0, 1.0))
 
 
 def kept_if_good(rng: np.random.Generator) -> World:
@@ -625,7 +632,7 @@ def kept_if_good(rng: np.random.Generator) -> World:
     rewards, tasks = binary(rng, taken, level), np.arange(n)
     kept = (taken == 0) | (rewards == 1) | (rng.random(n) < 0.5)
     even = np.full(n, 1 / 3)
-    one = _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    one = with_log(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
     return replace(one, choices=one.choices.where(kept), in_train=one.in_train[kept])
 
 
@@ -639,7 +646,7 @@ def kept_if_good_of_all(rng: np.random.Generator) -> World:
         rewards = np.where(rewards == 0, binary(rng, again, level), rewards)
         taken = again
     even, tasks = np.full(n, 1 / 3), np.arange(n) // 3
-    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
 
 
 def simpson(rng: np.random.Generator) -> World:
@@ -651,7 +658,7 @@ def simpson(rng: np.random.Generator) -> World:
     means = level + np.where(easy, 0.35, -0.35)
     rewards = (rng.random(1200) < means[rows, taken]).astype(float)
     mu = shares[rows, taken]
-    return _world(taken, mu, rewards, rows // 3, level, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, mu, rewards, rows // 3, level, LIVE_OF_THREE, (0.0, 1.0))
 
 
 def of_neighbours(rng: np.random.Generator) -> World:
@@ -664,7 +671,7 @@ def of_neighbours(rng: np.random.Generator) -> World:
     even, tasks = np.full(n, 1 / 3), np.arange(n) // 3
     # Arm 1 for everybody would be worse still.
     means = np.array([0.52, 0.3, 0.5])
-    return _world(taken, even, rewards, tasks, means, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, even, rewards, tasks, means, LIVE_OF_THREE, (0.0, 1.0))
 
 
 def outages(rng: np.random.Generator) -> World:
@@ -673,7 +680,7 @@ def outages(rng: np.random.Generator) -> World:
     taken, down = rng.choice(3, size=n), (rng.random(40) < 0.3)[np.arange(n) // 30]
     rewards = np.where(down, 0.0, binary(rng, taken, level + 0.2))
     even, tasks = np.full(n, 1 / 3), np.arange(n)
-    return _world(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, even, rewards, tasks, level, LIVE_OF_THREE, (0.0, 1.0))
 
 
 def scale_of_user(rng: np.random.Generator) -> World:
@@ -683,7 +690,7 @@ def scale_of_user(rng: np.random.Generator) -> World:
     taken = rng.choice(3, size=1200)
     rewards = scale * binary(rng, taken, level)
     even, tasks = np.full(1200, 1 / 3), np.arange(1200)
-    one = _world(taken, even, rewards, tasks, level * scale.mean(), LIVE_OF_THREE, (0.0, 10.0))
+    one = with_log(taken, even, rewards, tasks, level * scale.mean(), LIVE_OF_THREE, (0.0, 10.0))
     return replace(one, users=user)
 
 
@@ -695,7 +702,7 @@ def trending(rng: np.random.Generator) -> World:
     rows = np.arange(1200)
     rewards = (rng.random(1200) < (level + 0.4 * place)[rows, taken]).astype(float)
     mu, means = shares[rows, taken], level + 0.2
-    return _world(taken, mu, rewards, rows // 3, means, LIVE_OF_THREE, (0.0, 1.0))
+    return with_log(taken, mu, rewards, rows // 3, means, LIVE_OF_THREE, (0.0, 1.0))
 
 
 KEPT: dict[str, Callable[[np.random.Generator], World]] = {
@@ -758,7 +765,8 @@ def easy_for_one(rng: np.random.Generator, share: float, per_task: int = 3) -> W
     rewards = (rng.random(900) < level[taken] + np.where(easy, 0.35, -0.35)).astype(float)
     told = np.bincount(taken, minlength=2)[taken] / 900
     live = np.array([0.9, 0.1])
-    return _world(taken, told, rewards, tasks, level, live, (0.0, 1.0))
+    one = with_log(taken, told, rewards, tasks, level, live, (0.0, 1.0))
+    return replace(one, recorded=False)
 
 
 BY_FREQUENCY: dict[str, Callable[[np.random.Generator], World]] = {

@@ -39,17 +39,19 @@ from bandits import (
     propensities,
     world,
 )
+from bandits_examined import EXAMINED
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.estimates import estimated
 from otel_lightning.learner.policy import contextual
-from otel_lightning.learner.policy.at_random import check_random
+from otel_lightning.learner.policy.at_random import check_ease, check_random
 from otel_lightning.learner.policy.candidate import NO_FEATURES
 from otel_lightning.learner.policy.contextual import learn_shares
 from otel_lightning.learner.policy.copies import drawn_together, with_telling_texts
 from otel_lightning.learner.policy.cross_fit import cross_fitted
 from otel_lightning.learner.policy.judge import Demands, learn_and_judge, learn_and_judge_in_context
 from otel_lightning.learner.policy.missing import check_missing
+from otel_lightning.learner.policy.multiples import with_multiples_as_one
 from otel_lightning.learner.policy.softmax import Choices, Settings
 from otel_lightning.learner.policy.units import as_units, check_serial, check_shares
 from otel_lightning.learner.transitions.splits import TRAIN, split
@@ -232,10 +234,12 @@ def read_as_the_command(one: World) -> World:
     shared = rows.select("rollout_id", unit=pl.lit("user.id")).head(len(users))
     shared = shared.with_columns(value=pl.Series(users, dtype=pl.UInt64))
     inputs = known.select("rollout_id", value=pl.col("input").cast(pl.UInt64))
-    read, units = as_units(rows, shared, inputs if is_copied else None)
+    read, units = with_multiples_as_one(*as_units(rows, shared, inputs if is_copied else None))
     check_serial(read)
-    check_shares(read)
-    if not units.names:
+    if one.recorded:
+        check_ease(read)
+        check_shares(read)
+    if units.before == units.after:
         return one
     read = read.with_columns(split(HELD_OUT[0]))
     tasks = read["task_hash"].rank("dense").to_numpy().astype(np.int64) - 1
@@ -308,7 +312,7 @@ def gate_table(seeds: int, only: str) -> int:
     cells: dict[str, Callable[[], Shares]] = {
         name: (lambda d=draw: cell(d, seeds))  # type: ignore[misc]
         for name, draw in (
-            plain_cells(ARMS) | context_cells() | ODD | UNFORESEEN | COPIED | KEPT
+            plain_cells(ARMS) | context_cells() | ODD | UNFORESEEN | COPIED | KEPT | EXAMINED
         ).items()
     }
     cells["20 looks at growing data"] = lambda: looks(max(10, seeds // 3))

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.at_random import check_random
+from otel_lightning.learner.policy.at_random import check_ease, check_random
 
 NOON = datetime(2026, 11, 1, hour=12)  # noqa: DTZ001 - the store's UTC has no zone
 
@@ -108,3 +108,41 @@ def test_more_rollouts_than_a_permutation_takes_are_sampled() -> None:
     inputs = rows(0)[1].clear()
     with pytest.raises(DataError, match="the time"):
         check_random(many, inputs)
+
+
+def recorded(choices: pl.DataFrame, propensity: float = 0.5) -> pl.DataFrame:
+    """The same choices, with the same propensity of both arms for every input."""
+    task = (pl.col("task") * 2**21).cast(pl.UInt64)
+    return choices.with_columns(
+        task_hash=task, propensity=pl.lit(propensity), policy_version=pl.lit("v1")
+    )
+
+
+def test_recorded_propensities_are_refused_if_the_arm_follows_how_easy_the_task_is() -> None:
+    with pytest.raises(DataError, match="The arm depends on how easy the task is, though its"):
+        check_ease(recorded(rows(0, by_task=0.8)[0]))
+
+
+def test_recorded_propensities_that_follow_the_input_are_right() -> None:
+    choices = recorded(rows(0, by_task=0.8)[0])
+    check_ease(choices.with_columns(propensity=pl.Series(np.linspace(0.2, 0.8, 900))))
+
+
+def test_arms_kept_for_a_task_are_drawn_regardless_of_its_ease() -> None:
+    for seed in range(20):
+        choices = recorded(rows(seed)[0])
+        check_ease(choices.with_columns(arm=pl.col("arm").first().over("task")))
+
+
+def test_tasks_that_are_tried_until_they_succeed_are_no_evidence() -> None:
+    """The better arm is more often the last one, after failures of others."""
+    for seed in range(20):
+        rng, tried = np.random.default_rng(seed), []
+        for task in range(400):
+            for _ in range(4):
+                arm = int(rng.integers(2))
+                success = rng.random() < (0.3, 0.7)[arm]
+                tried.append((task, "ab"[arm], float(success)))
+                if success:
+                    break
+        check_ease(recorded(pl.DataFrame(tried, ["task", "arm", "outcome"], orient="row")))

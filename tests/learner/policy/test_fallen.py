@@ -43,3 +43,8 @@ def test_few_rollouts_are_not_compared() -> None:
     few = np.arange(40)
     part = Compared(whole.new.take(few), whole.live.take(few), whole.tasks[few])
     assert fallen(part, 0.0) == []
+
+
+def test_loss_of_the_newest_tenth_is_refused() -> None:
+    rng = np.random.default_rng(3)
+    assert all(fallen(compared(rng, 0.4, -0.35, 0.9), 0.0) for _ in range(20))

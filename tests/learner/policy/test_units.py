@@ -200,3 +200,22 @@ def test_a_rare_arm_that_came_up_twice_is_chance() -> None:
     rows = rows_of([0] * 42, ["rare"] * 2 + ["usual"] * 40)
     told = pl.when(pl.col("arm") == "rare").then(0.002).otherwise(0.998)
     check_shares(rows.with_columns(propensity=told))
+
+
+def test_tasks_of_several_rollouts_show_wrong_shares_together() -> None:
+    """One rollout of each of 40 tasks may have its arm by chance; all 400 rollouts may not."""
+    rng = random.Random(0)  # noqa: S311 - sampling, not cryptography
+    arms = [rng.choices(ARMS, [0.5, 0.25, 0.25])[0] for _ in range(400)]
+    tasks = pl.Series([2**40 * (i // 10) for i in range(400)], dtype=pl.UInt64)
+    rows = rows_of([0] * 400, arms).with_columns(task_hash=tasks)
+    check_shares(rows.filter(pl.col("task_hash").is_first_distinct()))
+    with pytest.raises(DataError, match=r"for \d+ of 400 rollouts \(.*\), but its .* 33.3%"):
+        check_shares(rows)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tasks_that_keep_their_arm_have_the_shares_of_few_draws(seed: int) -> None:
+    rng = random.Random(seed)  # noqa: S311 - sampling, not cryptography
+    arms = [arm for _ in range(40) for arm in [rng.choice(ARMS)] * 10]
+    tasks = pl.Series([2**40 * (i // 10) for i in range(400)], dtype=pl.UInt64)
+    check_shares(rows_of([0] * 400, arms).with_columns(task_hash=tasks))

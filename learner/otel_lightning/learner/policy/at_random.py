@@ -17,6 +17,8 @@ from otel_lightning.learner.errors import DataError
 
 CHANCE = 0.01
 """Significance level of each of the five tests: random arms are refused in at most 5 %."""
+CHANCE_OF_RECORDED = 0.001
+"""Significance level of the test of recorded propensities."""
 PERMUTATIONS = 1000
 MOST = 20_000
 """Largest number of rollouts in a permutation test."""
@@ -82,6 +84,36 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
         )
 
 
+def check_ease(rows: pl.DataFrame) -> None:
+    """Refuse recorded propensities if the arm depends on how easy the task is.
+
+    A policy may see the input and record how often it gives each arm, whatever the input. Then the
+    arm that gets the easier inputs looks better. Where a task has several rollouts, the rewards of
+    the earlier ones tell how easy it is. Only policy versions in which each arm has one propensity
+    are tested: others say that they see the input.
+
+    Args:
+        rows: The choices in time order: columns task_hash, arm, outcome, propensity and
+            policy_version.
+
+    Raises:
+        DataError: If an arm can be told from the rewards of the task's earlier rollouts.
+    """
+    every = max(rows.height // MOST, 1)
+    some = rows.filter(rows["task_hash"].to_numpy() // 2**20 % every == 0).select(
+        "arm", "outcome", "propensity", task="task_hash", version="policy_version"
+    )
+    several = pl.n_unique("propensity").over("version", "arm").max().over("version") > 1
+    some = some.filter(~several)
+    if _by_rewards(some.with_columns(number="arm"), earlier=True) < CHANCE_OF_RECORDED:
+        raise DataError(
+            "The arm depends on how easy the task is, though its propensity does not: it can be "
+            "told from the rewards of the task's earlier rollouts. An arm that got the easier "
+            "inputs looks better. Record the propensity that the arm had for its input, or say "
+            "with --task-by id that the arms were drawn regardless of it."
+        )
+
+
 def _check_repeated(rows: pl.DataFrame) -> None:
     repeated = rows.filter(pl.len().over("version", "task") > 1).height
     if repeated < LEAST_REPEATED * rows.height:
@@ -140,11 +172,13 @@ def _by_group(rows: pl.DataFrame, column: str) -> float:
     return (greater + 1) / (PERMUTATIONS + 1)
 
 
-def _by_rewards(rows: pl.DataFrame) -> float:
+def _by_rewards(rows: pl.DataFrame, *, earlier: bool = False) -> float:
     """Test whether arms were given to tasks whose other rollouts have higher or lower rewards.
 
     A reward is measured from the mean of its arm. This is the dependence that makes frequencies
-    mislead, so the test is powerful where it matters.
+    mislead, so the test is powerful where it matters. With `earlier`, only the rewards of a task's
+    earlier rollouts count: later ones may depend on the arm, as where a task is tried until it
+    succeeds.
 
     Returns:
         The probability of such a dependence, by the normal approximation over tasks, times the
@@ -153,20 +187,28 @@ def _by_rewards(rows: pl.DataFrame) -> float:
     rows = rows.drop_nulls("outcome").with_columns(
         residual=pl.col("outcome") - pl.col("outcome").mean().over("version", "arm")
     )
-    rows = rows.filter(pl.len().over("version", "task") > 1).with_columns(
-        others=(pl.col("residual").sum().over("version", "task") - pl.col("residual"))
-        / (pl.len().over("version", "task") - 1)
-    )
+    residual = pl.col("residual")
+    if earlier:
+        total, count = residual.cum_sum(), pl.int_range(pl.len())
+    else:
+        total, count = residual.sum(), pl.len() - 1
+    rows = rows.with_columns(
+        others=((total - residual) / count).over("version", "task"),
+        before=pl.lit(0) + count.over("version", "task"),
+    ).filter(pl.col("before") > 0)
     others = pl.col("others") - pl.col("others").mean().over("version")
     counts = rows["number"].value_counts().filter(pl.col("count") >= LEAST_OF_ARM)
     least = 1.0
     for arm in counts["number"]:
         is_arm = (pl.col("number") == arm).cast(pl.Float64)
-        given = is_arm - is_arm.mean().over("version")
-        products = rows.select("version", "task", product=given * others)
+        share = is_arm.mean().over("version")
+        products = rows.select(
+            "version", "task", product=(is_arm - share) * others, square=share * others**2
+        )
         by_task = products.group_by("version", "task", maintain_order=True).agg(pl.sum("product"))
         sums = by_task["product"].to_numpy()
-        error = float((sums**2).sum()) ** 0.5
+        # No less than the variance of arms drawn anew: a rare arm may have missed all rare losses.
+        error = max(float((sums**2).sum()), float(products["square"].sum())) ** 0.5
         if error > 0:
             least = min(least, 2 * len(counts) * _above(abs(float(sums.sum())) / error))
     return least

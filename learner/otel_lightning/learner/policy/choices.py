@@ -11,7 +11,7 @@ from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.arms import numbered
-from otel_lightning.learner.policy.at_random import MOST_TEXTS, check_random
+from otel_lightning.learner.policy.at_random import MOST_TEXTS, check_ease, check_random
 from otel_lightning.learner.policy.features import read_features
 from otel_lightning.learner.policy.joint import flags_of
 from otel_lightning.learner.policy.missing import DROP, Missing, check_missing
@@ -166,10 +166,10 @@ def read_choices(
     if window.propensities in {"auto", "version"}:
         known = _in_context(store, window.key, known, together=together)
     _check_propensities(known, window.key)
+    _check_finite(known.drop_nulls(["propensity", "outcome"]))
     known, units = _with_units_as_tasks(store, window, known)
     rewarded, unrewarded = _by_reward(known)
     usable = rewarded.drop_nulls("propensity")
-    _check_finite(usable)
     return LoggedChoices(
         rows=usable.select(COLUMNS),
         unrewarded=unrewarded.select(COLUMNS),
@@ -189,8 +189,8 @@ def _with_units_as_tasks(
     """Count copies, and the rollouts of what an arm is kept for, as one task.
 
     Raises:
-        DataError: If arms are kept for a while and nothing that was recorded tells for what, or if
-            their shares are not as the propensities say.
+        DataError: If arms are kept for a while and nothing that was recorded tells for what, if
+            their shares are not as the propensities say, or if they follow how easy a task is.
     """
     if window.task_by == "id":
         return known, NO_UNITS
@@ -198,10 +198,11 @@ def _with_units_as_tasks(
         by_user = window.task_by == "user"
         found, units = read_units_as_tasks(store, known, window.key, by_user=by_user)
     check_serial(found)
-    # What is dropped was drawn too, and frequencies are what they are.
-    if window.missing != DROP and window.propensities not in {"frequencies", "random"}:
-        check_shares(found)
-    if not units.names:
+    if window.propensities not in {"frequencies", "random"}:
+        check_ease(found)
+        if window.missing != DROP:  # what is dropped was drawn too
+            check_shares(found)
+    if units.before == units.after:
         return known, units
     return found.with_columns(split(window.held_out), task="task_hash"), units
 

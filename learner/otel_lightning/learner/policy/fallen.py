@@ -5,12 +5,13 @@ from numpy.typing import NDArray
 
 from otel_lightning.learner.evaluate.gains import Compared, robust_gains, task_numbers
 
-NEWEST = (0.5, 0.25)
-"""Shares of the rollouts that are compared with all older ones."""
-FALLEN = 2.24
-"""Threshold of a fall, in standard errors: 98.75 % quantile of the normal distribution, since there
-are two comparisons."""
 NORMAL_95 = 1.645
+NEWEST = {0.5: NORMAL_95, 0.25: NORMAL_95, 0.125: 0.0, 0.0625: 0.0}
+"""Shares of the rollouts that are compared with all older ones, and by how many standard errors
+their gain must be positive to be confirmed. Small shares confirm little, so only a loss counts."""
+FALLEN = 2.50
+"""Threshold of a fall, in standard errors: 99.4 % quantile of the normal distribution, since there
+are four comparisons."""
 LEAST = 30
 """Smallest number of rollouts in each part of a comparison."""
 
@@ -29,7 +30,7 @@ def fallen(compared: Compared, least_gain: float) -> list[str]:
         least_gain: The newer rollouts must show a gain above this.
     """
     scores = robust_gains(compared)
-    for share in NEWEST:
+    for share, confirmed in NEWEST.items():
         # Rollouts are in time order, so the newest ones are the last ones.
         place = round(len(scores) * (1 - share))
         if min(place, len(scores) - place) < LEAST:
@@ -39,10 +40,10 @@ def fallen(compared: Compared, least_gain: float) -> list[str]:
         has_fallen = older - newer > FALLEN * (error**2 + old_error**2) ** 0.5
         # Both must hold: a gain that fell and is still surely above the least gain is no reason to
         # refuse.
-        if has_fallen and newer - NORMAL_95 * error <= least_gain:
+        if has_fallen and newer - confirmed * error <= least_gain:
             reason = (
                 f"the gain fell from {older:+.4g} in the older rollouts to {newer:+.4g} in the "
-                f"newest {share:.0%}: leave out with --since what no longer holds"
+                f"newest {len(scores) - place}: leave out with --since what no longer holds"
             )
             return [reason]
     return []

@@ -10,7 +10,7 @@ that was recorded tells for what; then nobody knows how many draws there were.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import log
+from math import erfc, log
 
 import numpy as np
 import polars as pl
@@ -38,19 +38,30 @@ class Units:
     after: int = 0
     """Number of tasks that count."""
 
+    copies: int = 1
+    """How many times each task seems to have been recorded."""
+
     @property
     def notes(self) -> list[str]:
-        """A sentence about what connects task ids; none if nothing does."""
+        """Sentences about what connects task ids; none if nothing does."""
+        sentences: list[str] = []
         if self.before == self.after:
-            return []
-        shared = " or ".join(self.names)
-        sentence = (
-            f"Copies, or arms that are kept: rollouts of different task ids with the same {shared} "
-            "have the same arm more often than their propensities say, so "
-            f"{self.before} tasks count as {self.after}. If they are no copies, and no arm was "
-            "kept, say so with --task-by id."
-        )
-        return [sentence]
+            return sentences
+        count = f"{self.before} tasks count as {self.after}"
+        if self.names:
+            shared = " or ".join(self.names)
+            sentences.append(
+                f"Copies, or arms that are kept: rollouts of different task ids with the same "
+                f"{shared} have the same arm more often than their propensities say, so {count}. "
+                "If they are no copies, and no arm was kept, say so with --task-by id."
+            )
+        if self.copies > 1:
+            sentences.append(
+                f"Copies: the numbers of tasks with the same arms and outcomes are multiples of "
+                f"{self.copies}, as if each was recorded {self.copies} times, so {count}. If they "
+                "are no copies, say so with --task-by id."
+            )
+        return sentences
 
 
 NO_UNITS = Units()
@@ -147,19 +158,26 @@ def check_shares(rows: pl.DataFrame) -> None:
     columns = rows.select("task_hash", "arm", "propensity", "policy_version").with_row_index("row")
     every = max(rows.height // MOST, 1)
     some = columns.filter(columns["task_hash"].to_numpy() // 2**20 % every == 0)
-    for drawn in _one_of_each(some, "task_hash").partition_by("policy_version"):
-        _check_shares_of_version(drawn)
+    known = some.filter(pl.col("propensity").fill_nan(None).is_not_null())
+    for rows_of_version in known.partition_by("policy_version"):
+        _check_shares_of_version(rows_of_version)
 
 
-def _check_shares_of_version(drawn: pl.DataFrame) -> None:
-    tasks = drawn.height
-    shares = drawn.group_by("arm").agg(pl.len(), pl.min("propensity"), high=pl.max("propensity"))
+def _check_shares_of_version(rows: pl.DataFrame) -> None:
+    shares = rows.group_by("arm").agg(pl.min("propensity"), high=pl.max("propensity")).sort("arm")
     if (shares["high"] != shares["propensity"]).any():
         return
-    for arm, count, propensity, _ in shares.sort("arm").iter_rows():
-        if 2 * shares.height * _tail(count, tasks, propensity) < CHANCE:
+    drawn = _one_of_each(rows, "task_hash")
+    tests = 2 if drawn.height == rows.height else 4  # each with two tails
+    for arm, propensity, _ in shares.iter_rows():
+        count, of_all = ((part["arm"] == arm).sum() for part in (drawn, rows))
+        chance, number, total, unit = min(
+            (_tail(count, drawn.height, propensity), count, drawn.height, "tasks"),
+            (_tail_of_all(rows, arm, propensity), of_all, rows.height, "rollouts"),
+        )
+        if tests * shares.height * chance < CHANCE:
             raise DataError(
-                f"Arm '{arm}' was drawn for {count} of {tasks} tasks ({count / tasks:.1%}), but "
+                f"Arm '{arm}' was drawn for {number} of {total} {unit} ({number / total:.1%}), but "
                 f"its propensity is {propensity:.1%}: more than chance. Either the propensities "
                 "are wrong, or some rollouts were not recorded, or an arm was kept for several "
                 "tasks, such as those of a user; then make that the task id. If arms were drawn at "
@@ -167,20 +185,39 @@ def _check_shares_of_version(drawn: pl.DataFrame) -> None:
             )
 
 
-def _tail(count: int, tasks: int, propensity: float) -> float:
-    """Compute the probability of a count at least as far from its mean (binomial, one tail).
+def _tail_of_all(rows: pl.DataFrame, arm: str, propensity: float) -> float:
+    """Do the same for the rollouts of all tasks, by the normal approximation over tasks.
 
-    The propensity is moved towards the count by `TOLERATED`.
+    A task may keep its arm or run each arm in turn, so the variance is that of the tasks' counts,
+    and no less than that of arms drawn anew, since rare arms have few counts.
     """
-    away = count / tasks - propensity
+    tasks = rows.group_by("task_hash").agg(pl.len(), count=(pl.col("arm") == arm).sum())
+    total, count = rows.height, int(tasks["count"].sum())
+    p = _nearest(count / total, propensity)
+    if p is None or tasks.height == total:
+        return 1.0
+    off = tasks["count"].to_numpy() - tasks["len"].to_numpy() * p
+    variance = max(float((off**2).sum()), total * p * (1 - p))
+    return erfc(abs(float(off.sum())) / (2 * variance) ** 0.5) / 2
+
+
+def _nearest(share: float, propensity: float) -> float | None:
+    """Move the propensity towards the share by `TOLERATED`; None if it explains the share then."""
+    away = share - propensity
     p = propensity + float(np.clip(away, -TOLERATED, TOLERATED))
-    if abs(away) <= TOLERATED or not 0 < p < 1:
+    return p if abs(away) > TOLERATED and 0 < p < 1 else None
+
+
+def _tail(count: int, tasks: int, propensity: float) -> float:
+    """Compute the probability of a count at least as far from its mean (binomial, one tail)."""
+    p = _nearest(count / tasks, propensity)
+    if p is None:
         return 1.0
     number = np.arange(tasks + 1)
     factorials = np.cumsum(np.log(np.maximum(number, 1)))
     ways = factorials[-1] - factorials - factorials[::-1]
     chances = np.exp(ways + number * log(p) + (tasks - number) * log(1 - p))
-    return float(chances[count:].sum() if away > 0 else chances[: count + 1].sum())
+    return float(chances[count:].sum() if count > tasks * p else chances[: count + 1].sum())
 
 
 def _bets(values: pl.DataFrame, rows: pl.DataFrame, *, other_time: bool = False) -> pl.DataFrame:

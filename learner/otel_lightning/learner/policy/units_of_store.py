@@ -6,6 +6,7 @@ import polars as pl
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.policy.copies import drawn_together, with_telling_texts
 from otel_lightning.learner.policy.joint import flags_of
+from otel_lightning.learner.policy.multiples import with_multiples_as_one
 from otel_lightning.learner.policy.staged import (
     SAMPLE,
     are_inputs_shared,
@@ -32,7 +33,7 @@ def read_units_as_tasks(
     """
     inputs = _copies(store, known) if by_user else None
     shared = _shared(store, known, flags_of(key, dict.fromkeys(known_keys(store))))
-    return as_units(known, shared, inputs)
+    return with_multiples_as_one(*as_units(known, shared, inputs))
 
 
 def _copies(store: Store, known: pl.DataFrame) -> pl.DataFrame | None:
