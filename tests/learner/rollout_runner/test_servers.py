@@ -169,6 +169,72 @@ def test_worker_stays_for_many_rollouts_and_a_bad_one_is_replaced(
     eventually(lambda: not is_alive(child))
 
 
+WAITING = """
+import json, os, sys, time
+for line in sys.stdin:
+    task = json.loads(line)
+    open(LOG, 'a').write(f"begun {task['id']}\\n")
+    while task['id'] == 'waits' and not os.path.exists(GO):
+        time.sleep(0.01)
+    open(LOG, 'a').write(f"ended {task['id']}\\n")
+    print(json.dumps({'output': task['attempt']}), flush=True)
+"""
+LATE = """
+import json, sys, time
+time.sleep(0.5)
+for line in sys.stdin:
+    print(json.dumps({"output": len(json.loads(line)["question"])}), flush=True)
+"""
+RUNNER = """
+import sys
+from pathlib import Path
+from otel_lightning.learner.rollout_runner import Job, run_agent
+store, tasks, *worker = sys.argv[1:]
+run_agent(store, Job(Path(tasks), serve=worker, name="answers", jobs=1, grace=60))
+"""
+
+
+def test_rollout_whose_answer_comes_after_the_runner_was_killed_is_not_run_again(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    log, go = tmp_path / "log", tmp_path / "go"
+    program = WAITING.replace("LOG", repr(str(log))).replace("GO", repr(str(go)))
+    (tmp_path / "worker.py").write_text(program)
+    file = tasks({"id": "waits", "question": 1}, {"id": "next", "question": 2})
+    worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
+    log.touch()
+    with background(sys.executable, "-c", RUNNER, str(served), str(file), *worker):
+        eventually(lambda: "begun waits" in log.read_text(), 60)  # and here it is killed
+    go.touch()
+    report = run_agent(served, Job(file, serve=worker, name="answers", jobs=1))
+    assert (report.statuses, report.done_before) == ({"ok": 2}, 1)
+    ended = [line for line in log.read_text().splitlines() if line.startswith("ended")]
+    assert ended == ["ended waits", "ended next"]
+    rows = ask(served, "SELECT task_id, output FROM attempts WHERE run_id = 'answers'")
+    assert {row["task_id"]: row["output"] for row in rows} == {"waits": "0", "next": "0"}
+    assert len(rows) == 2
+
+
+def test_worker_that_cannot_be_started_ends_the_run_with_its_reason(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    file = tasks(*({"id": str(number), "question": 1} for number in range(30)))
+    job = Job(file, serve=[str(tmp_path / "nothing")], name="no-worker")
+    with pytest.raises(DataError, match=r"cannot be started: .*nothing.* --serve"):
+        run_agent(served, job)
+
+
+def test_task_that_does_not_fit_into_a_pipe_reaches_a_worker_that_reads_late(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    (tmp_path / "worker.py").write_text(LATE)
+    file = tasks({"id": "long", "question": "x" * 2_000_000}, {"id": "short", "question": "y"})
+    worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
+    assert run_agent(served, Job(file, serve=worker, name="long", jobs=1)).statuses == {"ok": 2}
+    rows = ask(served, "SELECT task_id, output FROM attempts WHERE run_id = 'long'")
+    assert {row["task_id"]: row["output"] for row in rows} == {"long": "2000000", "short": "1"}
+
+
 ARMED = """
 import json, os, sys
 document = json.load(open(os.environ["FLAGD_OFFLINE_FLAG_SOURCE_PATH"]))

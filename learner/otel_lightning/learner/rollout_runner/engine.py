@@ -207,7 +207,10 @@ class Engine:
         if self.ends[OK] or status == OK:
             return
         if ended.status == "not_started":
-            problem = f"The agent cannot be started: {ended.reason}. Check the words after '--'."
+            problem = (
+                f"The agent cannot be started: {ended.reason}. Check the words after '--', or "
+                "those of --serve."
+            )
         elif self.give_up_after and sum(self.ends.values()) >= self.give_up_after:
             # A worker or a server tells the error in its answer, and a process on standard error.
             words = ended.reason or last_words(self.journal.outputs / f"{ended.rollout_id}.err")

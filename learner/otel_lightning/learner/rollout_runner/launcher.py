@@ -6,6 +6,10 @@ writes results to standard output, one JSON object a line. Each result is append
 first: if the runner is killed, no end is forgotten. When standard input closes, because the runner
 asked or was killed, it ends all processes and then itself.
 
+A worker stays, and is asked for one attempt after the other. This process gives it the tasks and
+reads its answers, so that no answer is forgotten either. When the input closes, a worker may finish
+the task that it has within its grace.
+
 It uses `os` instead of `pathlib`, which it would use several times for each agent, and imports
 little: each start of a run waits for it. `dataclasses`, `typing` and `subprocess`
 took half of its start, and `subprocess` a fifth of what each agent costs.
@@ -28,12 +32,13 @@ TYPE_CHECKING = False  # type checkers know the name; `typing` itself is not imp
 if TYPE_CHECKING:
     from typing import Any
 
+    from otel_lightning.learner.rollout_runner.launcher_workers import Pipes, Workers
+
 # Value of the constant in Linux's <linux/prctl.h>; Python has no name for it.
 PR_SET_CHILD_SUBREAPER = 36
 LOOK_SECONDS = 0.25
 """Interval of the checks for timeouts, too much output and processes left behind."""
-ROLLOUT = "LIGHTNING_ROLLOUT_ID"
-PATTERN = f"{ROLLOUT}=".encode()
+ROLLOUT, WORKER = "LIGHTNING_ROLLOUT_ID", "LIGHTNING_RUN_WORKER"
 ENVIRONMENT = dict(os.environb)
 """As bytes: to decode and encode it for each agent would cost as much as to start the agent."""
 
@@ -47,6 +52,18 @@ class Running:
         self.spec, self.pid, self.started_ns, self.deadline = spec, pid, started_ns, deadline
         self.status = "exited"
         self.kill_at: float | None = None
+        self.pipes: Pipes | None = None
+        """Those of a worker."""
+        self.asked: dict[str, Any] | None = None
+        """The attempt that a worker has been asked for; `started_ns` and `deadline` are its own."""
+        self.is_leaving = False
+        """Whether a worker has been told that there are no more tasks."""
+
+    @property
+    def mark(self) -> bytes:
+        """The variable in the environment of what it starts."""
+        name = ROLLOUT if self.pipes is None else WORKER
+        return f"{name}={self.spec['id']}".encode()
 
     @property
     def is_service(self) -> bool:
@@ -69,30 +86,42 @@ class Launcher:
         self.left: dict[int, float] = {}
         """Processes whose agent has ended, by id: the time at which each is killed."""
         self.closing = False
+        self.poll = select.poll()
+        self.workers: Workers | None = None
 
     def start(self, spec: dict[str, Any]) -> None:
         """Start one process, and say so in the journal before it can act."""
         now = time.time_ns()
         if not spec.get("service"):
-            line = {"rollout_id": spec["id"], "time": now, "about": spec.get("about")}
             # Before the process exists: an agent that runs is then always in the journal, even if
             # this process is killed in the next moment.
-            self._write({"event": "started", **line})
+            self.note_started(spec, now)
         try:
             pid = _started(spec)
         except (OSError, ValueError) as error:
-            self._tell(_ended(spec, "not_started", now, reason=str(error)))
+            self.tell(ended(spec, "not_started", now, reason=str(error)))
             return
         limit = spec.get("timeout")
         deadline = None if limit is None else time.monotonic() + limit
         self.running[pid] = Running(spec, pid, now, deadline)
+
+    def start_worker(self, spec: dict[str, Any], pipes: Pipes) -> Running:
+        """Start a worker with these pipes.
+
+        Raises:
+            OSError: If it cannot be started.
+        """
+        pid = _started(spec, pipes.theirs)
+        one = self.running[pid] = Running(spec, pid, 0, None)
+        one.pipes = pipes
+        return one
 
     def stop(self, spec: dict[str, Any]) -> None:
         """Ask one process to end, or all agents if none is named."""
         for one in list(self.running.values()):
             wanted = not one.is_service if spec["id"] is None else one.spec["id"] == spec["id"]
             if wanted:
-                self._end(one, "interrupted")
+                self.end(one, "interrupted")
 
     def reap(self) -> None:
         """Report every process that has ended."""
@@ -106,8 +135,11 @@ class Launcher:
                 continue
             del self.running[pid]
             code = os.waitstatus_to_exitcode(status)
-            self._tell(
-                _ended(
+            if self.workers and one.pipes:
+                self.workers.has_ended(one, code)
+                continue
+            self.tell(
+                ended(
                     one.spec,
                     one.status,
                     one.started_ns,
@@ -127,9 +159,9 @@ class Launcher:
             if one.kill_at is not None and now >= one.kill_at:
                 _signal_group(pid, signal.SIGKILL)
             elif one.kill_at is None and one.deadline is not None and now >= one.deadline:
-                self._end(one, "timeout")
+                self.end(one, "interrupted" if one.is_leaving else "timeout")
             elif one.kill_at is None and _writes_too_much(one.spec):
-                self._end(one, "output")
+                self.end(one, "output")
         for pid, kill_at in self.left.items():
             if now >= kill_at:
                 _signal(pid, signal.SIGKILL)
@@ -145,10 +177,13 @@ class Launcher:
         """End the agents, and once there are none, the services."""
         agents = [one for one in self.running.values() if not one.is_service]
         for one in agents or list(self.running.values()):
-            if one.kill_at is None:
-                self._end(one, "interrupted")
+            if one.kill_at is None and self.workers and one.pipes:
+                self.workers.let_finish(one)
+            elif one.kill_at is None:
+                self.end(one, "interrupted")
 
-    def _end(self, one: Running, status: str) -> None:
+    def end(self, one: Running, status: str) -> None:
+        """Ask a process to end, for the reason that its status tells."""
         if one.kill_at is None:
             one.status = status
             one.kill_at = time.monotonic() + one.spec.get("grace", 2.0)
@@ -182,11 +217,17 @@ class Launcher:
                 self.left[pid] = now + 2.0
                 _signal(pid, signal.SIGTERM)
 
-    def _tell(self, result: dict[str, Any]) -> None:
+    def tell(self, result: dict[str, Any]) -> None:
+        """Write a result to the journal, and then to the runner."""
         if not result.get("service"):
             self._write({"event": "ended", **result})
         with suppress(BrokenPipeError):  # the runner was killed; the journal has it
             os.write(1, json.dumps(result).encode() + b"\n")
+
+    def note_started(self, spec: dict[str, Any], now_ns: int) -> None:
+        """Write to the journal that an attempt starts."""
+        line = {"rollout_id": spec["id"], "time": now_ns, "about": spec.get("about")}
+        self._write({"event": "started", **line})
 
     def _write(self, line: dict[str, Any]) -> None:
         if self.journal is not None:
@@ -209,7 +250,7 @@ def main() -> None:
     # A handler that does nothing: without one the signal is ignored, and no byte is written.
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: _close(launcher))
-    poll = select.poll()
+    poll = launcher.poll
     poll.register(0, select.POLLIN)
     poll.register(woken, select.POLLIN)
     lines, looked = Lines(), 0.0
@@ -220,6 +261,8 @@ def main() -> None:
         ready = {number for number, _ in poll.poll(LOOK_SECONDS * 1000 if busy else None)}
         if woken in ready:
             os.read(woken, 4096)
+        if launcher.workers:
+            launcher.workers.look(ready)
         launcher.reap()
         if 0 in ready:
             for command in lines.read():
@@ -254,6 +297,11 @@ def _obey(launcher: Launcher, command: dict[str, Any]) -> None:
         return
     if "start" in command:
         launcher.start(command["start"])
+    elif "ask" in command:
+        launcher.workers = launcher.workers or _beside("launcher_workers").Workers(launcher, ended)
+        launcher.workers.ask(command["ask"])
+    elif "dismiss" in command and launcher.workers:
+        launcher.workers.dismiss()
     elif "stop" in command:
         launcher.stop(command["stop"])
 
@@ -262,25 +310,31 @@ def _close(launcher: Launcher) -> None:
     launcher.closing = True
 
 
-def _started(spec: dict[str, Any]) -> int:
-    """Start the process of a spec in a session of its own; return its id."""
+def _started(spec: dict[str, Any], pipes: tuple[int, int] | None = None) -> int:
+    """Start the process of a spec in a session of its own; return its id.
+
+    Args:
+        spec: What to start.
+        pipes: Standard input and output of a worker, instead of the spec's files. Its standard
+            error is appended to the file.
+    """
     given = {os.fsencode(name): os.fsencode(text) for name, text in spec["environment"].items()}
     environment = {**ENVIRONMENT, **given}
-    output = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    files = [
-        (spec["stdin"] or os.devnull, os.O_RDONLY),
-        (spec["stdout"], output),
-        (spec["stderr"], output),
-    ]
+    output = os.O_WRONLY | os.O_CREAT
+    files = [(2, spec["stderr"], output | (os.O_APPEND if pipes else os.O_TRUNC))]
+    if not pipes:
+        files.append((0, spec["stdin"] or os.devnull, os.O_RDONLY))
+        files.append((1, spec["stdout"], output | os.O_TRUNC))
     if not hasattr(os, "POSIX_SPAWN_OPEN") or not sys.platform.startswith("linux"):
-        return _started_elsewhere(spec["command"], environment, files)
+        other = _beside("launcher_elsewhere")
+        return other.started(spec["command"], environment, files, pipes)  # type: ignore[no-any-return]
     return os.posix_spawn(
         _program(spec["command"][0], environment.get(b"PATH", os.fsencode(os.defpath))),
         spec["command"],
         environment,
         file_actions=[
-            (os.POSIX_SPAWN_OPEN, number, path, flags, 0o666)
-            for number, (path, flags) in enumerate(files)
+            *((os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(pipes or ())),
+            *((os.POSIX_SPAWN_OPEN, number, path, flags, 0o666) for number, path, flags in files),
         ],
         setsid=True,
         # Python ignores these signals, and an agent expects them as any program does.
@@ -288,26 +342,14 @@ def _started(spec: dict[str, Any]) -> int:
     )
 
 
-def _started_elsewhere(
-    command: list[str], environment: dict[bytes, bytes], files: list[tuple[str, int]]
-) -> int:
-    """Start a process where `posix_spawn` cannot begin a session."""
-    import subprocess
+def _beside(name: str) -> Any:
+    """Import a file beside this one; this process has no folder to import from."""
+    if name not in sys.modules:
+        from importlib.machinery import SourceFileLoader
 
-    opened = [os.open(path, flags, 0o666) for path, flags in files]
-    try:
-        stdin, stdout, stderr = opened
-        return subprocess.Popen(
-            command,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=environment,
-            start_new_session=True,
-        ).pid
-    finally:
-        for file in opened:
-            os.close(file)
+        place = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")  # noqa: PTH100, PTH118, PTH120
+        sys.modules[name] = SourceFileLoader(name, place).load_module()
+    return sys.modules[name]
 
 
 _FOUND: dict[tuple[str, bytes], str] = {}
@@ -340,7 +382,8 @@ def _keep_files_from_agents() -> None:
             os.set_inheritable(int(text), int(text) <= 2)  # noqa: PLR2004 - standard streams
 
 
-def _ended(spec: dict[str, Any], status: str, started_ns: int, **more: Any) -> dict[str, Any]:
+def ended(spec: dict[str, Any], status: str, started_ns: int, **more: Any) -> dict[str, Any]:
+    """Return how a process or an attempt ended."""
     known = {"exit_code": None, "signal": None, "left": 0, "cpu_seconds": 0.0, "reason": None}
     times = {"started": started_ns, "ended": time.time_ns()}
     service = {"service": True} if spec.get("service") else {}
@@ -407,7 +450,7 @@ def _is_of(pid: int, one: Running) -> bool:
         variables = _bytes_of(f"/proc/{pid}/environ").split(b"\0")
     except OSError:
         return False
-    return PATTERN + str(one.spec["id"]).encode() in variables
+    return one.mark in variables
 
 
 def _signal(pid: int, number: int) -> None:

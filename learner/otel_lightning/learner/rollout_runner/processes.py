@@ -17,6 +17,8 @@ from otel_lightning.learner.errors import DataError
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 LOOK_SECONDS = 0.05
+WORKERS = "workers"
+"""Name of the launcher's result that no worker is left."""
 END_SECONDS = 60.0
 """Longest wait for the launcher to end everything; it kills each process within its grace."""
 
@@ -124,6 +126,24 @@ class Processes:
     def stop(self, name: str | None = None) -> None:
         """Ask a process to end, or all agents: SIGTERM, and SIGKILL after its grace."""
         self._say({"stop": {"id": name}})
+
+    def ask(self, spec: Spec, task: Mapping[str, Any]) -> None:
+        """Give a worker a task; it is started if it does not run.
+
+        Args:
+            spec: The worker.
+            task: The attempt: its id, `line`, `timeout`, `stdout`, `max_output` and `about`.
+        """
+        self._say({"ask": {**task, "worker": spec.message()}})
+
+    def dismiss_workers(self, seconds: float) -> None:
+        """Tell all workers that there are no more tasks, and wait until they have ended."""
+        self._services.pop(WORKERS, None)
+        self._say({"dismiss": {}})
+        deadline = time.monotonic() + seconds
+        while not self.service_ended(WORKERS) and time.monotonic() < deadline:
+            for _ in self.ended(LOOK_SECONDS):
+                pass
 
     def ended(self, seconds: float) -> Iterator[Ended]:
         """Yield how processes ended, waiting at most this long for the first.

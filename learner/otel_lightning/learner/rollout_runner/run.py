@@ -36,8 +36,9 @@ from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_n
 from otel_lightning.learner.rollout_runner.processes import Ended, LauncherDiedError, Processes
 from otel_lightning.learner.rollout_runner.receiver import Event, Receiver, reachable, receiving
 from otel_lightning.learner.rollout_runner.report import Report
-from otel_lightning.learner.rollout_runner.servers import UrlExecutor, WorkerExecutor
+from otel_lightning.learner.rollout_runner.servers import UrlExecutor
 from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
+from otel_lightning.learner.rollout_runner.workers import WorkerExecutor
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store import Store
@@ -233,7 +234,7 @@ def _executor(job: Job, place: RunContext) -> Executor:
     if job.url:
         return UrlExecutor(settings)
     if job.serve:
-        return WorkerExecutor(settings)
+        return WorkerExecutor(settings, place.processes)
     if job.ray:
         from otel_lightning.learner.rollout_runner.ray_cluster import RayExecutor
 

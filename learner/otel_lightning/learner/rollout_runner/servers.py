@@ -1,38 +1,29 @@
-"""Agents that are there already: a server that is asked over HTTP, or a worker that stays.
+"""A server that is there already, and is asked over HTTP.
 
-Both run many rollouts in one process, so no variable can name the rollout. A request carries it in
-the headers `traceparent` and `baggage`, which an instrumented server takes over by itself. A worker
-gets it in each line.
+It runs many rollouts in one process, so no variable can name the rollout. A request carries it in
+the headers `traceparent` and `baggage`, which an instrumented server takes over by itself.
 """
 
 import http.client
 import json
-import os
 import queue
 import secrets
-import selectors
-import signal
-import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import IO, Any
 from urllib.parse import quote, urlsplit
 
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.arms import reading, version_of
+from otel_lightning.learner.rollout_runner.arms import version_of
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
-    environment,
     shown,
 )
 from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
-from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE
-from otel_lightning.learner.rollout_runner.plan import Arms, Job
+from otel_lightning.learner.rollout_runner.plan import Arms
 from otel_lightning.learner.rollout_runner.processes import Ended
 
 SERVER_ERRORS = 500
@@ -215,146 +206,3 @@ def _whole(answer: http.client.HTTPResponse, deadline: float) -> bytes:
         if size > LONGEST_ANSWER:
             raise FailedError("it answered more than 64 MiB")
     return b"".join(parts)
-
-
-@dataclass(slots=True)
-class Worker:
-    """A worker process, and the beginning of a line that it has not finished."""
-
-    process: subprocess.Popen[bytes]
-    arm: str | None = None
-    rest: bytes = b""
-
-
-class WorkerExecutor(ThreadExecutor):
-    """Gives tasks to workers that stay: a JSON line in, a JSON line out, one rollout at a time.
-
-    A worker reads its flag file when it starts, so each arm has workers of its own.
-    """
-
-    def __init__(self, settings: ExecutorSettings) -> None:
-        """Take the settings; the job's `serve` is the worker's command."""
-        super().__init__(settings)
-        self._flags = settings.flags
-        self._environment = {
-            **os.environ,
-            **settings.telemetry,
-            **(settings.job.environment or {}),
-            FOLDER_VARIABLE: str(settings.journal.folder.resolve()),
-        }
-        self._idle: dict[str | None, queue.LifoQueue[Worker]] = {
-            arm: queue.LifoQueue() for arm in self._flags or (None,)
-        }
-
-    def ask(self, attempt: Attempt) -> str:
-        """Give a task to an idle worker, or start one; a worker that is late is killed."""
-        # Workers are kept in a stack: the one that was used last is warm, and further ones are
-        # started only if all are busy.
-        worker = self._worker(attempt.planned.arm)
-        try:
-            answer = self._answer(worker, attempt)
-        # A worker that was asked and did not answer may still do so: its answer would be taken for
-        # that of the next task. So it is not used again.
-        except BaseException:
-            self._kill(worker)
-            raise
-        self._idle[worker.arm].put(worker)
-        if isinstance(answer.get("error"), str):
-            raise FailedError(answer["error"])
-        output = answer.get("output", answer)
-        return output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
-
-    def close(self) -> None:
-        """End the workers: close their input, and kill those that do not end."""
-        for idle in self._idle.values():
-            while not idle.empty():
-                worker = idle.get()
-                with suppress(OSError):
-                    _pipe(worker.process.stdin).close()
-                with suppress(subprocess.TimeoutExpired):
-                    worker.process.wait(self._job.grace)
-                self._kill(worker)
-
-    def _worker(self, arm: str | None) -> Worker:
-        """Return an idle worker of an arm, or start one."""
-        with suppress(queue.Empty):
-            return self._idle[arm].get_nowait()
-        served = reading(self._flags[arm]) if arm else {}
-        errors = self._journal.folder / "worker.err"
-        with errors.open("ab") as stderr:
-            try:
-                process = subprocess.Popen(
-                    self._job.serve,
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=stderr,
-                    env={**self._environment, **served},
-                    start_new_session=True,
-                )
-            except OSError as error:
-                raise LostError(f"the worker cannot be started: {error}") from error
-        return Worker(process, arm)
-
-    def _answer(self, worker: Worker, attempt: Attempt) -> dict[str, Any]:
-        line = {**shown(attempt.planned.task), **_names(self._job, attempt)}
-        deadline = time.monotonic() + self._job.timeout
-        try:
-            pipe = _pipe(worker.process.stdin)
-            pipe.write(json.dumps(line, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
-            pipe.flush()
-        except OSError as error:
-            raise LostError(self._why(worker)) from error
-        while True:
-            for text in self._lines(worker, deadline):
-                with suppress(ValueError):
-                    found = json.loads(text)
-                    if isinstance(found, dict):
-                        return found  # other lines are what the worker prints besides
-
-    def _lines(self, worker: Worker, deadline: float) -> Sequence[bytes]:
-        pipe = _pipe(worker.process.stdout)
-        with selectors.DefaultSelector() as selector:
-            selector.register(pipe, selectors.EVENT_READ)
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise TooLateError
-        data = os.read(pipe.fileno(), 1 << 20)
-        if not data:
-            raise LostError(self._why(worker))
-        *whole, worker.rest = (worker.rest + data).split(b"\n")
-        if len(worker.rest) > LONGEST_ANSWER:
-            raise FailedError("it answered more than 64 MiB")
-        return whole
-
-    def _why(self, worker: Worker) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            worker.process.wait(self._job.grace)
-        return f"the worker ended, code {worker.process.returncode}"
-
-    def _kill(self, worker: Worker) -> None:
-        process = worker.process
-        # The whole group, so that what the worker started ends with it.
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(self._job.grace)
-        for pipe in (process.stdin, process.stdout):
-            with suppress(OSError):
-                _pipe(pipe).close()
-
-
-def _names(job: Job, attempt: Attempt) -> dict[str, Any]:
-    """Return the ids of a rollout, as a worker gets them."""
-    variables = environment(job, attempt)
-    return {
-        "rollout_id": attempt.rollout_id,
-        "sample": attempt.planned.sample,
-        "attempt": attempt.number,
-        "seed": int(variables["LIGHTNING_SEED"]),
-        "arm": attempt.planned.arm,
-    }
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    assert pipe is not None  # noqa: S101 - Popen was asked for it
-    return pipe

@@ -1,0 +1,232 @@
+"""Workers that stay and are asked for one attempt after the other, for `launcher.py`.
+
+The launcher gives them their tasks and reads their answers, since it outlives the runner: an answer
+is in the journal even if the runner is killed in that moment. It loads this file at the first task,
+by its path. Like the launcher it imports the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from contextlib import suppress
+
+TYPE_CHECKING = False  # as in the launcher
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
+    from otel_lightning.learner.rollout_runner.launcher import Launcher, Running
+
+NONE_LEFT = "workers"
+"""Name of the result that tells that no worker is left."""
+
+
+class Pipes:
+    """Standard input and output of a worker: a JSON line in, a JSON line out."""
+
+    def __init__(self) -> None:
+        """Make the pipes; the worker gets `theirs` as its standard input and output."""
+        given, self.tasks = os.pipe()
+        self.answers, taken = os.pipe()
+        self.theirs = (given, taken)
+        for end in (self.tasks, self.answers):
+            os.set_blocking(end, False)
+        self.unwritten = b""
+        """What does not fit into the pipe yet: a worker may read slowly."""
+        self._rest = b""
+        self.has_ended = False
+        """Whether the worker has closed its output."""
+
+    def close_theirs(self) -> None:
+        """Close the worker's ends, which it has now."""
+        for end in self.theirs:
+            os.close(end)
+
+    def give(self, line: str) -> None:
+        """Give the worker a line, or as much of it as the pipe takes."""
+        self.unwritten = line.encode("utf-8", "replace")
+        self.write()
+
+    def write(self) -> None:
+        """Write what did not fit before. A worker that has ended is noticed by its end."""
+        try:
+            while self.unwritten:
+                self.unwritten = self.unwritten[os.write(self.tasks, self.unwritten) :]
+        except BlockingIOError:
+            return
+        except BrokenPipeError:
+            self.unwritten = b""
+
+    def read(self) -> Iterator[dict[str, Any]]:
+        """Yield the JSON objects that have arrived; a worker may print other lines besides."""
+        while True:
+            try:
+                data = os.read(self.answers, 1 << 20)
+            except BlockingIOError:
+                return
+            if not data:
+                self.has_ended = True
+                return
+            *whole, self._rest = (self._rest + data).split(b"\n")
+            for line in whole:
+                try:
+                    found = json.loads(line)
+                except ValueError:
+                    continue
+                if isinstance(found, dict):
+                    yield found
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes of a line that has not ended."""
+        return len(self._rest)
+
+    def end_tasks(self) -> None:
+        """Close the worker's input: it may finish the task that it has, and then ends."""
+        if self.tasks >= 0:
+            os.close(self.tasks)
+            self.tasks = -1
+
+    def close(self) -> None:
+        """Close our ends."""
+        self.end_tasks()
+        os.close(self.answers)
+
+
+class Workers:
+    """The workers that run, and the attempts that they have been asked for."""
+
+    def __init__(self, launcher: Launcher, ended: Callable[..., dict[str, Any]]) -> None:
+        """Begin without any worker.
+
+        Args:
+            launcher: Starts and ends them, and keeps the journal.
+            ended: Makes the result of an attempt.
+        """
+        self._launcher, self._ended = launcher, ended
+        self._running: dict[str, Running] = {}
+        self._dismissed = False
+
+    def ask(self, spec: dict[str, Any]) -> None:
+        """Give a worker a task, and start the worker if it does not run."""
+        now = time.time_ns()
+        self._launcher.note_started(spec, now)
+        try:
+            one = self._running.get(spec["worker"]["id"]) or self._start(spec["worker"])
+        except (OSError, ValueError) as error:
+            self._launcher.tell(self._ended(spec, "not_started", now, reason=str(error)))
+            return
+        one.asked, one.started_ns = spec, now
+        one.deadline = time.monotonic() + spec["timeout"]
+        _pipes(one).give(spec["line"])
+        self._watch(one)
+
+    def look(self, ready: set[int]) -> None:
+        """Take the answers at these file descriptors, and write what did not fit before."""
+        for one in list(self._running.values()):
+            pipes = _pipes(one)
+            if pipes.answers in ready:
+                self._take_answers(one)
+            if pipes.tasks in ready:
+                pipes.write()
+                self._watch(one)
+
+    def dismiss(self) -> None:
+        """Tell all workers that there are no more tasks."""
+        self._dismissed = True
+        for one in self._running.values():
+            self.let_finish(one)
+        self._tell_if_none_left()
+
+    def let_finish(self, one: Running) -> None:
+        """Close a worker's input: what it does not finish within its grace is interrupted."""
+        if one.is_leaving:
+            return
+        one.is_leaving = True
+        pipes = _pipes(one)
+        if pipes.unwritten:  # it has not read its task
+            self._launcher.end(one, "interrupted")
+            return
+        pipes.end_tasks()
+        one.deadline = time.monotonic() + one.spec["grace"]
+
+    def has_ended(self, one: Running, code: int) -> None:
+        """Forget a worker that has ended; the attempt that it had is lost if nobody ended it."""
+        self._take_answers(one)
+        pipes, poll = _pipes(one), self._launcher.poll
+        for end in (pipes.answers, pipes.tasks):
+            with suppress(KeyError, ValueError):
+                poll.unregister(end)
+        pipes.close()
+        del self._running[one.spec["id"]]
+        if one.asked is not None:
+            status = "lost" if one.status == "exited" else one.status
+            reason = f"the worker ended, code {code}" if status == "lost" else None
+            self._launcher.tell(self._ended(one.asked, status, one.started_ns, reason=reason))
+        self._tell_if_none_left()
+
+    def _start(self, spec: dict[str, Any]) -> Running:
+        pipes = Pipes()
+        try:
+            one = self._launcher.start_worker(spec, pipes)
+        except (OSError, ValueError):
+            pipes.close()
+            raise
+        finally:
+            pipes.close_theirs()
+        self._running[spec["id"]] = one
+        self._launcher.poll.register(pipes.answers, select.POLLIN)
+        return one
+
+    def _watch(self, one: Running) -> None:
+        """Wait until a worker's input takes more, as long as there is more."""
+        pipes, poll = _pipes(one), self._launcher.poll
+        if pipes.unwritten:
+            poll.register(pipes.tasks, select.POLLOUT)
+        else:
+            with suppress(KeyError):
+                poll.unregister(pipes.tasks)
+
+    def _take_answers(self, one: Running) -> None:
+        pipes = _pipes(one)
+        for answer in pipes.read():
+            asked, one.asked = one.asked, None
+            # Nobody asked, or it comes too late: then its end tells how the attempt ended.
+            if asked is None or one.kill_at is not None:
+                one.asked = asked
+                continue
+            if not one.is_leaving:
+                one.deadline = None
+            output, error = output_of(answer)
+            with open(asked["stdout"], "wb") as file:  # noqa: PTH123 - as in the launcher
+                file.write(output.encode("utf-8", "replace"))
+            code = 0 if error is None else 1
+            self._launcher.tell(
+                self._ended(asked, "exited", one.started_ns, exit_code=code, reason=error)
+            )
+        if pipes.has_ended:
+            with suppress(KeyError):
+                self._launcher.poll.unregister(pipes.answers)
+        if one.asked and pipes.unfinished > one.asked["max_output"]:
+            self._launcher.end(one, "output")
+
+    def _tell_if_none_left(self) -> None:
+        if self._dismissed and not self._running:
+            none = {"id": NONE_LEFT, "service": True}
+            self._launcher.tell(self._ended(none, "exited", time.time_ns()))
+
+
+def _pipes(one: Running) -> Pipes:
+    assert one.pipes is not None  # noqa: S101 - a worker has them
+    return one.pipes
+
+
+def output_of(answer: dict[str, Any]) -> tuple[str, str | None]:
+    """Return the output of an answer, and why the agent failed, if it says so."""
+    error = answer.get("error")
+    output = answer.get("output", "" if isinstance(error, str) else answer)
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    return text, error if isinstance(error, str) else None
