@@ -41,6 +41,10 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "traceloop_groq/tasks",
         "weave_openai_agents/tasks",
         "pipecat/tasks",
+        "js_traceloop_anthropic/tasks",
+        "litellm/stream",
+        "openinference_agno/responses",
+        "openinference_portkey/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
@@ -340,3 +344,68 @@ def test_a_list_in_the_place_of_an_object_costs_no_call(attributes: dict[str, ob
     texts = {k: v if isinstance(v, str) else json.dumps(v) for k, v in attributes.items()}
     (message,) = only_call(texts).input_messages or []
     assert message["role"] == "user"
+
+
+def test_litellms_own_id_of_a_request_that_failed_is_no_response_id() -> None:
+    ids = {"litellm.call_id": "f2ecd686", "gen_ai.response.id": "f2ecd686"}
+    call = only_call({**ASKED, **ids, "gen_ai.operation.name": "chat"}, status="ERROR")
+    assert (call.dialect, call.response_id) == ("litellm", None)
+
+
+@pytest.mark.parametrize("told", [{"gen_ai.request.stream": True}, {"llm.is_streaming": "True"}])
+@pytest.mark.parametrize("streamed", [True, False])
+def test_the_end_of_litellms_streams_may_be_late(
+    told: dict[str, object], *, streamed: bool
+) -> None:
+    """A task of its own ends their span, when the next call may have started."""
+    keys = {"litellm.call_id": "x", **(told if streamed else {})}
+    question, lost = said("user", "Sun in Rome?"), {"role": "assistant", "parts": []}
+    function = {"gen_ai.completion.0.function_call.name": "sun"}
+    function["gen_ai.completion.0.function_call.arguments"] = '{"city": "Rome"}'
+    asks = asked("c1", "sun", {"city": "Rome"})
+    history = [question, asks, answered("c1", "It shines.")]
+    first = chat([question], lost, {**keys, **function})
+    second = chat(history, said("assistant", "Yes."), keys)
+    calls = derive([span(first, trace="t1", ends=2), span(second, trace="t2", at=1)], []).llm_calls
+    assert (len({call.rollout_id for call in calls}) == 1) is streamed
+
+
+def test_item_ids_of_agno_are_replaced_by_the_ids_of_tool_calls_beside_them() -> None:
+    both = {"id": "fc_1", "call_id": "call_1", "function": {"name": "sun", "arguments": "{}"}}
+    told = [
+        {"role": "user", "content": "Sun?"},
+        {"role": "assistant", "tool_calls": [both]},
+        {"role": "tool", "tool_call_id": "fc_1", "content": "It shines."},
+    ]
+    flat = "llm.input_messages"
+    function = f"{flat}.1.message.tool_calls.0.tool_call"
+    call = only_call({
+        "openinference.span.kind": "LLM",
+        "llm.model_name": "m",
+        "input.value": {"messages": told},
+        f"{flat}.0.message.role": "user",
+        f"{flat}.0.message.content": "Sun?",
+        f"{flat}.1.message.role": "assistant",
+        f"{function}.id": "fc_1",
+        f"{function}.function.name": "sun",
+        f"{flat}.2.message.role": "tool",
+        f"{flat}.2.message.tool_call_id": "fc_1",
+        f"{flat}.2.message.content": "It shines.",
+    })  # fmt: skip
+    parts = [part for message in call.input_messages or () for part in message["parts"]]
+    assert [part["id"] for part in parts[1:]] == ["call_1", "call_1"]
+
+
+def test_tools_among_the_keyword_arguments_of_a_request_are_offered() -> None:
+    """Portkey writes a call as it was made, with the `repr()` of what was not given."""
+    function = {"type": "function", "function": {"name": "sun"}}
+    request = {
+        "model": "m",
+        "messages": [QUESTION],
+        "stream": "<openai.Omit object at 0x7f82efc79010>",
+        "kwargs": {"tools": [function], "seed": 7},
+    }
+    kind = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    call = only_call({**kind, "input.value": request})
+    assert [tool["name"] for tool in call.tool_definitions or ()] == ["sun"]
+    assert call.request_params == {"seed": 7}

@@ -32,7 +32,8 @@ from otel_lightning.collector.derive.rows import (
     ToolCall,
 )
 from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited, place_of
-from otel_lightning.collector.derive.text.histories import history
+from otel_lightning.collector.derive.text import lost_arguments
+from otel_lightning.collector.derive.text.lost_arguments import history
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.text.state import ToolTexts, state_hash
@@ -239,6 +240,7 @@ def _tool_calls(
     rows = []
     for rollout_id in sorted({*ran, *asked}):
         stitch.meet_ids(asked[rollout_id], found.pasts)
+        lost_arguments.recall(asked[rollout_id])
         for tool in tools.join_tools(ran[rollout_id], asked[rollout_id]):
             tool.rollout_id = rollout_id
             rows.append(tool)

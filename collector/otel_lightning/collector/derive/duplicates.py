@@ -299,6 +299,8 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     places = {place_of(layer) for layer in layers}
     call.merged_places = sorted(places - {place_of(home)})
     call.lost_ids = any(layer.lost_ids for layer in layers)
+    call.late_end = any(layer.late_end for layer in layers)
+    call.lost_arguments = any(layer.lost_arguments for layer in layers)
     for name in FROM_OUTSIDE:
         setattr(call, name, _first(layers[::-1], name))
     for name in (each.name for each in fields(LlmCall)):

@@ -30,7 +30,8 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.span_tree import Node, Place, place_of
-from otel_lightning.collector.derive.text.histories import History, history
+from otel_lightning.collector.derive.text.histories import History
+from otel_lightning.collector.derive.text.lost_arguments import history
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.packing import pack
 from otel_lightning.instrumentation import attributes as names

@@ -60,8 +60,8 @@ def stated_ids(nodes: Nodes, own: Mapping[Place, str]) -> StatedIds:
 
 
 @dataclass(slots=True)
-class _Ended:
-    """The calls that ended so far, indexed by (hash of their history, scope)."""
+class _Earlier:
+    """Earlier calls, indexed by (hash of their history, scope)."""
 
     waiting: dict[tuple[str, str], list[LlmCall]] = field(default_factory=lambda: defaultdict(list))
     latest: dict[tuple[str, str], LlmCall] = field(default_factory=dict)
@@ -101,11 +101,13 @@ def continuations(
 ) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (call, earlier call) for each call that continues an earlier one.
 
-    The earlier call must have ended before the later one started, in the same service. The starts
-    and ends are visited once in time order, so the cost grows with the number of messages and not
-    with the number of pairs of calls.
+    The earlier call must have ended before the later one started, in the same service; one whose
+    end is recorded late (`late_end`) must have started before it. The starts and ends are visited
+    once in time order, so the cost grows with the number of messages and not with the number of
+    pairs of calls.
     """
-    ended = _Ended()
+    ended = _Earlier()
+    started = _Earlier(continued=ended.continued)  # those with a late end
     if not _may_continue(calls, pasts):
         return
     scopes_of = {place_of(call): _scopes(call, nodes.get(place_of(call))) for call in calls}
@@ -114,9 +116,13 @@ def continuations(
         if not starts:
             ended.add(call, past.ends, scopes)
             continue
-        earlier = ended.by_response.get(_previous_response(call) or "") or ended.find(
-            past.begins, scopes
+        earlier = (
+            ended.by_response.get(_previous_response(call) or "")
+            or ended.find(past.begins, scopes)
+            or started.find(past.begins, scopes)
         )
+        if call.late_end:
+            started.add(call, past.ends, scopes)
         if earlier is not None:
             ended.continued.add(place_of(earlier))
             yield call, earlier

@@ -116,6 +116,12 @@ class LlmCall:
     state_hash: str | None = None
     lost_ids: bool = False
     """Whether the instrumentation drops the ids of tool calls, or writes different ones."""
+    late_end: bool = False
+    """Whether the recorded end may be later than the answer, so that the next call may have started
+    before it."""
+    lost_arguments: bool = False
+    """Whether the instrumentation may have lost the arguments of tool calls; then they are looked
+    for in later histories."""
     merged_places: list[tuple[str, str]] = field(default_factory=list)
     """(trace id, span id) of each of `merged_span_ids`. A span id is unique only in its trace."""
     packed: tuple[bytes | None, bytes | None] | None = None

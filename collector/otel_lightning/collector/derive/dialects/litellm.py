@@ -44,8 +44,14 @@ def _read_request(span: Span) -> LlmCall:
     attributes = span.attributes
     operation = attributes.get("gen_ai.operation.name", "chat")
     call = semconv.read_call(span, NAME, semconv.OPERATIONS.get(operation, operation))
-    call.response_id = _providers_own(call.response_id)
+    # A request that failed has LiteLLM's own id of the request in its place.
+    is_own = call.response_id == attributes["litellm.call_id"]
+    call.response_id = None if is_own else _providers_own(call.response_id)
     call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
+    # A task of its own ends the span of a stream, when its reader may have made the next call.
+    call.late_end = (
+        call.request_params.get("stream") is True or attributes.get("llm.is_streaming") == "True"
+    )
     functions = next(filter(None, (flattened.nested(attributes, key) for key in OFFERED)), ())
     call.tool_definitions = call.tool_definitions or tool_values.flat_tools(functions)
     requests = [

@@ -4,6 +4,8 @@ Messages are flattened attributes (`llm.input_messages.N.message.…`). Most pac
 provider's own request and response in `input.value` and `output.value`, which then take precedence.
 """
 
+from collections.abc import Mapping
+from functools import lru_cache
 from itertools import takewhile
 from typing import Any
 
@@ -25,6 +27,7 @@ from otel_lightning.collector.derive.text import (
     payloads,
     tool_values,
 )
+from otel_lightning.collector.derive.text.hosted_tools import ITEM
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "openinference"
@@ -335,7 +338,7 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
         return {"role": "tool", "content": [_function_result(text) for text in item["function"]]}
     blocks = [_plain_block(block) for block in message.get("contents", [])]
     calls = [
-        one
+        {**one, "id": _call_id(one["id"], span)}
         for call in message.get("tool_calls", [])
         for one in _separate(_plain_call(call["tool_call"]), span)
     ]
@@ -343,8 +346,34 @@ def _plain_message(item: dict[str, Any], span: Span) -> dict[str, Any]:
         "role": message.get("role"),
         "content": message.get("content", blocks or None),
         "tool_calls": calls,
-        "tool_call_id": message.get("tool_call_id") or _id_inside(message),
+        "tool_call_id": _call_id(message.get("tool_call_id") or _id_inside(message), span),
     }
+
+
+def _call_id(told: str | None, span: Span) -> str | None:
+    """Return the id of a tool call, also where the flattened messages have that of its item.
+
+    For the Responses API, Agno writes item ids (fc_…) into them, and both ids beside them.
+    """
+    if not (told or "").startswith(ITEM):
+        return told
+    values = (span.attributes.get(key, "") for key in ("input.value", "output.value"))
+    return _ids_of_items(*values).get(told or "", told)
+
+
+@lru_cache(maxsize=8)
+def _ids_of_items(*values: str) -> Mapping[str, str]:
+    """Return the id of each tool call by that of its item. Cached for the messages of one span."""
+    parsed = map(json_text.parse, values)
+    listed = [one.get("messages") if isinstance(one, dict) else one for one in parsed]
+    told = (one for some in listed if isinstance(some, list) for one in some)
+    calls = [one.get("tool_calls") for one in told if isinstance(one, dict)]
+    pairs = (one for some in calls if isinstance(some, list) for one in some)
+    return {str(one["id"]): str(one["call_id"]) for one in pairs if _has_both(one)}
+
+
+def _has_both(call: Any) -> bool:
+    return isinstance(call, dict) and bool(call.get("id") and call.get("call_id"))
 
 
 def _id_inside(message: dict[str, Any]) -> str | None:

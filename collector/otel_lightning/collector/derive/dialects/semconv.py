@@ -25,7 +25,13 @@ from otel_lightning.collector.derive.rows import (
     Span,
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
-from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text import (
+    json_text,
+    lost_arguments,
+    messages,
+    payloads,
+    tool_values,
+)
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
@@ -97,6 +103,8 @@ ASKED_FOR = ("model", "openai.request.model", "param.model")
 """Keys of the requested model where the conventions' key has the responding one."""
 RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
+LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
+"""The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
 NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
 """Operations whose spans repeat the messages or usage of their child calls, and are no calls."""
 
@@ -242,6 +250,8 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         _name_requests(call, attributes)
     if span_rows.is_gemini(call):
         _drop_positions(call, span.memory)
+    if span.scope_name in LOSE_ARGUMENTS:
+        lost_arguments.forget(call)
     if span.events:
         call.completion_logprobs = call.completion_logprobs or _logprobs(span)
     span_rows.completed(call, cut=cut)

@@ -29,9 +29,11 @@ _PLAIN_COUNTS = {*_INPUT, *_OUTPUT, "total_tokens", "totalTokens", "total_token_
 """Keys of a usage object without cached tokens or reasoning."""
 HISTORIES = ("messages", "input", "contents", "prompt")
 """The keys of a request under which providers expect the messages."""
-CONFIGS = ("config", "toolConfig")
-"""The keys of Gemini's and Bedrock's requests that hold the tools and, for Gemini, parameters."""
+CONFIGS = ("config", "toolConfig", "kwargs")
+"""The keys of Gemini's and Bedrock's requests, and of Portkey's calls, that hold the tools and,
+apart from Bedrock's, parameters."""
 SYSTEMS = ("instructions", "system", "system_instruction", "systemInstruction")
+OMITTED = ("<openai.Omit object at 0x", "<openai.NotGiven object at 0x", "NOT_GIVEN")
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
 
 
@@ -71,9 +73,14 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
     call.request_params = {
         key: value
         for key, value in (*config.items(), *request.items())
-        if key not in NOT_PARAMETERS and value is not None
+        if key not in NOT_PARAMETERS and _is_given(value)
     }
     return True
+
+
+def _is_given(value: Any) -> bool:
+    """Tell whether a parameter was given; Portkey writes the `repr()` of those that were not."""
+    return value is not None and not (isinstance(value, str) and value.startswith(OMITTED))
 
 
 def request_messages(request: Payload, memory: MessageMemory | None = None) -> list[Message] | None:

@@ -1,0 +1,79 @@
+"""Tool calls whose arguments an instrumentation lost: unknown until a later history repeats them.
+
+Of a streamed answer of Anthropic's models some packages keep the tool call as it begins, with the
+arguments `{}`, and not the pieces of the arguments that follow.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text import histories
+from otel_lightning.collector.derive.text.histories import History
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
+
+Part = dict[str, Any]
+TOLD = ("arguments", "arguments_raw")
+
+
+def forget(call: LlmCall) -> None:
+    """Make the empty arguments of a call's output unknown, since they may be lost ones."""
+    call.lost_arguments = True
+    for message in call.output_messages or ():
+        for part in _calls(message):
+            if not part.get("arguments"):
+                part.pop("arguments", None)
+
+
+def history(call: LlmCall, memory: MessageMemory | None = None) -> History:
+    """Hash a call's messages; where arguments may be lost, also without any of them.
+
+    The ids of tool calls are left, so that rollouts which say the same are told apart by them.
+    """
+    found = histories.history(call, memory)
+    if not call.lost_arguments:
+        return found
+    sent, said = map(_without, (call.input_messages, call.output_messages))
+    bare = histories.history(replace(call, input_messages=sent, output_messages=said))
+    # Beginnings are searched from the end, so the less exact ones come first.
+    return found._replace(begins=[*bare.begins, *found.begins], ends=[*found.ends, *bare.ends])
+
+
+def recall(calls: Sequence[LlmCall]) -> None:
+    """Give tool calls the arguments that the history of a later call repeats.
+
+    Args:
+        calls: The model calls of one rollout, in order; changed in place.
+    """
+    if not any(call.lost_arguments for call in calls):
+        return
+    sent = (message for call in calls for message in call.input_messages or ())
+    told: dict[str, Part] = {}
+    for part in (part for message in sent for part in _calls(message)):
+        if part.get("id") and "arguments" in part:
+            told[part["id"]] = {key: part[key] for key in TOLD if key in part}
+    for call in calls:
+        outputs = call.output_messages if call.lost_arguments else None
+        lost = [part for one in outputs or () for part in _calls(one) if "arguments" not in part]
+        for part in lost:
+            part.update(told.get(part.get("id") or "", {}))
+        if lost:
+            span_rows.completed(call)
+
+
+def _calls(message: Message) -> Iterable[Part]:
+    return (part for part in message["parts"] if part["type"] == "tool_call")
+
+
+def _without(messages: list[Message] | None) -> list[Message] | None:
+    return messages and [
+        {**message, "parts": [_bare(part) for part in message["parts"]]} for message in messages
+    ]
+
+
+def _bare(part: Part) -> Part:
+    if part["type"] != "tool_call":
+        return part
+    return {key: value for key, value in part.items() if key not in TOLD}

@@ -1,0 +1,53 @@
+"""Tool calls whose arguments an instrumentation lost in a stream, and that later calls repeat."""
+
+import pytest
+from support.spans import answered, asked, chat, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.rows import Derived, Span
+
+SCOPES = ("@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock")
+QUESTION = said("user", "Is it sunny in Rome?")
+
+
+def task(scope: str, number: int) -> list[Span]:
+    """Return both calls of one task, each in a trace of its own."""
+    lost, whole = (asked(f"c{number}", "sun", given) for given in ({}, {"city": "Rome"}))
+    history = [QUESTION, whole, answered(f"c{number}", "It shines.")]
+    return [
+        span(chat([QUESTION], lost), trace=f"{number}a", at=number, ends=number + 0.5, scope=scope),
+        span(chat(history, said("assistant", "Yes.")), trace=f"{number}b", at=3, scope=scope),
+    ]
+
+
+def tasks(scope: str) -> Derived:
+    return derive([*task(scope, 1), *task(scope, 2)], [])
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_later_history_tells_the_arguments_that_a_stream_lost(scope: str) -> None:
+    derived = tasks(scope)
+    for call in derived.llm_calls[:2]:
+        (message,) = call.output_messages or ()
+        assert message["parts"][0]["arguments"] == {"city": "Rome"}
+        assert call.content == "full"
+    assert [tool.arguments for tool in derived.tool_calls] == [{"city": "Rome"}] * 2
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_calls_that_lost_arguments_are_tied_by_the_ids_of_their_tool_calls(scope: str) -> None:
+    assert [call.rollout_id for call in tasks(scope).llm_calls] == ["1a", "2a", "1a", "2a"]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_lost_arguments_that_nobody_repeats_are_unknown(scope: str) -> None:
+    (call,) = derive(task(scope, 1)[:1], []).llm_calls
+    (message,) = call.output_messages or ()
+    assert "arguments" not in message["parts"][0]
+    assert call.content == "redacted"
+
+
+def test_other_packages_empty_arguments_are_what_the_model_said() -> None:
+    (call,) = derive(task("opentelemetry.instrumentation.anthropic", 1)[:1], []).llm_calls
+    (message,) = call.output_messages or ()
+    assert message["parts"][0]["arguments"] == {}
