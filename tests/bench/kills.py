@@ -195,7 +195,7 @@ def faults_of(backup: Backup, clients: Clients) -> Iterator[str]:
     with open_store(backup.path, create=False) as copy:
         for problem in faults_of_derived(copy):
             yield f"{backup.path.name}: {problem}"
-        waiting = list(waiting_requests(folder, spool_position(copy)))
+        waiting = list(waiting_requests(folder, spool_position(copy), folder / SET_ASIDE))
         load(copy, waiting, SeenIds(copy), dead_letters=folder / SET_ASIDE)
         sent = clients.acknowledged | clients.unanswered
         for problem in faults_of_spans(copy, backup.before, sent):

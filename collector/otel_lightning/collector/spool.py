@@ -138,7 +138,7 @@ class Spool:
         records: list[Record] = []
         size = 0
         for one in self._read(start):
-            record = self._set_aside(one) if isinstance(one, Damage) else one
+            record = self._damaged(one) if isinstance(one, Damage) else one
             records.append(record)
             size += len(record.body)
             if size >= limit:
@@ -161,17 +161,8 @@ class Spool:
                 end = durable.offset if segment == durable.segment else None
                 yield from read_segment(self.folder, Position(segment, offset), end)
 
-    def _set_aside(self, damage: Damage) -> Record:
-        folder = self.folder / SET_ASIDE
-        folder.mkdir(mode=0o700, exist_ok=True)
-        segment, offset = damage.start
-        file = folder / f"{segment:010d}.{offset}.damaged"
-        with segment_path(self.folder, segment).open("rb") as damaged:
-            damaged.seek(offset)
-            content = damaged.read(damage.size)
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as copy:
-            copy.write(content)
-        logger.error("The spool is damaged: %s; they are kept in '%s'.", damage.reason, file)
+    def _damaged(self, damage: Damage) -> Record:
+        file = set_aside(self.folder, damage, self.folder / SET_ASIDE)
         return Record("traces", time.time_ns(), 0, b"", damage.end, file)
 
     def forget(self, loaded: Position) -> None:
@@ -429,6 +420,32 @@ def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
         for damage in contents(folder, segment).damages
         if damage.end > loaded
     )
+
+
+def set_aside(folder: Path, damage: Damage, aside: Path) -> Path:
+    """Copy damaged bytes of a spool to a durable file, and log it.
+
+    Args:
+        folder: The spool's folder.
+        damage: The bytes.
+        aside: The folder for the copy; it is made if it does not exist.
+
+    Returns:
+        The file.
+    """
+    aside.mkdir(mode=0o700, parents=True, exist_ok=True)
+    segment, offset = damage.start
+    file = aside / f"{segment:010d}.{offset}.damaged"
+    with segment_path(folder, segment).open("rb") as damaged_segment:
+        damaged_segment.seek(offset)
+        content = damaged_segment.read(damage.size)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as copy:
+        copy.write(content)
+        copy.flush()
+        make_durable(copy.fileno())  # the segment will be deleted
+    sync(aside)
+    logger.error("The spool is damaged: %s; they are kept in '%s'.", damage.reason, file)
+    return file
 
 
 def _behind(sizes: Mapping[int, int], loaded: Position) -> int:

@@ -3,13 +3,15 @@
 from pathlib import Path
 
 import pytest
+from support.requests_by_hand import trace_request
 from support.running import Ingester, cli
-from support.stores import DATA, KEPT, RELEASED, UNRELEASED, counts, unpacked
+from support.stores import DATA, KEPT, RELEASED, UNRELEASED, ask, counts, unpacked
 
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.derive.to_arrow import TABLES
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.maintain.copy_store import copy_store
+from otel_lightning.collector.spool import SET_ASIDE, Spool, spool_folder
 from otel_lightning.collector.store import StoreError, open_file, open_store
 
 
@@ -100,3 +102,39 @@ def test_rows_that_are_derived_are_not_copied(tmp_path: Path) -> None:
     copy_store(old, new)
     with open_store(new) as store:
         assert counts(store, derived) == dict.fromkeys(derived, 0)
+
+
+def with_damaged_spool(path: Path) -> bytes:
+    """Make a store with three requests on its spool, the second one damaged; return its bytes."""
+    with open_store(path) as store:
+        load_file(store, DATA / "agentops" / "tool.otlp.pb")
+    spool = Spool(spool_folder(path))
+    for name in ("first", "second", "third"):
+        spool.append("traces", trace_request(name).SerializeToString()).result(timeout=10)
+    spool.close()
+    (segment,) = spool_folder(path).glob("*.spool")
+    content = segment.read_bytes()
+    segment.write_bytes(content.replace(b"second", b"sec0nd"))
+    return b"sec0nd"
+
+
+@pytest.mark.parametrize("command", ["copy", "forget"])
+def test_damage_on_the_spool_is_told_and_set_aside(command: str, tmp_path: Path) -> None:
+    """As the loader of a running ingester does."""
+    path = tmp_path / "old.duckdb"
+    damaged = with_damaged_spool(path)
+    if command == "copy":
+        told = cli("copy", str(path), str(tmp_path / "new.duckdb"))
+        path = tmp_path / "new.duckdb"
+        said = "2 requests that were not stored yet, 1 damaged parts that are set aside"
+        assert said in told.stdout
+    else:
+        told = cli("forget", "--where", "name = 'first'", "--store", str(path))
+    assert told.returncode == 0
+    (aside,) = (spool_folder(path) / SET_ASIDE).glob("*.damaged")
+    assert damaged in aside.read_bytes()
+    assert f"are damaged; they are kept in '{aside}'." in told.stderr
+    assert ask(path, "SELECT file FROM rejected") == [{"file": str(aside)}]
+    names = ask(path, "SELECT name FROM spans WHERE name IN ('first', 'second', 'third')")
+    kept = {"first", "third"} if command == "copy" else {"third"}
+    assert {row["name"] for row in names} == kept

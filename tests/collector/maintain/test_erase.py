@@ -196,6 +196,14 @@ def test_a_rollout_that_keeps_a_trace_is_derived_again_without_the_erased_one(
         assert [one for one in check_deep(store, path) if not one.well] == []
 
 
+@pytest.mark.parametrize("name", ["old", "main", "temp.x", "a'b \"c"])
+def test_a_store_may_have_any_name(name: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.duckdb"
+    with open_store(path) as store:
+        load(store, [Request("traces", n, call(n)) for n in (1, 3)], dead_letters=tmp_path)
+    assert erase(path, Selection(traces=[TRACES[0].hex()])).traces == 1
+
+
 @pytest.mark.slow
 def test_a_selection_of_nothing_erases_nothing(path: Path) -> None:
     told = cli("forget", "--rollout", "nobody", "--store", str(path))

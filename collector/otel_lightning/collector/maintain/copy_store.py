@@ -7,6 +7,7 @@ All other tables are derived again.
 
 import shutil
 import struct
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,11 +17,13 @@ from pathlib import Path
 from otel_lightning.collector.atomic_file import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import spool_position
-from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.spool import SET_ASIDE, set_aside, spool_folder
 from otel_lightning.collector.spool_format import (
     SIGNALS,
+    Damage,
     Position,
-    scan,
+    Record,
+    read_segment,
     segment_path,
     segments_of,
 )
@@ -46,6 +49,8 @@ NOT_COPIED = frozenset({
     "transition_rollouts",  # derived
     "schema_migrations", "spool_position", "spool_identity",  # belong to one file
 })  # fmt: skip
+SOURCE = "lightning_source"
+"""Name of the attached database that is copied; a user's file may have any other name."""
 ROWS_AT_ONCE = 100_000
 BYTES_AT_ONCE = 16 * 1024 * 1024
 RESOURCE = Sql('to_json(resource)::VARCHAR AS "resource_json"')
@@ -71,11 +76,11 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
     _check(old, new)
     with partial_store(new) as partial:
         with open_store(partial) as store:
-            store.execute(f"ATTACH {quote_literal(str(old))} AS old (READ_ONLY)")
+            store.execute(f"ATTACH {quote_literal(str(old))} AS {SOURCE} (READ_ONLY)")
             for table in _tables(store):
                 say(f"{table}: {copy_table(store, table):,} rows")
-            store.execute("DETACH old")
-            say(f"spool: {_copy_spool(store, old, new):,} requests that were not stored yet")
+            store.execute(f"DETACH {SOURCE}")
+            say(f"spool: {_copy_spool(store, old, new)}")
             mark_all_stale(store)
         _copy_beside(old, new)
 
@@ -121,11 +126,11 @@ def _check(old: Path, new: Path) -> None:
 def _tables(store: Store) -> list[str]:
     """Return the tables to copy: both stores have them, and they cannot be derived."""
     ours = _names(store, "tables", database=Sql("current_database()"))
-    theirs = _names(store, "tables", database="old")
+    theirs = _names(store, "tables", database=SOURCE)
     return [table for table in ours if table in theirs and table not in NOT_COPIED]
 
 
-def copy_table(store: Store, table: str, source: str = "old") -> int:
+def copy_table(store: Store, table: str, source: str = SOURCE) -> int:
     """Copy a table from another attached database, and convert columns of older schemas.
 
     Args:
@@ -179,38 +184,53 @@ def _names(store: Store, query: str, **values: str) -> list[str]:
     return [str(name) for name in rows["name"].to_pylist()]
 
 
-def _copy_spool(store: Store, old: Path, new: Path) -> int:
-    """Store the requests that wait on the spool of the old store; return their number."""
+def _copy_spool(store: Store, old: Path, new: Path) -> str:
+    """Store the requests that wait on the spool of the old store; return what was found."""
     with open_file(old, read_only=True) as opened:
         position = spool_position(opened)
-    known, count, size = SeenIds(store), 0, 0
-    dead_letters = spool_folder(new) / "dead"
+    known, count, damaged, size = SeenIds(store), 0, 0, 0
+    dead_letters = spool_folder(new) / SET_ASIDE
     batch: list[Request] = []
-    for request in waiting_requests(spool_folder(old), position):
+    for request in waiting_requests(spool_folder(old), position, dead_letters):
         batch.append(request)
+        damaged += request.damaged is not None
         count, size = count + 1, size + len(request.body)
         if size >= BYTES_AT_ONCE:
             load(store, batch, known, dead_letters=dead_letters)
             batch, size = [], 0
     load(store, batch, known, dead_letters=dead_letters)
-    return count
+    found = f"{count - damaged:,} requests that were not stored yet"
+    # The table `rejected` names the files.
+    return f"{found}, {damaged:,} damaged parts that are set aside" if damaged else found
 
 
-def waiting_requests(folder: Path, position: Position) -> Iterator[Request]:
-    """Yield the requests after a position, in the present record format or that before 0.1.0."""
-    for segment in segments_of(folder):
-        if segment < position.segment:
-            continue
+def waiting_requests(folder: Path, position: Position, aside: Path) -> Iterator[Request]:
+    """Yield the requests after a position, in the present record format or that before 0.1.0.
+
+    Args:
+        folder: The spool's folder; nobody writes to it.
+        position: Position up to which requests are stored.
+        aside: Folder for damaged bytes. Each part is copied to a file there, logged, and yielded as
+            a request that has the file's path and no body.
+    """
+    segments = [segment for segment in segments_of(folder) if segment >= position.segment]
+    for segment in segments:
         start = Position(segment, position.offset if segment == position.segment else 0)
-        records = scan(folder, start)
+        # An earlier segment was written to its end; in the last one a crash may have torn a record.
+        found = read_segment(folder, start, may_be_torn=segment == segments[-1])
+        first = next(found, None)
         # A segment in the earlier format has no record that is valid in the present one, because
         # the checksum covers other bytes.
-        first = next(records, None)
-        if first is None:
-            yield from _early_records(segment_path(folder, segment), start.offset)
-        else:
-            for record in chain([first], records):
-                yield Request(record.signal, record.received_ns, record.body)
+        if not isinstance(first, Record) and (
+            early := list(_early_records(segment_path(folder, segment), start.offset))
+        ):
+            yield from early
+            continue
+        for one in chain([first] if first else [], found):
+            if isinstance(one, Damage):
+                yield Request("traces", time.time_ns(), b"", set_aside(folder, one, aside))
+            else:
+                yield Request(one.signal, one.received_ns, one.body)
 
 
 def _early_records(path: Path, offset: int) -> Iterator[Request]:
@@ -228,7 +248,9 @@ def _early_records(path: Path, offset: int) -> Iterator[Request]:
 def _copy_beside(old: Path, new: Path) -> None:
     """Copy the files beside the store: bodies that no decoder read, and judges' answers."""
     with suppress(FileNotFoundError):
-        shutil.copytree(spool_folder(old) / "dead", spool_folder(new) / "dead", dirs_exist_ok=True)
+        shutil.copytree(
+            spool_folder(old) / SET_ASIDE, spool_folder(new) / SET_ASIDE, dirs_exist_ok=True
+        )
     with suppress(FileNotFoundError):
         shutil.copy2(judge_cache(old), judge_cache(new))
 

@@ -15,13 +15,14 @@ from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import (
+    SOURCE,
     copy_table,
     judge_cache,
     partial_store,
     waiting_requests,
 )
 from otel_lightning.collector.overwrite import erase_file, erase_spilled, overwrite
-from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.spool import SET_ASIDE, spool_folder
 from otel_lightning.collector.spool_format import segment_path, segments_of
 from otel_lightning.collector.store import (
     Sql,
@@ -138,13 +139,14 @@ def _empty_spool(store: Store, path: Path) -> None:
     """Store the requests that wait on the spool, then erase all segments."""
     folder = spool_folder(path)
     known, batch, size = SeenIds(store), [], 0
-    for request in waiting_requests(folder, spool_position(store)):
+    aside = folder / SET_ASIDE
+    for request in waiting_requests(folder, spool_position(store), aside):
         batch.append(request)
         size += len(request.body)
         if size >= BYTES_AT_ONCE:
-            load(store, batch, known, dead_letters=folder / "dead")
+            load(store, batch, known, dead_letters=aside)
             batch, size = [], 0
-    load(store, batch, known, dead_letters=folder / "dead")
+    load(store, batch, known, dead_letters=aside)
     store.checkpoint()
     for segment in segments_of(folder) if folder.exists() else ():
         erase_file(segment_path(folder, segment))
@@ -205,9 +207,9 @@ def _rewrite(path: Path) -> None:
     """Replace a store's file by a new file with the same rows, which has no deleted rows."""
     with partial_store(path) as partial:
         with open_store(partial) as store:
-            store.execute(f"ATTACH {quote_literal(str(path))} AS old (READ_ONLY)")
-            copy_all(store, "old")
-            store.execute("DETACH old")
+            store.execute(f"ATTACH {quote_literal(str(path))} AS {SOURCE} (READ_ONLY)")
+            copy_all(store, SOURCE)
+            store.execute(f"DETACH {SOURCE}")
         # A new file is private. The user may have given the old one other permissions.
         partial.chmod(path.stat().st_mode & 0o777)
 
