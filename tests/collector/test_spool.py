@@ -170,13 +170,19 @@ def test_a_disk_is_asked_to_keep_the_data_as_its_system_wants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """macOS has no fdatasync and needs F_FULLFSYNC."""
-    asked: list[int] = []
+    asked: list[tuple[int, int]] = []
+
+    def full_sync(file: int, command: int) -> None:
+        asked.append((os.fstat(file).st_ino, command))
+
     monkeypatch.setattr("fcntl.F_FULLFSYNC", 51, raising=False)
-    monkeypatch.setattr("fcntl.fcntl", lambda _file, command: asked.append(command))
+    monkeypatch.setattr("fcntl.fcntl", full_sync)
     monkeypatch.delattr("os.fdatasync")
     with opened(tmp_path) as spool:
         append(spool, b"kept")
-    assert asked == [51]
+        (segment,) = tmp_path.glob("*.spool")
+    assert asked[-1] == (segment.stat().st_ino, 51)
+    assert (tmp_path.stat().st_ino, 51) in asked  # so that the disk has the segment's name
 
 
 def test_loaded_segments_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

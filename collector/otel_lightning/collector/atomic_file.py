@@ -13,6 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import mkdtemp, mkstemp
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 PRIVATE = 0o600
 """Mode of a file that only its owner may read and write."""
 
@@ -103,6 +108,23 @@ def sync(path: Path) -> None:
     """Wait until the disk has the content of a file, or the names in a folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync_open(descriptor)
     finally:
         os.close(descriptor)
+
+
+def sync_open(file: int) -> None:
+    """Wait until the disk has the content of an open file, or the names in an open folder.
+
+    On macOS `fsync` leaves them in the disk's cache.
+    """
+    if full_sync := getattr(fcntl, "F_FULLFSYNC", None):
+        fcntl.fcntl(file, full_sync)
+    else:
+        os.fsync(file)
+
+
+def sync_tree(folder: Path) -> None:
+    """Wait until the disk has a folder and everything in it; its own name is not waited for."""
+    for path in (*folder.rglob("*"), folder):
+        sync(path)

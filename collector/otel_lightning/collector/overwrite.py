@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from otel_lightning.collector.atomic_file import sync_open
+
 ZEROS = bytes(1 << 20)
 
 
@@ -11,7 +13,7 @@ def overwrite(file: int) -> None:
     size = os.fstat(file).st_size
     for offset in range(0, size, len(ZEROS)):
         os.pwrite(file, ZEROS[: size - offset], offset)
-    os.fsync(file)
+    sync_open(file)
 
 
 def erase_file(path: Path) -> None:

@@ -1,23 +1,19 @@
 """Write to the open file of a spool segment, and make it durable."""
 
-import fcntl
 import os
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import rename_durably
+from otel_lightning.collector.atomic_file import rename_durably, sync_open
 
 COPIED_BYTES = 1024 * 1024  # read at a time
 
 
 def make_durable(file: int) -> None:
-    """Sync the written bytes of a file to disk.
-
-    macOS has no `fdatasync`, and its `fsync` leaves the data in the disk's cache.
-    """
-    if full_sync := getattr(fcntl, "F_FULLFSYNC", None):
-        fcntl.fcntl(file, full_sync)
-    else:
+    """Sync the written bytes of a file to disk. macOS has no `fdatasync`."""
+    if hasattr(os, "fdatasync"):
         os.fdatasync(file)
+    else:
+        sync_open(file)
 
 
 def write_all(file: int, parts: list[bytes]) -> int:

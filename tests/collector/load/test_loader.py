@@ -1,5 +1,6 @@
 """Loading: each span once, however often and in whatever company it comes, by row groups."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,9 +117,11 @@ def test_a_resource_is_read_back_as_the_map_that_was_sent(store: Store, tmp_path
 
 
 def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_stored(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "t.duckdb"
+    synced: set[int] = set()
+    monkeypatch.setattr("os.fsync", lambda file: synced.add(os.fstat(file).st_ino))
     spool = Spool(spool_folder(path))
     for body in (request((1, 1)), b"\xff not OTLP", request((2, 2))):
         spool.append("traces", body).result(timeout=10)
@@ -129,6 +132,8 @@ def test_a_body_that_cannot_be_decoded_is_set_aside_and_its_neighbours_are_store
         assert count(store) == len({1, 2})
         files = store.query("SELECT file FROM rejected")["file"].to_pylist()
         assert [Path(file).read_bytes() for file in files] == [b"\xff not OTLP"]
+        # Before its segment is deleted.
+        assert {Path(file).stat().st_ino for file in files} <= synced
         assert spool.backlog() == 0
     spool.close()
 

@@ -1,5 +1,6 @@
 """A backup is whole, also while the ingester runs, and has all that was acknowledged."""
 
+import os
 import shutil
 import sys
 import threading
@@ -14,7 +15,7 @@ from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.maintain.backup import back_up_anyhow
-from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.spool import SET_ASIDE, Spool, spool_folder
 from otel_lightning.collector.store import StoreError, open_store
 
 SPANS = "SELECT count(*) FROM spans"
@@ -37,6 +38,35 @@ def test_a_store_that_nobody_serves_is_backed_up(tmp_path: Path) -> None:
     with open_store(target) as store:
         assert counts(store, tables) == before
     assert target.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_backup_ends_when_the_disk_has_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, target = tmp_path / "t.duckdb", tmp_path / "to" / "backup.duckdb"
+    target.parent.mkdir()
+    open_store(path).close()
+    spool = Spool(spool_folder(path))
+    spool.append("traces", one_span()).result(timeout=10)
+    spool.close()
+    aside = spool_folder(path) / SET_ASIDE
+    aside.mkdir()
+    (aside / "1.traces.pb").write_bytes(b"no request")
+    Path(f"{path}.judge").write_bytes(b"")  # an empty SQLite file
+    synced: dict[int, int] = {}  # by inode: size when it was synced last
+    fsync = os.fsync
+
+    def noted(file: int) -> None:
+        fsync(file)
+        synced[os.fstat(file).st_ino] = os.fstat(file).st_size
+
+    monkeypatch.setattr("os.fsync", noted)
+    back_up_anyhow(path, target)
+    made = [one.stat() for one in (target.parent, *target.parent.rglob("*"))]
+    assert len(made) == len(["to", "file", "judge", "spool", "id", "segment", "dead", "body"])
+    assert {one.st_ino: one.st_size for one in made} == {
+        one.st_ino: synced.get(one.st_ino) for one in made
+    }
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from otel_lightning.collector.atomic_file import sync
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.load.position import spool_position
@@ -184,10 +185,9 @@ def _note_repeated_ids(loading: _Loading, rows: pa.Table) -> None:
     others = loading.known.with_other_content(rows)
     if not len(others):
         return
-    loading.dead_letters.mkdir(exist_ok=True)
     spans = all_times_as_text(others).to_pylist(maps_as_pydicts="lossy")
     file = loading.dead_letters / f"{time.time_ns()}.repeated-ids.jsonl"
-    file.write_text("".join(f"{json.dumps(span, default=str)}\n" for span in spans))
+    _keep(file, "".join(f"{json.dumps(span, default=str)}\n" for span in spans).encode())
     now = pa.scalar(time.time_ns(), pa.int64()).cast(pa.timestamp("ns"))
     told = [REPEATED.format(**span) for span in spans]
     kept = {"received_at": pa.repeat(now, len(told)), "signal": pa.repeat("traces", len(told))}
@@ -205,10 +205,17 @@ def _stale(kind: str, ids: pa.ChunkedArray, since_ns: int | None) -> pa.Table:
 
 def _set_aside(loading: _Loading, request: Request, reason: str) -> None:
     """Keep the body of a request that cannot be decoded as a file, named in `rejected`."""
-    loading.dead_letters.mkdir(exist_ok=True)
     file = loading.dead_letters / f"{request.received_ns}.{request.signal}.pb"
-    file.write_bytes(request.body)
+    _keep(file, request.body)
     _reject(loading.store, request.signal, f"cannot be decoded: {reason}", file=str(file))
+
+
+def _keep(file: Path, content: bytes) -> None:
+    """Write a file and wait until the disk has it: it will be the only copy of the content."""
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content)
+    sync(file)
+    sync(file.parent)
 
 
 def _reject(store: Store, signal: str, reason: str, *, file: str) -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
-from otel_lightning.collector.atomic_file import rename_durably, sync
+from otel_lightning.collector.atomic_file import rename_durably, sync, sync_open, sync_tree
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import judge_cache
 from otel_lightning.collector.spool import spool_folder
@@ -78,7 +78,12 @@ def back_up(store: Store, path: Path, target: Path) -> None:
         _copy_spool(store, spool_folder(path), spool_folder(target))
         if judge_cache(path).exists():
             _copy_sqlite(judge_cache(path), judge_cache(target))
-        sync(partial)
+        # All at once, since the disk has written most of it by now. The rename below waits for the
+        # names of the folder that all three are in.
+        if spool_folder(target).exists():
+            sync_tree(spool_folder(target))
+        if judge_cache(target).exists():
+            sync(judge_cache(target))
         rename_durably(partial, target)
     except BaseException:
         shutil.rmtree(spool_folder(target), ignore_errors=True)
@@ -106,7 +111,7 @@ def _copy_file(store: Store, path: Path, target: Path) -> None:
                 copy.write(some)
                 offset += len(some)
             copy.flush()
-            os.fsync(copy.fileno())
+            sync_open(copy.fileno())
         if _headers(source) == before == _first_bytes(target):
             return
     raise StoreError("The store was changed by others while it was copied. Try again.")
