@@ -89,8 +89,12 @@ class Lag:
         # Two thresholds (hysteresis), so that a lag near the limit does not fill the log.
         if self._is_long != (lag > (self._max_lag / 2 if self._is_long else self._max_lag)):
             self._is_long = not self._is_long
-            told = "lags more than --max-lag" if self._is_long else "keeps up again, with a lag of"
-            logger.warning("Deriving %s (%.0f s).", told, lag)
+            if self._is_long:
+                logger.warning(
+                    "Deriving lags %.0f s, more than --max-lag (%g s).", lag, self._max_lag
+                )
+            else:
+                logger.warning("Deriving keeps up again: it lags %.0f s.", lag)
 
     def _unstored(self) -> int:
         return max(self._spool.backlog() - self._inherited, 0)
