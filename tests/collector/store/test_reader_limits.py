@@ -2,6 +2,7 @@
 
 import json
 import resource
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from support.running import Ingester, cli
 from otel_lightning.collector.store import Store, StoreError, open_store, write_server
 from otel_lightning.collector.store.bounded import is_bounded
 from otel_lightning.collector.store.reader_limits import ReaderLimits
+from otel_lightning.collector.store.sql_text import quote_name
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"
 
@@ -94,6 +96,27 @@ def test_what_is_within_the_limits_is_answered_as_without(statement: str, path: 
 def test_what_explains_by_running_is_refused(reader: Store) -> None:
     with pytest.raises(StoreError, match="EXPLAIN ANALYZE has no limits"):
         reader.query(f"EXPLAIN ANALYZE {ENDLESS}")
+
+
+def test_a_reader_leaves_most_of_the_free_disk_to_the_spool(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB itself would let it take 90 %."""
+    spills = "SELECT min(t) FROM (SELECT DISTINCT md5(range::VARCHAR) AS t FROM range(4000000))"
+    whole = shutil.disk_usage(tmp_path)
+    free = 10**9
+    monkeypatch.setattr("shutil.disk_usage", lambda _: whole._replace(free=free))
+    path = tmp_path / "traces.duckdb"
+    with open_store(path) as holder:
+        server = holder.serve("127.0.0.1:1", 100_000_000, ReaderLimits(seconds=60))
+        write_server(path, server)
+        with open_store(path, read_only=True) as reader:
+            assert reader.query(spills).num_rows == 1
+            free = 2 * 10**8
+            holder.let_go()  # as the loader does from time to time
+            with pytest.raises(StoreError, match="max_temp_directory_size"):
+                reader.query(spills)
+            assert reader.query("SELECT 1 AS one")["one"].to_pylist() == [1]
 
 
 def test_errors_are_those_of_the_statement(reader: Store) -> None:
@@ -179,6 +202,25 @@ def test_a_process_of_its_own_answers_as_the_store_does(guarded: Path) -> None:
 def test_a_process_of_its_own_reads_several_tables(statement: str, guarded: Path) -> None:
     with open_store(guarded, read_only=True) as reader, open_store(guarded) as writer:
         assert reader.query(statement).to_pylist() == writer.query(statement).to_pylist()
+
+
+@pytest.mark.parametrize("name", ["my table", "order", 'it\'s "mine"', "Größe", "a-b;--"])
+@pytest.mark.parametrize(
+    "select",
+    [
+        "SELECT count(*) AS n FROM {0}",
+        "SELECT {0}.{0} AS n FROM main.{0}",
+        "SELECT repeat(x.{0}, 2) AS n FROM {0} x, {0} y",
+    ],
+    ids=["here", "with its schema", "apart"],
+)
+def test_a_table_may_have_any_name_that_is_no_file(name: str, select: str, guarded: Path) -> None:
+    quoted = quote_name(name)
+    with open_store(guarded) as writer:
+        writer.execute(f"CREATE TABLE IF NOT EXISTS main.{quoted} AS SELECT 'a' AS {quoted}")
+        expected = writer.query(select.format(quoted)).to_pydict()
+    with open_store(guarded, read_only=True) as reader:
+        assert reader.query(select.format(quoted)).to_pydict() == expected
 
 
 def test_what_takes_too_long_in_a_process_of_its_own_is_ended(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from otel_lightning.collector import machine
-from otel_lightning.collector.store import attribute_columns, read_only
+from otel_lightning.collector.store import attribute_columns, read_only, spilling
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.memory import MEMORY_BYTES
 from otel_lightning.collector.store.page_reads import PageReads
@@ -31,9 +31,11 @@ from otel_lightning.collector.store.sql_text import quote_literal
 SKIPPED_TO = 5_000
 """DuckDB skips to matching rows only if a join needs at most this many; above it, it scans every
 block in between."""
-SERVING = "SET GLOBAL threads = 1; SET GLOBAL allowed_configs = ['memory_limit']"
-"""Settings of a served store: its configuration is locked, except for the memory limit. Each
-statement runs on the thread that received it.
+SERVING = (
+    f"SET GLOBAL threads = 1; SET GLOBAL allowed_configs = ['memory_limit', '{spilling.SETTING}']"
+)
+"""Settings of a served store: its configuration is locked, except for the limits on memory and on
+what is spilled. Each statement runs on the thread that received it.
 
 The number of threads is never changed afterwards: DuckDB would wait for its worker threads, one of
 which may be authorizing a statement, and that waits for the change: a deadlock. A second thread
@@ -202,6 +204,7 @@ class Store:
         """Open a second connection to the same store, for another thread."""
         other = Store(self._connection.cursor(), self.server)
         other._memory_bytes, other._guard = self._memory_bytes, self._guard
+        other.path = self.path
         return other
 
     @property
@@ -242,6 +245,8 @@ class Store:
         """
         if self._memory_bytes is None:
             return
+        if self.path:
+            spilling.limit_spilling(self._connection, self.path)
         guard = self._guard
         with guard.alone(self._connection) if guard else nullcontext(enter_result=True) as is_alone:
             if is_alone:
@@ -281,6 +286,8 @@ class Store:
             load_extensions(self._connection)
             self.limit(memory_bytes)
             self._connection.execute(SERVING)
+            if self.path:
+                spilling.limit_spilling(self._connection, self.path)
             self._answers = LimitedReads(self._connection, limits) if limits else None
             answer = self._answers.answer if self._answers else None
             self._guard = read_only.ReadOnlyGuard(tokens, duckdb.connect(), answer)

@@ -33,9 +33,9 @@ TABLE_FUNCTIONS = frozenset({
 HARMLESS_VOLATILE = frozenset({"error", "gen_random_uuid", "random", "uuid", "uuidv4", "uuidv7"})
 NOT_FOR_READERS = frozenset({"current_setting", "getvariable", "json_serialize_plan", "pg_sleep"})
 """Functions without side effects that show state of the process, plan other statements, or wait."""
-RELATION = re.compile(r"(?!(?:duckdb|pragma|pg)_)\w+", re.IGNORECASE)
-"""The name of a table. DuckDB would read a name with a dot or slash as a file, and the excluded
-prefixes are DuckDB's own state."""
+RELATION = re.compile(r"(?!(?:duckdb|pragma|pg)_)[^./\\:*?\[\]]+", re.IGNORECASE)
+"""The name of a table. DuckDB would read a name with a dot or slash as a file if there is no such
+table, and the excluded prefixes are DuckDB's own state."""
 EXPLAIN = re.compile(r"\s*EXPLAIN\s+(?P<runs>ANALYZE\s+)?", re.IGNORECASE)
 SENT_ROWS = re.compile(r"\s*INSERT\b", re.IGNORECASE)
 """The statement with which Quack announces rows that a client uploads. Only the answer None refuses
