@@ -145,6 +145,31 @@ def test_the_arms_are_drawn_by_their_shares(
     assert 71 <= drawn["large"] <= 109
 
 
+def test_with_a_secret_nobody_can_name_a_rollout_that_draws_an_arm(
+    client: Any, model_server: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server takes the rollout id from the headers of a request, so a stranger can choose it."""
+    del traced
+
+    def drawn(rollouts: list[str]) -> list[str]:
+        before = len(model_server.requests)
+        for rollout in rollouts:
+            monkeypatch.setenv("LIGHTNING_ROLLOUT_ID", rollout)
+            ask(client, "Oslo")
+        return [request["model"] for request in model_server.requests[before:]]
+
+    tried = [f"tried {number}" for number in range(160)]
+    chosen = [one for one, model in zip(tried, drawn(tried), strict=True) if model == "small"][:20]
+    assert drawn(chosen) == ["small"] * 20
+    monkeypatch.setenv("LIGHTNING_POLICY_SECRET", "of this agent")
+    with_secret = drawn(chosen)
+    # 5 of 20 expected; 14 or more have a probability of 3e-5 (and this test always draws the same).
+    assert with_secret.count("small") < 14
+    assert drawn(chosen) == with_secret
+    monkeypatch.setenv("LIGHTNING_POLICY_SECRET", "of another one")
+    assert drawn(chosen) != with_secret
+
+
 def test_the_calls_of_a_rollout_without_an_id_have_one_arm(
     client: Any, traced: Any, model_server: Any
 ) -> None:

@@ -8,11 +8,14 @@ A server may handle one request after the other in one context. So a choice that
 span is over when that span has ended and another trace begins: it belongs to the earlier request.
 """
 
+import hashlib
+import hmac
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -64,6 +67,11 @@ ACCEPT_VARIABLE: Final = "LIGHTNING_ACCEPT_ARMS"
 request could choose the arm."""
 
 
+SECRET_VARIABLE: Final = "LIGHTNING_POLICY_SECRET"  # noqa: S105  the name of a variable
+"""A text that goes into the hash of each draw. Without it, whoever may name the rollout or the
+trace of a request can find a name that draws the arm they want."""
+
+
 class Asked(NamedTuple):
     """The arm that the request asks for."""
 
@@ -91,6 +99,27 @@ def asked(key: str, variants: Mapping[str, object]) -> Asked | None:
     except (ValueError, TypeError, KeyError):
         return None
     return found if is_meant and 0 < found.propensity <= 1 else None
+
+
+def place(bucketing: str, unit: str) -> float:
+    """Return the place in [0, 1) of a unit, such as a rollout, in the shares of the variants.
+
+    A unit has the same place in each process that has the same secret (`SECRET_VARIABLE`).
+
+    Args:
+        bucketing: Text that the flags of one policy share.
+        unit: What keeps its variant.
+    """
+    return _place(os.environ.get(SECRET_VARIABLE, ""), bucketing, unit)
+
+
+@lru_cache(maxsize=1024)
+def _place(secret: str, bucketing: str, unit: str) -> float:
+    drawn = f"{bucketing}\0{unit}".encode()
+    digest = (
+        hmac.digest(secret.encode(), drawn, "sha256") if secret else hashlib.sha256(drawn).digest()
+    )
+    return int.from_bytes(digest[:8]) / 2**64
 
 
 def stamp(span: Span) -> None:

@@ -168,20 +168,13 @@ def _places(
 
 def _draw(flag: _Flag, rollout: str) -> str:
     """Draw a variant by a hash of the rollout, so that all calls of a rollout get the same one."""
-    at = _place(flag.bucketing, rollout)
+    at = arms.place(flag.bucketing, rollout)
     for variant, share in flag.places:
         # Walks along [0, 1), where each variant has a piece as long as its share.
         at -= share
         if at < 0:
             return variant
     return flag.places[-1][0]  # rounding left `at` just above 0
-
-
-@lru_cache(maxsize=1024)
-def _place(bucketing: str, rollout: str) -> float:
-    """Return the place in [0, 1) of a rollout in the shares of the variants."""
-    digest = hashlib.sha256(f"{bucketing}\0{rollout}".encode()).digest()
-    return int.from_bytes(digest[:8]) / 2**64
 
 
 def _rollout(call: ModelCall) -> str:

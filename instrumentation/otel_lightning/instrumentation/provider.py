@@ -14,7 +14,6 @@ variant in the flag's metadata, which the arm hook records. Flags without such a
 by their `fractional` targeting, or by the rules that a learned policy has.
 """
 
-import hashlib
 import json
 import math
 import random
@@ -248,12 +247,8 @@ def probabilities(policy: Mapping[str, Any], given: Mapping[str, Any]) -> Shares
 
 def _draw(bucketing: str, unit: str | None, places: Sequence[tuple[str, float]]) -> str:
     """Draw a variant by a hash of the targeting key, so that one unit always gets the same one."""
-    if unit is None:
-        # Without a unit there is nothing to be consistent with: each evaluation draws for itself.
-        at = _RANDOM.random()
-    else:
-        digest = hashlib.sha256(f"{bucketing}\0{unit}".encode()).digest()
-        at = int.from_bytes(digest[:8]) / 2**64
+    # Without a unit there is nothing to be consistent with: each evaluation draws for itself.
+    at = _RANDOM.random() if unit is None else arms.place(bucketing, unit)
     for variant, share in places:
         # Walks along [0, 1), where each variant has a piece as long as its share.
         at -= share

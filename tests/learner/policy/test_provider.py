@@ -192,6 +192,22 @@ def test_draws_without_a_targeting_key_do_not_depend_on_the_agents_seed(flags: P
     assert 50 < drawn["brief"] < 150  # of 200 fair draws, with a probability above 1 - 1e-11
 
 
+def test_with_a_secret_nobody_can_name_a_key_that_draws_an_arm(
+    flags: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = client(LightningProvider(flags))
+
+    def drawn(keys: list[str]) -> list[str]:
+        return [ours.get_string_details(KEY, "", EvaluationContext(one)).variant for one in keys]
+
+    tried = [f"tried {number}" for number in range(400)]
+    chosen = [one for one, arm in zip(tried, drawn(tried), strict=True) if arm == "brief"]
+    monkeypatch.setenv("LIGHTNING_POLICY_SECRET", "of this agent")
+    with_secret = drawn(chosen)
+    assert 0.3 < with_secret.count("brief") / len(chosen) < 0.7  # half of them expected
+    assert drawn(chosen) == with_secret
+
+
 def test_flags_without_such_a_policy_are_served_by_their_targeting(flags: Path) -> None:
     ours = client(LightningProvider(flags))
     assert ours.get_boolean_details("plain", default_value=True).value is False
