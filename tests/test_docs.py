@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 import pytest
+from support.commands_page import PAGE, written
 from support.environment_page import commands
 
 from otel_lightning.collector.cli import main as ingest
@@ -12,7 +13,7 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli as learn
 
 ROOT = Path(__file__).parent.parent
-COMMANDS = (ROOT / "docs" / "reference" / "commands.md").read_text()
+COMMANDS = PAGE.read_text()
 TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text()
 INTERNAL = {"schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys"}
 
@@ -34,6 +35,11 @@ def test_every_command_and_option_is_documented(program: str) -> None:
         spelled = {o for option in options for o in option.opts if o.startswith("--")}
         documented = set(re.findall(r"^\| `(--[a-z-]+)", text, re.MULTILINE))
         assert documented == spelled - {"--help"}
+
+
+def test_options_are_documented_as_help_shows_them() -> None:
+    """How they are written, their defaults and variables."""
+    assert PAGE.read_text() == written(), "run: python tests/support/commands_page.py"
 
 
 @pytest.mark.parametrize("program", Groups)

@@ -82,8 +82,8 @@ OBJECTIVE = click.Choice(["doubly_robust", "snips", "ips", "reinforce"])
     "--trust-region",
     type=Finite(0, min_open=True),
     metavar="NATS",
-    help="Largest KL divergence of the policy from the logged shares of the arms, such as 0.1. By "
-    "default there is no limit.",
+    help="Largest KL divergence of the policy from the logged shares of the arms, such as 0.1.  "
+    "[default: no limit]",
 )
 @option(
     "--features",

@@ -1,0 +1,70 @@
+"""The tables of docs/reference/commands.md: how each option is written, its default and variable.
+
+`PYTHONPATH=tests python tests/support/commands_page.py` writes these three cells from the parsers
+themselves. Which options there are is tested in `test_docs.py`; what they mean is written by hand.
+"""
+
+import itertools
+import re
+from pathlib import Path
+
+import click
+
+from support.environment_page import GROUPS, commands
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "commands.md"
+SECTION = re.compile(r"^## `([\w-]+) ([\w-]+)`$", re.MULTILINE)
+ROW = re.compile(r"^\| `(--[a-z-]+)[^\n]*$", re.MULTILINE)
+CELL = re.compile(r"(?<!\\)\|")
+"""The end of a cell: a bar that is not escaped."""
+OPTION = re.compile(r"(?<![\w`-])(--[a-z][a-z-]+)")
+
+
+def written() -> str:
+    """Return the page with these cells as they should be."""
+    page = PAGE.read_text()
+    starts = [*(found.start() for found in SECTION.finditer(page)), len(page)]
+    parts = [page[: starts[0]]]
+    parts += [_section(page[a:b]) for a, b in itertools.pairwise(starts)]
+    return "".join(parts)
+
+
+def _section(text: str) -> str:
+    found = SECTION.match(text)
+    assert found
+    program, name = found.groups()
+    command = commands(GROUPS[program])[name]
+    options = {
+        spelled: option
+        for option in command.params
+        if isinstance(option, click.Option)
+        for spelled in option.opts
+    }
+    return ROW.sub(lambda row: _row(row, options[row[1]], command), text)
+
+
+def _row(row: re.Match[str], option: click.Option, command: click.Command) -> str:
+    meaning = CELL.split(row[0])[4].strip()
+    spelled, default = _told(option, command)
+    cells = [f"`{spelled}`", default, f"`{option.envvar}`", meaning]
+    return f"| {' | '.join(cells)} |"
+
+
+def _told(option: click.Option, command: click.Command) -> tuple[str, str]:
+    """Return how an option is written and its default, as the help of its command says."""
+    context = click.Context(command)
+    record = option.get_help_record(context)
+    assert record, f"{option.opts} is hidden"
+    spelled = re.sub(r"^-\w, ", "", record[0])
+    # A choice is written [a|b] by click; a bar would end the cell.
+    spelled = re.sub(r"\[(.*)\]", lambda one: "{" + one[1].replace("|", ",") + "}", spelled)
+    spelled = spelled.replace("|", "\\|").replace(" / ", "` / `")
+    exact = option.get_help_extra(context).get("default")
+    if exact is not None:
+        return spelled, f"`{exact}`"
+    in_words = re.search(r"\[default: (.*?)\]", " ".join((option.help or "").split()))
+    return spelled, OPTION.sub(r"`\1`", in_words[1]) if in_words else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(written())
