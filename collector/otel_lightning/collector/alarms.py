@@ -1,9 +1,9 @@
 """Alarms: the present faults of the receiving process.
 
 An alarm is raised when requests cannot be written to the spool, acknowledged ones cannot be stored
-or derived, or old traces cannot be deleted, and cleared when that works again. While it is raised,
-`/metrics` shows it, and `lightning-ingest check` names it and exits with 1. If it lasts, new
-requests are refused with 503, except for old traces: nothing that is sent is at risk.
+or derived, old traces cannot be deleted, or no checkpoint can be written, and cleared when that
+works again. While it is raised, `/metrics` shows it, and `lightning-ingest check` names it and
+exits with 1. If it lasts, new requests are refused with 503, except for the last two.
 The log has one line when an alarm is raised and one when it is cleared.
 
 `check` runs in another process, and the store itself may be broken. So the alarms are also written
@@ -22,15 +22,18 @@ from otel_lightning.collector.atomic_file import PRIVATE, replaced
 
 logger = logging.getLogger(__name__)
 
-RECEIVING, RETAINING = "receiving", "retaining"
+RECEIVING, RETAINING, CHECKPOINTING = "receiving", "retaining", "checkpointing"
 KINDS = {
     RECEIVING: "Requests cannot be written to the spool: senders are asked to send them again.",
     "storing": "What was acknowledged cannot be stored.",
     "deriving": "What was stored cannot be derived.",
     "retrying": "Batches to derive are given up again and again, and their rows do not come.",
     RETAINING: "Old traces cannot be deleted, so more is kept than --retain or --max-size allows.",
+    CHECKPOINTING: "No checkpoint can be written, so DuckDB's log grows with all that is stored.",
 }
 """Every alarm by name, and its meaning. Add a line here to add an alarm."""
+HARMLESS = frozenset({RETAINING, CHECKPOINTING})
+"""Alarms for which no request is refused: nothing that is sent is at risk."""
 REFUSE_AFTER_SECONDS = 60.0
 """Duration of an alarm after which new requests are refused; by default."""
 
@@ -101,7 +104,7 @@ class Alarms:
         if not self._raised:  # runs for each request, so without the lock
             return None
         for alarm in self.raised():
-            if alarm.name == RETAINING:
+            if alarm.name in HARMLESS:
                 continue
             lasted = self._clock() - alarm.since
             if lasted >= self._refuse_after:

@@ -12,6 +12,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from support.examples import examples
 from support.running import LIMIT_S, eventually
 
+from otel_lightning.collector.alarms import Alarms
+from otel_lightning.collector.load import loader as loader_module
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import BATCH_BYTES, Loader
 from otel_lightning.collector.load.retention import LoaderSettings
@@ -156,6 +158,29 @@ def test_queued_work_is_run_while_much_waits_to_be_stored(tmp_path: Path) -> Non
         finally:
             loader.stop()
         assert count(store) == 8 * spans
+    spool.close()
+
+
+def test_a_client_that_prevents_checkpoints_for_long_is_an_alarm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB's log would grow with all that is stored, and nobody would know why."""
+    monkeypatch.setattr(loader_module, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(loader_module, "CHECKPOINT_SECONDS", 0.2)
+    spool = Spool(spool_folder(tmp_path / "t.duckdb"))
+    alarms = Alarms(refuse_after=0.0)
+    with open_store(tmp_path / "t.duckdb") as store, store.cursor() as client:
+        client.execute("BEGIN; CREATE TABLE mine (i INTEGER)")
+        loader = Loader(store.cursor(), spool, LoaderSettings(derive=False), alarms)
+        loader.start()
+        try:
+            spool.append("traces", request((1, 1))).result(timeout=LIMIT_S)
+            eventually(lambda: alarms.is_raised("checkpointing"))
+            assert alarms.refusal() is None
+            client.execute("ROLLBACK")
+            eventually(lambda: not alarms.is_raised("checkpointing"))
+        finally:
+            loader.stop()
     spool.close()
 
 

@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from otel_lightning.collector.alarms import RETAINING, Alarms
+from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, Alarms
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
@@ -39,6 +39,11 @@ BATCH_BYTES = 17 * 1024 * 1024  # most bytes to store in one transaction
 RETRY_SECONDS = 1.0  # wait after an error
 IDLE_SECONDS = 5.0  # without requests, after which a checkpoint is written
 CHECKPOINT_BYTES = 32 * 1024 * 1024  # stored since the last checkpoint, after which one is written
+CHECKPOINT_SECONDS = 300.0  # without a possible checkpoint, after which an alarm is raised
+BLOCKED = (
+    "statements or transactions of SQL clients go on. End the clients that have the writer token; a"
+    " statement of theirs that goes on without its client ends when lightning-ingest is restarted"
+)
 FORGET_SECONDS = 300.0  # between two runs of retention
 REASON_LENGTH = 300  # characters of an error that an alarm repeats
 PROMPT_SECONDS = 2.0  # of lag; above it deriving starts at once, without waiting for more spans
@@ -72,6 +77,7 @@ class Loader(threading.Thread):
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
         self._unwritten = 0  # bytes stored since the last checkpoint
+        self._blocked_at: float | None = None  # since when no checkpoint was possible
         self._derive_at = 0.0  # earliest time of the next deriving while it keeps up
         self._postponed = False  # whether deriving has to run soon even if no request arrives
         self._derives_again = False  # whether the last step derived something, or nothing was left
@@ -306,11 +312,18 @@ class Loader(threading.Thread):
 
     def _checkpoint(self) -> None:
         """Write a checkpoint if rows were stored since the last one, and release unused memory."""
-        if self._unwritten and self._store.checkpoint():
-            self._unwritten = 0
+        if not self._unwritten:
+            return
+        if self._store.checkpoint():
+            self._unwritten, self._blocked_at = 0, None
+            self._alarms.clear(CHECKPOINTING)
             # DuckDB's cache and Arrow's allocator keep memory that the batches no longer need.
             self._store.let_go()
             pa.default_memory_pool().release_unused()
+            return
+        self._blocked_at = self._blocked_at or time.monotonic()
+        if time.monotonic() - self._blocked_at >= CHECKPOINT_SECONDS:
+            self._alarms.sound(CHECKPOINTING, BLOCKED)
 
     def _load_some(self, least: int) -> bool:
         """Store a batch if at least `least` rows or `BATCH_BYTES` wait; return whether it did."""
