@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
+from otel_lightning.collector.derive.batch import Size
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.backoff import LARGE, Backoff
+from otel_lightning.collector.refresh.backoff import LARGE, LARGE_SPANS, Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
@@ -87,7 +88,7 @@ def test_what_belongs_to_no_rollout_that_waits_is_derived_meanwhile(tmp_path: Pa
     *talk, last = turns(**{"conversation.id": "talk"})
     other = turns(**{"conversation.id": "other"})[-1]
     backoff = Backoff(lambda: 0.0)
-    backoff.note({"talk": LARGE}, began=-10.0)
+    backoff.note({"talk": Size(LARGE, LARGE)}, began=-10.0)
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, talk, dead_letters=tmp_path)
         assert refresh(store, backoff=backoff) == 0
@@ -104,7 +105,7 @@ def test_a_rollout_waits_for_as_long_as_all_that_grow_took() -> None:
         for name in ("a", "b"):
             began = seconds[0]
             seconds[0] += 5.0
-            backoff.note({name: LARGE}, began)
+            backoff.note({name: Size(LARGE, LARGE)}, began)
     assert backoff.waiting() == ["a", "b"]
     seconds[0] += 39.0
     assert backoff.waiting() == ["b"]
@@ -112,7 +113,32 @@ def test_a_rollout_waits_for_as_long_as_all_that_grow_took() -> None:
     assert backoff.waiting() == []
 
 
+@pytest.mark.parametrize("operation", ["chat", "execute_tool", "POST"])
+def test_a_long_trace_with_few_calls_waits_for_more_late_spans(
+    operation: str, tmp_path: Path
+) -> None:
+    """Each late span makes all of it be derived again."""
+
+    def sent(first: int, count: int) -> Request:
+        request = ExportTraceServiceRequest()
+        spans = request.resource_spans.add().scope_spans.add().spans
+        for number in range(first, first + count):
+            spans.add(name="work", trace_id=b"t" * 16, span_id=(number + 1).to_bytes(8))
+        spans[0].attributes.add(key="gen_ai.operation.name").value.string_value = operation
+        return Request("traces", 1, request.SerializeToString())
+
+    backoff = Backoff(ticking())
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [sent(0, LARGE_SPANS)], dead_letters=tmp_path)
+        assert refresh(store, backoff=backoff) == 1
+        backoff.clock = lambda: 1.5
+        load(store, [sent(LARGE_SPANS, 1)], dead_letters=tmp_path)
+        assert refresh(store, backoff=backoff) == 0
+        backoff.clock = lambda: 1_000.0
+        assert refresh(store, backoff=backoff) == 1
+
+
 def test_a_short_rollout_never_waits() -> None:
     backoff = Backoff(lambda: 0.0)
-    backoff.note({"short": LARGE - 1}, began=-10.0)
+    backoff.note({"short": Size(LARGE - 1, LARGE_SPANS - 1)}, began=-10.0)
     assert backoff.waiting() == []

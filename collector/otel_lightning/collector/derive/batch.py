@@ -6,6 +6,7 @@ one that holds the store, a worker, a job on a cluster.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -14,12 +15,19 @@ from otel_lightning.collector.derive.assemble import put_together
 from otel_lightning.collector.derive.links import Ties, ties
 from otel_lightning.collector.derive.parse import Reading, fold_requests, read
 from otel_lightning.collector.derive.parsed import ParsedTraces, Rows, copied
-from otel_lightning.collector.derive.rows import Derived
+from otel_lightning.collector.derive.rows import AgentRun, Derived, LlmCall, ToolCall
 from otel_lightning.collector.derive.rows_by_trace import by_trace, only, without
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.trace_by_trace import read_derivable
 
 TIES = pa.schema([(name, pa.string()) for name in Ties._fields])
+
+
+class Size(NamedTuple):
+    """Number of model calls of a rollout, and of the spans of its traces."""
+
+    calls: int
+    spans: int
 
 
 class Batch:
@@ -47,8 +55,8 @@ class Batch:
         self._tied = Ties([], [], [])
         self._parsed, self._trial_schemas = parsed, trial_schemas
         self._picked: set[str] | None = None
-        self.calls: Counter[str] = Counter()
-        """Number of model calls by rollout id, set by `put_together`."""
+        self.sizes: dict[str, Size] = {}
+        """Size of each rollout, and by its id of each trace without one; set by `put_together`."""
         self.unchanged: set[str] = set()
         """Traces whose rows are those that the store has already, set by `put_together`."""
         self._derived: Derived | None = None
@@ -101,7 +109,7 @@ class Batch:
         kept = copied(self._found) if grows else None
         self._found.add(self._recalled)
         derived = self._derived = put_together(self._found)
-        self.calls = Counter(call.rollout_id or "" for call in derived.llm_calls)
+        self.sizes = _sizes(derived, Counter(trace_id for trace_id, _ in self._found.nodes))
         if self._parsed is not None and kept is not None:
             growing = self._growing(derived, kept)
             self._parsed.keep(kept, self._tied, growing)
@@ -143,6 +151,18 @@ class Batch:
         own = {trace_id for trace_id, _ in kept.nodes}
         traces = {call.trace_id for call in derived.llm_calls if call.rollout_id in grown}
         return traces & own
+
+
+def _sizes(derived: Derived, spans: Mapping[str, int]) -> dict[str, Size]:
+    """Count calls and spans by rollout; a trace of several rollouts counts for one of them."""
+    rows: list[ToolCall | AgentRun | LlmCall]
+    rows = [*derived.tool_calls, *derived.agent_runs, *derived.llm_calls]
+    rollout_of = {row.trace_id: row.rollout_id for row in rows if row.rollout_id}
+    counted = Counter[str]()
+    for trace_id, count in spans.items():
+        counted[rollout_of.get(trace_id, trace_id)] += count
+    calls = Counter(call.rollout_id or "" for call in derived.llm_calls)
+    return {name: Size(calls[name], counted[name]) for name in counted | calls}
 
 
 def _append(tied: Ties, more: Ties) -> None:

@@ -1,17 +1,19 @@
 """Delays after which a growing rollout is derived again.
 
-A rollout is always derived as a whole. A rollout of n turns that is derived after each turn would
-therefore cost the square of n. So a large rollout waits `PATIENCE` times as long as the last
-deriving of all growing rollouts took: they then take a bounded share of the time, and one deriving
-covers several turns.
+A rollout is always derived as a whole. A rollout of n turns that is derived after each turn, or a
+trace of n spans that is derived after each late span, would therefore cost the square of n. So a
+large rollout waits `PATIENCE` times as long as the last deriving of all growing rollouts took: they
+then take a bounded share of the time, and one deriving covers several turns.
 """
 
 import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-LARGE = 16
-"""A rollout with fewer calls never waits, because deriving it is cheap."""
+from otel_lightning.collector.derive.batch import Size
+
+LARGE, LARGE_SPANS = 16, 1_000
+"""A rollout with fewer calls and fewer spans never waits, because deriving it is cheap."""
 PATIENCE = 4.0
 """Seconds of waiting for each second that deriving took."""
 MEMORY_SECONDS = 60.0
@@ -41,17 +43,21 @@ class Backoff:
         now = self.clock()
         return [name for name, one in self._derived.items() if one.due > now]
 
-    def note(self, calls: Mapping[str, int], began: float) -> None:
+    def note(self, sizes: Mapping[str, Size], began: float) -> None:
         """Note that rollouts were derived together, and set the delays of the large ones.
 
         Args:
-            calls: Number of calls of each rollout.
+            sizes: Number of calls and spans of each rollout.
             began: Time at which deriving them began, in seconds of the clock.
         """
         ended = self.clock()
-        # The time is divided among the rollouts of the batch by their numbers of calls.
-        each = (ended - began) / max(sum(calls.values()), 1)
-        large = {name: each * count for name, count in calls.items() if count >= LARGE}
+        # The time is divided among the rollouts of the batch by their sizes.
+        each = (ended - began) / max(sum(map(sum, sizes.values())), 1)
+        large = {
+            name: each * sum(size)
+            for name, size in sizes.items()
+            if size.calls >= LARGE or size.spans >= LARGE_SPANS
+        }
         # Forgotten are those whose delay passed long ago: they no longer grow.
         known = {n: one for n, one in self._derived.items() if one.due + MEMORY_SECONDS > ended}
         growing = sum(seconds for name, seconds in large.items() if name in known)

@@ -150,7 +150,7 @@ def _refresh_traces(
     batch.committed()
     replaced = [one for one in traces if one not in batch.unchanged]
     recent_traces(store).derived(replaced, batch.unchanged, new.least)
-    backoff.note(batch.calls, began)
+    backoff.note(batch.sizes, began)
     return done
 
 

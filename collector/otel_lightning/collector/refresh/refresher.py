@@ -325,7 +325,7 @@ class Refresher:
         self._batch_seconds = time.monotonic() - flight.sent
         # All workers run at once, so a batch costs its share of their time.
         self._spent += flight.worker.seconds / self._most
-        backoff.note(Counter(flight.worker.calls), flight.began)
+        backoff.note(flight.worker.sizes, flight.began)
         return done
 
     def _send_some(self, spans_at_once: int, backoff: Backoff) -> bool:

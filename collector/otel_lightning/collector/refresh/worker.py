@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from otel_lightning.collector.derive.batch import Size
 from otel_lightning.collector.refresh import frames
 
 PART_BYTES = 8_000_000
@@ -48,8 +49,8 @@ class Worker:
         self._wake = wake
         self._answers: queue.Queue[tuple[int, bytes]] = queue.Queue(ANSWERS_AHEAD)
         self._ready = threading.Event()
-        self.calls: dict[str, int] = {}
-        """Number of model calls by rollout id, once all `rows` were read."""
+        self.sizes: dict[str, Size] = {}
+        """Size of each rollout, once all `rows` were read."""
         self.seconds = 0.0
         """Time that the worker took for the batch, once all `rows` were read."""
         self._receiver = threading.Thread(target=self._receive, name="worker", daemon=True)
@@ -124,7 +125,8 @@ class Worker:
             kind, content = self._next()
             if kind == frames.DONE:
                 told = json.loads(content)
-                self.calls, self.seconds = told["calls"], told["seconds"]
+                self.sizes = {name: Size(*size) for name, size in told["sizes"].items()}
+                self.seconds = told["seconds"]
                 return
             if kind == frames.NAME:
                 name = content.decode()

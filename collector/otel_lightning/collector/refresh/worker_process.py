@@ -99,7 +99,7 @@ class WorkerBatch:
             frames.write(self._answers, frames.NAME, name.encode())
             frames.write(self._answers, frames.ROWS, frames.packed(rows))
         seconds = self._seconds + time.monotonic() - began
-        told = {"calls": batch.calls, "seconds": seconds}
+        told = {"sizes": batch.sizes, "seconds": seconds}
         frames.write(self._answers, frames.DONE, json.dumps(told).encode())
         self._begin()
 
