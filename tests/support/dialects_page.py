@@ -50,6 +50,15 @@ their own.
 - Logfire wrote the response id of a streamed answer on neither of its two spans when `logfire` \
 was recorded, which holds streamed calls only; where one of the spans has it, it is read. A reward \
 that names the response finds no call without it; let it name the rollout, the trace or the span.
+- Some packages record no model calls of some frameworks: OpenInference for CrewAI and Haystack 3, \
+Traceloop for Agno 3, CrewAI and LlamaIndex 0.14, and the conventions' own packages for Agno, \
+LlamaIndex and smolagents 1.2b0. Trace the model's client beside them, for example with the \
+packages of [this page](../how-to/which-package.md).
+- LiteLLM's proxy loses the tool calls and results in the input of the Responses API, and gives \
+the provider's response ids in an encrypted form, which is what its clients get. Traceloop for \
+JavaScript loses the answers of Responses that are streamed or call tools. Traceloop for \
+`google-genai` keeps the last piece of a streamed answer. The conventions' own package for OpenAI \
+leaves out `previous_response_id`, so a history that the provider stores is not known.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

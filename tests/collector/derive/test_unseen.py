@@ -409,3 +409,10 @@ def test_tools_among_the_keyword_arguments_of_a_request_are_offered() -> None:
     call = only_call({**kind, "input.value": request})
     assert [tool["name"] for tool in call.tool_definitions or ()] == ["sun"]
     assert call.request_params == {"seed": 7}
+
+
+def test_a_users_message_whose_text_was_lost_leaves_the_call_incomplete() -> None:
+    """LiteLLM's proxy writes the tool calls and results of Responses as empty texts of the user."""
+    lost = [QUESTION, {"role": "user", "parts": [{"type": "text", "content": ""}]}]
+    assert only_call(chat(lost, said("assistant", "Yes."))).content == "redacted"
+    assert only_call(chat([QUESTION], said("assistant", ""))).content == "full"

@@ -218,6 +218,9 @@ def _left_out(message: Message) -> bool:
     if not parts:
         # A model may answer with nothing, while nobody sends an empty message.
         return bool(message["role"] != "assistant")
+    # Nor an empty text: LiteLLM's proxy writes one for each item of a Responses request.
+    if message["role"] == "user" and len(parts) == 1 and parts[0].get("content") == "":
+        return True
     return False in [_CARRIED.get(part["type"], "type") in part for part in parts]
 
 
