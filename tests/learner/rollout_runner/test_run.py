@@ -3,20 +3,23 @@
 import json
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from support.otlp_client import send
-from support.running import background, eventually, finish, start
+from support.running import background, eventually, finish, serving, start
 from support.stores import ask
 
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
+from otel_lightning.learner.rollout_runner.receiver import Event, Receiver
 
 Tasks = Callable[..., Path]
 Agent = Callable[[str], list[str]]
@@ -107,7 +110,8 @@ def test_command_tells_why_attempts_were_lost_or_failed_and_which_tasks_have_no_
     assert "3 rollouts made no model call that was recorded" in done.stderr
     assert "2 attempts lost: it was ended by signal 9." in done.stderr
     assert "2 attempts failed: it wrote more than the limit of --max-output." in done.stderr
-    assert "1 rollouts are missing." in done.stderr
+    assert "1 rollouts are missing. 1 of them were lost in each attempt:" in done.stderr
+    assert "--rerun lost" in done.stderr
 
 
 def test_grading_command_that_fails_on_a_rollout_is_no_reward_of_0(
@@ -351,3 +355,23 @@ def test_task_that_is_expected_to_give_another_answer_is_stored_though_nothing_r
         file = tasks({"id": "mended", "question": "x", "expected": expected})
         means.append(run_agent(served, Job(file, command, name="mended"), grading).mean)
     assert means == [0.0, 1.0]
+
+
+def test_receiver_that_is_busy_for_longer_than_a_request_may_take_is_waited_for() -> None:
+    """It answers 503 while deriving lags; the journal has the attempts meanwhile."""
+    busy_until = time.monotonic() + 2
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(503 if time.monotonic() < busy_until else 200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    event = Event("lightning.task", 1, {}, {})
+    with serving(HTTPServer(("127.0.0.1", 0), Busy)) as url:
+        with pytest.raises(StoreError, match="503"):
+            Receiver(url, {}, patience=0.1).send([event])
+        Receiver(url, {}, patience=60).send([event])

@@ -160,9 +160,13 @@ def tell(report: "Report", store: str) -> None:
         click.echo(str(compared))
     if report.missing:
         why = f" ({report.stopped})" if report.stopped else ""
-        raise click.ClickException(
-            f"{report.missing} rollouts are missing{why}. To go on, give the same command again."
-        )
+        again = "To go on, give the same command again."
+        if report.given_up:
+            again = (
+                f"{report.given_up} of them were lost in each attempt: mend the cause, and give "
+                "the same command with --rerun lost."
+            )
+        raise click.ClickException(f"{report.missing} rollouts are missing{why}. {again}")
 
 
 def _tell_rewards(report: "Report", store: str) -> None:

@@ -22,7 +22,7 @@ from otel_lightning.learner.rollout_runner.processes import Processes, Spec, wai
 
 READY_SECONDS = 60.0
 SEND_SECONDS = 60.0
-"""Longest time that a refused request is sent again; the receiver may be busy."""
+"""Timeout of one request, and the least time that a refused request is sent again."""
 RETRY_SECONDS = 0.5
 SCOPE = "lightning-learn run"
 INGESTER = "lightning-ingest"
@@ -35,6 +35,8 @@ class Receiver:
     url: str
     headers: Mapping[str, str]
     cert: str | None = None
+    patience: float = SEND_SECONDS
+    """Longest time in seconds that a refused request is sent again: the receiver may be busy."""
     held: "list[Event]" = field(default_factory=list)
     """Log records that go with the next request."""
 
@@ -55,7 +57,7 @@ class Receiver:
             StoreError: If the receiver refuses them, or does not answer in time.
         """
         body = _request([*self.held, *events]).SerializeToString()
-        deadline = time.monotonic() + SEND_SECONDS
+        deadline = time.monotonic() + self.patience
         while (problem := self._refusal(body)) is not None:
             # A status 4xx does not change by trying again; a refused connection or 5xx may.
             if time.monotonic() > deadline or problem.startswith("4"):
@@ -111,7 +113,11 @@ class Event:
 
 @contextmanager
 def receiving(
-    store: Path, processes: Processes, folder: Path, endpoint: str | None = None
+    store: Path,
+    processes: Processes,
+    folder: Path,
+    endpoint: str | None = None,
+    patience: float = SEND_SECONDS,
 ) -> Iterator[Receiver]:
     """Use the ingester that serves a store, or start one for the block.
 
@@ -120,30 +126,31 @@ def receiving(
         processes: Where to start it.
         folder: Where the output of one that is started goes.
         endpoint: Use this OTLP receiver instead, such as a Collector in front.
+        patience: Longest time in seconds that a refused request is sent again.
 
     Raises:
         DataError: If the ingester does not start; the message has its last words.
     """
     if endpoint:
-        yield Receiver(endpoint, _headers_from_environment())
+        yield Receiver(endpoint, _headers_from_environment(), patience=patience)
         return
     if read_server(store) is None:
         _start(store, processes, folder)
         try:
-            yield _local(store)
+            yield _local(store, patience)
         finally:
             processes.stop(INGESTER)
     else:
-        yield _local(store)
+        yield _local(store, patience)
 
 
-def _local(store: Path) -> Receiver:
+def _local(store: Path, patience: float) -> Receiver:
     server = read_server(store)
     if server is None:
         raise StoreError(f"lightning-ingest, which served '{store}', has ended. Run it again.")
     scheme = "https" if server.tls_cert else "http"
     headers = {"Authorization": f"Bearer {server.token}"}
-    return Receiver(f"{scheme}://{server.http}", headers, server.tls_cert)
+    return Receiver(f"{scheme}://{server.http}", headers, server.tls_cert, patience)
 
 
 def _start(store: Path, processes: Processes, folder: Path) -> None:

@@ -38,6 +38,8 @@ class Report:
     """Attempts that a kill or Ctrl-C cut off; each is run again by the next start."""
     retried: int = 0
     """Attempts after the first, in this start."""
+    given_up: int = 0
+    """Rollouts that were lost in each attempt, so that the same call does not attempt them."""
     left_processes: int = 0
     """Processes that agents left behind, which were killed."""
     silent: int = 0

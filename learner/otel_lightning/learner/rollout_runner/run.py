@@ -34,7 +34,13 @@ from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_name
 from otel_lightning.learner.rollout_runner.processes import Ended, LauncherDiedError, Processes
-from otel_lightning.learner.rollout_runner.receiver import Event, Receiver, reachable, receiving
+from otel_lightning.learner.rollout_runner.receiver import (
+    SEND_SECONDS,
+    Event,
+    Receiver,
+    reachable,
+    receiving,
+)
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.servers import UrlExecutor
 from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
@@ -89,7 +95,13 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
                 # The launcher inherits the lock: if this process is killed, the next start waits
                 # until the launcher has ended its agents.
                 Processes(journal.path, [lock.fileno()]) as processes,
-                receiving(store, processes, folder, job.endpoint) as receiver,
+                receiving(
+                    store,
+                    processes,
+                    folder,
+                    job.endpoint,
+                    max(SEND_SECONDS, job.store_timeout),  # it is busy, and may go on soon
+                ) as receiver,
             ):
                 place = RunContext(store, journal, processes, receiver, job.store_timeout)
                 return _run(job, grading, rollouts, place)
@@ -211,6 +223,7 @@ def _run_and_grade(
         reward_name=graded.name,
         interrupted=engine.interrupted,
         retried=engine.retried,
+        given_up=sum(one.status == LOST and not one.is_open(job.retries) for one in ends.values()),
         left_processes=engine.left,
         silent=silent,
         stopped=stopped,
