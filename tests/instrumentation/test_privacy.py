@@ -1,6 +1,8 @@
 """The redactor: what leaves the process after it, on real spans of a real client."""
 
 import json
+import os
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from support.running import finish
 
 from otel_lightning.instrumentation import model_call, privacy
 from otel_lightning.instrumentation.processor import LightningSpanProcessor
@@ -105,11 +108,13 @@ def test_nothing_is_redacted_unless_asked_for() -> None:
     assert privacy.redactor() is None
 
 
-def test_an_unknown_kind_is_named(
+def test_an_unknown_kind_is_named_and_lets_no_secret_through(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("LIGHTNING_REDACT", "emials")
-    assert privacy.redactor() is None
+    redact = privacy.redactor()
+    assert redact
+    assert redact(SECRETS["emails"]) == "[redacted:emails]"
     assert "unknown kind 'emials'. Known: all, keys, emails, cards, phones." in caplog.text
 
 
@@ -125,6 +130,50 @@ def test_patterns_of_the_users_own_come_from_a_file(
     assert "patterns:3: not a regular expression" in caplog.text
 
 
+def test_without_the_users_patterns_no_text_leaves(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REDACT_PATTERNS", str(tmp_path / "absent"))
+    provider, exporter = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    put_first(provider, LightningSpanProcessor(InferredTools(provider.get_tracer("test"))))
+    provider.get_tracer("agent").start_span("step", attributes={"said": "TICKET-17\n"}).end()
+    (finished,) = exporter.get_finished_spans()
+    assert finished.attributes == {"said": "[redacted:error]"}
+    assert "absent cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "https://desk/?mail=ada%40example.com&tel=%2B442079460958",
+        {"ada@example.com": 1},
+        json.dumps({"ada@example.com": 1}),
+        '\n {"to": "ada\\u0040example.com"}',
+        b"to ada@example.com \xff",
+        "postgres://ada:pass-4711@db/desk",
+    ],
+    ids=["URL", "name", "name in JSON", "indented JSON", "bytes", "password in a URL"],
+)
+def test_a_secret_is_found_wherever_it_stands(redact: Any, given: Any) -> None:
+    left = str(redact(given))
+    assert "redacted:" in left
+    assert not [part for part in ("ada", "2079", "4711") if part in left]
+
+
+@pytest.mark.parametrize("word", ["ab-", "a%20", "b.", "-eyJaaaaaaaa", "1 "])
+def test_long_words_are_redacted_in_time_proportional_to_their_length(word: str) -> None:
+    # In proportion to its square, it would take hours: the limit of `finish` ends that.
+    script = (
+        "from otel_lightning.instrumentation import privacy\n"
+        f"text = 'a@b.example ' + {word!r} * (2_000_000 // {len(word)})\n"
+        "print(privacy.redactor()(text)[:17])"
+    )
+    environment = {**os.environ, "LIGHTNING_REDACT": "all"}
+    done = finish(sys.executable, "-c", script, env=environment, check=True)
+    assert done.stdout == "[redacted:emails]\n"
+
+
 def test_every_field_of_a_span_is_redacted_before_any_exporter_sees_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -138,10 +187,15 @@ def test_every_field_of_a_span_is_redacted_before_any_exporter_sees_it(
         span.set_attribute("gen_ai.system_instructions", f"mail {secret}")
         span.set_attribute("list", [secret, "kept"])
         span.add_event("said", {"text": secret})
+        span.add_event(secret)
+        span.set_attribute("lightning.prompt_token_ids", [97, 64, 101])
+        span.set_attribute("lightning.completion_token_ids.1", [97, 64, 101])
         raise ValueError(secret)
     (finished,) = exporter.get_finished_spans()
     assert secret not in finished.to_json()
     assert finished.attributes["list"] == ("[redacted:emails]", "kept")
+    assert not [name for name in finished.attributes if "token_ids" in name], "they spell the text"
+    assert secret not in repr([event.name for event in finished.events])
 
 
 def test_a_secret_in_json_that_is_nested_too_deeply_is_found(redact: Any) -> None:
@@ -188,6 +242,27 @@ client.chat.completions.create(model="small", messages=messages, tools=tools)
     assert not [secret for secret in SECRETS.values() if secret in sent]
     for kind in ("keys", "emails", "cards"):
         assert f"[redacted:{kind}]" in sent
+
+
+@pytest.mark.parametrize("name", ["headers", "url"])
+def test_what_gives_access_to_the_model_server_is_never_recorded(
+    traced: Any, model_server: Any, name: str
+) -> None:
+    import openai
+
+    url = model_server.base_url("vllm")
+    if name == "url":
+        url = url.replace("://", "://desk:pass-4711@")
+    headers = {"Authorization": "Basic pass-4711", "X-Key": "pass-4711"}
+    with openai.OpenAI(api_key="none", base_url=url) as client:
+        client.chat.completions.create(
+            model="small",
+            messages=[{"role": "user", "content": "Hi"}],
+            extra_headers=headers if name == "headers" else None,
+        )
+    span = traced.spans()["openai.chat"]
+    assert "pass-4711" not in repr(span)
+    assert span["gen_ai.openai.api_base"].startswith(model_server.url)
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Recognise GenAI spans of any instrumentation by their attributes."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from opentelemetry.util.types import Attributes
@@ -64,6 +64,19 @@ def write_late(span: Any, values: Mapping[str, Any]) -> None:
     held = span._attributes  # noqa: SLF001 - the SDK has no public way to it
     with held._lock:  # noqa: SLF001
         held._dict.update(values)  # noqa: SLF001
+
+
+def drop_late(span: Any, names: Iterable[str]) -> None:
+    """Remove attributes from a span of the SDK that was not exported yet.
+
+    Args:
+        span: A span, in a span processor's `on_start` or `_on_ending`.
+        names: Names of the attributes.
+    """
+    held = span._attributes  # noqa: SLF001 - the SDK has no public way to it
+    with held._lock:  # noqa: SLF001
+        for name in names:
+            held._dict.pop(name, None)  # noqa: SLF001
 
 
 def is_tool(present: Attributes) -> bool:

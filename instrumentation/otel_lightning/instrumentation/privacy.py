@@ -26,21 +26,30 @@ PATTERNS_VARIABLE: Final = "LIGHTNING_REDACT_PATTERNS"
 WITHHELD: Final = "[redacted:error]"
 """Replaces a value that could not be redacted."""
 
+WITHHELD_HEADERS: Final = "[redacted:headers]"
+"""Replaces the HTTP headers of a model call, which may hold its key, whatever is configured."""
+
 _ON: Final = frozenset({"true", "1", "yes", "on"})
 _ON_SPANS: Final = _ON | {"span_only", "span_and_event"}
-# keys: of OpenAI, Stripe, AWS, GitHub, Slack and Google, JSON Web Tokens, and bearer tokens. cards:
-# 13 to 19 digits, with single spaces or dashes. phones: with a country code, or in the North
-# American forms.
+# keys: of OpenAI, Stripe, AWS, GitHub, Slack and Google, JSON Web Tokens, bearer tokens, and
+# passwords in URLs. cards: 13 to 19 digits, with single spaces or dashes. phones: with a country
+# code, or in the North American forms. URLs write an `@` as `%40` and a plus sign as `%2B`. Each
+# pattern takes time in proportion to the text: it starts once per word, or is of bounded length.
 _KINDS: Final = {
     "keys": (
         r"\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{20,}"
         r"|\bxox[abprs]-[A-Za-z0-9-]{10,}|\bAIza[0-9A-Za-z_-]{30,}"
-        r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+|(?<=Bearer )[^\s\"'\\]{8,}"
+        r"|\beyJ[A-Za-z0-9_-]{8,2048}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+|(?<=Bearer )[^\s\"'\\]{8,}"
+        r"|(?<=://)[^\s/:@\"'\\]*:[^\s/@\"'\\]+(?=@)"
     ),
-    "emails": r"\b[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b",
+    "emails": (
+        r"(?<![A-Za-z0-9._%+-])[A-Za-z0-9._%+-]+(?:@|%40)"
+        r"[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,}\b"
+    ),
     "cards": r"(?<![\d.-])\d(?:[ -]?\d){12,18}(?![\d.-]*\d)",
     "phones": (
-        r"(?<![\w.])(?:\+\d{1,3}[ .-]?)(?:\(\d{1,4}\)[ .-]?)?\d{1,4}(?:[ .-]?\d{2,4}){1,5}(?![\w])"
+        r"(?<![\w.])(?:(?:\+|%2[Bb])\d{1,3}[ .-]?)(?:\(\d{1,4}\)[ .-]?)?"
+        r"\d{1,4}(?:[ .-]?\d{2,4}){1,5}(?![\w])"
         r"|(?<![\w.])\(\d{3}\) ?\d{3}[ .-]\d{4}(?![\w])|(?<![\w.-])\d{3}[.-]\d{3}[.-]\d{4}(?![\w-])"
     ),
 }
@@ -48,9 +57,9 @@ _KINDS: Final = {
 _KEY_MAY_MATCH: Final = re.compile(
     # Without their first letters, which vary: a search for a set of letters is quick.
     r"k[-_][A-Za-z0-9_-]{16}|KIA[0-9A-Z]{16}|h[pousr]_[A-Za-z0-9]{20}|xox[abprs]-"
-    r"|Iza[0-9A-Za-z_-]{30}|yJ[A-Za-z0-9_-]{8}|earer "
+    r"|Iza[0-9A-Za-z_-]{30}|yJ[A-Za-z0-9_-]{8}|earer |://[^\s/@]*@"
 ).search
-_NUMBER_MAY_MATCH: Final = re.compile(r"\+\d|\d(?:[ .()-]{0,3}\d){9}").search
+_NUMBER_MAY_MATCH: Final = re.compile(r"(?:\+|%2[Bb])\d|\d(?:[ .()-]{0,3}\d){9}").search
 _DIGITS: Final = bytes(ord("0") if chr(code).isdecimal() else code for code in range(256))
 """Translates every digit of ASCII to 0."""
 
@@ -60,7 +69,7 @@ def _may_hold_key(text: str) -> bool:
 
 
 def _may_hold_email(text: str) -> bool:
-    return "@" in text
+    return "@" in text or "%40" in text
 
 
 def _may_hold_number(text: str) -> bool:
@@ -68,7 +77,7 @@ def _may_hold_number(text: str) -> bool:
         return _NUMBER_MAY_MATCH(text) is not None
     # The shortest numbers have ten digits, or begin with a plus sign and have four.
     digits = text.encode().translate(_DIGITS, b" .-()")
-    return b"0000000000" in digits or b"+0000" in digits
+    return b"0000000000" in digits or b"+0000" in digits or "%2B" in text or "%2b" in text
 
 
 _MAY_HOLD: Final[Mapping[str, Callable[[str], bool]]] = {
@@ -89,6 +98,10 @@ _LONGEST_REMEMBERED: Final = 1 << 15
 class _Pattern(NamedTuple):
     name: str
     expression: re.Pattern[str]
+
+
+_EVERYTHING: Final = _Pattern("error", re.compile("(?s).+"))
+"""Replaces any text by `WITHHELD`, if nobody knows what must not leave."""
 
 
 def content_allowed() -> bool:
@@ -157,8 +170,10 @@ def _named_kinds() -> list[_Pattern]:
     wanted = list(_KINDS) if "all" in names or "true" in names else [n for n in names if n]
     for unknown in set(wanted) - set(_KINDS) - {"false", "none"}:
         _logger.warning(
-            "%s: unknown kind %r. Known: all, %s.", REDACT_VARIABLE, unknown, ", ".join(_KINDS)
-        )
+            "%s: unknown kind %r. Known: all, %s. All kinds are redacted.",
+            REDACT_VARIABLE, unknown, ", ".join(_KINDS),
+        )  # fmt: skip
+        wanted = list(_KINDS)  # a misspelt kind must not let its secrets through
     return [_Pattern(name, re.compile(_KINDS[name])) for name in wanted if name in _KINDS]
 
 
@@ -166,8 +181,16 @@ def _own_patterns() -> list[_Pattern]:
     path = os.environ.get(PATTERNS_VARIABLE)
     if not path:
         return []
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        _logger.error(  # noqa: TRY400 - the reason is in the message
+            "%s=%s cannot be read (%s), so every text is withheld (%s). Mend the file, or unset "
+            "the variable.", PATTERNS_VARIABLE, path, error, WITHHELD,
+        )  # fmt: skip
+        return [_EVERYTHING]
     found = []
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         if line.strip() and not line.startswith("#"):
             try:
                 found.append(_Pattern("own", re.compile(line)))
@@ -196,12 +219,13 @@ class _Redactor:
     def __call__(self, value: Any) -> Any:
         """Redact a value: a text, or the texts within a sequence or a mapping."""
         kind = type(value)
-        if kind is str:
-            return self._text(value)
         if isinstance(value, str):
-            return self._redact_text(value)
+            return self._text(value) if kind is str else self._redact_text(value)
+        if kind is bytes:
+            # In Latin-1, each byte is a character, and back.
+            return self._redact_text(value.decode("latin-1")).encode("latin-1", "replace")
         if isinstance(value, Mapping):
-            return {key: self(one) for key, one in value.items()}
+            return {self(key): self(one) for key, one in value.items()}
         if isinstance(value, list | tuple):
             # The elements of a tuple have one type. Token ids may be thousands of numbers.
             if kind is tuple and value and type(value[0]) in (int, float, bool):
@@ -217,7 +241,7 @@ class _Redactor:
     def _redact_text(self, text: str) -> str:
         if not self._may_match(text):
             return text
-        if text[:1] in ("{", "["):
+        if text.lstrip()[:1] in ("{", "["):
             try:
                 parsed = json.loads(text)
             except (ValueError, RecursionError):  # no JSON, or nested too deeply
@@ -234,7 +258,7 @@ class _Redactor:
 
     def _leaves(self, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self._leaves(one) for key, one in value.items()}
+            return {self._text(key): self._leaves(one) for key, one in value.items()}
         if isinstance(value, list):
             return [self._leaves(one) for one in value]
         if isinstance(value, str):

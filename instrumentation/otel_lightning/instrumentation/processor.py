@@ -1,19 +1,33 @@
 """Our span processor, which adds data to each span at its start and at its end."""
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from otel_lightning.instrumentation import arms, model_call, privacy
-from otel_lightning.instrumentation.genai import attributes_of, is_genai, is_tool, write_late
+from otel_lightning.instrumentation import arms, attributes, model_call, privacy
+from otel_lightning.instrumentation.genai import (
+    attributes_of,
+    drop_late,
+    is_genai,
+    is_tool,
+    write_late,
+)
 from otel_lightning.instrumentation.guard import never_raise
 from otel_lightning.instrumentation.identity import current_ids
 from otel_lightning.instrumentation.tools import InferredTools
 
 _HARMLESS: Final = frozenset({bool, int, float})
 """Types of values that need no redaction."""
+
+_HEADERS: Final = "gen_ai.headers"
+"""HTTP headers that the agent adds to a model call: the bundled instrumentation records them."""
+
+_BASE_URL: Final = "gen_ai.openai.api_base"
+_PASSWORD: Final = re.compile(r"(?<=://)[^/?#]*@")
+_IDS: Final = (attributes.PROMPT_TOKEN_IDS, attributes.COMPLETION_TOKEN_IDS)
 
 
 class LightningSpanProcessor(SpanProcessor):
@@ -72,6 +86,7 @@ def _complete(
 ) -> None:
     # Each step has a guard of its own: an error in one must not prevent the redaction.
     _note_ending(span)
+    _withhold_credentials(span)
     _note_tool(span, inferred_tools)
     if redact is not None:
         _redact(span, redact)
@@ -84,6 +99,17 @@ _note_ending = never_raise(model_call.note_ending)
 def _note_tool(span: Span, inferred_tools: InferredTools) -> None:
     if is_tool(attributes_of(span)) and not inferred_tools.made(span):
         inferred_tools.note_span(span)
+
+
+@never_raise
+def _withhold_credentials(span: Span) -> None:
+    """Remove what gives access to the model server: values of headers, a password in its URL."""
+    present = attributes_of(span)
+    if _HEADERS in present:
+        write_late(span, {_HEADERS: privacy.WITHHELD_HEADERS})
+    url = present.get(_BASE_URL)
+    if isinstance(url, str) and "@" in url:
+        write_late(span, {_BASE_URL: _PASSWORD.sub("", url)})
 
 
 @never_raise
@@ -100,6 +126,10 @@ def _redact(span: Any, redact: Callable[[Any], Any]) -> None:
         }
         if changed:
             write_late(holder, changed)
+            # The ids of the tokens spell the text that was redacted.
+            drop_late(holder, [name for name in present if name.startswith(_IDS)])
+    for event in span.events:
+        event._name = redact(event.name)  # noqa: SLF001
     if span.status.description:
         span._status._description = redact(span.status.description)  # noqa: SLF001
     # `update_name` does nothing on a span that has ended.
