@@ -1,6 +1,7 @@
 """Arms that a flag file applies to the model call of an agent without any flag."""
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from opentelemetry import baggage, context
 from support.late import Late
 
+from otel_lightning.instrumentation import model_call, policy
 from otel_lightning.instrumentation.attributes import ASKED_ARM
 
 openai: Any = Late("openai")
@@ -215,3 +217,63 @@ def test_a_file_that_is_no_flag_file_is_named_and_the_agent_goes_on(
     ask(client, "Oslo")
     assert model_server.requests[-1]["messages"][0] == SYSTEM
     assert "flags.json: no flag file" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        ["no flag"],
+        {"variants": {"a": {"model": "b"}}, "targeting": {"fractional": [["a", "much"]]}},
+        {"variants": {"a": {"model": "b"}}, "targeting": {"fractional": [["a", float("nan")]]}},
+        {"variants": {"a": {"model": "b"}}, "defaultVariant": "absent"},
+        {"variants": {"a": {"tools": "sun"}}, "defaultVariant": "a"},
+    ],
+    ids=["list", "weight", "NaN", "default", "tools"],
+)
+def test_a_flag_that_cannot_be_read_costs_no_other_flag(
+    client: Any, traced: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture, broken: Any
+) -> None:
+    (tmp_path / "flags.json").write_text(json.dumps({"flags": {**FLAGS, "broken": broken}}))
+    ask(client, "Oslo")
+    assert [event["feature_flag.key"] for event in traced.events("openai.chat")] == ["desk"]
+    assert "Flag 'broken' cannot be read" in caplog.text
+    assert "stepped aside" not in caplog.text
+
+
+def test_no_arm_is_recorded_if_the_request_is_sent_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = {
+        "first": {"variants": {"a": {"model": "large"}}},
+        "second": {"variants": {"a": {"system": "Be exact."}}},
+    }
+    (tmp_path / "flags.json").write_text(json.dumps({"flags": two}))
+    monkeypatch.setenv("LIGHTNING_POLICY", str(tmp_path / "flags.json"))
+    call = model_call.begin("chat", {"messages": 7})
+    assert call
+    with pytest.raises(TypeError):
+        policy.apply(call, {"messages": 7})
+    model_call.end(call)
+    assert call.choices == []
+
+
+@pytest.mark.parametrize("text", ["[]", '{"flags": []}', '{"flags": 1}', "[" * 100_000])
+def test_a_file_of_another_form_changes_nothing(
+    client: Any, model_server: Any, caplog: pytest.LogCaptureFixture, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "flags.json").write_text(text)
+    ask(client, "Oslo")
+    assert model_server.requests[-1]["messages"][0] == SYSTEM
+    assert "stepped aside" not in caplog.text
+
+
+def test_a_file_that_is_completed_within_the_clocks_step_is_read_again(
+    client: Any, traced: Any, tmp_path: Path
+) -> None:
+    path, whole = tmp_path / "flags.json", json.dumps({"flags": FLAGS})
+    for text in (whole[:30], whole):
+        path.write_text(text)
+        os.utime(path, ns=(1, 1))
+        traced.exporter.clear()
+        ask(client, "Oslo")
+    assert len(traced.events("openai.chat")) == 1

@@ -10,6 +10,7 @@ names of the arguments that it changed.
 import hashlib
 import json
 import logging
+import math
 import os
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
     path = os.environ.get(POLICY_VARIABLE)
     if not path:
         return kwargs
-    changed = kwargs
+    changed, choices = kwargs, []
     for flag in _flags(path, _version_of(path)):
         rollout = _rollout(call)
         asked = arms.asked(flag.key, flag.variants)
@@ -86,7 +87,10 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
         }
         if version:
             choice[attributes.POLICY_VERSION] = version
-        call.choices.append(choice)
+        choices.append(choice)
+    # Recorded at the end: after an error in any flag, the agent's own request is sent.
+    call.choices += choices
+    for choice in choices:
         if call.span is not None:
             arms.write_choice(choice, call.span)
     # Compared by identity: the agent's own objects are unchanged wherever no arm replaced them.
@@ -98,23 +102,37 @@ def apply(call: ModelCall, kwargs: dict[str, Any]) -> dict[str, Any]:
     return changed
 
 
-def _version_of(path: str) -> int:
+def _version_of(path: str) -> tuple[int, ...]:
     try:
-        return os.stat(path).st_mtime_ns  # noqa: PTH116 - each model call does this: no Path
+        found = os.stat(path)  # noqa: PTH116 - each model call does this: no Path
     except OSError:
-        return 0
+        return ()
+    # The time alone has steps of some milliseconds: a file that is read while it is written may
+    # have the same time when it is complete.
+    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 @lru_cache(maxsize=4)
-def _flags(path: str, version: int) -> tuple[_Flag, ...]:
+def _flags(path: str, version: tuple[int, ...]) -> tuple[_Flag, ...]:
     """Read the flag file; `version` is part of the cache key, so a changed file is read again."""
     del version
     try:
-        flags = json.loads(Path(path).read_text(encoding="utf-8"))["flags"]
-    except (OSError, ValueError, KeyError) as error:
+        flags = dict(json.loads(Path(path).read_text(encoding="utf-8"))["flags"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         _logger.warning("%s=%s: no flag file (%s); no arm is chosen.", POLICY_VARIABLE, path, error)
         return ()
-    return tuple(found for key, flag in flags.items() if (found := _flag(str(key), flag)))
+    return tuple(found for key, flag in flags.items() if (found := _known(str(key), flag)))
+
+
+def _known(key: str, flag: Any) -> _Flag | None:
+    try:
+        return _flag(key, flag)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        _logger.warning(
+            "Flag %r cannot be read (%s: %s). It is left out; the others are in force.",
+            key, type(error).__name__, error,
+        )  # fmt: skip
+        return None
 
 
 def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
@@ -131,6 +149,9 @@ def _flag(key: str, flag: Mapping[str, Any]) -> _Flag | None:
             ", ".join(sorted(_KNOWN)),
         )
         return None
+    for name, variant in variants.items():
+        if not isinstance(variant.get("tools", []), list):
+            raise TypeError(f"the tools of variant {name!r} are no list")
     places, bucketing = _places(flag, variants)
     shares: dict[str, float] = {}
     for variant, share in places:
@@ -157,10 +178,15 @@ def _places(
         for part in parts
         if isinstance(part, list) and part and part[0] in variants
     ]
+    if not all(0 <= weight < math.inf for _, weight in weights):
+        raise ValueError(f"weights must be 0 or more: {weights}")
     total = sum(weight for _, weight in weights)
     # No targeting, or only weights of 0: the default variant has all traffic, as with flagd.
     if total <= 0:
-        return ((str(flag.get("defaultVariant") or next(iter(variants))), 1.0),), None
+        default = str(flag.get("defaultVariant") or next(iter(variants)))
+        if default not in variants:
+            raise KeyError(default)
+        return ((default, 1.0),), None
     shared = parts[0]["cat"][0] if isinstance(parts[0], dict) and "cat" in parts[0] else None
     places = tuple((variant, weight / total) for variant, weight in weights if weight > 0)
     return places, shared if isinstance(shared, str) else None

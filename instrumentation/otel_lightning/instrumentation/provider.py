@@ -128,7 +128,9 @@ class LightningProvider(AbstractProvider):
         kind: type[_Value],
         context: EvaluationContext | None,
     ) -> FlagResolutionDetails[_Value]:
-        flag = _read(str(self._path), self._path.stat().st_mtime_ns).get(key)
+        found = self._path.stat()
+        version = (found.st_mtime_ns, found.st_size, found.st_ino)
+        flag = _read(str(self._path), version).get(key)
         if flag is None:
             raise FlagNotFoundError(f"'{self._path}' has no flag '{key}'.")
         context = context or EvaluationContext()
@@ -161,9 +163,9 @@ class LightningProvider(AbstractProvider):
 
 
 @lru_cache(maxsize=4)
-def _read(path: str, changed: int) -> dict[str, Any]:
-    """Read the flags of a file; `changed` is part of the cache key."""
-    del changed
+def _read(path: str, version: tuple[int, ...]) -> dict[str, Any]:
+    """Read the flags of a file; `version` is part of the cache key."""
+    del version
     try:
         flags: dict[str, Any] = json.loads(Path(path).read_text(encoding="utf-8"))["flags"]
     except (ValueError, KeyError) as error:
