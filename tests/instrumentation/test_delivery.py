@@ -252,3 +252,104 @@ for span in exporter.get_finished_spans():
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "openai.chat own r1\ntask own r1\n"
     assert sorted(span.name for span in agent.sink.spans) == ["openai.chat", "task"]
+
+
+def test_spans_are_delivered_at_exit_where_no_thread_can_be_started(agent: Any) -> None:
+    # So does Python from 3.12 on; here the last handler that is registered, which runs first.
+    script = """
+import atexit
+import threading
+
+def refuse():
+    def start_new_thread(*_):
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+    threading._start_new_thread = start_new_thread
+
+atexit.register(refuse)
+"""
+    done = agent.finish(CALL + script, OTEL_BSP_SCHEDULE_DELAY="600000")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(agent.sink.llm_spans()) == 1
+
+
+def test_without_new_threads_the_exit_takes_no_longer_than_allowed(
+    agent: Any, silent_port: int
+) -> None:
+    script = """
+import threading
+def refuse(*_):
+    raise RuntimeError("can't start new thread")
+threading._start_new_thread = refuse
+"""
+    done = agent.finish(
+        CALL + script,
+        OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{silent_port}",
+        OTEL_EXPORTER_OTLP_TIMEOUT="600",
+        LIGHTNING_EXIT_TIMEOUT="0.5",
+    )
+    assert done.returncode == 0
+    assert done.stderr.startswith("Lost 1 span"), done.stderr
+
+
+def test_an_exporter_whose_methods_cannot_be_replaced_delivers(agent: Any) -> None:
+    script = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
+
+class Exporter:
+    __slots__ = ()
+    def export(self, spans):
+        print(*(span.name for span in spans))
+        return SpanExportResult.SUCCESS
+    def shutdown(self):
+        pass
+
+trace.get_tracer_provider().add_span_processor(BatchSpanProcessor(Exporter()))
+"""
+    done = agent.finish(script + CALL, OTEL_BSP_SCHEDULE_DELAY="600000")
+    assert (done.returncode, done.stdout) == (0, "openai.chat\n")
+    assert len(agent.sink.llm_spans()) == 1
+
+
+def test_a_time_limit_without_end_is_no_error(agent: Any) -> None:
+    done = agent.finish(CALL, LIGHTNING_EXIT_TIMEOUT="inf", OTEL_BSP_SCHEDULE_DELAY="600000")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(agent.sink.llm_spans()) == 1
+
+
+OPEN_STREAM = """
+import os, signal, sys
+import openai
+messages = [{"role": "user", "content": "Hi"}]
+stream = openai.OpenAI().chat.completions.create(model="small", messages=messages, stream=True)
+next(stream)
+"""
+
+
+def test_sigterm_ends_a_process_that_holds_the_lock_of_a_span(agent: Any) -> None:
+    script = """
+from opentelemetry import trace
+from otel_lightning.instrumentation import model_call
+(span,) = model_call._open
+with span._lock:
+    os.kill(os.getpid(), signal.SIGTERM)
+"""
+    done = agent.finish(OPEN_STREAM + script, LIGHTNING_EXIT_TIMEOUT="0.5")
+    assert done.returncode == -signal.SIGTERM
+
+
+@pytest.mark.parametrize("api", ["chat.completions", "chat.completions.with_raw_response"])
+def test_a_stream_that_is_open_in_a_fork_is_sent_by_the_parent_only(agent: Any, api: str) -> None:
+    script = """
+stream = stream.parse() if hasattr(stream, "parse") else stream
+next(stream)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+print(len(list(stream)) > 0)
+"""
+    opened = OPEN_STREAM.replace("chat.completions", api).replace("next(stream)\n", "")
+    assert agent.run(opened + script) == "True\n"
+    (span,) = agent.sink.llm_spans()
+    assert "Hello" in span.attributes["gen_ai.output.messages"]

@@ -41,3 +41,19 @@ def test_spans_of_several_scopes_are_sent_as_opentelemetry_sends_them(
     assert ours.SerializeToString() == theirs.SerializeToString()
     assert len(theirs.resource_spans) == 2
     assert "stepped aside" not in caplog.text
+
+
+def test_half_of_a_surrogate_pair_in_a_name_or_an_error_costs_no_other_span() -> None:
+    provider = TracerProvider()
+    spans: list[Any] = []
+    for name in ("execute_tool \ud800", "fine"):
+        spans.append(provider.get_tracer("agent").start_span(name))
+        spans[-1].add_event("\udcff")
+        spans[-1].set_status(StatusCode.ERROR, "no file '\udcff'")
+        spans[-1].end()
+    with ExitStack() as undo:
+        encoding.encode_quickly(undo)
+        sent = encode_spans(spans)
+    found = sent.resource_spans[0].scope_spans[0].spans
+    assert [span.name for span in found] == ["execute_tool ?", "fine"]
+    assert {span.status.message for span in found} == {"no file '?'"}

@@ -150,3 +150,20 @@ def test_metrics_are_exported_only_if_asked_for(asked: dict[str, str]) -> None:
     assert variables["OTEL_METRICS_EXPORTER"] == "none"
     start.set_defaults(asked)
     assert asked.get("OTEL_METRICS_EXPORTER") != "none"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "is_http"),
+    [
+        ("http://collector:4318", True),
+        ("http://collector:4318/v1/traces", True),
+        ("https://vendor.example/otlp/", True),
+        ("https://vendor.example:4317/", False),
+        ("collector:4317", False),
+    ],
+)
+@pytest.mark.parametrize("signal", ["", "TRACES_", "LOGS_"])
+def test_an_endpoint_with_a_path_speaks_http(endpoint: str, signal: str, *, is_http: bool) -> None:
+    variables = {f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT": endpoint}
+    start.set_defaults(variables)
+    assert (f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL" in variables) == is_http

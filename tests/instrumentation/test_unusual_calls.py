@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from support.late import Late
 
-from otel_lightning.instrumentation import asking, model_call, policy
+from otel_lightning.instrumentation import asking, client, model_call, policy
 from otel_lightning.instrumentation.answers import ChatAnswer
 
 openai: Any = Late("openai")
@@ -406,6 +407,40 @@ def test_arguments_that_otlp_cannot_carry_cost_no_other_attribute(
     names = {pair.key for pair in kept.attributes}
     assert {"gen_ai.request.top_p", "gen_ai.response.id"} <= names
     assert not {"gen_ai.request.seed", "gen_ai.request.stop_sequences"} & names
+
+
+def test_a_tool_result_that_is_nested_too_deeply_costs_nothing_else(
+    connect: Any, traced: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LIGHTNING_REQUEST_TOKEN_IDS", "true")
+    answer = connect.chat.completions.create(model="small", messages=MESSAGES, tools=TOOLS)
+    (asked,) = answer.choices[0].message.tool_calls
+    deep = '{"error": ' + "[" * 100_000
+    result = {"role": "tool", "tool_call_id": asked.id, "content": deep}
+    traced.exporter.clear()
+    connect.chat.completions.create(
+        model="small", messages=[*MESSAGES, answer.choices[0].message, result]
+    )
+    spans = traced.spans()
+    assert spans["execute_tool sun"]["gen_ai.tool.call.result"] == deep
+    assert spans["openai.chat"]["lightning.completion_token_ids"] == IDS
+
+
+def test_any_number_of_chunks_with_only_token_counts_are_skipped() -> None:
+    from openai.types.chat import ChatCompletionChunk
+    from openai.types.completion_usage import CompletionUsage
+
+    usage = CompletionUsage(completion_tokens=1, prompt_tokens=1, total_tokens=2)
+    chunk = ChatCompletionChunk.model_construct(id="1", model="m", choices=[], usage=usage)
+    call = model_call.ModelCall("chat", {}, 0, Context(), ChatAnswer())
+    chunks = client._Chunks(iter([chunk] * 5000), call, asking.Additions({}, usage=True))
+    assert list(chunks) == []
+
+
+def test_a_raw_answer_with_half_of_a_surrogate_pair_loses_our_fields_too() -> None:
+    body = '{"choices":[{"token_ids":[1],"text":"\\ud800 é"}]}'.encode()
+    stripped = asking.strip_body(asking.Additions({}, ids=True), body)
+    assert json.loads(stripped) == {"choices": [{"text": "\ud800 é"}]}
 
 
 def test_token_ids_that_are_no_numbers_cost_no_other_attribute() -> None:

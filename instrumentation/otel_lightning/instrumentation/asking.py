@@ -157,7 +157,10 @@ def strip_body(added: Additions, body: bytes) -> bytes:
     separators = (", ", ": ") if spaced else (",", ":")
     # The server either escapes characters beyond ASCII or does not; ours shall look the same.
     ascii_only = body.isascii()
-    return json.dumps(whole, separators=separators, ensure_ascii=ascii_only).encode()
+    try:
+        return json.dumps(whole, separators=separators, ensure_ascii=ascii_only).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which the server had escaped
+        return json.dumps(whole, separators=separators).encode()
 
 
 def _owners(part: Any) -> Iterator[Any]:

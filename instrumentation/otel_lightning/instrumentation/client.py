@@ -147,9 +147,14 @@ def _begin(endpoint: str, instance: Any, kwargs: dict[str, Any]) -> ModelCall | 
     call = model_call.begin(endpoint, kwargs)
     if call is not None:
         call.resource = instance
-        for inferred_tools in _inferred_tools:
-            inferred_tools.note_request(call)
+        _note_request(call)
     return call
+
+
+@never_raise
+def _note_request(call: ModelCall) -> None:
+    for inferred_tools in _inferred_tools:
+        inferred_tools.note_request(call)
 
 
 @never_raise
@@ -243,29 +248,29 @@ class _Chunks(wrapt.ObjectProxy):  # type: ignore[type-arg]
         return self
 
     def __next__(self) -> Any:
-        try:
-            chunk = self.__wrapped__.__next__()
-        except BaseException as error:
-            self._self_finish(error)
-            raise
-        self._self_note(chunk)
-        if self._self_added is not None and _take_out(self._self_added, chunk):
-            return self.__next__()
-        return chunk
+        while True:
+            try:
+                chunk = self.__wrapped__.__next__()
+            except BaseException as error:
+                self._self_finish(error)
+                raise
+            self._self_note(chunk)
+            if self._self_added is None or not _take_out(self._self_added, chunk):
+                return chunk
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     async def __anext__(self) -> Any:
-        try:
-            chunk = await self.__wrapped__.__anext__()
-        except BaseException as error:
-            self._self_finish(error)
-            raise
-        self._self_note(chunk)
-        if self._self_added is not None and _take_out(self._self_added, chunk):
-            return await self.__anext__()
-        return chunk
+        while True:
+            try:
+                chunk = await self.__wrapped__.__anext__()
+            except BaseException as error:
+                self._self_finish(error)
+                raise
+            self._self_note(chunk)
+            if self._self_added is None or not _take_out(self._self_added, chunk):
+                return chunk
 
     def _self_finish(self, error: BaseException | None) -> None:
         # Taken first, so that it is called once: `__del__` follows the end of the stream.

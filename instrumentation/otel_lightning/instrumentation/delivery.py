@@ -25,6 +25,7 @@ EXIT_TIMEOUT_VARIABLE: Final = "LIGHTNING_EXIT_TIMEOUT"
 """Longest time in seconds that delivery may delay the end of the process; 4 by default."""
 
 _DEFAULT_TIMEOUT: Final = 4.0
+_LONGEST_TIMEOUT: Final = 86_400.0
 _EXPORT_LOGGERS: Final = (
     "opentelemetry.exporter.otlp.proto.grpc.exporter",
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
@@ -97,8 +98,9 @@ def watch() -> None:
             if handler := getattr(provider, name, None):
                 atexit.unregister(handler)
         for batch in _batches(provider):
-            if id(batch) not in _state.watched:
-                _state.watched[id(batch)] = _counted(batch, kind)
+            # A guard for each: an exporter whose methods cannot be replaced is not counted.
+            if id(batch) not in _state.watched and (exports := _counted(batch, kind)) is not None:
+                _state.watched[id(batch)] = exports
 
 
 @never_raise
@@ -127,17 +129,42 @@ def _all_at_once(method: str) -> None:
         for provider, _ in _providers()
         if hasattr(provider, method)
     ]
-    for thread in threads:
-        thread.start()
+    try:
+        for thread in threads:
+            thread.start()
+    except RuntimeError:
+        # From Python 3.12 on, no thread can be started at exit.
+        if method == "shutdown":
+            _shut_down_without_threads(deadline)
+        return
     for thread in threads:
         # One deadline for all signals together.
         thread.join(max(0.0, deadline - time.monotonic()))
 
 
+def _shut_down_without_threads(deadline: float) -> None:
+    """Let the processors' own threads deliver in parallel, which run already."""
+    batches = [batch for provider, _ in _providers() for batch in _batches(provider)]
+    for batch in batches:
+        # The first half of the SDK's `shutdown`; the second half waits for 30 seconds.
+        batch._shutdown = True  # noqa: SLF001
+        batch._worker_awaken.set()  # noqa: SLF001
+    for batch in batches:
+        batch._worker_thread.join(max(0.0, deadline - time.monotonic()))  # noqa: SLF001
+        if not batch._worker_thread.is_alive():  # noqa: SLF001
+            never_raise(batch._exporter.shutdown)()  # noqa: SLF001
+    for provider, kind in _providers():
+        if hasattr(provider, "shutdown"):
+            left_ms = max(1.0, 1000 * (deadline - time.monotonic()))
+            options = {"timeout_millis": left_ms} if kind == "metric" else {}
+            never_raise(provider.shutdown)(**options)
+
+
 def _timeout() -> float:
     given = os.environ.get(EXIT_TIMEOUT_VARIABLE, "")
     try:
-        return max(0.0, float(given)) if given else _DEFAULT_TIMEOUT
+        seconds = float(given) if given else _DEFAULT_TIMEOUT
+        return min(max(0.0, seconds), _LONGEST_TIMEOUT)
     except ValueError:
         _logger.warning(
             "%s=%r is not a number of seconds; %s s are used.",
@@ -166,6 +193,7 @@ def _batches(provider: Any) -> Iterator[Any]:
                 yield batch
 
 
+@never_raise
 def _counted(batch: Any, kind: str) -> _Exports:
     exports = _Exports(kind, batch._queue)  # noqa: SLF001 - the SDK has no public queue length
     exporter = batch._exporter  # noqa: SLF001
@@ -240,7 +268,11 @@ def _finish_on_sigterm(undo: ExitStack) -> None:
 
     def finish_and_die(number: int, frame: FrameType | None) -> None:
         del frame
-        finish()
+        # In a thread: the signal may have interrupted code that holds a lock, such as a span's,
+        # for which delivery would wait forever.
+        delivery = threading.Thread(target=finish, daemon=True)
+        delivery.start()
+        delivery.join(_timeout() + 1)
         signal.signal(number, signal.SIG_DFL)
         # Again with the default handler, so that the parent sees death by SIGTERM and not an exit
         # code.

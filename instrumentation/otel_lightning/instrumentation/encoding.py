@@ -132,7 +132,9 @@ def _status(code: int, description: str | None) -> bytes:
 
 
 def _text(number: int, text: str) -> bytes:
-    return _field(number, text.encode()) if text else b""  # protobuf omits empty values
+    # protobuf omits empty values. OpenTelemetry's encoder would lose the whole batch for half of a
+    # surrogate pair in one name, or in the text of one error.
+    return _field(number, text.encode(errors="replace")) if text else b""
 
 
 def _count(number: int, value: int) -> bytes:

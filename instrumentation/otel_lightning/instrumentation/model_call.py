@@ -7,6 +7,7 @@ before any exporter sees it.
 """
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ from weakref import WeakSet
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import SpanProcessor
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext
 from opentelemetry.util.types import AttributeValue
 
@@ -290,6 +292,17 @@ def note_ending(span: Any) -> ModelCall | None:
     return call
 
 
+def _leave_to_parent() -> None:
+    """In a forked child, export no span of a call that the parent still reads."""
+    for span in list(_open):
+        span._span_processor = SpanProcessor()  # noqa: SLF001 - it exports nothing
+    _open.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
+
+
 def end_open() -> None:
     """End the spans of open calls at the end of the process, with what was received so far."""
     for span in list(_open):
@@ -316,5 +329,5 @@ def _exportable(value: Any) -> AttributeValue | None:
 def _parsed(arguments: str) -> Any:
     try:
         return json.loads(arguments)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments

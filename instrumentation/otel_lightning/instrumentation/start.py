@@ -110,8 +110,15 @@ def set_defaults(environment: MutableMapping[str, str]) -> None:
     # A killed process loses the records that were not sent yet: those of the last second.
     environment.setdefault("OTEL_BSP_SCHEDULE_DELAY", "1000")
     environment.setdefault("OTEL_BLRP_SCHEDULE_DELAY", "1000")
-    if environment.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").rstrip("/").endswith(":4318"):
-        environment.setdefault("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf")
+    for signal in ("", "TRACES_", "LOGS_", "METRICS_"):
+        if _speaks_http(environment.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT", "")):
+            environment.setdefault(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL", "http/protobuf")
+
+
+def _speaks_http(endpoint: str) -> bool:
+    """Return whether an endpoint has the port for OTLP over HTTP, or a path, as gRPC has none."""
+    place = endpoint.strip().rpartition("://")[2].rstrip("/")
+    return place.endswith(":4318") or "/" in place
 
 
 def program(command: Sequence[str]) -> str:

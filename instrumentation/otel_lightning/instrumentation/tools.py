@@ -228,6 +228,6 @@ def _says_error(text: str) -> bool:
         return False
     try:
         said = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or nested too deeply
         return False
     return said.get("isError") is True or said.get("is_error") is True
