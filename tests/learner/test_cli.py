@@ -129,3 +129,22 @@ def test_no_option_takes_a_number_that_is_not_finite() -> None:
                 option.type.convert(text, option, None)
     with pytest.raises(click.BadParameter):
         RangeOfRewards().convert("-inf,inf", None, None)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "transitions --shuffle-rewards -1",
+        "transitions --idle 1e300",
+        "policy --key a --flags f.json --since 9999999999999d",
+        "policy --key a --flags f.json --since 9999999d",
+        "policy --key a --flags f.json --until 0001-01-01T00:00+14:00",
+        "evaluate --key a --seed -1",
+        "agreement --judge a --labels b --seed -1",
+        "weights --model . --output b --seed -1",
+    ],
+)
+def test_a_number_that_nothing_can_compute_with_is_wrong_usage(words: str) -> None:
+    done = CliRunner().invoke(cli, words.split())
+    assert done.exit_code == 2, done.output
+    assert f"Invalid value for '{words.split()[-2]}'" in done.output

@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -396,3 +397,19 @@ def test_openai_takes_broken_arguments_of_an_earlier_call_too(traces: "Traces") 
 def test_folders_of_the_output_are_made(learned: "Traces") -> None:
     path = export(learned, "openai", "new/and newer/chat.jsonl")
     assert len(path.read_text().splitlines()) == 4
+
+
+@pytest.mark.parametrize("form", ["verl", "transitions"])
+def test_lines_hold_no_number_that_json_lacks(traces: "Traces", form: str) -> None:
+    traces.call("a", completion_token_ids=[3, 4], completion_logprobs=[-math.inf, -0.5])
+    traces.reward("a", 1.0)
+    make_transitions(traces.store(), Settings(held_out=0.0))
+
+    def refuse(name: str) -> None:
+        raise AssertionError(name)
+
+    path = export(traces, form, "rows.jsonl")
+    [row] = [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
+    logprobs = row["rollout_log_probs" if form == "verl" else "completion_logprobs"]
+    assert logprobs == [None, -0.5]
+    assert load(path)[0]["advantages" if form == "verl" else "advantage"] in (1.0, [1.0, 1.0])

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import re
+import resource
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -276,3 +277,22 @@ def test_judges_and_lengths_are_correlated_each_with_an_interval_over_tasks() ->
     assert (judge.value, judge.low, judge.high) == pytest.approx((-1.0, -1.0, -1.0))
     assert (length.value, length.rollouts) == pytest.approx((1.0, 40))
     assert correlations(rows[:5]) == []
+
+
+@pytest.mark.slow
+def test_a_report_is_whole_or_that_of_before(traces: "Traces", flags: Path, tmp_path: Path) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    policy(store, flags)
+    output = tmp_path / "new" / "r.html"
+    words = ("report", "--store", store, "--output", str(output))
+    assert learn(*words).exit_code == 0
+    before = output.read_text()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, hard))  # as on a full disk
+    try:
+        failed = learn(*words, "--examples", "1")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (failed.exit_code, "File too large" in failed.output) == (1, True), failed.output
+    assert output.read_text() == before
+    assert [one.name for one in output.parent.iterdir()] == ["r.html"]

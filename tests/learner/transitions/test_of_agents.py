@@ -221,3 +221,10 @@ def test_stream_that_was_abandoned_is_a_cut_off_transition_once_it_has_been_idle
 
 def calls(traces: "Traces", columns: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in traces.ask(f"SELECT {columns} FROM llm_calls")]
+
+
+def test_if_no_agent_is_selected_every_number_is_0(traces: "Traces") -> None:
+    traces.call("a", agent_name="writer")
+    traces.reward("a", 1.0)
+    summary = make_transitions(traces.store(), Settings(agents=("reader",)))
+    assert (summary.rewarded, summary.train, summary.heldout) == (0, 0, 0)

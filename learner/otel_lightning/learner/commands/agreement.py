@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_lightning.learner.commands.common import expected_errors, option, store_option
+from otel_lightning.learner.commands.common import SEED, expected_errors, option, store_option
 
 if TYPE_CHECKING:
     from otel_lightning.learner.score.judges.agreement import Estimate
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @option(
     "--seed",
     command="agreement",
-    type=int,
+    type=SEED,
     default=0,
     help="Seed of the bootstrap; the same seed gives the same intervals.",
 )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 REFUSED = 3
 """Exit code when the gate refused a candidate."""
 SHARE = Finite(0, 1)
+SEED = click.IntRange(0, 2**32 - 1)  # what NumPy takes
 FILE = click.Path(path_type=Path, dir_okay=False)
 SOURCE = click.Choice(["auto", "trace", "version", "frequencies", "random"])
 
@@ -91,7 +92,7 @@ task_by_option = option(
 )
 shuffle_option = option(
     "--shuffle-rewards",
-    type=int,
+    type=SEED,
     metavar="SEED",
     help="Negative control: permute the rewards among rollouts with this seed, so that there is "
     "nothing to learn. By default rewards stay where they are.",

@@ -9,6 +9,7 @@ import click
 from otel_lightning.learner.commands.agent_options import agent_options
 from otel_lightning.learner.commands.common import (
     FILE,
+    SEED,
     expected_errors,
     held_out_option,
     least_gain_option,
@@ -76,7 +77,7 @@ Interval = tuple[float, float] | None
 @task_by_option
 @option(
     "--seed",
-    type=int,
+    type=SEED,
     default=0,
     command="evaluate",
     help="Seed of the bootstrap; the same seed gives the same intervals.",

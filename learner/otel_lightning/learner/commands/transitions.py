@@ -24,6 +24,9 @@ from otel_lightning.learner.errors import DataError
 if TYPE_CHECKING:
     from otel_lightning.learner.transitions.make import Summary
 
+A_CENTURY = 100 * 365 * 24 * 60
+"""In minutes: times in nanoseconds have no room for much more."""
+
 CREDIT_HELP = (
     f"Method that turns rewards into advantages: {', '.join(credit.METHODS)}; or the sum of a "
     "method per rollout and a method per call, such as group+anchor_state."
@@ -57,7 +60,7 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
 )
 @option(
     "--idle",
-    type=Finite(0),
+    type=Finite(0, A_CENTURY),
     default=30.0,
     metavar="MINUTES",
     help="An open rollout without a call for this many minutes counts as truncated.",

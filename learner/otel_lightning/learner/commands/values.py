@@ -45,14 +45,14 @@ class Since(click.ParamType[datetime]):
     def convert(self, value: Any, param: Any, ctx: Any) -> datetime:
         """Read `2026-11-01`, `2026-11-01T12:00` or `7d` as a UTC time without a time zone."""
         ago = re.fullmatch(r"(\d+)([mhdw])", str(value))
-        if ago:
-            then = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
-            return then.replace(tzinfo=None)
         try:
+            if ago:
+                then = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+                return then.replace(tzinfo=None)
             time = datetime.fromisoformat(str(value))
-        except ValueError:
+            return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
+        except (ValueError, OverflowError):  # no time, or one before the year 1
             self.fail(f"'{value}' is no time such as 2026-11-01 or 7d (ago).", param, ctx)
-        return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
 
 
 class Shard(click.ParamType[tuple[int, int]]):

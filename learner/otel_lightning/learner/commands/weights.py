@@ -9,6 +9,7 @@ import click
 from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,
+    SEED,
     expected_errors,
     least_gain_option,
     option,
@@ -211,14 +212,14 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 @least_gain_option
 @weights_option(
     "--shuffle-rewards",
-    type=int,
+    type=SEED,
     metavar="SEED",
     help="Negative control: permute the rewards of the training tasks with this seed, but not "
     "those of the gate. By default rewards stay where they are.",
 )
 @weights_option(
     "--seed",
-    type=int,
+    type=SEED,
     default=0,
     help="Seed of the order of training rows, of the adapter and of the bootstrap.",
 )

@@ -219,9 +219,25 @@ def _json_lines(path: Path, form: Format) -> Iterator[Write]:  # noqa: ARG001 - 
         def write(rows: Rows) -> None:
             if isinstance(rows, pa.RecordBatch):
                 rows = rows.to_pylist()
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            file.writelines(_line(row) for row in rows)
 
         yield write
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:  # such as the logprob of a token that had the probability 0
+        return json.dumps(_finite(row), ensure_ascii=False) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """Replace the numbers that JSON lacks by null: many readers refuse a file with `-Infinity`."""
+    if isinstance(value, Mapping):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from otel_lightning.collector.atomic_file import replaced
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text
 from otel_lightning.collector.store import Sql, Store, StoreLike, opened
@@ -66,7 +67,9 @@ def write_report(
     """
     with opened(store) as found:
         html, facts = _report(found, run, examples)
-    output.write_text(html, encoding="utf-8")
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with replaced(output) as temporary:
+        temporary.write_text(html, encoding="utf-8")
     return Written(output, facts.run.run_id, facts.run.outcome, len(html.encode()))
 
 

@@ -3,8 +3,8 @@
 WITH earned AS (
     SELECT
         count(*) AS transitions,
-        count_if(terminated OR truncated)::BIGINT AS rollouts,
-        count_if((terminated OR truncated) AND split = 'train')::BIGINT AS train,
+        coalesce(count_if(terminated OR truncated), 0)::BIGINT AS rollouts,
+        coalesce(count_if((terminated OR truncated) AND split = 'train'), 0)::BIGINT AS train,
         coalesce(sum(reward), 0) AS reward
     FROM transition_rows
 ),
