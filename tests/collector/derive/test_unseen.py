@@ -416,3 +416,60 @@ def test_a_users_message_whose_text_was_lost_leaves_the_call_incomplete() -> Non
     lost = [QUESTION, {"role": "user", "parts": [{"type": "text", "content": ""}]}]
     assert only_call(chat(lost, said("assistant", "Yes."))).content == "redacted"
     assert only_call(chat([QUESTION], said("assistant", ""))).content == "full"
+
+
+def answered_without_ids(*results: str) -> LlmCall:
+    """OpenLIT for JavaScript: two tool calls with ids, and responses as plain texts."""
+    ids = ("c1", "c2")
+    asks = [{"type": "tool_call", "id": one, "name": "sun", "arguments": {}} for one in ids]
+    told = [{"role": "tool", "parts": [{"type": "text", "content": result}]} for result in results]
+    history = [QUESTION, {"role": "assistant", "parts": asks}, *told]
+    return only_call(chat(history, said("assistant", "It is.")))
+
+
+def response_ids(call: LlmCall) -> list[tuple[str | None, str]]:
+    parts = [part for message in call.input_messages or () for part in message["parts"]]
+    return [(one["id"], one["response"]) for one in parts if one["type"] == "tool_call_response"]
+
+
+def test_responses_without_ids_answer_as_many_tool_calls_in_order() -> None:
+    assert response_ids(answered_without_ids("Rome", "Oslo")) == [("c1", "Rome"), ("c2", "Oslo")]
+
+
+def test_fewer_responses_than_tool_calls_get_no_ids() -> None:
+    assert response_ids(answered_without_ids("Rome")) == [(None, "Rome")]
+
+
+@pytest.mark.parametrize(("answering", "known"), [("m-2026", "m-2026"), ("m", None)])
+def test_a_model_that_the_openai_agents_sdk_may_only_repeat_is_not_the_responding_one(
+    answering: str, known: str | None
+) -> None:
+    message = {"role": "assistant", "content": "It is."}
+    response = {"id": "r1", "model": answering, "choices": [{"index": 0, "message": message}]}
+    kind = {"openinference.span.kind": "LLM", "llm.model_name": "m"}
+    call = only_call({**kind, "input.value": [QUESTION], "output.value": [response]})
+    assert (call.request_model, call.response_model) == ("m", known)
+
+
+def test_a_stream_of_langfuse_is_found_without_the_ids_that_its_output_lacks() -> None:
+    function = {"name": "sun", "arguments": '{"city": "Rome"}'}
+    asks = {"id": "c1", "type": "function", "function": function}
+    told = [
+        {"role": "assistant", "content": None, "tool_calls": [asks]},
+        {"role": "tool", "tool_call_id": "c1", "content": "It shines."},
+    ]
+    turns = [([QUESTION], {"tool_calls": [{"function": function}]}), ([QUESTION, *told], "It is.")]
+    spans = [
+        span(
+            {
+                "langfuse.observation.type": "generation",
+                "langfuse.observation.input": {"messages": sent},
+                "langfuse.observation.output": output,
+                "langfuse.observation.model.parameters": {"stream": True},
+            },
+            trace=f"t{at}",
+            at=2 * at,
+        )
+        for at, (sent, output) in enumerate(turns)
+    ]
+    assert len({call.rollout_id for call in derive(spans, []).llm_calls}) == 1

@@ -61,6 +61,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes
     if call.request_params.get("stream") is True:  # JavaScript: the model of a stream is not read
         call.request_model = call.request_model or name
+        call.lost_ids = True  # its outputs lack the ids of tool calls; its inputs have them
     # A name that is the requested one may only be an echo of the request.
     call.response_model = call.response_model or (None if name == call.request_model else name)
     payloads.fill_usage(call, _usage(json_text.parse(_text(span, "usage_details"))))

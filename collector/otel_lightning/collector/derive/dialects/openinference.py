@@ -200,6 +200,12 @@ def _fill_response(call: LlmCall, span: Span) -> bool:
         choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
         call.output_messages = langchain_results.choices(payload) or choices or None
         _fill_metadata(call, payload)
+    elif isinstance(payload, list):
+        # The OpenAI Agents SDK lists its responses. Its name is that of the requested model, which
+        # its own record of a stream repeats as that of the response.
+        call.request_model = call.request_model or attributes.get("llm.model_name")
+        if call.response_model == call.request_model:
+            call.response_model = None
     _settle_models(call, span)
     return is_response and not body
 

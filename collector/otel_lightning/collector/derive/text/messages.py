@@ -6,6 +6,7 @@ media. Nothing is guessed: unknown fields are left out, and truncated JSON is no
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
@@ -100,10 +101,12 @@ def joined(messages: list[Message], memory: MessageMemory | None = None) -> list
         memory: Messages read before.
     """
     turns: list[Message] = []
-    asking = False
+    asking = lost = False
     for message in messages:
         if message["role"] != "assistant":
             asking = False
+            if message["role"] == "tool":
+                lost = lost or None in [part.get("id") for part in message["parts"]]
         else:
             was_asking, asking = asking, only_calls(message)
             if asking and was_asking:
@@ -112,7 +115,28 @@ def joined(messages: list[Message], memory: MessageMemory | None = None) -> list
                 turns[-1]["parts"] += message["parts"]
                 continue
         turns.append(message)
+    if lost:
+        turns = _with_ids(turns)
     return list(map(memory.one_copy, turns)) if memory and len(turns) > SHORT else turns
+
+
+def _with_ids(turns: list[Message]) -> list[Message]:
+    """Give tool responses without ids those of the tool calls before them, in order.
+
+    Only where a turn's tool calls are as many as the responses that follow it, and none of these
+    has an id. OpenLIT and LangChain's handler of Langfuse drop the ids in JavaScript.
+    """
+    for at, message in enumerate(turns):
+        asked = message["parts"] if message["role"] == "assistant" else ()
+        ids = [part.get("id") for part in asked if part["type"] == "tool_call"]
+        after = list(takewhile(lambda one: one["role"] == "tool", turns[at + 1 :])) if ids else []
+        given = [[part.get("id") for part in one["parts"]] for one in after]
+        if given and given == [[None]] * len(ids):
+            turns[at + 1 : at + 1 + len(ids)] = [
+                {**one, "parts": [{**one["parts"][0], "id": own}]}
+                for one, own in zip(after, ids, strict=True)
+            ]
+    return turns
 
 
 def one_text(values: Any) -> Message | None:
