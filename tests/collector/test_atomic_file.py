@@ -1,9 +1,25 @@
 """A file is replaced as a whole or not at all."""
 
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+from support.running import background
+
 from otel_lightning.collector.atomic_file import new_folder, replaced
+
+FILLS = """
+import sys
+from pathlib import Path
+from otel_lightning.collector.atomic_file import new_folder
+
+with new_folder(Path(sys.argv[1])) as folder:
+    (folder / "weights").write_text("half")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
 
 
 def test_a_file_is_replaced_only_if_the_block_ends_well(tmp_path: Path) -> None:
@@ -52,3 +68,26 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
         (temporary / "weights").write_text("1")
         assert not folder.exists()
     assert (folder / "weights").read_text() == "1"
+
+
+def test_what_a_killed_process_left_is_removed_but_not_what_a_living_one_fills(
+    tmp_path: Path,
+) -> None:
+    folder, other = tmp_path / "one", tmp_path / "one-two"
+    kept = tmp_path / ".one-12345678"  # of the user
+    kept.mkdir()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with (
+        background(sys.executable, "-c", FILLS, folder, **pipes) as process,
+        background(sys.executable, "-c", FILLS, other, **pipes) as living,
+    ):
+        left, filled = Path(process.stdout.readline().strip()), living.stdout.readline().strip()
+        with pytest.raises(BlockingIOError), new_folder(folder):
+            pass
+        process.kill()
+        process.wait(60)
+        assert (left / "weights").exists()
+        with new_folder(folder):
+            assert not left.exists()
+        assert sorted(tmp_path.iterdir()) == sorted([kept, folder, Path(filled)])
+        assert living.poll() is None

@@ -6,10 +6,11 @@ write-ahead log, or a link.
 """
 
 import os
+import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import mkdtemp, mkstemp
 
@@ -20,6 +21,8 @@ except ImportError:  # Windows
 
 PRIVATE = 0o600
 """Mode of a file that only its owner may read and write."""
+UNFINISHED = ".unfinished"
+"""End of the name of a folder that is being filled."""
 
 
 @contextmanager
@@ -74,17 +77,69 @@ def temporary_beside(path: Path, mode: int | None = None) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder to fill; it is renamed to `path` if the block ends without error.
 
+    Temporary folders that killed processes left for the same `path` are removed first.
+
     Raises:
+        BlockingIOError: If another process is filling a folder for the same `path`.
         OSError: If `path` is a folder that is not empty, or its parent cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    with ExitStack() as held:
+        # The parent stays locked until the new folder is, so that no other process takes it for one
+        # that was left.
+        with locked(path.parent):
+            _remove_abandoned(path)
+            temporary = Path(mkdtemp(UNFINISHED, f".{path.name}-", path.parent))
+            held.enter_context(locked(temporary))
+        try:
+            yield temporary
+            temporary.chmod(0o755)  # mkdtemp creates it for its owner alone
+            rename_durably(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_abandoned(path: Path) -> None:
+    name = re.compile(rf"\.{re.escape(path.name)}-[a-z0-9_]{{8}}{re.escape(UNFINISHED)}")
+    for folder in path.parent.iterdir():
+        if name.fullmatch(folder.name) and folder.is_dir():
+            with locked(folder, wait=False) as is_free:
+                if is_free:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def locked(folder: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock a folder for the block; the system frees the lock however the process ends.
+
+    Args:
+        folder: The folder. Reading and writing in it are not hindered.
+        wait: Whether to wait for a process that holds the lock.
+
+    Yields:
+        Whether it is locked: some file systems have no locks, and Windows none for folders.
+
+    Raises:
+        BlockingIOError: If another process holds the lock, and `wait` is false.
+    """
+    if fcntl is None:
+        yield False
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        yield temporary
-        temporary.chmod(0o755)  # mkdtemp creates it for its owner alone
-        rename_durably(temporary, path)
+        yield _has_locked(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        os.close(descriptor)
+
+
+def _has_locked(descriptor: int, operation: int) -> bool:
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        raise
+    except OSError:
+        return False
+    return True
 
 
 def _mode(path: Path) -> int:

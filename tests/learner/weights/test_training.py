@@ -164,6 +164,9 @@ def test_training_killed_at_any_moment_resumes_with_the_same_losses(
             assert time.monotonic() < deadline
             assert process.poll() is None
             time.sleep(0.002)
+        process.send_signal(signal.SIGSTOP)  # else it might end meanwhile
+        again = fine_tune(logged, behavior_model, tmp_path / "killed", *how)
+        assert "Another process is making" in again.stderr
     assert not (tmp_path / "killed").exists()
     assert not list(checkpoints.rglob("README.md"))  # TRL's draft of a card
     output = output_of(*command(logged, behavior_model, tmp_path / "killed", *how, "--resume"))
@@ -174,7 +177,7 @@ def test_training_killed_at_any_moment_resumes_with_the_same_losses(
     weights = load_file(tmp_path / "killed" / "model.safetensors")
     for name, value in load_file(tmp_path / "whole" / "model.safetensors").items():
         assert (weights[name] == value).all()
-    assert not checkpoints.exists()
+    assert sorted(path.name for path in tmp_path.glob("*killed*")) == ["killed"]
 
 
 @pytest.mark.slow

@@ -92,43 +92,38 @@ def _learn_weights(
     checkpoints = checkpoint_folder(output)
 
     def prepared() -> tuple[pl.DataFrame, str]:
-        if output.exists():
-            raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
         rows = _rows(store, agent)
-        output.parent.mkdir(parents=True, exist_ok=True)
         data = fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
         prepare(checkpoints, _input_hash(run.config, data), resume=training.resume)
         return rows, data
 
     _check_installed()
-    # Only the main process opens the store: DuckDB lets one process write, and all need equal rows.
-    rows, data = shared(prepared)
-    # Imported here, since it loads torch: what can be refused without it is refused first.
-    from otel_lightning.learner.weights.train import train_and_judge
-
-    if not is_main():
-        # The other processes of torchrun take part in training, and write nothing.
-        return train_and_judge(rows, algorithm, training, (None, checkpoints), _ignore)
     with ExitStack() as ending:
-        with (
-            _staged(output, checkpoints) as staging,
-            Curve(store, run.run_id) as curve,
-            _tensorboard_beside(output),
-        ):
-            folders = staging, checkpoints
-            learned = train_and_judge(rows, algorithm, training, folders, curve.add)
-            gate = asdict(learned.verdict) | {
-                "passed": learned.verdict.passed,
-                "run_id": run.run_id,
-                "against": str(training.model.resolve()),
-            }
-            # Within the block, so that the folder gets its final name with everything in it.
-            (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
-            card = Card(run.run_id, run.config, data, learned.metrics, gate)
-            (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")
-            # Opened once, for the end of the curve and for the row of the run.
-            found = ending.enter_context(opened(store))
-            curve.write(found)
+        with _staged(output, checkpoints) if is_main() else nullcontext() as staging:
+            # Only the main process opens the store: DuckDB lets one process write, and all need
+            # equal rows.
+            rows, data = shared(prepared)
+            # Imported here, since it loads torch: what can be refused without it is refused first.
+            from otel_lightning.learner.weights.train import train_and_judge
+
+            if staging is None:
+                # The other processes of torchrun take part in training, and write nothing.
+                return train_and_judge(rows, algorithm, training, (None, checkpoints), _ignore)
+            with Curve(store, run.run_id) as curve, _tensorboard_beside(output):
+                folders = staging, checkpoints
+                learned = train_and_judge(rows, algorithm, training, folders, curve.add)
+                gate = asdict(learned.verdict) | {
+                    "passed": learned.verdict.passed,
+                    "run_id": run.run_id,
+                    "against": str(training.model.resolve()),
+                }
+                # Within the block, so that the folder gets its name with everything in it.
+                (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
+                card = Card(run.run_id, run.config, data, learned.metrics, gate)
+                (staging / CARD_FILE).write_text(model_card(card), encoding="utf-8")
+                # Opened once, for the end of the curve and for the row of the run.
+                found = ending.enter_context(opened(store))
+                curve.write(found)
         row = run.ended(
             outcome="passed" if learned.verdict.passed else "refused",
             fingerprint=data,
@@ -192,12 +187,23 @@ def _staged(output: Path, checkpoints: Path) -> Iterator[Path]:
     """Make a folder under another name, and give it its own once the block has ended well.
 
     Checkpoints are removed with success; after a failure only complete ones are kept.
+
+    Raises:
+        DataError: If the output is there already, or another process is making it.
     """
-    try:
-        with new_folder(output) as staging:
+    if output.exists():
+        raise DataError(f"'{output}' exists. Remove it, or choose another --output.")
+    with ExitStack() as making:
+        try:
+            staging = making.enter_context(new_folder(output))
+        except BlockingIOError:
+            raise DataError(
+                f"Another process is making '{output}'. Wait for it, or choose another --output."
+            ) from None
+        try:
             yield staging
-        rmtree(checkpoints, ignore_errors=True)
-    finally:
-        # Without a whole checkpoint it holds nothing to resume from.
-        if checkpoints.exists() and not any(checkpoints.glob("checkpoint-*")):
-            rmtree(checkpoints, ignore_errors=True)
+        finally:
+            # Without a whole checkpoint it holds nothing to resume from.
+            if checkpoints.exists() and not any(checkpoints.glob("checkpoint-*")):
+                rmtree(checkpoints, ignore_errors=True)
+    rmtree(checkpoints, ignore_errors=True)

@@ -5,9 +5,6 @@ A server that loads `models/live` loads the model that was promoted last. Each c
 link still leads to the former model, and the next command withdraws the row.
 """
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,16 +12,11 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.atomic_file import rename_durably
+from otel_lightning.collector.atomic_file import locked, rename_durably
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import append, read
 from otel_lightning.learner.runs import TIME
-
-try:
-    import fcntl
-except ImportError:  # Windows: two commands at once are not kept apart there
-    fcntl = None  # type: ignore[assignment]
 
 LIVE = "live"
 """Name of the pointer beside the models, unless another one is given."""
@@ -84,7 +76,7 @@ def change(  # noqa: PLR0913 - what, where and why
     """
     check_model(model)
     live.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(live):
+    with locked(live.parent):
         before = settled(store, live)
         if before == model.resolve():  # a loop that was killed gives the same change again
             return PointerChange(live, before, before, written=False)
@@ -167,19 +159,6 @@ def check_model(model: Path) -> None:
             f"'{model}' holds no model: it has neither config.json nor adapter_config.json. Give "
             "the folder that lightning-learn weights or transformers' save_pretrained wrote."
         )
-
-
-@contextmanager
-def _alone(live: Path) -> Iterator[None]:
-    """Keep other commands from changing pointers of this folder during the block."""
-    descriptor = os.open(live.parent, os.O_RDONLY)
-    try:
-        if fcntl is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        with suppress(OSError):
-            os.close(descriptor)
 
 
 def _withdraw(store: Store, row: Row) -> None:
