@@ -4,9 +4,9 @@
 
 A seed draws the rollouts that are logged, the order of training, and the tasks that judge. Success
 is measured by running the agent on tasks whose rewards learning never saw; the same agent, tasks
-and draws for every model. The controls are SFT on everything, without rewards, and rft on
-shuffled rewards. Then rft goes on for two more rounds: its model runs the agent on the same
-tasks to learn from, and learns from these rollouts only.
+and draws for every model. The controls are SFT on everything, without rewards, and rft on rewards
+that are shuffled, three times for each seed. Then rft goes on for two more rounds: its model runs
+the agent on the same tasks to learn from, and learns from these rollouts only.
 
 Each measurement is kept in a file, so a run that was interrupted goes on where it was; a change of
 the code begins again. Exit code 1 if rft gains nothing, an algorithm ends below the base beyond
@@ -32,7 +32,7 @@ from weights_agents import Problem, Sampling, Task, log, rewards_of, run
 from weights_cells import Cell, Cells, fingerprint
 from weights_credit import credit_table
 from weights_overhead import memory_table, overhead_table
-from weights_tables import BASE, CONTROLS, HEATS, ROUNDS, Table
+from weights_tables import BASE, CONTROLS, HEATS, ROUNDS, SHUFFLED, Table
 
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 from otel_lightning.learner.weights.learn import learn_weights
@@ -44,7 +44,7 @@ FIRST_ROUND = "rft"
 ROWS: dict[str, tuple[str, dict[str, object]]] = {
     # `fewest_calls` would choose by the rewards.
     CONTROLS[0]: ("rft", {"threshold": -1.0, "algorithm": {"fewest_calls": False}}),
-    CONTROLS[1]: ("rft", {"shuffle_rewards": 1}),
+    **{name: ("rft", {"shuffle_rewards": n}) for n, name in enumerate(SHUFFLED, 1)},
     FIRST_ROUND: ("rft", {}),
     "awr": ("awr", {}),
     "dpo": ("dpo", {}),
@@ -93,7 +93,7 @@ class Bench:
         shutil.rmtree(unfinished, ignore_errors=True)
         self._problem.make_base(unfinished)
         unfinished.rename(self.base)
-        _say(f"{self._problem.name}: first model, {time.process_time() - started:.0f} CPU-s")
+        say(f"{self._problem.name}: first model, {time.process_time() - started:.0f} CPU-s")
 
     def _one_seed(self, seed: int) -> None:
         """Log rollouts of the base, learn from them in each way, and measure each model."""
@@ -149,7 +149,7 @@ class Bench:
         self._cells.add(self._problem.name, seed, name, cell)
         told = {heat: round(cell.mean(heat), 3) for heat in HEATS}
         gate = f"{cell.seconds:.1f} CPU-s, gate by logs: {cell.passed}"
-        _say(f"{self._problem.name}, seed {seed}, {name}: {told}, {gate}")
+        say(f"{self._problem.name}, seed {seed}, {name}: {told}, {gate}")
 
     def _has(self, name: str, seed: int) -> bool:
         return self._cells.has(self._problem.name, seed, name)
@@ -210,7 +210,7 @@ def _show(lines: Iterable[str]) -> None:
         print(line, flush=True)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
