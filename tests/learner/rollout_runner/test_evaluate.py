@@ -118,8 +118,14 @@ def test_model_that_is_worse_when_greedy_is_refused_and_exits_with_3(
     assert "greedy: it loses 0.5000 beyond chance" in done.stderr
 
 
-def test_folder_that_is_no_model_is_refused(served: Path, job: Callable[[str], Job]) -> None:
+def test_folder_that_is_no_model_is_refused_before_the_other_one_is_run(
+    served: Path, tmp_path: Path, job: Callable[[str], Job]
+) -> None:
+    trial = Trial(["http://127.0.0.1:9/v1", "nowhere"])
     with pytest.raises(DataError, match="'nowhere' is neither a model's folder nor"):
-        evaluate_models(served, job("no"), Grading(), Trial(["nowhere", "elsewhere"]))
-    with pytest.raises(DataError, match="two different models"):
-        evaluate_models(served, job("no"), Grading(), Trial(["nowhere"]))
+        evaluate_models(served, job("no"), Grading(), trial)
+    link = tmp_path / "live"
+    link.symlink_to(tmp_path, target_is_directory=True)
+    for same in (["nowhere"], [str(tmp_path), str(link)]):
+        with pytest.raises(DataError, match="two different models"):
+            evaluate_models(served, job("no"), Grading(), Trial(same))

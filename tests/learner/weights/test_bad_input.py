@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from safetensors.numpy import load_file, save_file
 from support.desk_bandit import fine_tune, log, run
 from support.late import Late
 from support.running import background, finish
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 torch: Any = Late("torch")
 transformers: Any = Late("transformers")
+model_server: Any = Late("otel_lightning.learner.model_server.run")
 
 TOOLS = json.dumps([{"type": "function", "name": "lookup", "parameters": {}}])
 
@@ -84,6 +86,39 @@ def test_weights_that_are_cut_short(
     told = error(logged, folder, tmp_path)
     assert f"The weights in '{folder}' are damaged or cut short:" in told
     assert "Copy or download them again." in told
+
+
+def test_weights_that_lack_a_tensor_do_not_begin_at_random(
+    logged: "Traces", broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = broken()
+    weights = load_file(folder / "model.safetensors")
+    name = next(name for name in sorted(weights) if "mlp" in name)
+    del weights[name]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    told = error(logged, folder, tmp_path)
+    assert f"lack 1 of the tensors that its config.json describes, such as '{name}'" in told
+    with pytest.raises(DataError, match="lack 1 of the tensors"):
+        model_server.load(folder, None)
+
+
+def test_configuration_that_does_not_fit_the_weights(
+    logged: "Traces", broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = broken()
+    config = folder / "config.json"
+    before = json.loads(config.read_text())
+    config.write_text(json.dumps(before | {"hidden_size": 32}))
+    assert "or have them in another shape. Copy or download" in error(logged, folder, tmp_path)
+    config.write_text(json.dumps(before | {"num_hidden_layers": 3}))
+    assert "`num_hidden_layers` (3) must be equal" in error(logged, folder, tmp_path)
+
+
+def test_tokenizer_without_an_end(
+    logged: "Traces", broken: Callable[..., Path], tmp_path: Path
+) -> None:
+    told = error(logged, broken(eos_token=None, pad_token=None), tmp_path)
+    assert "neither an end token nor a pad token" in told
 
 
 def test_tokenizer_without_chat_template_where_rows_have_no_ids(
@@ -194,6 +229,21 @@ def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_
     settings.write_text("[trainer]\nweight_decay = 1\n")
     told = error(logged, model, tmp_path, "--settings", str(settings))
     assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in told
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("weight_decoy = 1", "weight_decoy = 1 of the table [trl]: SFTConfig"),
+        ('lr_scheduler_type = "steep"', "lr_scheduler_type = 'steep' of the table [trl]: steep"),
+    ],
+)
+def test_argument_that_the_trainer_does_not_have(
+    line: str, told: str, logged: "Traces", model: Path, tmp_path: Path
+) -> None:
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f"[trl]\n{line}\n")
+    assert f"TRL refuses {told}" in error(logged, model, tmp_path, "--settings", str(settings))
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -298,9 +299,29 @@ def test_each_agent_gets_its_own_adapter_in_one_command(
     assert (output / "writer" / "adapter_model.safetensors").exists()
     told = traces.ask("SELECT config ->> 'agent' AS agent FROM runs WHERE command = 'weights'")
     assert sorted(row["agent"] for row in told) == ["planner", "writer"]
+    there = fine_tune(traces, behavior_model, output, *options)
+    assert f"'{output / 'planner'}' exists." in there.stderr
+    # As if it had been killed before the second one.
+    shutil.rmtree(output / "writer")
+    first = (output / "planner" / "adapter_model.safetensors").stat().st_mtime_ns
+    again = fine_tune(traces, behavior_model, output, *options, "--resume")
+    assert again.exit_code in {0, 3}, again.output
+    assert (output / "writer" / "adapter_model.safetensors").exists()
+    assert (output / "planner" / "adapter_model.safetensors").stat().st_mtime_ns == first
     unknown = fine_tune(traces, behavior_model, tmp_path / "no", "--agent", "nobody")
     assert unknown.exit_code == 1
     assert "No transition is of agent 'nobody'. Known: 'planner', 'writer'" in unknown.stderr
+
+
+def test_agent_whose_name_leads_out_of_the_output_gets_no_folder(
+    traces: "Traces", tokenizer: Any, model: Path, tmp_path: Path
+) -> None:
+    log(traces, tokenizer, attempts=1, tasks=2, agent_name=["../planner"])
+    run("transitions", "--store", traces.store())
+    refused = fine_tune(traces, model, tmp_path / "adapters", "--each-agent")
+    assert refused.exit_code == 1
+    assert "No folder can have the name of agent '../planner'." in refused.stderr
+    assert not (tmp_path / "adapters").exists()
 
 
 def test_any_argument_of_the_trainer_can_be_given_in_a_file(

@@ -1,5 +1,7 @@
 """`lightning-learn weights`."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -231,16 +233,44 @@ def weights(store: str, algorithm: str, output: Path, **options: Any) -> None:
 
         training = _training(options)
         names = agents(store) if each else [agent]
+        folders = {name: _folder(output, name, each=each) for name in names}
         learned = {}
-        for name in names:
-            folder = _folder(output, name, each=each)
-            learned[name] = learn_weights(store, algorithm, training, folder, name)
+        for name, ours in (_of_each(training, folders) if each else {agent: training}).items():
+            learned[name] = learn_weights(store, algorithm, ours, folders[name], name)
     if is_main():
-        _report(learned, {name: _folder(output, name, each=each) for name in learned})
+        _report(learned, folders)
 
 
 def _folder(output: Path, agent: str | None, *, each: bool) -> Path:
-    return output / agent if each and agent else output
+    """Name the folder of an agent's model; a name with a slash could lead out of `output`."""
+    if not each or agent is None:
+        return output
+    if agent in {"", ".", ".."} or Path(agent).name != agent:
+        raise click.ClickException(
+            f"No folder can have the name of agent '{agent}'. Train each agent by --agent, with an "
+            "--output of its own."
+        )
+    return output / agent
+
+
+def _of_each(training: Any, folders: Mapping[str | None, Path]) -> dict[str | None, Any]:
+    """Give the settings of each agent; with --resume of those that are not finished."""
+    from otel_lightning.learner.errors import DataError
+    from otel_lightning.learner.weights.checkpoints import checkpoint_folder, last_checkpoint
+
+    finished = {name for name, folder in folders.items() if folder.exists()}
+    if finished and (not training.resume or len(finished) == len(folders)):
+        raise DataError(
+            f"'{folders[min(finished, key=str)]}' exists. Remove it, or choose another --output."
+        )
+    begun = {name for name in folders if last_checkpoint(checkpoint_folder(folders[name]))}
+    # If nothing was begun, `resume` stays true for all, and the first one says so.
+    resumed = begun if begun or finished else set(folders)
+    return {
+        name: replace(training, resume=training.resume and name in resumed)
+        for name in folders
+        if name not in finished
+    }
 
 
 def _training(options: dict[str, Any]) -> Any:

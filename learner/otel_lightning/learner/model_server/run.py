@@ -3,18 +3,21 @@
 import contextlib
 import socket
 from pathlib import Path
-from typing import Any
 
 import click
 import torch
 import uvicorn
-from transformers import AutoModelForCausalLM
 from transformers.utils import logging
 
 from otel_lightning.collector.atomic_file import replaced
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_server.app import ServedModel, Serving, make_app
-from otel_lightning.learner.weights.load import holds_adapter, load_tokenizer
+from otel_lightning.learner.weights.load import (
+    holds_adapter,
+    load_tokenizer,
+    read_adapter,
+    read_model,
+)
 
 
 def load(folder: Path, serving: Serving) -> ServedModel:
@@ -35,25 +38,10 @@ def load(folder: Path, serving: Serving) -> ServedModel:
             "prompt. Add a chat_template.jinja to the folder."
         )
     has_gpu = torch.cuda.is_available()
-    options: dict[str, Any] = {
-        "dtype": "auto" if has_gpu else torch.float32,
-        "local_files_only": True,
-    }
-    try:
-        model = _load(folder, options, is_adapter=is_adapter)
-    except (OSError, ValueError, KeyError) as error:
-        first = str(error).strip().split("\n", 1)[0]
-        raise DataError(f"transformers cannot load the model in '{folder}': {first}") from error
+    dtype = "auto" if has_gpu else torch.float32
+    model = (read_adapter if is_adapter else read_model)(folder, dtype=dtype)
     model.to("cuda" if has_gpu else "cpu")
     return ServedModel(serving, model, tokenizer)
-
-
-def _load(folder: Path, options: dict[str, Any], *, is_adapter: bool) -> Any:
-    if not is_adapter:
-        return AutoModelForCausalLM.from_pretrained(folder, **options)
-    from peft import AutoPeftModelForCausalLM
-
-    return AutoPeftModelForCausalLM.from_pretrained(folder, **options)
 
 
 def listen(host: str, port: int) -> socket.socket:

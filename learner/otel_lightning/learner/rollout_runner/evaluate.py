@@ -11,7 +11,11 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.rollout_runner.grading import Grading
-from otel_lightning.learner.rollout_runner.models import greedy_by_policy, serving
+from otel_lightning.learner.rollout_runner.models import (
+    check_model,
+    greedy_by_policy,
+    serving,
+)
 from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, Pair, compare
 from otel_lightning.learner.rollout_runner.plan import Job, run_name
 from otel_lightning.learner.rollout_runner.report import Report
@@ -78,9 +82,13 @@ def evaluate_models(
         DataError: If a model cannot be served, or the job cannot be run.
         StoreError: If the store cannot be read or written.
     """
-    if len(trial.models) < LEAST_MODELS or len(set(trial.models)) != len(trial.models):
-        raise DataError("Comparing needs two different models or more: --model A --model B.")
     folders = {name: str(Path(name).resolve()) for name in trial.models if Path(name).is_dir()}
+    different = {folders.get(name, name) for name in trial.models}
+    if len(trial.models) < LEAST_MODELS or len(different) != len(trial.models):
+        raise DataError("Comparing needs two different models or more: --model A --model B.")
+    # All of them before the first is run, which may take hours.
+    for name in trial.models:
+        check_model(name)
     asked = {"models": list(trial.models), "folders": folders, "tasks": str(job.tasks)}
     record = Run("evaluate", asked)
     reports: dict[tuple[str, str], Report] = {}

@@ -37,12 +37,11 @@ def serving(
     Raises:
         DataError: If there is no such model, or its server does not start.
     """
-    if model.startswith(("http://", "https://")):
+    check_model(model)
+    if is_url(model):
         yield _variables(model, _greedy_by_policy(folder) if greedy else None)
         return
     path = Path(model)
-    if not (path / "config.json").is_file() and not (path / "adapter_config.json").is_file():
-        raise DataError(f"'{model}' is neither a model's folder nor a server's URL.")
     folder.mkdir(parents=True, exist_ok=True)
     with Processes() as processes:
         start = _start_vllm if find_spec("vllm") else _start_ours
@@ -51,9 +50,25 @@ def serving(
         yield _variables(url, _greedy_by_policy(folder) if by_policy else None)
 
 
+def is_url(model: str) -> bool:
+    """Return whether a model is named by the URL of its server, and not by its folder."""
+    return model.startswith(("http://", "https://"))
+
+
+def check_model(model: str) -> None:
+    """Refuse what is neither a URL nor a folder of a model or of an adapter.
+
+    Raises:
+        DataError: If it is neither.
+    """
+    files = (Path(model) / name for name in ("config.json", "adapter_config.json"))
+    if not is_url(model) and not any(file.is_file() for file in files):
+        raise DataError(f"'{model}' is neither a model's folder nor a server's URL.")
+
+
 def greedy_by_policy(model: str) -> bool:
     """Return whether greedy answers of a model depend on `LIGHTNING_POLICY` in the agent."""
-    return model.startswith(("http://", "https://")) or find_spec("vllm") is not None
+    return is_url(model) or find_spec("vllm") is not None
 
 
 def _variables(url: str, policy: Path | None) -> dict[str, str]:

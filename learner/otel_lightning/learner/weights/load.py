@@ -1,5 +1,7 @@
 """Load the model to be fine-tuned, and say plainly why a folder or a tokenizer cannot be used."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +18,7 @@ from transformers import (
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.distributed import state
+from otel_lightning.learner.weights.failures import is_out_of_memory
 from otel_lightning.learner.weights.settings import Training
 
 ALPHA = 32
@@ -68,7 +71,8 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
             path, local_files_only=True
         )
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:
+        # It also reads config.json, and damaged files raise errors of any kind.
         raise DataError(
             f"'{path}' holds no tokenizer that transformers can load ({_first_line(error)})."
         ) from error
@@ -108,23 +112,21 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
     path = training.model.resolve() if training.model.is_symlink() else training.model
     is_adapter = holds_adapter(path)
     tokenizer = load_tokenizer(path)
+    if tokenizer.pad_token is None:
+        raise DataError(
+            f"The tokenizer in '{path}' has neither an end token nor a pad token, so rows cannot "
+            "be filled up to one length. Name its end token as eos_token in tokenizer_config.json."
+        )
     set_seed(training.seed)  # a new adapter and a new head begin with random weights
     adapter = is_adapter or training.lora is not None
     chosen = precision(training.dtype, adapter=adapter)
-    options: dict[str, Any] = {"dtype": chosen.weights, "local_files_only": True}
+    options: dict[str, Any] = {"dtype": chosen.weights}
     if training.four_bit:
         options["quantization_config"] = _four_bits()
-    try:
-        model = _from_folder(path, options, reward=reward, is_adapter=is_adapter)
-    except SafetensorError as error:
-        raise DataError(
-            f"The weights in '{path}' are damaged or cut short: {_first_line(error)}. Copy or "
-            "download them again."
-        ) from error
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(
-            f"transformers cannot load the model in '{path}': {_first_line(error)}"
-        ) from error
+    if is_adapter:
+        model = read_adapter(path, is_trainable=True, **options)
+    else:
+        model = read_model(path, reward=reward, **options)
     if training.four_bit and device().type == "cpu":
         _keep_differentiable(model)
     if training.lora is not None and not is_adapter:
@@ -135,14 +137,72 @@ def load_model(training: Training, *, reward: bool) -> Loaded:
     return Loaded(model, tokenizer)
 
 
-def _from_folder(path: Path, options: dict[str, Any], *, reward: bool, is_adapter: bool) -> Any:
-    if is_adapter:
-        from peft import AutoPeftModelForCausalLM
+def read_adapter(path: Path, **options: Any) -> Any:
+    """Read a LoRA adapter and its base model, as `options` of `from_pretrained` say.
 
-        return AutoPeftModelForCausalLM.from_pretrained(path, is_trainable=True, **options)
-    if reward:
-        return AutoModelForSequenceClassification.from_pretrained(path, num_labels=1, **options)
-    return AutoModelForCausalLM.from_pretrained(path, **options)
+    Raises:
+        DataError: If one of the two cannot be read.
+    """
+    from peft import AutoPeftModelForCausalLM
+
+    with _refused(path):
+        return AutoPeftModelForCausalLM.from_pretrained(path, local_files_only=True, **options)
+
+
+def read_model(path: Path, *, reward: bool = False, **options: Any) -> Any:
+    """Read a whole model, as `options` of `from_pretrained` say.
+
+    Args:
+        path: Its folder.
+        reward: Whether it gives scores. A new head begins with random weights.
+        options: Other arguments of `from_pretrained`.
+
+    Raises:
+        DataError: If it cannot be read, or the folder lacks a part of its weights.
+    """
+    kind: Any = AutoModelForSequenceClassification if reward else AutoModelForCausalLM
+    options |= {"num_labels": 1} if reward else {}
+    with _refused(path):
+        model, told = kind.from_pretrained(
+            path,
+            local_files_only=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # else the error names no weights
+            **options,
+        )
+    absent = told["missing_keys"] | {name for name, *_ in told["mismatched_keys"]}
+    body = f"{model.base_model_prefix}."
+    # transformers fills what is absent with random numbers, which only a new head should have.
+    if lacking := sorted(name for name in absent if not reward or name.startswith(body)):
+        raise DataError(
+            f"The weights in '{path}' lack {len(lacking)} of the tensors that its config.json "
+            f"describes, such as '{lacking[0]}', or have them in another shape. Copy or download "
+            "the folder again."
+        )
+    return model
+
+
+@contextmanager
+def _refused(path: Path) -> Iterator[None]:
+    """Turn the errors of loading into one sentence.
+
+    Raises:
+        DataError: Instead of the library's error, unless memory ran out.
+    """
+    try:
+        yield
+    except SafetensorError as error:
+        raise DataError(
+            f"The weights in '{path}' are damaged or cut short: {_first_line(error)}. Copy or "
+            "download them again."
+        ) from error
+    except Exception as error:
+        # Configurations and weights that do not fit raise errors of any kind.
+        if is_out_of_memory(error):
+            raise
+        raise DataError(
+            f"transformers cannot load the model in '{path}': {_first_line(error)}"
+        ) from error
 
 
 def _with_adapter(model: Any, rank: int, *, reward: bool) -> Any:
@@ -190,4 +250,6 @@ def _keep_differentiable(model: Any) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0]
+    """Return the first line of an error, and the next one if it announces it by a colon."""
+    first, _, rest = str(error).strip().partition("\n")
+    return f"{first} {rest.strip().partition(chr(10))[0]}" if first.endswith(":") else first

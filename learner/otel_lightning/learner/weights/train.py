@@ -111,9 +111,7 @@ def train_and_judge(
     algorithm = algorithms.load(name)
     settings = algorithm_settings(algorithm.Settings, name, training)
     output, checkpoints = folders
-    with explained(checkpoints), python_warnings.catch_warnings(), libraries_kept():
-        # TRL and PEFT use names that transformers has renamed; a user cannot change that.
-        python_warnings.simplefilter("ignore", FutureWarning)
+    with explained(checkpoints, training.trl), _quiet_libraries():
         loaded = load_model(training, reward=algorithms.scores_text(algorithm))
         data = _prepare(rows, loaded, algorithm, (name, settings, training))
         job = _job(loaded, data, training, algorithm, folders[1])
@@ -132,6 +130,14 @@ def train_and_judge(
         if output is not None:
             job.save(output)
     return Learned(data.metrics, verdict, tuple(data.warnings))
+
+
+@contextmanager
+def _quiet_libraries() -> Iterator[None]:
+    with python_warnings.catch_warnings(), libraries_kept():
+        # TRL and PEFT use names that transformers has renamed; a user cannot change that.
+        python_warnings.simplefilter("ignore", FutureWarning)
+        yield
 
 
 @contextmanager
