@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -19,6 +20,7 @@ from support.late import Late
 from support.running import background, finish
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.weights import settings
 from otel_lightning.learner.weights.checkpoints import last_checkpoint
 from otel_lightning.learner.weights.failures import explained
 
@@ -209,7 +211,7 @@ def test_rewards_that_are_all_the_same(
         (["--set", "per_task=many"], "rft's setting 'per_task' is 'many', but must be of the kind"),
         (["--batch-size", "9", "--accumulate", "2"], "Choose a multiple of 2."),
         (["--resume"], "to resume. Run without --resume."),
-        (["--max-length", "3"], "longer than --max-length"),
+        (["--max-length", "3"], "longer than --max-length). Give a larger --max-length"),
         (["--each-agent"], "names its agent, so --each-agent has nothing to separate"),
     ],
 )
@@ -225,9 +227,9 @@ def test_option_that_cannot_be(
 
 
 def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_path: Path) -> None:
-    settings = tmp_path / "settings.toml"
-    settings.write_text("[trainer]\nweight_decay = 1\n")
-    told = error(logged, model, tmp_path, "--settings", str(settings))
+    file = tmp_path / "settings.toml"
+    file.write_text("[trainer]\nweight_decay = 1\n")
+    told = error(logged, model, tmp_path, "--settings", str(file))
     assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in told
 
 
@@ -241,9 +243,9 @@ def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_
 def test_argument_that_the_trainer_does_not_have(
     line: str, told: str, logged: "Traces", model: Path, tmp_path: Path
 ) -> None:
-    settings = tmp_path / "settings.toml"
-    settings.write_text(f"[trl]\n{line}\n")
-    assert f"TRL refuses {told}" in error(logged, model, tmp_path, "--settings", str(settings))
+    file = tmp_path / "settings.toml"
+    file.write_text(f"[trl]\n{line}\n")
+    assert f"TRL refuses {told}" in error(logged, model, tmp_path, "--settings", str(file))
 
 
 @pytest.mark.slow
@@ -256,6 +258,29 @@ def test_loss_that_diverges_names_the_option(logged: "Traces", model: Path, tmp_
 def test_memory_that_runs_out_names_the_options(take: Callable[[], object]) -> None:
     with pytest.raises(DataError, match="Lower --batch-size"), explained("checkpoints"):
         take()
+
+
+class TrackerError(Exception):
+    """As a tracker's package raises it where nobody has logged in."""
+
+    __module__ = "wandb.errors.errors"
+
+
+def test_tracker_that_fails_is_named() -> None:
+    told = "--report-to wandb failed: No API key configured."
+    # Not installed here, so `Training` itself would refuse it.
+    given = SimpleNamespace(report_to=("wandb",), trl={})
+    with pytest.raises(DataError, match=told), explained("checkpoints", given):  # type: ignore[arg-type]
+        raise TrackerError("No API key configured.")
+
+
+def test_folder_with_the_name_of_a_tracker_is_no_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trackio").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(DataError, match="Install it with: pip install trackio"):
+        settings.Training(Path("model"), report_to=("trackio",))
 
 
 def test_disk_that_is_full_keeps_the_checkpoints(tmp_path: Path) -> None:

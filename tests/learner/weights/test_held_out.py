@@ -8,6 +8,7 @@ from otel_lightning.learner.evaluate.gate import Verdict
 from otel_lightning.learner.weights.examples import Example
 from otel_lightning.learner.weights.held_out import (
     Likelihoods,
+    divergence,
     judge_weights,
     mean_token_logprobs,
     usable,
@@ -165,6 +166,16 @@ def test_nothing_held_out_is_refused() -> None:
     verdict = judge([], [], [])
     assert not verdict.passed
     assert "0 held-out tasks are too few" in verdict.refusals[0]
+
+
+def test_divergence_is_that_of_the_new_weights_from_the_old_ones_per_token() -> None:
+    # Two tokens each, so half of KL(p || q) of a coin and a bent coin, by its definition.
+    examples = coin(completion=(2, 3))
+    after = learned(examples, 0.8)
+    found = divergence(examples, Likelihoods(np.full(40, HALF), np.array(after)))
+    expected = 0.5 * math.log(0.5 / 0.8) + 0.5 * math.log(0.5 / 0.2)
+    assert found == pytest.approx(expected / 2)
+    assert math.isnan(divergence([], Likelihoods(np.empty(0), np.empty(0))))
 
 
 def test_mean_token_logprob_counts_tokens_of_good_completions_only() -> None:

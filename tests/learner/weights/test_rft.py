@@ -116,4 +116,4 @@ def test_transitions_that_cannot_be_tokens_are_an_error(
     run("transitions", "--store", traces.store(), "--held-out", "0")
     result = fine_tune(traces, model, tmp_path / "learned", *FAST)
     assert result.exit_code == 1
-    assert "No transition could be turned into tokens" in result.stderr
+    assert "No transition is left to learn from" in result.stderr

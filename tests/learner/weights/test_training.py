@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 import os
 import runpy
 import shutil
@@ -223,6 +224,39 @@ def test_events_for_tensorboard_stay_beside_the_model(
     assert "TENSORBOARD_LOGGING_DIR" not in os.environ
 
 
+@pytest.mark.slow
+def test_each_training_is_a_run_of_its_own_at_wandb(
+    traces: "Traces",
+    tokenizer: Any,
+    behavior_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("wandb", reason="--report-to wandb needs wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    log(traces, tokenizer, attempts=2, agent_name=["planner", "writer"])
+    run("transitions", "--store", traces.store(), "--credit", "group")
+    options = [*FAST, "--steps", "2", "--report-to", "wandb", "--each-agent"]
+    fine_tune(traces, behavior_model, tmp_path / "learned", *options)
+    assert len(list((tmp_path / "wandb").glob("offline-run-*"))) == 2
+
+
+@pytest.mark.slow
+def test_run_at_mlflow_has_the_name_of_our_run(
+    logged: "Traces", behavior_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="--report-to mlflow needs mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    options = [*FAST, "--steps", "2", "--find-lr", "--report-to", "mlflow"]
+    fine_tune(logged, behavior_model, tmp_path / "learned", *options)
+    (ours,) = logged.ask("SELECT run_id FROM runs WHERE command = 'weights'")
+    found = mlflow.search_runs(search_all_experiments=True, output_format="list")
+    # One: the steps that probe learning rates are no run.
+    assert [one.info.run_name for one in found] == [ours["run_id"]]
+    assert found[0].data.metrics["loss"] > 0
+
+
 @pytest.mark.filterwarnings(
     "ignore:.is_gradient_checkpointing:FutureWarning"
 )  # PEFT uses the old name
@@ -363,6 +397,78 @@ def test_garbage_of_a_training_is_collected_while_the_libraries_are_spared() -> 
     with pytest.raises(RuntimeError), train.libraries_kept():
         raise RuntimeError
     assert gc.get_freeze_count() == spared
+
+
+@pytest.mark.slow
+def test_less_memory_gives_the_same_losses(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    short = [*FAST, "--steps", "4", "--batch-size", "8"]
+    fine_tune(logged, behavior_model, tmp_path / "plain", *short)
+    plain = last_curve(logged)
+    for name, options in {"parts": ["--accumulate", "4"], "twice": ["--checkpointing"]}.items():
+        result = fine_tune(logged, behavior_model, tmp_path / name, *short, *options)
+        assert result.exit_code in {0, 3}, result.output
+        assert last_curve(logged) == pytest.approx(plain, rel=1e-4), name
+
+
+@pytest.mark.slow
+def test_packed_rows_see_only_themselves(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    # All rows in one batch: the loss of the first step is before any change of the weights.
+    short = [*FAST, "--steps", "1", "--batch-size", "512"]
+    losses = []
+    for name, options in {"plain": [], "packed": ["--packing", "--max-length", "64"]}.items():
+        result = fine_tune(logged, behavior_model, tmp_path / name, *short, *options)
+        assert result.exit_code in {0, 3}, result.output
+        losses.append(last_curve(logged)[1])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    ["rft --dtype bfloat16", "dpo --set normalize=true", "grpo --set beta=0.05"],
+)
+def test_options_of_other_numbers_and_losses_learn(
+    options: str,
+    logged: "Traces",
+    behavior_model: Path,
+    tokenizer: Any,
+    tmp_path: Path,
+) -> None:
+    algorithm, *more = options.split()
+    rate = ["--learning-rate", "3e-3"]
+    fine_tune(logged, behavior_model, tmp_path / "new", *rate, *more, algorithm=algorithm)
+    assert right_share(tmp_path / "new", tokenizer, held_out_tasks(logged)) > 0.35
+    if "beta=" in options:
+        assert max(curve(logged, "kl").values()) > 0
+
+
+@pytest.mark.slow
+def test_epochs_are_passes_over_the_training_rows(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    where = ["--store", logged.store(), "--model", str(behavior_model)]
+    where += ["--output", str(tmp_path / "learned"), "--batch-size", "32", "--epochs", "2"]
+    assert run("weights", *where).exit_code in {0, 3}
+    (row,) = logged.ask(
+        "SELECT config ->> 'algorithm' AS algorithm, metrics ->> 'learned_from' AS rows FROM runs "
+        "WHERE command = 'weights'"
+    )
+    assert row["algorithm"] == "rft"  # by default
+    assert max(last_curve(logged)) == 2 * math.ceil(float(row["rows"]) / 32)
+
+
+@pytest.mark.slow
+def test_tokenizer_and_chat_template_stay_as_they_are(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    fine_tune(logged, behavior_model, tmp_path / "learned", *FAST, "--steps", "1")
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        before = (behavior_model / name).read_bytes()
+        assert (tmp_path / "learned" / name).read_bytes() == before
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 @weights_option(
     "--algorithm",
     type=click.Choice(list(ALGORITHMS)),
-    required=True,
+    default="rft",
     help=" ".join(f"{name}: {summary}" for name, summary in ALGORITHMS.items()),
 )
 @weights_option(

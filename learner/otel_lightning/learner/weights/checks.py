@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from otel_lightning.learner.chat import chat_messages, chat_tools
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
-from otel_lightning.learner.weights.examples import LOGGED, Example, Tokenized
+from otel_lightning.learner.weights.examples import LOGGED, TOO_LONG, Example, Tokenized
 
 TOOL_CALL = "<tool_call>"
 SAMPLE = 20
@@ -75,10 +75,13 @@ def check_tokens(
     examples = tokenized.examples
     if not examples:
         reasons = "; ".join(f"{n} {reason}" for reason, n in tokenized.reasons.most_common())
-        raise DataError(
-            f"No transition could be turned into tokens ({reasons}). Record token ids, or give "
-            f"--model the model that wrote these traces instead of '{path}'."
+        remedy = (
+            "Record token ids, or give --model the model that wrote these traces instead of "
+            f"'{path}'."
         )
+        if set(tokenized.reasons) == {TOO_LONG}:
+            remedy = "Give a larger --max-length, or a model of a longer context."
+        raise DataError(f"No transition is left to learn from ({reasons}). {remedy}")
     known = model.config.get_text_config().vocab_size
     largest = max(max(e.prompt + e.completion) for e in examples)
     if largest >= known:

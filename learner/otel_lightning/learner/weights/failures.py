@@ -1,10 +1,14 @@
 """Errors of libraries and machines, as one sentence that names the option to change."""
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from otel_lightning.learner.errors import DataError
+
+if TYPE_CHECKING:
+    from otel_lightning.learner.weights.settings import Training
 
 MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 DISK = (
@@ -18,12 +22,12 @@ FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
 @contextmanager
-def explained(checkpoints: object, trl: Mapping[str, object] | None = None) -> Iterator[None]:
-    """Turn running out of memory or of disk, and wrong arguments of TRL, into one sentence.
+def explained(checkpoints: object, given: "Training | None" = None) -> Iterator[None]:
+    """Turn running out of memory or of disk, and what options caused, into one sentence.
 
     Args:
         checkpoints: Folder of the checkpoints, named where the disk is full.
-        trl: Arguments of TRL that the user gave.
+        given: The user's options, if errors of TRL's arguments and of trackers shall be explained.
 
     Raises:
         DataError: Instead of the library's error.
@@ -46,13 +50,21 @@ def explained(checkpoints: object, trl: Mapping[str, object] | None = None) -> I
                 f"--resume: complete checkpoints are kept in '{checkpoints}'. --save-every 0 "
                 "writes none, --lora writes small ones."
             ) from error
-        if isinstance(error, TypeError | ValueError):
-            for name, value in (trl or {}).items():
-                if name in str(error) or (isinstance(value, str) and value in str(error)):
-                    raise DataError(
-                        f"TRL refuses {name} = {value!r} of the table [trl]: {error}"
-                    ) from error
+        if given and (cause := _cause(error, given)):
+            raise DataError(f"{cause}: {error}") from error
         raise
+
+
+def _cause(error: Exception, given: "Training") -> str | None:
+    """Name the option that an error comes from, if one can be told."""
+    package = type(error).__module__.partition(".")[0]
+    if package in given.report_to:
+        return f"--report-to {package} failed"
+    if isinstance(error, TypeError | ValueError):
+        for name, value in given.trl.items():
+            if name in str(error) or (isinstance(value, str) and value in str(error)):
+                return f"TRL refuses {name} = {value!r} of the table [trl]"
+    return None
 
 
 def is_out_of_memory(error: Exception) -> bool:

@@ -2,7 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import rmtree
@@ -199,7 +201,7 @@ class Job:
                     "learn from. Collect more tasks, or leave it out."
                 )
             callbacks.append(EarlyStoppingCallback(self.training.stop_early))
-        with explained(self.folder):
+        with explained(self.folder), _own_run_at_wandb():
             made = in_row_order(trainer)(
                 model=self.model,
                 args=arguments,
@@ -232,6 +234,25 @@ class Job:
         """Save the model, or its adapter, and its tokenizer, as transformers and PEFT load them."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def _own_run_at_wandb() -> Iterator[None]:
+    """End the run at W&B that a trainer began, so that the next training begins one of its own.
+
+    transformers leaves it open, and would go on with it.
+    """
+
+    def current() -> Any:
+        # Imported by transformers, if at all.
+        return getattr(sys.modules.get("wandb"), "run", None)
+
+    before = current()
+    try:
+        yield
+    finally:
+        if before is None and (begun := current()) is not None:
+            begun.finish()
 
 
 def _dataset(rows: Sequence[Row], folder: Path) -> datasets.Dataset:

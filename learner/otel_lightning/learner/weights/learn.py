@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
@@ -64,6 +64,8 @@ def learn_weights(  # noqa: PLR0913 - what, with what, where to, and as which ru
     """
     config = training.as_config(algorithm) | ({"agent": agent} if agent else {})
     run = Run("weights", config, name=run_id)
+    if training.report_to:
+        training = replace(training, trl={"run_name": run.run_id, **training.trl})
     with recorded_in(store, run) if is_main() else nullcontext():
         return _learn_weights(store, algorithm, training, (output, agent), run)
 

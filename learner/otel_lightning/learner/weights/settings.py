@@ -74,7 +74,9 @@ class Training:
         if self.packing and self.max_length is None:
             raise DataError("--packing fills rows up to a length. Give it with --max-length.")
         for tracker in self.report_to:
-            if find_spec(tracker) is None:
+            # A folder of that name, such as the one that wandb writes, is found as well, but has
+            # no origin.
+            if (spec := find_spec(tracker)) is None or spec.origin is None:
                 raise DataError(
                     f"--report-to {tracker} needs its package. Install it with: "
                     f"pip install {tracker}"

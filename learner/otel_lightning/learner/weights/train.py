@@ -111,7 +111,7 @@ def train_and_judge(
     algorithm = algorithms.load(name)
     settings = algorithm_settings(algorithm.Settings, name, training)
     output, checkpoints = folders
-    with explained(checkpoints, training.trl), _quiet_libraries():
+    with explained(checkpoints, training), _quiet_libraries():
         loaded = load_model(training, reward=algorithms.scores_text(algorithm))
         data = _prepare(rows, loaded, algorithm, (name, settings, training))
         job = _job(loaded, data, training, algorithm, folders[1])
@@ -256,7 +256,9 @@ def _job(
 def _probe(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> float:
     """Look for a learning rate by short trainings, without the held-out tasks."""
     whole = job.training
-    short = replace(whole, steps=PROBE_STEPS, save_every=0, stop_early=None, resume=False)
+    short = replace(
+        whole, steps=PROBE_STEPS, save_every=0, stop_early=None, resume=False, report_to=()
+    )
     reward = algorithms.scores_text(algorithm)
 
     def validation_loss(rate: float) -> float:

@@ -1,0 +1,67 @@
+"""Suspicious data is warned about, with numbers."""
+
+from typing import Any
+
+from support.late import Late
+
+from otel_lightning.learner.weights.examples import TOO_LONG, Example, Tokenized
+
+checks: Any = Late("otel_lightning.learner.weights.checks")
+
+
+def example(task: str, advantage: float, **columns: Any) -> Example:
+    row = {
+        "rollout_id": f"{task}/{advantage}",
+        "task": task,
+        "split": "train",
+        "state_hash": None,
+        "prompt": (ord(task[0]),),
+        "completion": (20, 1),
+        "logprobs": None,
+        "temperature": 1.0,
+        "reward": advantage,
+        "advantage": advantage,
+        "model": "one",
+    }
+    return Example(**(row | columns))
+
+
+def informative(tasks: int) -> list[Example]:
+    return [example(chr(97 + n), a) for n in range(tasks) for a in (0.0, 1.0)]
+
+
+def told(examples: list[Example]) -> list[str]:
+    warnings: list[str] = checks.warnings(examples, Tokenized(examples))
+    return warnings
+
+
+def test_nothing_is_said_of_data_without_fault() -> None:
+    assert told(informative(10)) == []
+
+
+def test_tasks_whose_attempts_do_not_differ_teach_little() -> None:
+    held_out = [example("x", a, split="heldout") for a in (0.0, 1.0)]
+    (warning,) = told([*informative(9), example("w", 1.0), *held_out])
+    assert warning.startswith("Only 9 tasks of the train split have completions of different")
+
+
+def test_several_models_and_other_temperatures_are_counted() -> None:
+    other = [example("y", 1.0, model="two"), example("z", 1.0, temperature=0.7)]
+    models, temperatures = told([*informative(10), *other])
+    assert models == "2 models wrote these transitions: one (21), two (1)."
+    assert temperatures.startswith("1 of 22 transitions were sampled at another temperature than 1")
+
+
+def test_held_out_rollouts_that_begin_like_trained_ones_are_counted() -> None:
+    same = example("other", 1.0, split="heldout", prompt=(97,))
+    new = example("new", 1.0, split="heldout", prompt=(5,))
+    (warning,) = told([*informative(10), same, new])
+    assert warning.startswith("1 held-out rollouts begin with the same messages as rollouts")
+
+
+def test_transitions_that_were_left_out_are_counted_by_reason() -> None:
+    tokenized = Tokenized(informative(10))
+    for rollout in "ab":
+        tokenized.leave_out(rollout, TOO_LONG)
+    warnings = checks.warnings(tokenized.examples, tokenized)
+    assert warnings == ["2 transitions left out: longer than --max-length."]
