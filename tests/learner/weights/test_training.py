@@ -243,6 +243,7 @@ def test_each_training_is_a_run_of_its_own_at_wandb(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own libraries
 def test_run_at_mlflow_has_the_name_of_our_run(
     logged: "Traces", behavior_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
