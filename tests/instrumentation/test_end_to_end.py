@@ -113,3 +113,16 @@ def test_the_stock_switch_turns_us_off(agent: Any) -> None:
     for span in agent.sink.llm_spans():
         assert not [name for name in span.attributes if name.startswith("lightning.")]
     assert not [r for r in agent.model_server.requests if "return_token_ids" in r]
+
+
+def test_without_the_sdk_no_request_is_changed(agent: Any) -> None:
+    script = """
+import openai
+messages = [{"role": "user", "content": "Hi"}]
+openai.OpenAI().chat.completions.create(model="small", messages=messages)
+"""
+    variables = {"OTEL_SDK_DISABLED": "true", "LIGHTNING_REQUEST_TOKEN_IDS": "true"}
+    done = agent.finish(script, **variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    [request] = agent.model_server.requests
+    assert sorted(request) == ["messages", "model"]

@@ -7,6 +7,7 @@ import json
 import re
 import weakref
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -515,3 +516,11 @@ def test_an_error_of_ours_never_reaches_the_agent(
     stream = connect.chat.completions.create(**CHAT, stream=True)
     assert "".join(part.choices[0].delta.content for part in stream) == "Hello"
     assert [span.name for span in traced.exporter.get_finished_spans()] == ["openai.chat"] * 2
+
+
+def test_the_headers_of_the_agent_stay_as_they_are(connect: Any, traced: Any) -> None:
+    headers = {"X-Desk": "1"}
+    connect.chat.completions.create(**CHAT, extra_headers=headers)
+    connect.chat.completions.create(**CHAT, extra_headers=MappingProxyType(headers))
+    assert headers == {"X-Desk": "1"}
+    assert len(traced.exporter.get_finished_spans()) == 2

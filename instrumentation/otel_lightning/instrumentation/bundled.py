@@ -8,7 +8,7 @@ An agent that uses openai imports openai anyway, but not the beta types.
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from types import ModuleType
@@ -101,16 +101,20 @@ def _wrap_when_imported(module: str, name: str, wrapper: Callable[..., Any]) -> 
 
 
 def _with_lists(wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """Make lists of the iterators among the arguments of the client's method.
+    """Make lists of the iterators among the arguments of the client's method, and copy the headers.
 
     The instrumentation reads the messages and tools before openai does. Of an iterator, which
-    openai accepts, nothing would be left to send.
+    openai accepts, nothing would be left to send. It writes the trace context into the headers,
+    which are the agent's own object.
     """
 
     def with_lists(
         wrapped: Callable[..., Any], instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        return wrapper(wrapped, instance, args, iterables.as_lists(kwargs))
+        kwargs = iterables.as_lists(kwargs)
+        if isinstance(headers := kwargs.get("extra_headers"), Mapping):
+            kwargs = {**kwargs, "extra_headers": dict(headers)}
+        return wrapper(wrapped, instance, args, kwargs)
 
     return with_lists
 

@@ -1,6 +1,7 @@
 """The instrumentor that `opentelemetry-instrument` finds and starts together with the others."""
 
 import logging
+import os
 from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
@@ -59,6 +60,8 @@ class LightningInstrumentor(BaseInstrumentor):  # type: ignore[misc]
         return ()
 
     def _instrument(self, **kwargs: Any) -> None:
+        if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+            return  # the loader starts every instrumentor all the same: requests stay unchanged
         privacy.share_switch()
         self._undo = ExitStack()
         provider = kwargs.get("tracer_provider") or trace.get_tracer_provider()
