@@ -59,6 +59,10 @@ the provider's response ids in an encrypted form, which is what its clients get.
 JavaScript loses the answers of Responses that are streamed or call tools. Traceloop for \
 `google-genai` keeps the last piece of a streamed answer. The conventions' own package for OpenAI \
 leaves out `previous_response_id`, so a history that the provider stores is not known.
+- VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \
+executions of its tools are read.
+- Traceloop's instrumentation of LangChain for JavaScript (0.27.0) writes no tool calls, no tool \
+definitions and no response ids, and each span is a trace by itself; that of OpenInference has them.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.
