@@ -85,6 +85,14 @@ def test_shuffled_rewards_take_the_number_of_later_calls_with_them() -> None:
     assert [e.later for e in mixed] != [e.later for e in told]
 
 
+def test_shuffled_rewards_fall_on_good_calls_as_often_as_chance_has_it() -> None:
+    """The number among 20 of 60 is hypergeometric: mean 20 / 3, standard deviation 1.74."""
+    told = [example((i, 1), float(i < 20)) for i in range(60)]
+    seeds = range(500)
+    hits = [sum(e.reward for e in train.shuffled(told, seed)[:20]) for seed in seeds]
+    assert sum(hits) / len(seeds) == pytest.approx(20 / 3, abs=4 * 1.74 / len(seeds) ** 0.5)
+
+
 def test_rft_learns_the_best_of_a_task_up_to_its_cap() -> None:
     many = [example((20 + i, 1), i / 10, prompt=(4, i)) for i in range(1, 6)]
     kept = rft.rows(many, rft.Settings(per_task=2))
