@@ -259,7 +259,7 @@ def test_what_would_pass_depends_on_what_is_missing() -> None:
     of_arms = replace(verdict, rollouts_needed={"a": 10, "b": 2000})
     assert "more rollouts: 2,000 of 'b', 10 of 'a' (the smallest" in what_would_pass(of_arms)
     assert "tasks is enough" in what_would_pass(replace(verdict, tasks_needed=40.0))
-    assert "hold rollouts out" in what_would_pass(replace(verdict, tasks=0))
+    assert "hold tasks out" in what_would_pass(replace(verdict, tasks=0))
     small = replace(verdict, gain=0.05, least_gain=0.1)
     assert "is not above the least gain of 0.1" in what_would_pass(small)
     assert "show no gain" in what_would_pass(replace(verdict, gain=-0.1))

@@ -613,7 +613,10 @@ def test_nothing_held_out_is_one_sentence_without_numbers(
     result = learn(traces, flag_file, "--held-out", "0")
     assert result.exit_code == 3
     assert "Held out: no rollout, so nothing was judged." in result.stdout
-    assert "To pass: hold rollouts out: give --held-out a share above 0." in result.stderr
+    assert (
+        "To pass: hold tasks out: collect rollouts of more tasks, or raise --held-out."
+        in result.stderr
+    )
     assert "nan" not in result.output
 
 

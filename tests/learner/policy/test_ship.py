@@ -260,6 +260,7 @@ def test_refused_policy_is_not_promoted_and_says_what_would_pass(
     assert "To pass:" in result.stderr
     assert result.stderr.count("\n") == 1
     assert flags.read_text() == TEXT
+    assert " refused " in run("policies", store).output
 
 
 def test_policy_that_was_judged_against_another_live_one_is_refused(
@@ -293,7 +294,7 @@ def test_rollback_of_a_file_that_was_restored_by_hand_says_so_and_records_it(
     flags.write_text(TEXT)
     back = run("rollback", store)
     assert back.exit_code == 0
-    assert "The flag as it was was live already: the file was restored by hand." in back.output
+    assert "The flag as it was is live already: the file was restored by hand." in back.output
     assert flags.read_text() == TEXT
     assert ", as recorded." in run("policies", store).output
     assert statuses(store) == ["retired"]

@@ -219,3 +219,8 @@ def test_tasks_that_keep_their_arm_have_the_shares_of_few_draws(seed: int) -> No
     arms = [arm for _ in range(40) for arm in [rng.choice(ARMS)] * 10]
     tasks = pl.Series([2**40 * (i // 10) for i in range(400)], dtype=pl.UInt64)
     check_shares(rows_of([0] * 400, arms).with_columns(task_hash=tasks))
+
+
+def test_the_only_arm_is_named_though_its_propensity_says_that_there_are_others() -> None:
+    with pytest.raises(DataError, match="Only arm 'brief' was chosen, though its propensity"):
+        check_serial(rows_of([0] * 100, ["brief"] * 100))

@@ -206,7 +206,7 @@ def rollback(  # noqa: PLR0913 - one parameter an option
     former = f"Policy {change.served_version}" if change.served_version else "The flag as it was"
     if change.was_so:
         done = "Now it is recorded." if change.written else "Nothing was written (--dry-run)."
-        click.echo(f"{former} was live already: the file was restored by hand. {done}")
+        click.echo(f"{former} is live already: the file was restored by hand. {done}")
     elif change.written:
         click.echo(f"{former} is live again.")
     else:
@@ -260,10 +260,12 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
         # What `promote` takes is never broken over two lines, so that it can be copied.
         table.add_column(column, overflow="fold", no_wrap=column not in ("arms", "parent"))
     for row in rows:
-        gate, arms = row["gate"], row["arms"]
+        gate, arms, status = row["gate"], row["arms"], row["status"]
+        if status == "candidate" and not gate.get("passed", True):
+            status = "refused"
         shares = "\n".join(f"{arm} {share:.1%}" for arm, share in arms.items())
         table.add_row(
-            row["key"], row["version"], row["status"], _signed(gate.get("gain")),
+            row["key"], row["version"], status, _signed(gate.get("gain")),
             _signed(gate.get("lower")), shares, row["parent"] or "",
         )  # fmt: skip
     _print(table)

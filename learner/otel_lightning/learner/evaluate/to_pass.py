@@ -8,7 +8,7 @@ from otel_lightning.learner.evaluate.gate import Verdict
 def what_would_pass(verdict: Verdict) -> str:
     """Estimate how many more held-out tasks the gate needs to pass, as a sentence."""
     if not verdict.tasks:
-        return "hold rollouts out: give --held-out a share above 0."
+        return "hold tasks out: collect rollouts of more tasks, or raise --held-out."
     if verdict.tasks_needed is None or not verdict.gain > verdict.least_gain:
         if verdict.gain > 0:
             return (

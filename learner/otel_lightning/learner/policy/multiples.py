@@ -68,8 +68,8 @@ def copies_of(counts: Integers, free: int) -> int:
         others = int((counts % copies != 0).sum())
         # More copies with as few exceptions would have been found as well.
         chance = _tails(free - others, free, chances[copies - 2 :]).sum()
-        # n exceptions get .9 / 10^n of the chance: over all n the sum is 1.
-        if chance < CHANCE * 0.9 * 0.1**others:
+        # Each number of exceptions has its share of the chance; the sum over all of them is 1.
+        if chance < CHANCE * (0.3 / (others * (others + 1)) if others else 0.7):
             return copies
     return 1
 

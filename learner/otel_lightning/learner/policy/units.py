@@ -136,6 +136,12 @@ def check_serial(rows: pl.DataFrame) -> None:
     whole = pl.select(row=pl.int_range(rows.height, dtype=pl.UInt32), value=pl.lit(0))
     bets = _bets(whole, rows, other_time=True)
     if bets.height and _beyond_chance(bets):
+        if rows["arm"].n_unique() == 1:
+            raise DataError(
+                f"Only arm '{rows['arm'][0]}' was chosen, though its propensity is below 1, so "
+                "there is nothing to compare. Serve at least two variants, or correct the "
+                "propensities."
+            )
         raise DataError(
             "Tasks that began one after the other have the same arm more often than their "
             "propensities say. Either an arm was kept for several tasks (by a process, a session "
