@@ -101,6 +101,7 @@ def test_arm_without_a_rollout_is_named(traces: "Traces", tmp_path: Path) -> Non
     flags.write_text(json.dumps({"flags": {"support-prompt": flag}}))
     result = evaluate(traces, "--flags", str(flags))
     assert "Arm 'poetic' has 25.00% of the policy and no logged rollout" in result.output
+    assert "nan" not in result.output
 
 
 def test_propensities_that_are_not_those_of_the_version_are_named(traces: "Traces") -> None:

@@ -216,8 +216,8 @@ def _overlap(answer: "Answer") -> object:
             one.arm,
             f"{one.share:.2%}",
             f"{one.logged:,}",
-            f"{one.least_propensity:.4f}",
-            f"{one.greatest_weight:.2f}",
+            f"{one.least_propensity:.4f}" if one.logged else "",
+            f"{one.greatest_weight:.2f}" if one.logged else "",
         )
     return table
 
