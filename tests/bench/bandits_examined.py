@@ -93,6 +93,16 @@ def unknown_context(rng: Rng) -> World:
     return with_log(taken, told, rewards, np.arange(900) // 3, level, TWO, (0.0, 1.0))
 
 
+def untold_hours(rng: Rng) -> World:
+    """Arms have other shares by day and by night, and the mean share is told as propensity."""
+    by_day = (np.arange(1200) % 240 < 120)[:, None]
+    shares = np.where(by_day, [0.6, 0.2, 0.2], [0.3, 0.35, 0.35])
+    means, mixed = LEVEL + np.where(by_day, -0.3, 0.3), rng.permutation(1200) // 3
+    one = logged(rng, means, shares, LIVE_OF_THREE, tasks=mixed)
+    mu = shares.mean(axis=0)[one.choices.taken]
+    return replace(one, choices=replace(one.choices, propensities=mu))
+
+
 def told(rng: Rng, drawn: list[float], said: list[float], rollouts: int) -> World:
     """Arms are drawn with other propensities than those that are told."""
     level = rng.uniform(0.4, 0.6, len(drawn))
@@ -176,6 +186,7 @@ EXAMINED: dict[str, Callable[[Rng], World]] = {
     "60 rollouts": lambda rng: small(rng, 60),
     "300 arms with three rollouts each": many_arms,
     "an arm for easy tasks, propensities do not say": unknown_context,
+    "arms that follow the hour, propensities do not": untold_hours,
     "propensities of .85 of the right ones": lambda rng: told(
         rng, THREE, [0.425, 0.255, 0.17], 1200
     ),

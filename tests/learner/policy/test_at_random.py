@@ -119,7 +119,7 @@ def recorded(choices: pl.DataFrame, propensity: float = 0.5) -> pl.DataFrame:
 
 
 def test_recorded_propensities_are_refused_if_the_arm_follows_how_easy_the_task_is() -> None:
-    with pytest.raises(DataError, match="The arm depends on how easy the task is, though its"):
+    with pytest.raises(DataError, match="from the rewards of the task's earlier rollouts"):
         check_ease(recorded(rows(0, by_task=0.8)[0]))
 
 
@@ -146,3 +146,34 @@ def test_tasks_that_are_tried_until_they_succeed_are_no_evidence() -> None:
                 if success:
                     break
         check_ease(recorded(pl.DataFrame(tried, ["task", "arm", "outcome"], orient="row")))
+
+
+def by_hour(seed: int, *, told: bool) -> pl.DataFrame:
+    """Log 900 tasks in days of 90; arm b is more frequent by day, when rewards are higher."""
+    rng, by_day = np.random.default_rng(seed), np.arange(900) % 90 < 45
+    share = np.where(by_day, 0.7, 0.3)
+    is_b = rng.random(900) < share
+    rewards = rng.random(900) < np.where(by_day, 0.8, 0.2)
+    choices = pl.DataFrame(
+        {
+            "task": np.arange(900),
+            "arm": np.where(is_b, "b", "a"),
+            "outcome": rewards.astype(float),
+            "time": [NOON + timedelta(minutes=i) for i in range(900)],
+        }
+    )
+    right = np.where(is_b, share, 1 - share)
+    return recorded(choices).with_columns(propensity=pl.Series(right) if told else pl.lit(0.5))
+
+
+def test_recorded_propensities_are_refused_if_the_arm_follows_the_hour() -> None:
+    with pytest.raises(DataError, match="from the rewards of the rollouts just before"):
+        check_ease(by_hour(0, told=False))
+    check_ease(by_hour(0, told=True))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rewards_that_follow_the_hour_are_no_evidence_by_themselves(seed: int) -> None:
+    choices = by_hour(seed, told=False)
+    drawn = pl.Series(np.random.default_rng(seed + 100).permutation(["a", "b"] * 450))
+    check_ease(choices.with_columns(arm=drawn))

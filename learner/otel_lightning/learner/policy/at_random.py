@@ -36,6 +36,19 @@ LEAST_WORDS = 100
 RIDGE = 10.0
 TENTHS = 10
 
+NEWEST = 0.3
+"""Weight of the newest rollout in the mean reward of the rollouts just before (exponential)."""
+_RESIDUAL, _TASK = pl.col("residual"), ("version", "task")
+OTHERS = {
+    "the task's other rollouts": (((_RESIDUAL.sum() - _RESIDUAL) / (pl.len() - 1)).over(_TASK)),
+    # Later ones may depend on the arm, as where a task is tried until it succeeds.
+    "the task's earlier rollouts": (
+        ((_RESIDUAL.cum_sum() - _RESIDUAL) / pl.int_range(pl.len())).over(_TASK)
+    ),
+    "the rollouts just before": _RESIDUAL.ewm_mean(alpha=NEWEST).shift().over("version"),
+}
+"""Mean reward of other rollouts, from the means of their arms, by which rollouts these are."""
+
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 ANYWAY = (
@@ -66,7 +79,7 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
     repeated = rows.filter(pl.len().over("version", "task") > 1)
     told = {
         "how easy the task is: it can be told from the rewards of the task's other rollouts": (
-            _by_rewards(repeated)
+            _by_rewards(repeated, "the task's other rollouts")
         ),
         "the time: the share of an arm changed while the log grew, without a new policy "
         "version; --since and --until choose a part": _by_group(rows.drop_nulls("part"), "part"),
@@ -85,19 +98,19 @@ def check_random(rows: pl.DataFrame, inputs: pl.DataFrame) -> None:
 
 
 def check_ease(rows: pl.DataFrame) -> None:
-    """Refuse recorded propensities if the arm depends on how easy the task is.
+    """Refuse recorded propensities if the arm depends on how easy the task is, or on the time.
 
     A policy may see the input and record how often it gives each arm, whatever the input. Then the
-    arm that gets the easier inputs looks better. Where a task has several rollouts, the rewards of
-    the earlier ones tell how easy it is. Only policy versions in which each arm has one propensity
-    are tested: others say that they see the input.
+    arm that gets the easier inputs looks better. The rewards of the task's earlier rollouts tell
+    how easy it is, and those of the rollouts just before how easy tasks are then. Only policy
+    versions in which each arm has one propensity are tested: others say that they see something.
 
     Args:
         rows: The choices in time order: columns task_hash, arm, outcome, propensity and
             policy_version.
 
     Raises:
-        DataError: If an arm can be told from the rewards of the task's earlier rollouts.
+        DataError: If an arm can be told from the rewards of either.
     """
     every = max(rows.height // MOST, 1)
     some = rows.filter(rows["task_hash"].to_numpy() // 2**20 % every == 0).select(
@@ -105,13 +118,15 @@ def check_ease(rows: pl.DataFrame) -> None:
     )
     several = pl.n_unique("propensity").over("version", "arm").max().over("version") > 1
     some = some.filter(~several)
-    if _by_rewards(some.with_columns(number="arm"), earlier=True) < CHANCE_OF_RECORDED:
-        raise DataError(
-            "The arm depends on how easy the task is, though its propensity does not: it can be "
-            "told from the rewards of the task's earlier rollouts. An arm that got the easier "
-            "inputs looks better. Record the propensity that the arm had for its input, or say "
-            "with --task-by id that the arms were drawn regardless of it."
-        )
+    some = some.with_columns(number="arm")
+    for of in ("the task's earlier rollouts", "the rollouts just before"):
+        if 2 * _by_rewards(some, of) < CHANCE_OF_RECORDED:  # two tests
+            raise DataError(
+                "The arm depends on how easy the task is, or on the time, though its propensity "
+                f"does not: it can be told from the rewards of {of}. An arm that got the easier "
+                "inputs looks better. Record the propensity that the arm had for its input at that "
+                "time, or say with --task-by id that the arms were drawn regardless of both."
+            )
 
 
 def _check_repeated(rows: pl.DataFrame) -> None:
@@ -172,13 +187,15 @@ def _by_group(rows: pl.DataFrame, column: str) -> float:
     return (greater + 1) / (PERMUTATIONS + 1)
 
 
-def _by_rewards(rows: pl.DataFrame, *, earlier: bool = False) -> float:
-    """Test whether arms were given to tasks whose other rollouts have higher or lower rewards.
+def _by_rewards(rows: pl.DataFrame, of: str) -> float:
+    """Test whether arms were given where the rewards of other rollouts are higher or lower.
 
     A reward is measured from the mean of its arm. This is the dependence that makes frequencies
-    mislead, so the test is powerful where it matters. With `earlier`, only the rewards of a task's
-    earlier rollouts count: later ones may depend on the arm, as where a task is tried until it
-    succeeds.
+    mislead, so the test is powerful where it matters.
+
+    Args:
+        rows: The choices in time order.
+        of: Which other rollouts: one of `OTHERS`.
 
     Returns:
         The probability of such a dependence, by the normal approximation over tasks, times the
@@ -187,15 +204,7 @@ def _by_rewards(rows: pl.DataFrame, *, earlier: bool = False) -> float:
     rows = rows.drop_nulls("outcome").with_columns(
         residual=pl.col("outcome") - pl.col("outcome").mean().over("version", "arm")
     )
-    residual = pl.col("residual")
-    if earlier:
-        total, count = residual.cum_sum(), pl.int_range(pl.len())
-    else:
-        total, count = residual.sum(), pl.len() - 1
-    rows = rows.with_columns(
-        others=((total - residual) / count).over("version", "task"),
-        before=pl.lit(0) + count.over("version", "task"),
-    ).filter(pl.col("before") > 0)
+    rows = rows.with_columns(others=OTHERS[of].fill_nan(None)).drop_nulls("others")
     others = pl.col("others") - pl.col("others").mean().over("version")
     counts = rows["number"].value_counts().filter(pl.col("count") >= LEAST_OF_ARM)
     least = 1.0
