@@ -45,7 +45,12 @@ OTHERS = {
     "the task's earlier rollouts": (
         ((_RESIDUAL.cum_sum() - _RESIDUAL) / pl.int_range(pl.len())).over(_TASK)
     ),
-    "the rollouts just before": _RESIDUAL.ewm_mean(alpha=NEWEST).shift().over("version"),
+    # Only if the one before has another time, so that their order is known.
+    "the rollouts just before": (
+        pl.when(pl.col("time") != pl.col("time").shift())
+        .then(_RESIDUAL.ewm_mean(alpha=NEWEST).shift())
+        .over("version")
+    ),
 }
 """Mean reward of other rollouts, from the means of their arms, by which rollouts these are."""
 
@@ -106,15 +111,15 @@ def check_ease(rows: pl.DataFrame) -> None:
     versions in which each arm has one propensity are tested: others say that they see something.
 
     Args:
-        rows: The choices in time order: columns task_hash, arm, outcome, propensity and
-            policy_version.
+        rows: The choices in time order: columns task_hash, arm, outcome, propensity,
+            policy_version and time.
 
     Raises:
         DataError: If an arm can be told from the rewards of either.
     """
     every = max(rows.height // MOST, 1)
     some = rows.filter(rows["task_hash"].to_numpy() // 2**20 % every == 0).select(
-        "arm", "outcome", "propensity", task="task_hash", version="policy_version"
+        "arm", "outcome", "propensity", "time", task="task_hash", version="policy_version"
     )
     several = pl.n_unique("propensity").over("version", "arm").max().over("version") > 1
     some = some.filter(~several)
