@@ -96,7 +96,7 @@ Interval = tuple[float, float] | None
     metavar="NAME",
     multiple=True,
     help="With --model: name by which AGENT asks for its model; may be repeated.  [default: the "
-    "folder's name]",
+    "names of all folders]",
 )
 @option(
     "--no-greedy",

@@ -14,6 +14,7 @@ from otel_lightning.learner.rollout_runner.grading import Grading
 from otel_lightning.learner.rollout_runner.models import (
     check_model,
     greedy_by_policy,
+    is_url,
     serving,
 )
 from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, Pair, compare
@@ -36,10 +37,21 @@ class Trial:
     models: Sequence[str]
     """Folders or URLs: the model of now first, then candidates."""
     served_names: Sequence[str] = ()
-    """Names by which the agent asks for its model; by default the folder's name."""
+    """Names by which the agent asks for its model; by default those of all folders."""
     least_gain: float = 0.0
     greedy: bool = True
     """Whether to run all tasks once more at temperature 0."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The names by which each model is served: an agent asks all of them for the same one.
+
+        Example:
+            >>> list(Trial(["models/base", "models/desk-2", "http://gpu:8000/v1"]).names)
+            ['base', 'desk-2']
+        """
+        folders = (name for name in self.models if not is_url(name))
+        return self.served_names or [Path(name).resolve().name for name in folders]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +124,7 @@ def _run(store: Path, job: Job, grading: Grading, trial: Trial, which: tuple[str
     setting, model = which
     name = f"{run_name(job)}-{setting}"
     folder = store.with_name(store.name + ".runs") / name / "server"
-    with serving(model, trial.served_names, folder, greedy=setting == GREEDY) as variables:
+    with serving(model, trial.names, folder, greedy=setting == GREEDY) as variables:
         ours = replace(
             job,
             name=name,
