@@ -143,6 +143,8 @@ def main() -> None:
         except OSError:
             return
         try:
+            # A table may have been made since the last statement.
+            connection.execute("FROM quack_clear_cache()").fetchall()
             select, names = scans.spread(question["select"])
             send(out, ROWS, _rows(connection, select, names, question["rows"]))
         except (duckdb.OutOfMemoryException, MemoryError):
