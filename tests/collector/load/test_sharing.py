@@ -132,6 +132,34 @@ def test_senders_are_refused_while_their_own_requests_wait_too_long(tmp_path: Pa
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
 
 
+def test_senders_are_refused_while_their_requests_wait_too_long_to_be_stored(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        settings = LoaderSettings(derive=False, max_lag_seconds=1e-6)
+        loader = Loader(store.cursor(), spool, settings)
+        spool.append("traces", REQUEST, rows=1).result(timeout=10)
+        loader._note_lag()  # as after the batch before, while this one waits
+        with pytest.raises(SpoolError, match="storing and deriving lag"):
+            spool.append("traces", REQUEST, rows=1)
+        assert loader._load_some(0)
+        spool.append("traces", REQUEST, rows=1).result(timeout=10)
+
+
+def test_a_long_lag_is_logged_once_although_nothing_is_stale_between_batches(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        lag = Loader(store.cursor(), spool, LoaderSettings(max_lag_seconds=30)).lag
+        for seconds in (1, 40, 35, 16):
+            lag.note(store, (), time.time_ns() - seconds * SECOND_NS)
+        assert [one.getMessage() for one in caplog.records] == [
+            "Storing and deriving lag 40 s, more than --max-lag (30 s)."
+        ]
+        lag.note(store, (), None)
+        assert caplog.messages[1:] == ["Storing and deriving keep up again: they lag 0 s."]
+
+
 def test_a_clock_that_is_set_back_does_not_end_the_refusal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ class Lag:
         self._new_ids = self._ids_before = 0
         self._new_ns: int | None = None
         self._oldest_ns: int | None = None
+        self._unstored_ns: int | None = None
 
     def derive_seconds(self) -> float:
         """Return the age in seconds of the oldest stored request with rows to derive."""
@@ -47,7 +48,7 @@ class Lag:
 
         That is the expected time for the work that waits, or the present lag if it is longer.
         """
-        return max(self._pacing.expected(self._unstored(), self._new_ids), _age(self._new_ns))
+        return max(self._pacing.expected(self._unstored(), self._new_ids), self._own_seconds())
 
     def pause(self, size: int) -> float:
         """Return for how many seconds the spool has to pause after it acknowledged `size` bytes."""
@@ -55,10 +56,10 @@ class Lag:
 
     def refusal(self) -> str | None:
         """Return why requests are refused at present; None if they are accepted."""
-        lag = _age(self._new_ns)
+        lag = self._own_seconds()
         if lag <= self._max_lag:
             return None
-        return f"deriving lags {lag:.0f} seconds, more than --max-lag"
+        return f"storing and deriving lag {lag:.0f} seconds, more than --max-lag"
 
     def stored(self, size: int, seconds: float) -> None:
         """Note that `size` bytes were stored; call `note` before it."""
@@ -69,32 +70,42 @@ class Lag:
         """Note that traces and log records were derived."""
         self._pacing.derived(traces, seconds)
 
-    def note(self, store: Store, waiting: Iterable[str]) -> None:
-        """Measure the lag of deriving; log when it exceeds the limit, and when it no longer does.
+    def note(self, store: Store, waiting: Iterable[str], unstored_ns: int | None) -> None:
+        """Measure the lag; log when it exceeds the limit, and when it no longer does.
 
         Args:
             store: The store.
             waiting: Rollouts that wait to be derived again, which do not count.
+            unstored_ns: When the oldest request that is not stored was received, Unix nanoseconds.
         """
-        if not self._derives:
-            return
         # Again at each look: a clock that was set back dates what comes now before the first one.
         start_ns = time.time_ns() - (steady_ns() - self._started_steady_ns)
-        found = find_stale(store, min(self._started_ns, start_ns), waiting)
-        self._ids_before, self._new_ids, self._new_ns = self._new_ids, found.new_ids, found.new_ns
-        undated = self._started_ns if found.has_undated else None
-        known = [at for at in (found.oldest_ns, undated) if at is not None]
-        self._oldest_ns = min(known, default=None)
-        lag = self.derive_seconds()
+        since_ns = min(self._started_ns, start_ns)
+        is_own = unstored_ns is not None and unstored_ns >= since_ns
+        self._unstored_ns = unstored_ns if is_own else None
+        if self._derives:
+            found = find_stale(store, since_ns, waiting)
+            self._ids_before, self._new_ids = self._new_ids, found.new_ids
+            self._new_ns = found.new_ns
+            undated = self._started_ns if found.has_undated else None
+            known = [at for at in (found.oldest_ns, undated) if at is not None]
+            self._oldest_ns = min(known, default=None)
+        self._log(max(self.derive_seconds(), _age(unstored_ns)))
+
+    def _log(self, lag: float) -> None:
         # Two thresholds (hysteresis), so that a lag near the limit does not fill the log.
-        if self._is_long != (lag > (self._max_lag / 2 if self._is_long else self._max_lag)):
-            self._is_long = not self._is_long
-            if self._is_long:
-                logger.warning(
-                    "Deriving lags %.0f s, more than --max-lag (%g s).", lag, self._max_lag
-                )
-            else:
-                logger.warning("Deriving keeps up again: it lags %.0f s.", lag)
+        if self._is_long == (lag > (self._max_lag / 2 if self._is_long else self._max_lag)):
+            return
+        self._is_long = not self._is_long
+        if self._is_long:
+            told = "Storing and deriving lag %.0f s, more than --max-lag (%g s)."
+            logger.warning(told, lag, self._max_lag)
+        else:
+            logger.warning("Storing and deriving keep up again: they lag %.0f s.", lag)
+
+    def _own_seconds(self) -> float:
+        """Return the age in seconds of this process's oldest request with anything left to do."""
+        return max(_age(self._new_ns), _age(self._unstored_ns))
 
     def _unstored(self) -> int:
         return max(self._spool.backlog() - self._inherited, 0)

@@ -223,7 +223,11 @@ class Loader(threading.Thread):
         self._sharing.forgive()
 
     def _note_lag(self) -> None:
-        self.lag.note(self._store, self._refresher.backoff.waiting())
+        if self._ahead:
+            unstored_ns: int | None = self._ahead[0].received_ns
+        else:
+            unstored_ns = self._spool.oldest_ns(self.position)
+        self.lag.note(self._store, self._refresher.backoff.waiting(), unstored_ns)
 
     def _note_retries(self) -> None:
         """Raise an alarm if the same traces are given up again and again; clear it otherwise.
