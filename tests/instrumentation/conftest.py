@@ -288,7 +288,21 @@ def _instrumented() -> Iterator[Traced]:
     LightningInstrumentor().uninstrument()
 
 
+@pytest.fixture(scope="session")
+def _hooks(_instrumented: Traced) -> list[Any]:
+    from openfeature import api
+
+    return [*api.get_hooks()]
+
+
 @pytest.fixture
-def traced(_instrumented: Traced) -> Traced:
+def traced(_instrumented: Traced, _hooks: list[Any]) -> Iterator[Traced]:
+    from openfeature import api
+
+    # Only for this test: those of other folders evaluate flags in the same process, which would put
+    # arms in force, and shut OpenFeature down, which removes all hooks.
+    api.clear_hooks()
+    api.add_hooks(_hooks)
     _instrumented.exporter.clear()
-    return _instrumented
+    yield _instrumented
+    api.clear_hooks()
