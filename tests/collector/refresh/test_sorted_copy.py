@@ -73,6 +73,24 @@ def test_what_comes_while_a_copy_is_used_is_derived_too(
     assert calls == spans + TALKS
 
 
+@pytest.mark.slow
+def test_while_spans_arrive_all_the_time_no_copy_is_made_for_each_refresh(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sorted_copy, "SKIPPED_TO", 0)  # as if there were more of them
+    spans, copied = 14_000, []
+    with filled(tmp_path / "t.duckdb", spans) as store:
+        for number in range(sorted_copy.AT_ONCE):
+            load(store, [scattered(spans + number + 1)], dead_letters=tmp_path)
+            refresh(store, spans_at_once=1_000)
+            copied.append(len(store.query(COPIES)))
+        assert copied == [1] + [0] * (sorted_copy.AT_ONCE - 1)
+        while refresh(store, spans_at_once=10_000):
+            pass
+        (calls,) = store.query("SELECT count(*) FROM llm_calls").column(0).to_pylist()
+    assert calls == spans + sorted_copy.AT_ONCE
+
+
 def test_rows_that_are_committed_in_parts_are_all_there_and_nothing_stays_stale(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,7 +123,7 @@ def _refresh_traces(
     trial_schemas: Mapping[str, pa.Schema] | None = None,
 ) -> int:
     if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
-        sorted_copy.forget(store)
+        sorted_copy.forget(store, is_used_up=True)
         return 0
     began = backoff.clock()
     with store.transaction():

@@ -3,7 +3,13 @@
 A conversation that lasts as long as the store has a few spans in each part of the table. DuckDB
 unpacks whole blocks of rows, so reading a few such conversations unpacks the whole table. Copying
 the spans once, sorted by trace, is cheaper than reading the table again for each refresh.
+
+While spans arrive all the time, a copy serves one refresh or two before it is out of date. Then it
+costs more than it saves, so the next refreshes read the table.
 """
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 from otel_lightning.collector.store import SKIPPED_TO, Sql, Store, statement
 
@@ -13,6 +19,21 @@ BLOCK = 2048
 """Number of rows that DuckDB unpacks together."""
 SCATTERED = 4
 """A copy is made if reading unpacks more than this many times the rows that are needed."""
+LEAST_SERVED = 3
+"""A copy that served fewer refreshes before new spans came was in vain."""
+
+
+@dataclass(slots=True)
+class _Uses:
+    """What the copies of one store were good for."""
+
+    served: int = 0
+    """Number of refreshes that read the present copy."""
+    rests: int = 0
+    """Number of refreshes to go without a copy, because the last one was in vain."""
+
+
+_USES: WeakKeyDictionary[Store, _Uses] = WeakKeyDictionary()
 
 
 def source(store: Store, spans_at_once: int, received: Sql) -> str:
@@ -29,14 +50,31 @@ def source(store: Store, spans_at_once: int, received: Sql) -> str:
     )
     if not len(store.query(many)) or not len(store.query(scattered)):
         return "spans"
+    uses = _USES.setdefault(store, _Uses())
+    if uses.rests:
+        uses.rests -= 1
+        return "spans"
     store.execute("CREATE TEMP TABLE IF NOT EXISTS gathered AS FROM spans LIMIT 0")
     lacks = statement(__package__, "copy_lacks")
     if len(store.query(lacks)):
         store.execute(statement(__package__, "copy_sorted", limit=AT_ONCE * spans_at_once))
+        uses.served = 0
     # A trace may still be missing, if it comes after the limit of the copy.
-    return "spans" if len(store.query(lacks)) else "gathered"
+    if len(store.query(lacks)):
+        return "spans"
+    uses.served += 1
+    return "gathered"
 
 
-def forget(store: Store) -> None:
-    """Drop the copy, because it is used up or because new spans are missing in it."""
+def forget(store: Store, *, is_used_up: bool) -> None:
+    """Drop the copy.
+
+    Args:
+        store: A direct store.
+        is_used_up: Whether nothing is left to derive; otherwise new spans are missing in the copy.
+    """
+    uses = _USES.setdefault(store, _Uses())
+    if not is_used_up and 0 < uses.served < LEAST_SERVED:
+        uses.rests = AT_ONCE
+    uses.served = 0
     store.execute("DROP TABLE IF EXISTS temp.gathered")
