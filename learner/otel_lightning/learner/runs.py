@@ -148,9 +148,9 @@ def _joined(texts: pl.Series) -> bytes | memoryview:
     return memoryview(content)[ends[array.offset] : ends[array.offset + len(array)]]
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, *, ensure_ascii: bool = True) -> str:
     """Write a value as strict JSON: infinite numbers and NaN become null."""
-    return json.dumps(_finite(value), allow_nan=False)
+    return json.dumps(_finite(value), allow_nan=False, ensure_ascii=ensure_ascii)
 
 
 def _finite(value: Any) -> Any:

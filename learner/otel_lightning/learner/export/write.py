@@ -21,6 +21,7 @@ from otel_lightning.learner.credit import Options
 from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.export.formats.rows import MESSAGES, Format, LeftOutError, Row
 from otel_lightning.learner.named_sql import number, read
+from otel_lightning.learner.runs import to_json
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.transitions.stage import CALLS_A_BUCKET, bounded
 
@@ -228,16 +229,7 @@ def _line(row: Mapping[str, Any]) -> str:
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
     except ValueError:  # such as the logprob of a token that had the probability 0
-        return json.dumps(_finite(row), ensure_ascii=False) + "\n"
-
-
-def _finite(value: Any) -> Any:
-    """Replace the numbers that JSON lacks by null: many readers refuse a file with `-Infinity`."""
-    if isinstance(value, Mapping):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return to_json(row, ensure_ascii=False) + "\n"
 
 
 @contextmanager
