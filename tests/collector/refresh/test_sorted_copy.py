@@ -9,6 +9,7 @@ from otel_lightning.collector.derive import to_arrow
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import refresh as refreshing
 from otel_lightning.collector.refresh import sorted_copy
+from otel_lightning.collector.refresh.recent_traces import recent_traces
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
@@ -33,6 +34,7 @@ def scattered(spans: int) -> Request:
 def filled(path: Path, spans: int) -> Store:
     store = open_store(path)
     load(store, [scattered(spans)], dead_letters=path.parent)
+    recent_traces(store).clear()  # as if they were received long ago
     return store
 
 
@@ -89,6 +91,18 @@ def test_while_spans_arrive_all_the_time_no_copy_is_made_for_each_refresh(
             pass
         (calls,) = store.query("SELECT count(*) FROM llm_calls").column(0).to_pylist()
     assert calls == spans + sorted_copy.AT_ONCE
+
+
+def test_traces_that_came_lately_are_not_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sorted_copy, "SKIPPED_TO", 0)  # as if there were more of them
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [scattered(14_000)], dead_letters=tmp_path)
+        while refresh(store, spans_at_once=1_000):
+            assert len(store.query(COPIES)) == 0
+        (calls,) = store.query("SELECT count(*) FROM llm_calls").column(0).to_pylist()
+    assert calls == 14_000
 
 
 def test_rows_that_are_committed_in_parts_are_all_there_and_nothing_stays_stale(

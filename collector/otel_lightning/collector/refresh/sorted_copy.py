@@ -4,13 +4,16 @@ A conversation that lasts as long as the store has a few spans in each part of t
 unpacks whole blocks of rows, so reading a few such conversations unpacks the whole table. Copying
 the spans once, sorted by trace, is cheaper than reading the table again for each refresh.
 
-While spans arrive all the time, a copy serves one refresh or two before it is out of date. Then it
-costs more than it saves, so the next refreshes read the table.
+Traces that came lately lie close together, so they are read from the table. Without that rule each
+refresh of a server that lags would copy spans: making a copy searches the whole table. Also while
+spans of old traces arrive all the time, a copy serves one refresh or two before it is out of date.
+Then it costs more than it saves, so the next refreshes read the table.
 """
 
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from otel_lightning.collector.refresh.recent_traces import EVERYWHERE
 from otel_lightning.collector.store import SKIPPED_TO, Sql, Store, statement
 
 AT_ONCE = 8
@@ -42,12 +45,13 @@ def source(store: Store, spans_at_once: int, received: Sql) -> str:
     Args:
         store: A direct store.
         spans_at_once: About how many spans one refresh reads.
-        received: A condition that all spans of these traces meet.
+        received: A condition that all spans of these traces meet; `EVERYWHERE` if it is not known
+            when they came.
     """
+    if received != EVERYWHERE:
+        return "spans"
     many = statement(__package__, "copy_is_many", most=SKIPPED_TO)
-    scattered = statement(
-        __package__, "copy_is_scattered", block=BLOCK, scattered=SCATTERED, received=received
-    )
+    scattered = statement(__package__, "copy_is_scattered", block=BLOCK, scattered=SCATTERED)
     if not len(store.query(many)) or not len(store.query(scattered)):
         return "spans"
     uses = _USES.setdefault(store, _Uses())
