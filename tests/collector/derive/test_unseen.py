@@ -473,3 +473,55 @@ def test_a_stream_of_langfuse_is_found_without_the_ids_that_its_output_lacks() -
         for at, (sent, output) in enumerate(turns)
     ]
     assert len({call.rollout_id for call in derive(spans, []).llm_calls}) == 1
+
+
+def test_an_input_that_was_written_late_ends_before_the_calls_own_answer() -> None:
+    told = [
+        {"role": "user", "content": "Oslo?"},
+        {"role": "assistant", "content": "Sun."},
+        {"role": "user", "content": "Rome?"},
+    ]
+    assert lengths_of_inputs(told, ["Sun.", "Rain."]) == [1, 3]
+
+
+def test_an_answer_in_the_words_of_an_earlier_one_ends_no_history() -> None:
+    told = [
+        {"role": "user", "content": "Oslo?"},
+        {"role": "assistant", "content": "Sun."},
+        {"role": "user", "content": "Rome?"},
+    ]
+    assert lengths_of_inputs(told, ["Sun.", "Sun."]) == [1, 3]
+
+
+def lengths_of_inputs(told: list[Any], answers: list[str]) -> list[int]:
+    """Return the number of messages in each call's input; the first input is written late."""
+    calls = [
+        span(
+            {
+                "langsmith.span.kind": "llm",
+                "gen_ai.prompt": {"model": "m", "messages": told},
+                "gen_ai.completion": {
+                    "id": f"c{at}",
+                    "choices": [{"message": {"role": "assistant", "content": text}}],
+                },
+            },
+            id=f"s{at}",
+            parent="agent",
+            at=2 * at,
+        )
+        for at, text in enumerate(answers)
+    ]
+    return [len(call.input_messages or []) for call in derive(calls, []).llm_calls]
+
+
+def test_langsmiths_joined_tool_calls_are_separate_and_the_first_has_its_id() -> None:
+    asked = {"name": "sunrain", "arguments": '{"a": 1}{"a": 2}'}
+    message = {"role": "assistant", "tool_calls": [{"id": "call_1", "function": asked}]}
+    tools = [{"type": "function", "function": {"name": name}} for name in ("sun", "rain")]
+    sent = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "tools": tools}
+    said = {"id": "c", "choices": [{"message": message, "finish_reason": "tool_calls"}]}
+    given = {"langsmith.span.kind": "llm", "gen_ai.prompt": sent, "gen_ai.completion": said}
+    (call,) = derive([span(given)], []).llm_calls
+    parts = (call.output_messages or [])[0]["parts"]
+    told = [(part["id"], part["name"], part["arguments"]) for part in parts]
+    assert told == [("call_1", "sun", {"a": 1}), (None, "rain", {"a": 2})]

@@ -9,6 +9,7 @@ from typing import Any
 from otel_lightning.collector.derive import (
     dialects,
     duplicates,
+    late_inputs,
     outlines,
     reading,
     rewards_and_arms,
@@ -124,8 +125,9 @@ def described(error: Exception) -> str:
 def fold_requests(found: Reading) -> None:
     """Put the tool calls that were recorded as spans into the output of the call that asked.
 
-    Also complete inputs that were recorded in outline. It changes the calls in place, and computes
-    their histories again, so call it before anything that compares histories.
+    Also complete inputs that were recorded in outline, and end those that were written late. It
+    changes the calls in place, and computes their histories again, so call it before anything that
+    compares histories.
     """
     # A tool's span directly below a call shows a request, too. `pasts` has the place of each call.
     below = (
@@ -137,7 +139,8 @@ def fold_requests(found: Reading) -> None:
     )
     requests = sorted([*found.requests, *below], key=tools.in_time)
     changed = duplicates.add_requests(found.calls, requests)
-    for call in (*changed, *outlines.complete(found.calls, found.nodes, found.tools)):
+    completed = outlines.complete(found.calls, found.nodes, found.tools)
+    for call in (*changed, *completed, *late_inputs.cut(found.calls)):
         found.pasts[place_of(call)] = history(call, found.memory)
     found.requests = []
 

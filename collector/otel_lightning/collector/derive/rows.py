@@ -122,6 +122,9 @@ class LlmCall:
     lost_arguments: bool = False
     """Whether the instrumentation may have lost the arguments of tool calls; then they are looked
     for in later histories."""
+    answered_at: int | None = None
+    """Where the call's own answer may stand in its input, if the input may have been written late;
+    see `late_inputs`."""
     merged_places: list[tuple[str, str]] = field(default_factory=list)
     """(trace id, span id) of each of `merged_span_ids`. A span id is unique only in its trace."""
     packed: tuple[bytes | None, bytes | None] | None = None

@@ -1,13 +1,11 @@
 """Langfuse's SDK: an observation's type, input and output, model and usage."""
 
-from collections.abc import Iterable
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
-from otel_lightning.collector.derive.dialects import openinference_joined
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, payloads, tool_values
+from otel_lightning.collector.derive.text import joined_calls, json_text, payloads, tool_values
 
 NAME = "langfuse"
 RANK = 30
@@ -53,7 +51,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request)
     text = _text(span, "output")
-    answer = _with_separate_calls(json_text.parse(text), call.tool_definitions or [])
+    answer = joined_calls.separated(json_text.parse(text), call.tool_definitions or [])
     if not payloads.fill_from_response(call, without_made_up_id(answer)):
         call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
     call.request_params = json_text.as_object(json_text.parse(_text(span, "model.parameters")))
@@ -71,17 +69,6 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.request_model = call.request_model or call.response_model
         call.response_model = None  # the call failed: no model answered
     return span_rows.completed(call, _text(span, "input"), text)
-
-
-def _with_separate_calls(answer: Any, offered: Iterable[Any]) -> Any:
-    """Return an answer with the tool calls apart that JavaScript joins, if they were streamed."""
-    calls = answer.get("tool_calls") if isinstance(answer, dict) else None
-    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
-        return answer
-    names = [str(tool.get("name")) for tool in offered if isinstance(tool, dict)]
-    told = [{"id": call.get("id"), **payloads.details(call, "function")} for call in calls]
-    apart = [one for call in told for one in openinference_joined.separate(call, names)]
-    return answer if len(apart) == len(calls) else {**answer, "tool_calls": apart}
 
 
 def _request(span: Span) -> payloads.Payload:

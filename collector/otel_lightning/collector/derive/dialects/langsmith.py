@@ -6,7 +6,13 @@ from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import langchain_results, semconv
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text import (
+    joined_calls,
+    json_text,
+    messages,
+    payloads,
+    tool_values,
+)
 
 NAME = "langsmith"
 RANK = 40
@@ -69,18 +75,48 @@ def _read_call(span: Span) -> LlmCall:
         call.input_messages = payloads.request_messages(sent, span.memory)
         call.tool_definitions = payloads.request_tools(sent) or call.tool_definitions
     response = without_made_up_id(_with_metadata(result, span))
-    if not payloads.fill_from_response(call, response):
+    if not payloads.fill_from_response(call, _with_calls_apart(response, call)):
         _fill_result(call, result)
     counts = json_text.parse(attributes.get(f"{METADATA}usage_metadata"))
     payloads.fill_usage(call, payloads.usage(counts))
+    _end_before_answer(call)
+    sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
+    return span_rows.completed(call, *sources)
+
+
+def _end_before_answer(call: LlmCall) -> None:
+    """End the input before the call's own answer, if the exporter wrote the input late.
+
+    JavaScript writes it after the agent appended the answer, and perhaps the next turns. A text in
+    the middle of a history may be an earlier answer in the same words: `late_inputs` looks whether
+    an earlier call gave it.
+    """
     history = call.input_messages or []
     answer = call.output_messages[0]["parts"] if call.output_messages else None
     places = [at for at, said in enumerate(history) if answer and said["parts"] == answer]
     if places and (span_rows.asks_for_tools(call) or places[-1] == len(history) - 1):
-        # The exporter wrote the input late, when the answer was already in the history.
         call.input_messages = history[: places[-1]]
-    sources = (attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion"))
-    return span_rows.completed(call, *sources)
+    elif places:
+        call.answered_at = places[-1]
+
+
+def _with_calls_apart(response: Any, call: LlmCall) -> Any:
+    """Return a response with the tool calls apart that JavaScript joins, if they were streamed.
+
+    It keeps the id of the first of them.
+    """
+    choices = response.get("choices") if isinstance(response, dict) else None
+    if not isinstance(choices, list):
+        return response
+    told = [json_text.as_object(choice) for choice in choices]
+    for place, choice in enumerate(told):
+        message = payloads.details(choice, "message")
+        apart = joined_calls.separated(message, call.tool_definitions or [])
+        if apart is not message:
+            apart["tool_calls"][0]["id"] = message["tool_calls"][0].get("id")
+            told[place] = {**choice, "message": apart}
+            call.lost_ids = True
+    return {**response, "choices": told}
 
 
 def _with_metadata(result: Any, span: Span) -> Any:

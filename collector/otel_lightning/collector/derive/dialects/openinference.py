@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
-from otel_lightning.collector.derive.dialects import langchain_results, openinference_joined
+from otel_lightning.collector.derive.dialects import langchain_results
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -22,6 +22,7 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import (
+    joined_calls,
     json_text,
     messages,
     payloads,
@@ -390,10 +391,10 @@ def _id_inside(message: dict[str, Any]) -> str | None:
 
 def _separate(call: dict[str, Any], span: Span) -> list[dict[str, Any]]:
     """Return the tool calls that JavaScript joins into one entry, if the call was streamed."""
-    if openinference_joined.JOINED not in str(call["arguments"]):
+    if joined_calls.JOINED not in str(call["arguments"]):
         return [call]
     names = [str(tool.get("name")) for tool in _tools(span) or () if isinstance(tool, dict)]
-    return openinference_joined.separate(call, names)
+    return joined_calls.separate(call, names)
 
 
 def _function_result(text: str) -> dict[str, Any]:

@@ -2,12 +2,15 @@
 
 OpenInference for JavaScript appends every delta of a stream to the first tool call: ids, names and
 arguments of all calls follow each other, as in `call_1call_2`, `sunrain`, `{"a": 1}{"a": 2}`.
-Langfuse for JavaScript appends the arguments likewise, and keeps one name and no id.
+Langfuse for JavaScript appends the arguments likewise, and keeps one name and no id. LangSmith for
+JavaScript appends names and arguments, and keeps the first id.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from json import JSONDecodeError, JSONDecoder
 from typing import Any
+
+from otel_lightning.collector.derive.text import payloads
 
 JOINED = "}{"
 """Occurs in the arguments of joined tool calls."""
@@ -44,6 +47,22 @@ def separate(call: dict[str, Any], offered: Collection[str]) -> list[dict[str, A
         {"id": one, "name": name, "arguments": part}
         for one, name, part in zip(ids, names, parts, strict=True)
     ]
+
+
+def separated(message: Any, offered: Iterable[Any]) -> Any:
+    """Return an answer with its tool calls apart; any other value unchanged.
+
+    Args:
+        message: An assistant's message with `tool_calls` in OpenAI's form.
+        offered: The tools that the request offers.
+    """
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        return message
+    names = [str(tool.get("name")) for tool in offered if isinstance(tool, dict)]
+    told = [{"id": call.get("id"), **payloads.details(call, "function")} for call in calls]
+    apart = [one for call in told for one in separate(call, names)]
+    return message if len(apart) == len(calls) else {**message, "tool_calls": apart}
 
 
 def _objects(text: str) -> list[str]:
