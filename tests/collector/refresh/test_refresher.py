@@ -3,6 +3,8 @@
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -17,7 +19,7 @@ from otel_lightning.collector.load import loader as loading
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import LoaderSettings
-from otel_lightning.collector.refresh import frames
+from otel_lightning.collector.refresh import frames, worker_process
 from otel_lightning.collector.refresh import refresher as refreshing
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import refresh
@@ -149,6 +151,15 @@ def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
         assert tables(store) == expected()
         assert refresher.restarts == 1
         assert f"The worker process {victim} ended with status -9" in caplog.text
+
+
+def test_a_worker_whose_owner_has_ended_ends_without_a_word() -> None:
+    command = [sys.executable, "-c", f"from {worker_process.__name__} import main; main()"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as worker:
+        worker.stdout.close()
+        said = worker.stderr.read()
+        assert (worker.wait(LIMIT_S), said) == (0, b"")
 
 
 def test_a_batch_that_was_given_up_is_derived_later(tmp_path: Path) -> None:

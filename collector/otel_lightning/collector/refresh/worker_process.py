@@ -114,16 +114,19 @@ def main() -> None:
     gc.freeze()
     gc.disable()  # the rows hold no cycles, and visiting them again and again takes long
     inbox = Inbox(sys.stdin.buffer)
-    work = WorkerBatch(inbox, answers)
+    try:
+        _answer_all(WorkerBatch(inbox, answers), inbox, answers)
+    except (EOFError, BrokenPipeError):  # the other process has ended, or has closed its side
+        os._exit(0)  # without flushing `answers`, which nobody reads
+
+
+def _answer_all(work: WorkerBatch, inbox: Inbox, answers: IO[bytes]) -> None:
     frames.write(answers, frames.READY)
     while True:
-        try:
-            message = inbox.next()
-        except EOFError:
-            return
+        message = inbox.next()
         try:
             work.do(*message)
-        except EOFError:
-            return
+        except (EOFError, BrokenPipeError):
+            raise
         except Exception:  # noqa: BLE001  the other process raises it
             frames.write(answers, frames.FAILED, traceback.format_exc().encode())
