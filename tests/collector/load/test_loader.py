@@ -19,7 +19,8 @@ from otel_lightning.collector.load.loader import BATCH_BYTES, Loader
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
-from otel_lightning.collector.store.seen_ids import BloomFilter, SeenIds
+from otel_lightning.collector.store.bloom_filter import BloomFilter
+from otel_lightning.collector.store.seen_ids import SeenIds
 
 SECONDS = 10**9
 

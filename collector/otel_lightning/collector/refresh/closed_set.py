@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from otel_lightning.collector.refresh import sorted_copy
+from otel_lightning.collector.refresh.key_places import Keys, numbers
 from otel_lightning.collector.refresh.recent_traces import (
     EVERYWHERE,
     MOST_TRACES,
@@ -136,16 +137,27 @@ class ClosedSet:
         if len(tied):
             self._store.insert("tied", tied)
         self._do("sought")
-        self._keep_keys()
+        now_ns = time.time_ns()
+        # Asked before the new keys are written: a key that only these traces have leads nowhere.
+        found = self._recent.keys.conditions(self._store, self._keys("key", "TRUE"), now_ns)
+        self._keep_keys(now_ns)
+        self._do("no_met")
+        for places in found:
+            self._do("meet", places=places)
         self._do("follow", crowd=CROWD)
 
-    def _keep_keys(self) -> None:
+    def _keep_keys(self, now_ns: int) -> None:
         self._do("read_again")
         again: list[str] = self._store.query("FROM read_again").column(0).to_pylist()
         if again:
-            now_ns = time.time_ns()
             self._do("keep_keys", added=self._recent.keys_since(again), now_ns=now_ns)
             self._recent.wrote_keys(again, now_ns)
+            written = self._keys("own", "trace_id IN (FROM read_again)")
+            self._recent.keys.wrote(self._store, written, now_ns)
+
+    def _keys(self, column: str, which: str) -> Keys:
+        select = f"SELECT DISTINCT {column} FROM sought WHERE {which}"
+        return numbers(self._store.query(select).column(0))
 
     def has_to_wait(self) -> bool:
         """Tell whether a trace belongs to a rollout that waits; such a trace waits with it."""

@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from otel_lightning.collector.refresh.key_places import KeyPlaces
 from otel_lightning.collector.store import Sql, Store
 
 MOST_TRACES = 100_000
@@ -64,6 +65,8 @@ class RecentTraces:
     def __init__(self, most: int = MOST_TRACES) -> None:
         self._places: dict[str, Place] = {}
         self._most = most
+        self.keys = KeyPlaces()
+        """Where the keys of all traces are."""
 
     def arrived(self, trace_ids: Iterable[str], are_new: Iterable[bool], received_ns: int) -> None:
         """Note that spans or log records came.
@@ -130,8 +133,9 @@ class RecentTraces:
         return {table: _rows_since(table, least) for table in TIMES}
 
     def clear(self) -> None:
-        """Forget all traces: whole tables are searched again."""
+        """Forget all traces and keys: whole tables are searched again."""
         self._places.clear()
+        self.keys.clear()
 
     def _all(self, trace_ids: Iterable[str]) -> list[Place] | None:
         places = [self._places.get(trace_id) for trace_id in trace_ids]

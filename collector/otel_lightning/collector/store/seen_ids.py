@@ -4,12 +4,9 @@ A search for every id in the whole table becomes slower as the table grows. So a
 the stored ids selects the possible duplicates first; it is rarely wrong. Only these are searched in
 the table. The first search reads only spans in the same range of start times, which DuckDB finds
 without reading the other blocks.
-
-Source:
-    Bloom, Space/time trade-offs in hash coding with allowable errors (1970).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from otel_lightning.collector.store.bloom_filter import BloomFilter
 from otel_lightning.collector.store.connection import Store
 from otel_lightning.collector.store.sql_text import Sql, statement
 
@@ -28,7 +26,6 @@ COMPARED = [
     *("name", "parent_span_id", "start_time", "end_time", "status_code", "attributes"),
 ]
 """Columns that distinguish a span that was sent again from another span with the same ids."""
-BITS_A_ROW, PROBES = 32, 6  # false positives of a full filter: at most 25 in a million
 LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
 
 
@@ -97,7 +94,7 @@ class SeenIds:
         self.repeated += len(found)
         return found
 
-    def _filters_of(self, table: str) -> "list[BloomFilter]":
+    def _filters_of(self, table: str) -> list[BloomFilter]:
         """Return the filters of a table; when the last one is full, add one of twice its size."""
         filters = self._filters.setdefault(table, [])
         if not filters:
@@ -106,7 +103,7 @@ class SeenIds:
             filters.append(BloomFilter(filters[-1].capacity * 2))
         return filters
 
-    def _filled(self, table: str) -> "BloomFilter":
+    def _filled(self, table: str) -> BloomFilter:
         """Build a filter of all stored ids, with a capacity of 1.5 times their number."""
         query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
         stored = self._store.query(query).to_pylist()[0]
@@ -120,7 +117,7 @@ class SeenIds:
         self._store.let_go()  # the scan filled DuckDB's cache with ids that nobody needs again
         return made
 
-    def _filled_traces(self) -> "BloomFilter":
+    def _filled_traces(self) -> BloomFilter:
         """Build the filter of the ids of all traces of spans and log records."""
         select = statement(__package__, "stored_traces")
         stored = list(self._store.stream(select, ROWS_AT_ONCE))
@@ -152,44 +149,6 @@ class SeenIds:
         ids = rows.select(IDS[table]).take(positions)
         numbered = ids.append_column("position", pa.array(positions, pa.int64()))
         return _numbers(self._store.pick(numbered, select)["position"])
-
-
-class BloomFilter:
-    """A Bloom filter: a set of keys with no false negatives and few false positives."""
-
-    def __init__(self, capacity: int) -> None:
-        self._rows, self.capacity = 0, capacity
-        self._size = np.uint64(capacity * BITS_A_ROW)
-        self._bits = np.zeros(capacity * BITS_A_ROW // 8, np.uint8)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether more keys would make false positives too frequent."""
-        return self._rows > self.capacity
-
-    def may_hold(self, keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Return for each key, shape [N], whether it may have been added. False is certain."""
-        found = np.ones(len(keys), bool)
-        for byte, bit in self._places(keys):
-            found &= self._bits[byte] & bit != 0
-        return found
-
-    def add(self, keys: NDArray[np.uint64]) -> None:
-        """Add keys, shape [N]."""
-        self._rows += len(keys)
-        for byte, bit in self._places(keys):
-            np.bitwise_or.at(self._bits, byte, bit)
-
-    def _places(
-        self, keys: NDArray[np.uint64]
-    ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.uint8]]]:
-        # Double hashing: the low bits choose the first place, the high bits the distance between
-        # places. The distance is odd, because the size is even: a common factor wastes places.
-        step = (keys >> np.uint64(32)) | np.uint64(1)
-        for probe in range(PROBES):
-            place = (keys + np.uint64(probe) * step) % self._size
-            bit = np.left_shift(1, (place & np.uint64(7)).astype(np.uint8), dtype=np.uint8)
-            yield (place >> np.uint64(3)).astype(np.int64), bit
 
 
 def _may_hold(filters: Sequence[BloomFilter], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -1,7 +1,5 @@
--- Replace `frontier` by the traces that share a key with its traces, which `sought` has. Some servers
+-- Replace `frontier` by the traces that share a key with its traces, which `met` has. Some servers
 -- give every response the same id, so a key that more than $crowd traces share ties none of them.
-CREATE OR REPLACE TEMP TABLE met AS
-FROM trace_keys WHERE key IN (SELECT key FROM sought);
 CREATE OR REPLACE TEMP TABLE frontier AS
 SELECT DISTINCT trace_id FROM met
 WHERE trace_id NOT IN (FROM changed) AND (
