@@ -1,6 +1,7 @@
 """What a user can mend is one clear sentence."""
 
 import copy
+import errno
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from support.desk_bandit import fine_tune, log, run
 from support.late import Late
-from support.running import background, finish
+from support.running import LIMIT_S, background, eventually, finish
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights import settings
@@ -31,6 +33,7 @@ torch: Any = Late("torch")
 transformers: Any = Late("transformers")
 model_server: Any = Late("otel_lightning.learner.model_server.run")
 
+GIVEN = settings.Training(Path("model"))
 TOOLS = json.dumps([{"type": "function", "name": "lookup", "parameters": {}}])
 
 
@@ -169,6 +172,16 @@ def test_tool_call_token_that_servers_would_drop(
     assert 'Set "special": false for it' in told
 
 
+def test_calls_that_all_have_images(traces: "Traces", model: Path, tmp_path: Path) -> None:
+    image = {"type": "uri", "modality": "image", "uri": "https://example.org/1.png"}
+    seen = json.dumps([{"role": "user", "parts": [image]}])
+    traces.call("a", prompt_token_ids=[3], completion_token_ids=[4], input_messages=seen)
+    traces.reward("a", 1.0)
+    run("transitions", "--store", traces.store(), "--held-out", "0")
+    told = error(traces, model, tmp_path)
+    assert "(1 with images or other parts that tokens cannot carry). Learn from an agent" in told
+
+
 @pytest.mark.slow
 def test_torch_that_is_not_installed(logged: "Traces", model: Path, tmp_path: Path) -> None:
     program = (
@@ -212,7 +225,10 @@ def test_rewards_that_are_all_the_same(
         (["--batch-size", "9", "--accumulate", "2"], "Choose a multiple of 2."),
         (["--resume"], "to resume. Run without --resume."),
         (["--max-length", "3"], "longer than --max-length). Give a larger --max-length"),
+        (["--reward-range", "0,0.5"], "A reward of 1 was logged, which is outside --reward-range"),
         (["--each-agent"], "names its agent, so --each-agent has nothing to separate"),
+        (["--algorithm", "grpo", "--set", "level=word"], "TRL refuses the setting level = 'word'"),
+        (["--algorithm", "grpo", "--set", "loss=mean"], "TRL refuses the setting loss = 'mean'"),
     ],
 )
 def test_option_that_cannot_be(
@@ -255,9 +271,14 @@ def test_loss_that_diverges_names_the_option(logged: "Traces", model: Path, tmp_
 
 
 @pytest.mark.parametrize("take", [lambda: torch.empty(2**50), lambda: bytearray(2**62)])
-def test_memory_that_runs_out_names_the_options(take: Callable[[], object]) -> None:
-    with pytest.raises(DataError, match="Lower --batch-size"), explained("checkpoints"):
+def test_memory_that_runs_out_names_the_options(take: Callable[[], object], tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Lower --batch-size"), explained(tmp_path, GIVEN):
         take()
+
+
+def test_memory_that_the_system_refuses_names_the_options(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="Lower --batch-size"), explained(tmp_path, GIVEN):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
 
 
 class TrackerError(Exception):
@@ -269,8 +290,8 @@ class TrackerError(Exception):
 def test_tracker_that_fails_is_named() -> None:
     told = "--report-to wandb failed: No API key configured."
     # Not installed here, so `Training` itself would refuse it.
-    given = SimpleNamespace(report_to=("wandb",), trl={})
-    with pytest.raises(DataError, match=told), explained("checkpoints", given):  # type: ignore[arg-type]
+    given = SimpleNamespace(report_to=("wandb",), trl={}, algorithm={})
+    with pytest.raises(DataError, match=told), explained(Path("checkpoints"), given):  # type: ignore[arg-type]
         raise TrackerError("No API key configured.")
 
 
@@ -283,16 +304,44 @@ def test_folder_with_the_name_of_a_tracker_is_no_package(
         settings.Training(Path("model"), report_to=("trackio",))
 
 
-def test_disk_that_is_full_keeps_the_checkpoints(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_complete", [False, True])
+def test_disk_that_is_full_names_the_checkpoint_if_there_is_one(
+    tmp_path: Path, *, is_complete: bool
+) -> None:
     full = Path("/dev/full")
     if not full.exists():
         pytest.skip("this system has no /dev/full")
+    checkpoint = tmp_path / "checkpoint-5"
+    checkpoint.mkdir()
+    if is_complete:
+        (checkpoint / "trainer_state.json").write_text('{"global_step": 5}')
     with (
-        pytest.raises(DataError, match=f"complete checkpoints are kept in '{tmp_path}'"),
-        explained(tmp_path),
+        pytest.raises(DataError, match=r"The disk is full, .* No space left on device\)") as told,
+        explained(tmp_path, GIVEN),
         full.open("w") as file,
     ):
         file.write("checkpoint")
+    assert (f"Continue from '{checkpoint}' with --resume." in str(told.value)) == is_complete
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a running process")
+def test_disk_that_has_no_room_for_any_checkpoint_is_left_as_it_was(
+    logged: "Traces", model: Path, tmp_path: Path
+) -> None:
+    program = (
+        "import resource, sys\n"
+        "from otel_lightning.learner.__main__ import main\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))\n"
+        "main()"
+    )
+    where = ["--store", str(logged.path), "--model", str(model), "--output", str(tmp_path / "new")]
+    how = ["--algorithm", "rft", "--steps", "9", "--save-every", "5"]
+    done = finish(sys.executable, "-c", program, "weights", *where, *how)
+    assert done.returncode == 1
+    assert "The disk is full, or a file became too large" in done.stderr
+    assert "--resume" not in done.stderr
+    assert not list(tmp_path.glob(".new*"))
 
 
 @pytest.mark.slow
@@ -315,7 +364,43 @@ def test_disk_that_fills_during_a_checkpoint_leaves_the_last_good_one(
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100_000, 100_000))
         _, told = process.communicate(timeout=300)
     assert process.returncode == 1
-    assert "The disk is full, or a file became too large." in told
+    assert "The disk is full, or a file became too large" in told
     assert "Traceback" not in told
     assert not (tmp_path / "new").exists()
-    assert last_checkpoint(checkpoints) is not None
+    assert f"Continue from '{last_checkpoint(checkpoints)}' with --resume." in told
+    assert len(list(checkpoints.glob("checkpoint-*"))) == 1  # the incomplete one is gone
+
+
+def is_begun(checkpoints: Path) -> bool:
+    return last_checkpoint(checkpoints) is not None
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits a running process")
+def test_memory_that_runs_out_in_training_leaves_the_last_good_checkpoint(
+    logged: "Traces", model: Path, tmp_path: Path
+) -> None:
+    where = ["--store", str(logged.path), "--model", str(model), "--output", str(tmp_path / "new")]
+    how = ["--algorithm", "rft", "--batch-size", "4096", "--save-every", "1"]
+    words = [sys.executable, "-m", "otel_lightning.learner", "weights", *where, *how]
+    # Large blocks go back to the system at once, so that each step has to ask for them again.
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
+    checkpoints = tmp_path / ".new.checkpoints"
+    options = {"env": environment, "stderr": subprocess.PIPE, "text": True}
+    with background(*words, "--steps", "100000", **options) as process:
+        eventually(lambda: is_begun(checkpoints) or process.poll() is not None, LIMIT_S)
+        deadline = time.monotonic() + LIMIT_S
+        # What it has now is enough between two steps, and too little for the next one.
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            with suppress(FileNotFoundError, ProcessLookupError, IndexError):
+                pages = Path(f"/proc/{process.pid}/statm").read_text().split()[0]
+                most = int(pages) * resource.getpagesize() + 2**26
+                resource.prlimit(process.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+            time.sleep(0.02)
+        _, told = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1, told
+    assert "Training ran out of memory. Lower --batch-size" in told
+    assert "Traceback" not in told
+    last = last_checkpoint(checkpoints)
+    assert f"Continue from '{last}' with --resume, also with another --accumulate" in told

@@ -20,7 +20,7 @@ import pytest
 from safetensors.numpy import load_file
 from support.desk_bandit import fine_tune, held_out_tasks, log, right_share, run
 from support.late import Late
-from support.running import LIMIT_S, background
+from support.running import LIMIT_S, background, eventually
 
 from otel_lightning.learner.weights.algorithms import ALGORITHMS
 
@@ -414,6 +414,27 @@ def test_less_memory_gives_the_same_losses(
 
 
 @pytest.mark.slow
+def test_training_that_needs_less_memory_can_be_resumed_by_the_same_losses(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    how = [*FAST, "--steps", "60", "--batch-size", "8"]
+    fine_tune(logged, behavior_model, tmp_path / "whole", *how)
+    whole = last_curve(logged)
+    words = command(logged, behavior_model, tmp_path / "cut", *how, "--save-every", "4")
+    with started(*words, stdout=subprocess.DEVNULL) as process:
+        states = "checkpoint-*/trainer_state.json"
+        checkpoints = tmp_path / ".cut.checkpoints"
+        eventually(lambda: any(map(is_whole, checkpoints.glob(states))), LIMIT_S)
+        process.kill()
+    less = ["--accumulate", "4", "--checkpointing", "--resume"]
+    result = fine_tune(logged, behavior_model, tmp_path / "cut", *how, *less)
+    assert result.exit_code in {0, 3}, result.output
+    resumed = last_curve(logged)
+    assert min(resumed) > 1
+    assert resumed == pytest.approx({step: whole[step] for step in resumed}, rel=1e-4)
+
+
+@pytest.mark.slow
 def test_packed_rows_see_only_themselves(
     logged: "Traces", behavior_model: Path, tmp_path: Path
 ) -> None:
@@ -470,6 +491,26 @@ def test_tokenizer_and_chat_template_stay_as_they_are(
     for name in ("tokenizer.json", "chat_template.jinja"):
         before = (behavior_model / name).read_bytes()
         assert (tmp_path / "learned" / name).read_bytes() == before
+
+
+@pytest.mark.slow
+def test_gate_demands_the_least_gain_and_allows_for_the_range_of_rewards(
+    logged: "Traces", behavior_model: Path, tmp_path: Path
+) -> None:
+    gates, codes = [], []
+    for number, options in enumerate([[], ["--least-gain", "0.9"], ["--reward-range", "-4,5"]]):
+        output = tmp_path / f"learned-{number}"
+        result = fine_tune(logged, behavior_model, output, *FAST, "--steps", "20", *options)
+        codes.append(result.exit_code)
+        gates.append(json.loads((output / "gate.json").read_text()))
+    plain, demanding, wide = gates
+    assert codes[:2] == [0, 3]
+    (refusal,) = demanding["refusals"]
+    assert refusal.endswith("which is not above the least gain of 0.9")
+    assert demanding["gain"] == plain["gain"]
+    assert (plain["reward_range"], wide["reward_range"]) == ([0, 1], [-4, 5])
+    # The same gain, but a rare loss of 4 may not have been logged.
+    assert wide["lower"] < plain["lower"] - 0.1
 
 
 @pytest.mark.slow

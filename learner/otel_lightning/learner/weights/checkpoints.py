@@ -17,18 +17,30 @@ def checkpoint_folder(output: Path) -> Path:
 
 
 def last_checkpoint(folder: Path) -> str | None:
-    """Find the newest complete checkpoint, and remove those that a crash left incomplete."""
-    complete = []
-    for checkpoint in folder.glob("checkpoint-*"):
-        try:
-            # By the step in the file, since names such as checkpoint-9 and checkpoint-10 do not
-            # sort by number.
-            step = json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["global_step"]
-        except (OSError, ValueError, KeyError):
-            rmtree(checkpoint, ignore_errors=True)
-        else:
-            complete.append((step, str(checkpoint)))
+    """Find the newest complete checkpoint."""
+    # By the step in the file, since names such as checkpoint-9 and checkpoint-10 do not sort by
+    # number.
+    steps = {str(path): _step(path) for path in folder.glob("checkpoint-*")}
+    complete = [(step, path) for path, step in steps.items() if step is not None]
     return max(complete)[1] if complete else None
+
+
+def remove_incomplete(folder: Path) -> None:
+    """Remove checkpoints that a crash or a full disk left incomplete, and a folder without any."""
+    for checkpoint in folder.glob("checkpoint-*"):
+        if _step(checkpoint) is None:
+            rmtree(checkpoint, ignore_errors=True)
+    # Without a whole checkpoint it holds nothing to resume from.
+    if last_checkpoint(folder) is None:
+        rmtree(folder, ignore_errors=True)
+
+
+def _step(checkpoint: Path) -> int | None:
+    """Read the step of a checkpoint; None if it is incomplete."""
+    try:
+        return int(json.loads((checkpoint / STATE).read_text(encoding="utf-8"))["global_step"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def prepare(folder: Path, fingerprint: str, *, resume: bool) -> None:
@@ -47,6 +59,7 @@ def prepare(folder: Path, fingerprint: str, *, resume: bool) -> None:
         folder.mkdir(parents=True)
         (folder / CONFIG).write_text(json.dumps({"fingerprint": fingerprint}), encoding="utf-8")
         return
+    remove_incomplete(folder)
     if last_checkpoint(folder) is None:
         raise DataError(f"There is no checkpoint in '{folder}' to resume. Run without --resume.")
     written = json.loads((folder / CONFIG).read_text(encoding="utf-8"))

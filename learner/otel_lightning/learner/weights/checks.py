@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from otel_lightning.learner.chat import chat_messages, chat_tools
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
-from otel_lightning.learner.weights.examples import LOGGED, TOO_LONG, Example, Tokenized
+from otel_lightning.learner.weights.examples import IMAGES, LOGGED, TOO_LONG, Example, Tokenized
 
 TOOL_CALL = "<tool_call>"
 SAMPLE = 20
@@ -81,6 +81,8 @@ def check_tokens(
         )
         if set(tokenized.reasons) == {TOO_LONG}:
             remedy = "Give a larger --max-length, or a model of a longer context."
+        if set(tokenized.reasons) == {IMAGES}:
+            remedy = "Learn from an agent whose calls have none: --agent NAME."
         raise DataError(f"No transition is left to learn from ({reasons}). {remedy}")
     known = model.config.get_text_config().vocab_size
     largest = max(max(e.prompt + e.completion) for e in examples)

@@ -3,14 +3,26 @@
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.weights.checkpoints import last_checkpoint
 
 if TYPE_CHECKING:
     from otel_lightning.learner.weights.settings import Training
 
-MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+MEMORY = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "bad_alloc",
+)
+OUT_OF_MEMORY = (
+    "Training ran out of memory. Lower --batch-size, or keep it and raise --accumulate; or lower "
+    "--max-length, add --checkpointing, or train an adapter with --lora 16."
+)
 DISK = (
     "no space left",
     "file too large",
@@ -22,12 +34,12 @@ FULL = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT}
 
 
 @contextmanager
-def explained(checkpoints: object, given: "Training | None" = None) -> Iterator[None]:
+def explained(checkpoints: Path, given: "Training") -> Iterator[None]:
     """Turn running out of memory or of disk, and what options caused, into one sentence.
 
     Args:
-        checkpoints: Folder of the checkpoints, named where the disk is full.
-        given: The user's options, if errors of TRL's arguments and of trackers shall be explained.
+        checkpoints: Folder of the checkpoints; a complete one there can be resumed from.
+        given: The user's options.
 
     Raises:
         DataError: Instead of the library's error.
@@ -39,20 +51,29 @@ def explained(checkpoints: object, given: "Training | None" = None) -> Iterator[
     except Exception as error:
         if is_out_of_memory(error):
             raise DataError(
-                "Training ran out of memory. Lower --batch-size, or keep it and raise "
-                "--accumulate; or lower --max-length, add --checkpointing, or train an adapter "
-                "with --lora 16."
+                OUT_OF_MEMORY + _resume(checkpoints, "--accumulate or --checkpointing")
             ) from error
         is_full = isinstance(error, OSError) and error.errno in FULL
         if is_full or any(words in str(error).lower() for words in DISK):
+            first, *_ = str(error).splitlines()
             raise DataError(
-                "The disk is full, or a file became too large. Free space and continue with "
-                f"--resume: complete checkpoints are kept in '{checkpoints}'. --save-every 0 "
-                "writes none, --lora writes small ones."
+                f"The disk is full, or a file became too large ({first.rstrip('.')}). Free space "
+                "and give the command again; --save-every 0 writes no checkpoints, --lora small "
+                f"ones.{_resume(checkpoints)}"
             ) from error
-        if given and (cause := _cause(error, given)):
+        if cause := _cause(error, given):
             raise DataError(f"{cause}: {error}") from error
         raise
+
+
+def _resume(checkpoints: Path, unlike: str = "") -> str:
+    """Name the checkpoint to continue from, and options that may be other ones then."""
+    try:
+        found = last_checkpoint(checkpoints)
+    except OSError:  # without memory not even a folder can be listed
+        return ""
+    changed = f", also with another {unlike}" if unlike else ""
+    return f" Continue from '{found}' with --resume{changed}." if found else ""
 
 
 def _cause(error: Exception, given: "Training") -> str | None:
@@ -61,9 +82,14 @@ def _cause(error: Exception, given: "Training") -> str | None:
     if package in given.report_to:
         return f"--report-to {package} failed"
     if isinstance(error, TypeError | ValueError):
+        text = str(error)
         for name, value in given.trl.items():
-            if name in str(error) or (isinstance(value, str) and value in str(error)):
+            if name in text or (isinstance(value, str) and value in text):
                 return f"TRL refuses {name} = {value!r} of the table [trl]"
+        for name, value in given.algorithm.items():
+            # Only by the value: names such as `loss` are in other errors as well.
+            if isinstance(value, str) and value in text:
+                return f"TRL refuses the setting {name} = {value!r}"
     return None
 
 

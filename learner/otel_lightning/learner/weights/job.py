@@ -29,7 +29,6 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.algorithms import Row
 from otel_lightning.learner.weights.checkpoints import last_checkpoint
 from otel_lightning.learner.weights.distributed import shared, world_size
-from otel_lightning.learner.weights.failures import explained
 from otel_lightning.learner.weights.load import precision
 from otel_lightning.learner.weights.settings import Training
 from otel_lightning.learner.weights.trl_overrides import in_row_order
@@ -190,7 +189,7 @@ class Job:
             The mean loss over training.
 
         Raises:
-            DataError: If memory or disk ran out, or the loss became NaN.
+            DataError: If the loss became NaN, or there is no row for the validation loss.
         """
         evaluation = _dataset(validation, self.folder / "validation") if validation else None
         callbacks: list[TrainerCallback] = [_Curve(self)]
@@ -201,7 +200,7 @@ class Job:
                     "learn from. Collect more tasks, or leave it out."
                 )
             callbacks.append(EarlyStoppingCallback(self.training.stop_early))
-        with explained(self.folder), _own_run_at_wandb():
+        with _own_run_at_wandb():
             made = in_row_order(trainer)(
                 model=self.model,
                 args=arguments,

@@ -19,9 +19,14 @@ from otel_lightning.learner.errors import DataError, no_transitions
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
 from otel_lightning.learner.weights.card import Card, model_card
-from otel_lightning.learner.weights.checkpoints import checkpoint_folder, prepare
+from otel_lightning.learner.weights.checkpoints import (
+    checkpoint_folder,
+    prepare,
+    remove_incomplete,
+)
 from otel_lightning.learner.weights.curve import Curve
 from otel_lightning.learner.weights.distributed import is_main, shared
+from otel_lightning.learner.weights.failures import explained
 from otel_lightning.learner.weights.settings import Training
 from otel_lightning.learner.weights.ship import GATE_FILE
 
@@ -32,7 +37,7 @@ NEEDED = ("torch", "transformers", "trl", "peft", "datasets", "accelerate")
 CARD_FILE = "README.md"
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
 """Variable of transformers."""
-CHANGES_NOTHING = ("resume", "save_every", "report_to")
+CHANGES_NOTHING = ("resume", "save_every", "report_to", "accumulate", "checkpointing")
 """Settings by which an interrupted training may differ from the one that continues it."""
 
 
@@ -100,7 +105,7 @@ def _learn_weights(
         return rows, data
 
     _check_installed()
-    with ExitStack() as ending:
+    with ExitStack() as ending, explained(checkpoints, training):
         with _staged(output, checkpoints) if is_main() else nullcontext() as staging:
             # Only the main process opens the store: DuckDB lets one process write, and all need
             # equal rows.
@@ -205,7 +210,5 @@ def _staged(output: Path, checkpoints: Path) -> Iterator[Path]:
         try:
             yield staging
         finally:
-            # Without a whole checkpoint it holds nothing to resume from.
-            if checkpoints.exists() and not any(checkpoints.glob("checkpoint-*")):
-                rmtree(checkpoints, ignore_errors=True)
+            remove_incomplete(checkpoints)
     rmtree(checkpoints, ignore_errors=True)

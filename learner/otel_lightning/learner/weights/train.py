@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from otel_lightning.learner.evaluate.gate import Requirements
+from otel_lightning.learner.policy.reward_range import reward_range
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row
@@ -28,7 +29,7 @@ from otel_lightning.learner.weights.checks import (
 )
 from otel_lightning.learner.weights.distributed import world_size
 from otel_lightning.learner.weights.examples import Example, Tokenized, tokenize
-from otel_lightning.learner.weights.failures import explained
+from otel_lightning.learner.weights.expected_reward import rollouts_of
 from otel_lightning.learner.weights.held_out import (
     Likelihoods,
     default_demands,
@@ -111,10 +112,10 @@ def train_and_judge(
     algorithm = algorithms.load(name)
     settings = algorithm_settings(algorithm.Settings, name, training)
     output, checkpoints = folders
-    with explained(checkpoints, training), _quiet_libraries():
+    with _quiet_libraries():
         loaded = load_model(training, reward=algorithms.scores_text(algorithm))
         data = _prepare(rows, loaded, algorithm, (name, settings, training))
-        job = _job(loaded, data, training, algorithm, folders[1])
+        job = _job(loaded, data, training, algorithm, checkpoints)
         if training.find_lr:
             job.learning_rate = _probe(job, data, algorithm, settings)
             # The probes trained copies of the model in place, so the real training begins with a
@@ -167,6 +168,9 @@ def _prepare(
     tokenized = tokenize(rows, loaded.tokenizer, longest)
     check_tokens(tokenized, rows, loaded, training.model)
     check_rewards(tokenized.examples)
+    if training.reward_range is not None:
+        # Bounds of a gain hold only if no reward is outside.
+        reward_range(rollouts_of(tokenized.examples).rewards, training.reward_range)
     tokenized.examples, mean = with_baseline(tokenized.examples, training.threshold)
     metrics: dict[str, Any] = sources(tokenized.examples)
     # Logged logprobs are of one temperature, which the trainer divides logits by as well.

@@ -41,7 +41,8 @@ class Settings:
     loss: str = "dapo"
     """TRL's `loss_type`: dapo, grpo, dr_grpo, bnpo, cispo, and others that TRL has."""
     level: str = "token"
-    """Importance ratios of a `token`, or of a whole completion: `sequence`, as GSPO has it."""
+    """Importance ratios of a `token`, or of a whole completion: `sequence`. With `loss=grpo` the
+    latter is GSPO (Zheng et al., 2025, arXiv:2507.18071); `dapo` weighs completions by length."""
 
 
 def rows(examples: Sequence["Example"], settings: Settings) -> list[Row]:  # noqa: ARG001 - every algorithm has these parameters
