@@ -66,7 +66,7 @@ for one in asked:
 run("backup", "copy.duckdb")
 run("copy", "traces.duckdb", "other.duckdb")
 run("forget", "--rollout", "rollout-0002")
-assert "1 spans not stored" in run("check", "--deep", exit_code=1)
+assert "1 span not stored" in run("check", "--deep", exit_code=1)
 """
 
 

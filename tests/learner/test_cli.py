@@ -92,7 +92,7 @@ def test_store_can_come_from_the_environment(traces: "Traces") -> None:
     environment = {"LIGHTNING_STORE": traces.store()}
     result = CliRunner(env=environment).invoke(cli, ["transitions"], catch_exceptions=False)
     assert result.exit_code == 0
-    assert "1 transitions from 1 of 1 rollouts; 1 built" in result.output
+    assert "1 transition from 1 of 1 rollout; 1 built" in result.output
     assert "Mean reward 0.5000." in result.output
 
 

@@ -17,7 +17,7 @@ from otel_lightning.collector.command_line import (
 from otel_lightning.collector.commands.open_command import open_command
 from otel_lightning.collector.commands.show_command import show_command
 from otel_lightning.collector.commands.sql_command import sql_command
-from otel_lightning.collector.quantities import parse_size
+from otel_lightning.collector.quantities import number_of, parse_size
 from otel_lightning.collector.store import LEAST_MEMORY_BYTES
 
 SPANS_AT_ONCE = click.option(
@@ -228,7 +228,10 @@ def load(
             progress.report(done, "files")
         derive_all(opened, store)
         fresh = "stored by the running lightning-ingest" if opened.server else f"{new:,} new"
-    click.echo(f"{len(paths) - len(broken):,} files, {records:,} spans and log records, {fresh}.")
+    click.echo(
+        f"{number_of(len(paths) - len(broken), 'file')}, "
+        f"{number_of(records, 'span or log record', 'spans and log records')}, {fresh}."
+    )
     if broken:
         raise click.ClickException("\n".join(broken))
 
@@ -320,7 +323,8 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
     if not erased.rows:
         raise click.ClickException("Nothing in the store is selected by that; nothing was erased.")
     click.echo(
-        f"Erased {erased.traces:,} traces and {erased.rollouts:,} rollouts: {erased.rows:,} rows. "
+        f"Erased {number_of(erased.traces, 'trace')} and {number_of(erased.rollouts, 'rollout')}: "
+        f"{number_of(erased.rows, 'row')}. "
         f"Backups, exports and what was learned are not touched."
     )
 
@@ -390,7 +394,10 @@ def doctor(store: Path) -> None:
         found = diagnose(opened)
     for one in found:
         # Both quote names that senders chose.
-        click.echo(f"{one.number:,} of {one.total:,} {printable(one.said)}")
+        # What is said begins with a plural: calls, spans, rollouts.
+        noun, rest = one.said.split("s ", 1)
+        total = number_of(one.total, noun)
+        click.echo(f"{one.number:,} of {total} {printable(rest)}")
         click.echo(f"    such as  {printable(one.example)}")
         click.echo(f"    remedy   {one.remedy}")
     if found:
@@ -411,7 +418,7 @@ def prices(file: Path, store: Path) -> None:
     from otel_lightning.collector.store import open_store
 
     with expected_errors(), open_store(store, create=False) as opened:
-        click.echo(f"{set_prices(opened, file):,} prices per million tokens.")
+        click.echo(f"{number_of(set_prices(opened, file), 'price')} per million tokens.")
 
 
 main.add_command(open_command)

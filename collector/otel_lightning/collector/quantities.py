@@ -1,4 +1,4 @@
-"""Read ages and sizes, as options have them: `30d`, `20GB`."""
+"""Read ages and sizes, as options have them: `30d`, `20GB`; write numbers with their noun."""
 
 import re
 
@@ -33,6 +33,23 @@ def parse_size(text: str) -> int:
         20000000000
     """
     return int(_quantity(text, BYTES, "20GB"))
+
+
+def number_of(count: int, one: str, several: str | None = None) -> str:
+    """Write a number and its noun, which is plural unless the number is 1.
+
+    Args:
+        count: The number.
+        one: The noun after 1; further words, such as a verb, may follow it.
+        several: The words after any other number. By default `one` and an s.
+
+    Example:
+        >>> number_of(1, "rollout"), number_of(1200, "rollout")
+        ('1 rollout', '1,200 rollouts')
+        >>> number_of(0, "process is", "processes are")
+        '0 processes are'
+    """
+    return f"{count:,} {one if count == 1 else several or f'{one}s'}"
 
 
 def _quantity(text: str, units: dict[str, int], example: str) -> float:

@@ -172,7 +172,7 @@ def test_the_command_prints_findings_and_exits_with_1(store: Store, tmp_path: Pa
     told = cli("doctor", "--store", str(tmp_path / "traces.duckdb"))
     assert told.returncode == 1
     lines = told.stdout.splitlines()
-    assert lines[0] == "1 of 1 calls without token counts, written by x"
+    assert lines[0] == "1 of 1 call without token counts, written by x"
     assert lines[1].startswith("    such as  span 0000000000000001")
     assert lines[2].startswith("    remedy   for streams")
 

@@ -46,7 +46,7 @@ def test_statements_are_answered_and_errors_do_not_end_the_prompt(
     typed(path, "SELECT rollout_id\rFROM rollouts;\rSELECT nothing;\rDELETE FROM spans;\r.quit\r")
     printed = capsys.readouterr()
     assert "ticket-77" in printed.out
-    assert "1 rows in 0." in printed.err
+    assert "1 row in 0." in printed.err
     assert 'Referenced column "nothing" was not found' in printed.err
     assert "Only one SELECT statement at a time" in printed.err
     file = history_file()
@@ -85,7 +85,7 @@ def test_a_query_comes_from_a_file_or_a_pipe_and_its_time_goes_to_stderr(path: P
     from_pipe = cli("sql", *options, stdin=query)
     for told in (from_file, from_pipe):
         assert (told.returncode, told.stdout) == (0, "n\n2\n")
-        assert "1 rows in " in told.stderr
+        assert "1 row in " in told.stderr
     nothing = cli("sql", "--store", str(path))
     assert (nothing.returncode, "There is no query" in nothing.stderr) == (2, True)
     both = cli("sql", query, "--file", str(path.parent / "q.sql"), *options)

@@ -39,7 +39,7 @@ def test_another_run_with_the_same_ids_is_rejected_and_kept(tmp_path: Path) -> N
         (kept,) = map(json.loads, Path(row["file"]).read_text().splitlines())
         assert (kept["name"], kept["attributes"]) == ("b", {"gen_ai.request.model": "b"})
         found = {finding.name: finding for finding in check(store, path)}
-    assert found["repeated ids"].value == "1 spans not stored; see rejected"
+    assert found["repeated ids"].value == "1 span not stored; see rejected"
     assert not found["repeated ids"].well
 
 

@@ -115,7 +115,7 @@ def test_what_is_erased_is_in_no_table_and_no_byte(
         with running(path) if served else nullcontext():
             told = cli("forget", *selection, "--store", str(path))
         assert (told.returncode, told.stderr) == (0, "")
-        assert "Erased 2 traces and 1 rollouts" in told.stdout
+        assert "Erased 2 traces and 1 rollout" in told.stdout
         assert path.stat().st_mode & 0o777 == 0o640
         # They have no name any more. The ingester may have stored and deleted the segment before.
         for file in (old, answers) if served else (old, spool, answers):

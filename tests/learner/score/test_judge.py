@@ -78,7 +78,7 @@ def test_nonsense_and_refusals_are_errors_and_no_zeros(
     )
     result = judge(traces, server, *ONE)
     assert result.exit_code == 0
-    assert "intent_resolution: 1 rollouts judged, mean 4 (1 to 5)." in result.stdout
+    assert "intent_resolution: 1 rollout judged, mean 4 (1 to 5)." in result.stdout
     assert "4 without a score, such as: The judge" in result.stderr
     rows = {row["rollout_id"]: row for row in traces.ask(SCORES)}
     assert rows.pop("fine")["value"] == 4.0
@@ -136,7 +136,7 @@ def test_another_model_is_another_question_and_replaces_the_scores(
 def test_samples_give_a_mean_and_a_spread_beside_it(traces: "Traces", server: JudgeServer) -> None:
     rollouts(traces, one="quality=5,3,4")
     result = judge(traces, server, *ONE, "--samples", "3", "--temperature", "0.7")
-    assert "1 rollouts judged, mean 4 (1 to 5), mean spread 1." in result.stdout
+    assert "1 rollout judged, mean 4 (1 to 5), mean spread 1." in result.stdout
     mean, spread = traces.ask(
         "SELECT name, value, label, explanation, rollout_id FROM rewards ORDER BY name"
     )
@@ -263,7 +263,7 @@ def test_the_newest_rollouts_come_first_and_those_without_text_are_counted(
     traces.call("silent", 2, content="absent", **silent)
     traces.store()
     result = judge(traces, server, *ONE, "--limit", "1")
-    assert "1 rollouts without text left out." in result.stdout
+    assert "1 rollout without text left out." in result.stdout
     assert [row["rollout_id"] for row in traces.ask(SCORES)] == ["new"]
 
 

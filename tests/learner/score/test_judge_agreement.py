@@ -173,7 +173,7 @@ def test_a_constant_rating_has_no_agreement_and_says_so(traces: "Traces", tmp_pa
         ("rollout_id,value\nz,4\n", "None of 1 judged and 1 labelled rollouts has both"),
         ("id,value\na,4\n", "It needs rollout_id, and value or label."),
         ("rollout_id,value\na,good\n", "cannot be read as labels"),
-        ("rollout_id,value\na,4\n", "Only 1 rollouts have both a score and a label."),
+        ("rollout_id,value\na,4\n", "Only 1 rollout has both a score and a label."),
     ],
 )
 def test_labels_that_say_nothing_are_one_sentence(

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from otel_lightning.collector.alarms import KINDS, Alarm, read_alarms
 from otel_lightning.collector.ingester_client import metrics_of
 from otel_lightning.collector.load.position import oldest_waiting, waiting
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.receive.metrics import raised_alarms, wrong_ports
 from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.store import Server, Store, StoreError, statement
@@ -69,7 +70,8 @@ def _running(server: Server, told: set[str]) -> Iterator[Finding]:
         yield Finding(f"alarm {name}", KINDS.get(name, "see its log"), well=False)
     for port, clients in wrong_ports(text).items():
         said = (
-            f"{clients:,} connections to the port for {port} spoke another protocol, and were lost"
+            f"{number_of(clients, 'connection')} to the port for {port} spoke another protocol: "
+            "lost"
         )
         yield Finding("wrong port", f"{said}; see doctor", well=False)
 
@@ -81,10 +83,10 @@ def _backlog(store: Store, path: Path) -> Finding:
     """
     unstored = waiting(store, path)
     if not store.server or not unstored:
-        return Finding("spool backlog", f"{unstored:,} bytes", unstored == 0)
+        return Finding("spool backlog", number_of(unstored, "byte"), unstored == 0)
     received_ns = oldest_waiting(store, path)
     seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
-    told = f"{unstored:,} bytes, the oldest received {seconds:.0f} seconds ago"
+    told = f"{number_of(unstored, 'byte')}, the oldest received {seconds:.0f} seconds ago"
     return Finding("spool backlog", told, seconds <= LONGEST_WAIT_SECONDS)
 
 
@@ -105,7 +107,7 @@ def _derive_backlog(store: Store) -> Finding:
 def _repeated(store: Store) -> Finding:
     """Report the number of spans that were not stored because other spans have their ids."""
     rows = int(store.query(statement(__package__, "repeated_ids"))["n"][0].as_py())
-    return Finding("repeated ids", f"{rows:,} spans not stored; see rejected", rows == 0)
+    return Finding("repeated ids", f"{number_of(rows, 'span')} not stored; see rejected", rows == 0)
 
 
 def _alarm(alarm: Alarm) -> Finding:

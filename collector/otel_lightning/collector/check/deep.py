@@ -6,6 +6,7 @@ from otel_lightning.collector.check.counts import Finding
 from otel_lightning.collector.check.derive_again import Compared, compare
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.next_command import next_command
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.spool import damaged, spool_folder
 from otel_lightning.collector.store import Sql, Store, statement
 
@@ -25,7 +26,7 @@ def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Find
     folder = spool_folder(path)
     broken = damaged(folder, spool_position(store), writing=store.server is not None)
     return [
-        Finding("spool", f"{broken:,} bytes cannot be read", well=broken == 0),
+        Finding("spool", f"{number_of(broken, 'byte')} cannot be read", well=broken == 0),
         *(_duplicates(store, table, key) for table, key in KEYS.items()),
         *(_orphans(store, table) for table in DERIVED),
         *(_derived_again(compared, store) for compared in compare(store, sample)),
@@ -35,13 +36,13 @@ def check_deep(store: Store, path: Path, sample: int | None = None) -> list[Find
 def _derived_again(compared: Compared, store: Store) -> Finding:
     name, wrong = f"{compared.table} derived again", compared.different
     if not wrong:
-        return Finding(name, f"{compared.traces:,} traces are equal")
+        return Finding(name, f"{number_of(compared.traces, 'trace is', 'traces are')} equal")
     # The ids are sorted and `NO_TRACE` is the empty text: the last one names a trace if any trace
     # differs.
     example = wrong[-1] or "the rows without a trace id"
     return Finding(
         name,
-        f"{len(wrong):,} of {compared.traces:,} traces differ, such as {example}. "
+        f"{len(wrong):,} of {number_of(compared.traces, 'trace')} differ, such as {example}. "
         f"Run: {next_command('lightning-ingest derive --rebuild', store)}",
         well=False,
     )
@@ -59,4 +60,4 @@ def _orphans(store: Store, table: str) -> Finding:
 
 def _counted(store: Store, name: str, query: str) -> Finding:
     rows = int(store.query(query)["n"][0].as_py())
-    return Finding(name, f"{rows:,} rows", well=rows == 0)
+    return Finding(name, number_of(rows, "row"), well=rows == 0)

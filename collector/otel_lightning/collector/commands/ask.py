@@ -9,6 +9,7 @@ from typing import NamedTuple
 import click
 
 from otel_lightning.collector.commands.attach import attach_script
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, is_select, open_store
 from otel_lightning.collector.store.print_rows import Layout, write
 
@@ -75,7 +76,7 @@ def answer_from(store: Store, query: str, form: Form) -> None:
     chosen = PLAIN_FILE if form.output else form.layout
     write(rows, form.form, form.output, echo=_echo, layout=chosen)
     if form.timing:
-        click.echo(f"{len(rows):,} rows in {seconds:.3f} s", err=True)
+        click.echo(f"{number_of(len(rows), 'row')} in {seconds:.3f} s", err=True)
 
 
 def attach_text(store: Path) -> str:

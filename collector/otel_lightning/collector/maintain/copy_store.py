@@ -17,6 +17,7 @@ from pathlib import Path
 from otel_lightning.collector.atomic_file import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import spool_position
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.spool import SET_ASIDE, set_aside, spool_folder
 from otel_lightning.collector.spool_format import (
     SIGNALS,
@@ -78,7 +79,7 @@ def copy_store(old: Path, new: Path, say: Callable[[str], None] = lambda _line: 
         with open_store(partial) as store:
             store.execute(f"ATTACH {quote_literal(str(old))} AS {SOURCE} (READ_ONLY)")
             for table in _tables(store):
-                say(f"{table}: {copy_table(store, table):,} rows")
+                say(f"{table}: {number_of(copy_table(store, table), 'row')}")
             store.execute(f"DETACH {SOURCE}")
             say(f"spool: {_copy_spool(store, old, new)}")
             mark_all_stale(store)
@@ -160,7 +161,7 @@ def copy_table(store: Store, table: str, source: str = SOURCE) -> int:
         )
     copied = store.count(quote_name(table))
     if copied != count:
-        raise StoreError(f"{copied:,} of {count:,} rows of '{table}' could be copied.")
+        raise StoreError(f"{copied:,} of {number_of(count, 'row')} of '{table}' could be copied.")
     return copied
 
 
@@ -199,9 +200,16 @@ def _copy_spool(store: Store, old: Path, new: Path) -> str:
             load(store, batch, known, dead_letters=dead_letters)
             batch, size = [], 0
     load(store, batch, known, dead_letters=dead_letters)
-    found = f"{count - damaged:,} requests that were not stored yet"
+    found = number_of(
+        count - damaged,
+        "request that was not stored yet",
+        "requests that were not stored yet",
+    )
     # The table `rejected` names the files.
-    return f"{found}, {damaged:,} damaged parts that are set aside" if damaged else found
+    if not damaged:
+        return found
+    parts = number_of(damaged, "damaged part that is set aside", "damaged parts that are set aside")
+    return f"{found}, {parts}"
 
 
 def waiting_requests(folder: Path, position: Position, aside: Path) -> Iterator[Request]:

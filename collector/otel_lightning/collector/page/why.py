@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.page.text import decimal
+from otel_lightning.collector.quantities import number_of
 
 EPSILON = 1e-6
 """Added to a standard deviation, as `credit/compare.py` of the learner does."""
@@ -108,7 +109,7 @@ def _group(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
     if row["rollouts"] == 1:
         return Part("group", [], "The only rollout of its task: there is nothing to compare with.")
     of_all = f"mean return of the task's {row['rollouts']} rollouts"
-    of_others = f"mean return of the task's {row['rollouts'] - 1} other rollouts"
+    of_others = f"mean return of the task's {number_of(row['rollouts'] - 1, 'other rollout')}"
     names = ("mean_total", "others_total", "deviation_total")
     terms = _compared(config, (of_all, of_others), *(row[name] for name in names))
     return Part("group", [Term(PLUS, "return of the rollout", row["total"]), *terms])
@@ -119,7 +120,7 @@ def _anchor_state(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
         note = "Its state was seen once in this task: there is nothing to compare with."
         return Part("anchor_state", [], note)
     of_all = f"mean return of the {row['visits']} visits of this state"
-    of_others = f"mean return of the {row['visits'] - 1} other visits of this state"
+    of_others = f"mean return of the {number_of(row['visits'] - 1, 'other visit')} of this state"
     names = ("mean_visit", "others_visit", "deviation_visit")
     terms = _compared(config, (of_all, of_others), *(row[name] for name in names))
     return Part("anchor_state", [Term(PLUS, "return from this call on", row["return_to_go"]),
@@ -149,7 +150,8 @@ def _intermediate(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
 
 
 def _tool_outcome(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
-    said = f"{decimal(config['tool_reward'])} \N{MULTIPLICATION SIGN} ({row['worked']} tools worked"
+    worked = number_of(row["worked"], "tool")
+    said = f"{decimal(config['tool_reward'])} \N{MULTIPLICATION SIGN} ({worked} worked"
     said = f"{said} {MINUS} {row['failed']} failed)"
     earned = config["tool_reward"] * (row["worked"] - row["failed"])
     return Part("tool_outcome", _own_and_outcome(config, row, [Term(PLUS, said, earned)]))
@@ -176,7 +178,7 @@ def _gae(config: Mapping[str, Any], row: Mapping[str, Any]) -> Part:
         source, here = "a line through the task's returns", _on_line(row, row["place"])
         later = _on_line(row, row["place"] + 1)
     else:
-        source = f"mean return of the task's {row['rollouts'] - 1} other rollouts"
+        source = f"mean return of the task's {number_of(row['rollouts'] - 1, 'other rollout')}"
         here, later = row["others_here"], row["others_later"]
     # Schulman et al., "High-Dimensional Continuous Control Using Generalized Advantage Estimation"
     # (2016): advantage = delta + gamma lambda (next advantage), with delta = reward + gamma

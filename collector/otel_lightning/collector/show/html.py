@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.show.conversation import arguments_of
 from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
@@ -29,7 +30,7 @@ def as_html(rollout: Rollout) -> str:
     shown = [*steps[: STEPS // 2], *steps[-STEPS // 2 :]] if left_out else steps
     for number, step in enumerate(shown):
         if left_out and number == STEPS // 2:
-            _text(root, f"… {left_out:,} steps are left out …", FADED)
+            _text(root, f"… {number_of(left_out, 'step is', 'steps are')} left out …", FADED)
         _step(root, step)
     for retrieval in rollout.retrievals:
         _retrieval(root, retrieval)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.show.conversation import arguments_of, parts_of
 from otel_lightning.collector.show.facts import Credit, Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
@@ -223,7 +224,7 @@ def _block(label: str, text: str, look: TextStyle, *, dim: bool = False) -> Iter
     lines = [part for line in text.split("\n") for part in _wrapped(_safe_line(line), width)]
     if look.cut and len(lines) > LINES_OF_A_PART:
         left = len(lines) - LINES_OF_A_PART
-        lines = [*lines[:LINES_OF_A_PART], f"… {left} more lines (--all)"]
+        lines = [*lines[:LINES_OF_A_PART], f"… {number_of(left, 'more line')} (--all)"]
     shown = _style(label, look, bold=True) if not dim else _style(label, look, dim=True)
     for number, line in enumerate(lines):
         styled = _style(line, look, dim=True) if dim else line

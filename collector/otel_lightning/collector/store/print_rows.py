@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store.errors import as_store_error
 from otel_lightning.collector.store.sql_text import quote_literal
 from otel_lightning.collector.store.times_as_text import all_times_as_text
@@ -97,7 +98,7 @@ def as_table(rows: pa.Table, layout: Layout = PLAIN) -> str:
         )
     lines = [line.rstrip() for line in text.rstrip("\n").split("\n")]
     if (left := len(rows) - len(shown)) > 0:
-        lines.append(f"… and {left:,} more rows; --max-rows 0 shows all.")
+        lines.append(f"… and {number_of(left, 'more row')}; --max-rows 0 shows all.")
     return "\n".join(lines)
 
 

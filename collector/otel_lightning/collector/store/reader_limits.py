@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import duckdb
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.gone_clients import ClientWatch
 from otel_lightning.collector.store.reader_process import Access, ReaderError, ReaderProcesses
@@ -135,7 +136,8 @@ class LimitedReads:
         if self._limits.rows is not None and found[0][0] > self._limits.rows:
             self._forget(table)
             return _error(
-                f"The answer has more than {self._limits.rows} rows, the limit of this token. "
+                f"The answer has more than {number_of(self._limits.rows, 'row')}, the limit of "
+                "this token. "
                 f"Add LIMIT, or ask for a sum."
             )
         return f"FROM {table}"

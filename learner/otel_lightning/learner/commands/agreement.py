@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.common import SEED, expected_errors, option, store_option
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def agreement(store: str, *, judge: str, labels: str, seed: int) -> None:
         pairs = read_pairs(store, judge, labels)
         found = agree(pairs.judge, pairs.labels, seed)
     click.echo(
-        f"{found.n} rollouts have both, by {pairs.by}; {pairs.judged} judged, "
+        f"{number_of(found.n, 'rollout has', 'rollouts have')} both, by {pairs.by}; "
+        f"{pairs.judged} judged, "
         f"{pairs.labelled} labelled."
     )
     _tell("Cohen's kappa", found.kappa)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from otel_lightning.collector import command_line
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.values import Finite, RangeOfRewards, Since
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def _report_numbers(verdict: "Verdict") -> None:
     if verdict.lower > verdict.upper:
         bounds = "its bounds contradict each other, so the propensities must be wrong."
     click.echo(
-        f"Held out: {verdict.rollouts:,} rollouts of {verdict.tasks:,} tasks. Value "
+        f"Held out: {number_of(verdict.rollouts, 'rollout')} of "
+        f"{number_of(verdict.tasks, 'task')}. Value "
         f"{verdict.behavior_value:.4f} live, {verdict.value:.4f} learned ({verdict.estimator}): "
         f"gain {verdict.gain:+.4f}; {bounds}"
     )

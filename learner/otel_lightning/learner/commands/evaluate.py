@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.agent_options import agent_options
 from otel_lightning.learner.commands.common import (
     FILE,
@@ -170,7 +171,8 @@ def _print(answer: "Answer") -> None:
     from rich.console import Console
 
     click.echo(
-        f"Value of {answer.policy} on {answer.rollouts:,} rollouts of {answer.tasks:,} tasks; "
+        f"Value of {answer.policy} on {number_of(answer.rollouts, 'rollout')} of "
+        f"{number_of(answer.tasks, 'task')}; "
         f"their mean reward is {answer.mean_reward:.4f}. To this policy they are worth "
         f"{answer.effective_sample_size:.1f} of its own (effective sample size)."
     )

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
 
 FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "openai", "transitions"])
@@ -46,7 +47,7 @@ def export(store: str, form: str, output: Path, **settings: Any) -> None:
         from otel_lightning.learner.export.write import export_transitions
 
         done = export_transitions(store, FORMATS[form], output, **settings)
-    click.echo(f"{done.rows} rows in {output}: {FORMATS[form].summary}.")
+    click.echo(f"{number_of(done.rows, 'row')} in {output}: {FORMATS[form].summary}.")
     for reason, count in done.left_out.items():
         click.echo(f"{count} left out: {reason}.")
     for what, count in done.without.items():

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, store_option
 from otel_lightning.learner.commands.common import option as shared_option
 from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options
@@ -146,18 +147,18 @@ def _tell(report: "Report", input_price: float | None, output_price: float | Non
     for tally in report.tallies:
         mean = "" if tally.mean is None else f", mean {tally.mean:.4g} ({tally.scale})"
         spread = "" if tally.mean_spread is None else f", mean spread {tally.mean_spread:.4g}"
-        click.echo(f"{tally.name}: {tally.judged} rollouts judged{mean}{spread}.")
+        click.echo(f"{tally.name}: {number_of(tally.judged, 'rollout')} judged{mean}{spread}.")
         if tally.errors:
             click.echo(f"{tally.errors} without a score, such as: {tally.first_error}", err=True)
     if report.without_text:
-        click.echo(f"{report.without_text} rollouts without text left out.")
+        click.echo(f"{number_of(report.without_text, 'rollout')} without text left out.")
     usage = report.usage
     click.echo(
-        f"{usage.asked} answers asked for, {usage.cached} known before. "
+        f"{number_of(usage.asked, 'answer')} asked for, {usage.cached} known before. "
         f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
     )
     if usage.without_count:
-        click.echo(f"{usage.without_count} answers came without a count of tokens.")
+        click.echo(f"{number_of(usage.without_count, 'answer')} came without a count of tokens.")
     if input_price is not None or output_price is not None:
         click.echo(f"Cost: {usage.cost(input_price or 0, output_price or 0):.4f}.")
     if not any(tally.judged for tally in report.tallies):

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, REFUSED, expected_errors, store_option
 
 
@@ -24,13 +25,14 @@ def loop(file: Path, store: str) -> None:
     if outcome.stopped:
         click.echo(f"Stopped after round {outcome.rounds}: {outcome.stopped}.")
     final = outcome.final
+    count = number_of(final.get("tasks", 0), "final task, which was", "final tasks, which were")
     if "said" in final:
-        click.echo(f"On {final['tasks']} final tasks, which were read only now: {final['said']}")
+        click.echo(f"On {count} read only now: {final['said']}")
     elif "before_mean" in final:
         mean = final["before_mean"]
         click.echo(
-            f"On {final['tasks']} final tasks, which were read only now: {mean:.4f}. Nothing that "
-            "is served has changed, so there is no second number."
+            f"On {count} read only now: {mean:.4f}. Nothing that is served has changed, so there "
+            "is no second number."
         )
     for problem in outcome.problems:
         click.echo(problem, err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.collector.next_command import next_command
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
@@ -143,7 +144,7 @@ def report(learned: "Learned") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"Learned from {learned.learned_from} rollouts")
+    table = Table(title=f"Learned from {number_of(learned.learned_from, 'rollout')}")
     table.add_column("arm")
     for column in ("tried", "mean reward", "95 % interval", "share before", "after"):
         table.add_column(column, justify="right")

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner import credit
 from otel_lightning.learner.commands.common import (
     SHARE,
@@ -138,10 +139,12 @@ def report(summary: "Summary") -> None:
     if summary.rule:
         click.echo(summary.rule)
     click.echo(
-        f"{summary.transitions} transitions from {summary.rewarded} of {summary.rollouts} "
-        f"rollouts; {summary.built} built, the others had no news.\n"
-        f"Split by task, of {summary.tasks}: {summary.train} rollouts to learn from, "
-        f"{summary.heldout} held out."
+        f"{number_of(summary.transitions, 'transition')} from {summary.rewarded:,} of "
+        f"{number_of(summary.rollouts, 'rollout')}; {summary.built:,} built, the others had no "
+        "news.\n"
+        f"Split by task, of {summary.tasks:,}: {number_of(summary.train, 'rollout')} to learn "
+        "from, "
+        f"{summary.heldout:,} held out."
     )
     if summary.mean_reward is not None:
         click.echo(f"Mean reward {summary.mean_reward:.4f}.")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.evaluate.betting import (
     FRACTIONS,
     PORTFOLIO,
@@ -248,7 +249,7 @@ def _too_few(tasks: int, effective: float) -> list[str]:
     refusals = []
     if tasks < MINIMUM_TASKS:
         refusals.append(
-            f"{tasks} held-out tasks are too few to judge by "
+            f"{number_of(tasks, 'held-out task is', 'held-out tasks are')} too few to judge by "
             f"({MINIMUM_TASKS} needed: collect more, or raise --held-out)"
         )
     if effective < MINIMUM_EFFECTIVE:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.loop.config import KINDS, Config, StopPart, read_config
@@ -146,7 +147,7 @@ def _brief(details: Details) -> str:
     """Return the important numbers of a stage, as one line."""
     said = []
     if details.get("mean") is not None:
-        said.append(f"{details['graded']} rollouts, mean reward {details['mean']:.4f}")
+        said.append(f"{number_of(details['graded'], 'rollout')}, mean reward {details['mean']:.4f}")
     said += [f"proposed {name}" for name in details.get("candidates", ())]
     verdicts = details.get("verdicts") or {}
     said += [f"{name} gains {_signed(one['gain'])}" for name, one in verdicts.items()]
@@ -174,13 +175,16 @@ def stop_rule(rules: StopPart, state: State, number: int) -> str | None:
         if "alpha" in details or "mean" in details
     )
     if rules.rollouts is not None and rollouts >= rules.rollouts:
-        return f"{rollouts} rollouts were run, of {rules.rollouts} that [stop] allows"
+        return (
+            f"{number_of(rollouts, 'rollout was', 'rollouts were')} run, of {rules.rollouts:,} "
+            "that [stop] allows"
+        )
     if rules.hours is not None and (hours := state.hours(number)) >= rules.hours:
         return f"{hours:.3g} hours were worked, of {rules.hours:g} that [stop] allows"
     if rules.no_gain_rounds is not None and number >= rules.no_gain_rounds:
         recent = range(number - rules.no_gain_rounds + 1, number + 1)
         if not any(outcome == WON for (of, _), (outcome, _) in state.ended.items() if of in recent):
-            return f"{rules.no_gain_rounds} rounds in a row gained nothing"
+            return f"{number_of(rules.no_gain_rounds, 'round')} in a row gained nothing"
     return None
 
 

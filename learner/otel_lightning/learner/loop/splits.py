@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.loop.config import SplitPart
 from otel_lightning.learner.rollout_runner.tasks import HELD_OUT, TRAIN, Task, chosen
@@ -36,7 +37,8 @@ def divide(tasks: Tasks, part: SplitPart) -> Split:
     )
     if not split.train or not split.held_out or (part.final > 0 and not final):
         raise DataError(
-            f"{len(tasks)} tasks are too few to divide: {len(split.train)} to learn from, "
+            f"{number_of(len(tasks), 'task is', 'tasks are')} too few to divide: "
+            f"{len(split.train)} to learn from, "
             f"{len(split.held_out)} held out, {len(final)} for the last report. Give more tasks, "
             "or change [split]."
         )

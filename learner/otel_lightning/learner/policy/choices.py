@@ -7,6 +7,7 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
@@ -103,11 +104,14 @@ class LoggedChoices:
             )
         if self.open:
             sentences.append(
-                f"{self.open} open rollouts have no reward yet; --until leaves the newest ones out."
+                f"{number_of(self.open, 'open rollout has', 'open rollouts have')} no reward "
+                "yet; --until leaves "
+                "the newest ones out."
             )
         if self.several:
             sentences.append(
-                f"{self.several} of {self.rows.height} rollouts served several variants of the "
+                f"{self.several:,} of {number_of(self.rows.height, 'rollout')} served several "
+                "variants of the "
                 "flag; the first one counts."
             )
         return sentences + self.exceptions
@@ -118,7 +122,8 @@ class LoggedChoices:
         sentences = []
         if self.jointly:
             sentences.append(
-                f"{self.jointly} choices left out: a policy of several flags drew this one "
+                f"{number_of(self.jointly, 'choice')} left out: a policy of several flags drew "
+                "this one "
                 "together with others, so the rewards are those of combinations."
             )
         return sentences + self.units.notes

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import ALPHA, Verdict
@@ -273,7 +274,9 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [rule] if rule else []
     if logged.without_propensity:
-        notes.append(f"{logged.without_propensity} choices without a propensity left out.")
+        notes.append(
+            f"{number_of(logged.without_propensity, 'choice')} without a propensity left out."
+        )
     notes += [*logged.notes]
     if logged.missing.count:
         notes.append(str(logged.missing))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from otel_lightning.collector.next_command import next_command
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import contextual, flag_file, flag_rules, joint
@@ -271,7 +272,8 @@ def _check_gate(policy: dict[str, Any]) -> None:
     reasons = "; ".join(gate.get("refusals") or ["it was never judged"])
     needed, tasks = gate.get("tasks_needed"), gate.get("tasks") or 0
     rollouts = [f"{count:,} of '{arm}'" for arm, count in gate.get("rollouts_needed", {}).items()]
-    more_tasks = f"{max(1, round((needed or 0) - tasks))} more held-out tasks like these"
+    fewest = max(1, round((needed or 0) - tasks))
+    more_tasks = f"{number_of(fewest, 'more held-out task')} like these"
     chosen = f"about {', '.join(rollouts)} more rollouts, or {more_tasks}" if rollouts else None
     if needed is not None and needed <= tasks:
         raise RefusedError(

@@ -15,6 +15,7 @@ from math import erfc, log
 import numpy as np
 import polars as pl
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.copies import CHANCE, MOST_TASKS, with_common_tasks
 
@@ -47,7 +48,7 @@ class Units:
         sentences: list[str] = []
         if self.before == self.after:
             return sentences
-        count = f"{self.before} tasks count as {self.after}"
+        count = f"{number_of(self.before, 'task')} count as {self.after:,}"
         if self.names:
             shared = " or ".join(self.names)
             sentences.append(

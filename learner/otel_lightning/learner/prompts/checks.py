@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.instrumentation.privacy import secrets_in
 from otel_lightning.learner.prompts.variants import text_hash
 
@@ -101,7 +102,8 @@ def _length(text: str, limits: Limits) -> str | None:
     longest = max(2 * len(limits.parent), limits.longest)
     if len(text) <= longest:
         return None
-    return f"it has {len(text)} characters, more than {longest} (--max-length, or twice its parent)"
+    count = number_of(len(text), "character")
+    return f"it has {count}, more than {longest:,} (--max-length, or twice its parent)"
 
 
 def _placeholders(text: str, limits: Limits) -> str | None:

@@ -22,6 +22,7 @@ from gepa.api import optimize
 from gepa.core.adapter import EvaluationBatch, GEPAAdapter
 
 from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.prompts.ask import Proposal, Proposer, Task, read_proposal
 from otel_lightning.learner.prompts.plan import (
@@ -106,7 +107,8 @@ class Search:
         if self.budget < least:
             raise DataError(
                 f"--budget {self.budget} does not suffice to try one prompt: scoring the present "
-                f"one takes {self.validation} rollouts, and a new one up to {self.iteration}. Give "
+                f"one takes {number_of(self.validation, 'rollout')}, and a new one up to "
+                f"{self.iteration}. Give "
                 f"at least {least}."
             )
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import polars as pl
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.learner.errors import DataError
@@ -196,7 +197,8 @@ def _no_reward(store: Store, name: str | None) -> str:
     if count:
         others = f" Or choose another with --reward: {', '.join(known)}." if len(known) else ""
         return (
-            f"{count} rewards were received, such as '{first}', but none has a number: each is "
+            f"{number_of(count, 'reward was', 'rewards were')} received, such as '{first}', but "
+            "none has a number: each is "
             f"NaN, not a number, or a label alone. Send 'gen_ai.evaluation.score.value' as a "
             f"finite number, or turn labels into numbers with a rule.{others}"
         )

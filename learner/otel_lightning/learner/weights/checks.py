@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 from transformers import PreTrainedTokenizerBase
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.chat import chat_messages, chat_tools
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
@@ -132,8 +133,9 @@ def _check_tool_calls(
     calls = sum(token in e.completion for e in examples)
     if calls:
         raise DataError(
-            f"{TOOL_CALL} is a special token of the tokenizer in '{path}', and {calls} completions "
-            "use it: servers drop special tokens from the text, so tool calls would be lost. Set "
+            f"{TOOL_CALL} is a special token of the tokenizer in '{path}', and "
+            f"{number_of(calls, 'completion uses', 'completions use')} it: servers drop special "
+            "tokens from the text, so tool calls would be lost. Set "
             '"special": false for it in tokenizer_config.json and tokenizer.json.'
         )
 
@@ -162,11 +164,12 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
     """List warnings about the data, with numbers."""
     found = []
     for reason, count in tokenized.reasons.most_common():
-        found.append(f"{count} transitions left out: {reason}.")
+        found.append(f"{number_of(count, 'transition')} left out: {reason}.")
     groups = informative_groups(examples)
     if groups < FEW_GROUPS:
         found.append(
-            f"Only {groups} tasks of the train split have completions of different advantage; "
+            f"Only {number_of(groups, 'task')} of the train split with completions of different "
+            "advantage: "
             f"with fewer than {FEW_GROUPS} expect to learn little. Run more tasks several times."
         )
     models = Counter(e.model for e in examples if e.model)
@@ -177,7 +180,8 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
     other = sum(count for t, count in temperatures.items() if t != 1)
     if other:
         found.append(
-            f"{other} of {len(examples)} transitions were sampled at another temperature than 1; "
+            f"{other:,} of {number_of(len(examples), 'transition')} sampled at another "
+            "temperature than 1; "
             "their logged logprobs are computed again, since servers differ in what they log."
         )
     if shared := shared_states(examples):

@@ -5,10 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from otel_lightning.collector.page import plots
-from otel_lightning.collector.page.text import decimal, moment, number
+from otel_lightning.collector.page.text import decimal, moment
 from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.page.views.filters import NO_FILTER
 from otel_lightning.collector.page.views.rows import linked
+from otel_lightning.collector.quantities import number_of
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS, DAY_NS = 60 * MINUTE_NS, 24 * 60 * MINUTE_NS
@@ -80,7 +81,7 @@ def _filled(rows: list[dict[str, Any]], interval_ns: int) -> list[tuple[str, flo
     # The statement returns only intervals with calls; a gap must look like one.
     for start in range(rows[0]["start_ns"], rows[-1]["start_ns"] + 1, interval_ns):
         row = by_start.get(start, {"calls": 0, "errors": 0})
-        calls = f"{number(row['calls'])} calls, {row['errors']} errors"
+        calls = f"{number_of(row['calls'], 'call')}, {number_of(row['errors'], 'error')}"
         found.append((f"{moment(start, '%d %b %H:%M:%S')}: {calls}", float(row["calls"])))
     return found
 
@@ -88,7 +89,7 @@ def _filled(rows: list[dict[str, Any]], interval_ns: int) -> list[tuple[str, flo
 def _mean(row: Mapping[str, Any]) -> str:
     return (
         f"{moment(row['start_ns'], '%d %b %H:%M')}: {decimal(row['mean'])} ± "
-        f"{decimal(row['half'])}, {number(row['rollouts'])} rollouts"
+        f"{decimal(row['half'])}, {number_of(row['rollouts'], 'rollout')}"
     )
 
 

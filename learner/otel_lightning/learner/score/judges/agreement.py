@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 
 Counts = NDArray[np.float64]
@@ -59,7 +60,10 @@ def agree(judge: Sequence[float], labels: Sequence[float], seed: int = 0) -> Agr
         (4, 0.6364)
     """
     if len(judge) < 2:  # noqa: PLR2004 - one rollout says nothing about agreement
-        raise DataError(f"Only {len(judge)} rollouts have both a score and a label. Label more.")
+        raise DataError(
+            f"Only {number_of(len(judge), 'rollout has', 'rollouts have')} both a score and a "
+            "label. Label more."
+        )
     levels = np.unique(np.concatenate([judge, labels])).astype(np.float64)
     if len(levels) > LEVELS:
         raise DataError(f"{len(levels)} different values are too many to compare; round them.")

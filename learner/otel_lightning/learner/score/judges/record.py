@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.conversation import Row, Turn, conversation
@@ -62,7 +63,8 @@ def list_rollouts(store: StoreLike, selection: Selection) -> tuple[list[str], in
     with_text = [row["rollout_id"] for row in chosen if row["has_text"]]
     if not with_text:
         raise DataError(
-            f"None of the {len(chosen)} rollouts in '{store}' has messages, so there is nothing to "
+            f"None of {number_of(len(chosen), 'rollout')} in '{store}' has messages, so there is "
+            "nothing to "
             "judge. Let the instrumentation record content."
         )
     return with_text[: selection.limit], len(chosen) - len(with_text)

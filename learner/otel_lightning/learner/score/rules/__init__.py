@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
@@ -34,7 +35,7 @@ class Applied:
     left_out: tuple[Exclusion, ...]
 
     def __str__(self) -> str:
-        scores = f"Rule '{self.name}' gave {self.scored} scores."
+        scores = f"Rule '{self.name}' gave {number_of(self.scored, 'score')}."
         return "\n".join([scores, *map(str, self.left_out)])
 
 

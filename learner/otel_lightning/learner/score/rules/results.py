@@ -4,6 +4,7 @@ from typing import Any
 
 import polars as pl
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.rules.outcome import SCORE_COLUMNS
 from otel_lightning.learner.score.rules.spec import Rule
@@ -32,7 +33,8 @@ def aligned(rule: Rule, result: Any, ids: pl.LazyFrame) -> pl.DataFrame:
     judged = ids.collect()
     if result.height != judged.height:
         raise DataError(
-            f"{rule.spec}: returns {result.height} values for {judged.height} rows. Return one "
+            f"{rule.spec}: returns {number_of(result.height, 'value')} for "
+            f"{number_of(judged.height, 'row')}. Return one "
             "a row (null where there is no score), or a frame with the column 'rollout_id'."
         )
     return result.with_columns(judged)
