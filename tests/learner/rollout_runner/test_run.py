@@ -106,11 +106,11 @@ def test_command_tells_why_attempts_were_lost_or_failed_and_which_tasks_have_no_
         cli, ["run", *place, *options, "--", *agent(f"{body}; time.sleep(9)")]
     )
     assert done.exit_code == 1
-    assert "2 tasks have no id in the file, so each got a hash of its fields." in done.stderr
-    assert "3 rollouts made no model call that was recorded" in done.stderr
+    assert "2 tasks have no id in the file, so a hash of the fields is the id." in done.stderr
+    assert "3 rollouts have no recorded model call" in done.stderr
     assert "2 attempts lost: it was ended by signal 9." in done.stderr
     assert "2 attempts failed: it wrote more than the limit of --max-output." in done.stderr
-    assert "1 rollouts are missing. 1 of them were lost in each attempt:" in done.stderr
+    assert "1 rollout is missing. 1 of them was lost in each attempt:" in done.stderr
     assert "--rerun lost" in done.stderr
 
 

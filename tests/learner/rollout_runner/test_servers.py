@@ -16,11 +16,13 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
+from click.testing import CliRunner
 from support.running import LIMIT_S, background, eventually, join, serving
 from support.stores import ask
 
 from otel_lightning.collector.store import read_server
 from otel_lightning.learner import DataError
+from otel_lightning.learner.cli import cli
 from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
 
 Tasks = Callable[..., Path]
@@ -89,8 +91,9 @@ def test_server_that_nobody_runs_gives_lost_rollouts_and_no_reward(
         run_agent(served, Job(tasks({"id": "a", "x": 1}), url="ftp://x", name="ftp"))
 
 
+@pytest.mark.parametrize("names", [("soon", "late"), ("late",)])
 def test_calls_that_a_server_sends_after_its_answer_are_waited_for(
-    served: Path, tasks: Tasks
+    served: Path, tasks: Tasks, names: tuple[str, ...]
 ) -> None:
     timers = []
 
@@ -125,7 +128,8 @@ def test_calls_that_a_server_sends_after_its_answer_are_waited_for(
             assert answer.status == 200
 
     with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as url:
-        job = Job(tasks({"id": "soon", "x": 1}, {"id": "late", "x": 1}), url=f"{url}/", name="late")
+        file = tasks(*({"id": name, "x": 1} for name in names))
+        job = Job(file, url=f"{url}/", name=f"late-{len(names)}")
         report = run_agent(served, job, Grading(by_exit_code=True))
     assert report.silent == 0
     join(*timers)
@@ -213,6 +217,38 @@ def test_rollout_whose_answer_comes_after_the_runner_was_killed_is_not_run_again
     rows = ask(served, "SELECT task_id, output FROM attempts WHERE run_id = 'answers'")
     assert {row["task_id"]: row["output"] for row in rows} == {"waits": "0", "next": "0"}
     assert len(rows) == 2
+
+
+POSTER = RUNNER.replace("serve=worker", "url=worker[0]")
+
+
+def test_rollouts_that_a_server_worked_on_when_the_runner_was_killed_are_told(
+    served: Path, tasks: Tasks, server: tuple[str, list[dict[str, str]]]
+) -> None:
+    url, seen = server
+    file = tasks({"id": "good", "question": "1"}, {"id": "hangs", "question": "2"})
+    with background(sys.executable, "-c", POSTER, str(served), str(file), url):
+        eventually(lambda: "hangs" in {one["id"] for one in seen}, 60)  # and here it is killed
+    options = ["--name", "answers", "--url", url, "--timeout", "1", "--exit-code-is-reward"]
+    place = ["--store", str(served), "--tasks", str(file)]
+    done = CliRunner().invoke(cli, ["run", *place, *options])
+    assert Counter(one["id"] for one in seen) == {"good": 1, "hangs": 2}
+    assert "1 attempt of these was with the server of --url" in done.stderr
+    assert "it may have done the work twice" in done.stderr
+
+
+def test_dev_needs_the_receiver_of_a_server_and_looks_there(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    file = tasks(*({"id": name, "question": name} for name in "xyz"))
+    words = ["run", "--dev", "--tasks", str(file), "--exit-code-is-reward"]
+    with flagged(served, tmp_path, "true") as job:
+        alone = CliRunner().invoke(cli, [*words, "--url", str(job.url), "--store", "other.duckdb"])
+        found = CliRunner().invoke(cli, [*words, "--url", str(job.url), "--store", str(served)])
+    assert "lightning-ingest serve --store other.duckdb" in alone.stderr
+    assert "ok     trace: " in found.output
+    assert "BROKEN model calls: 2 of 2 rollouts without one." in found.output
+    assert "were written by: " in found.output
 
 
 def test_worker_that_cannot_be_started_ends_the_run_with_its_reason(

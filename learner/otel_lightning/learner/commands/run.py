@@ -9,6 +9,7 @@ import click
 
 from otel_lightning.collector.command_line import uncollected
 from otel_lightning.collector.next_command import next_command
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
     FILE,
@@ -109,16 +110,16 @@ def run(  # noqa: PLR0913 - one parameter an option
         worker = shlex.split(serve) if serve else []
         job = Job(command=agent, serve=worker, arms=arms, **settings)
         if dev:
-            _check(job, grading)
+            _check(job, grading, Path(store))
             return
         report = run_agent(store, job, grading)
     tell(report, store)
 
 
-def _check(job: "Job", grading: "Grading") -> None:
+def _check(job: "Job", grading: "Grading", store: Path) -> None:
     from otel_lightning.learner.rollout_runner.dev import check_chain
 
-    for link in check_chain(job, grading):
+    for link in check_chain(job, grading, store):
         click.echo(str(link))
         if link.holds is False:
             raise click.ClickException(f"The chain is broken at: {link.name}.")
@@ -129,7 +130,7 @@ def tell(report: "Report", store: str) -> None:
     """Print how the rollouts of a run ended, and their rewards.
 
     Raises:
-        ClickException: If rollouts are missing.
+        ClickException: If rollouts are missing, or none could be graded.
     """
     from otel_lightning.learner.rollout_runner.report import told
 
@@ -137,22 +138,13 @@ def tell(report: "Report", store: str) -> None:
         click.echo(f"Run {report.run_id}: this shard has no rollout, so nothing was run.")
         return
     before = f", {report.done_before} of them before this start" if report.done_before else ""
-    click.echo(f"Run {report.run_id}: {report.planned} rollouts{before}.")
+    click.echo(f"Run {report.run_id}: {number_of(report.planned, 'rollout')}{before}.")
     click.echo(f"By the status of the last attempt: {told(report.statuses)}.")
-    for count, text in (
-        (report.retried, "attempts were repeated, because a former one was lost or asked for"),
-        (report.interrupted, "attempts were cut off; the same command runs them again"),
-        (report.without_id, "tasks have no id in the file, so each got a hash of its fields"),
-        (report.left_processes, "processes that agents had left behind were killed"),
-        (
-            report.silent,
-            "rollouts made no model call that was recorded, so nothing is learned there",
-        ),
-    ):
+    for count, one, several, text in _notes(report):
         if count:
-            click.echo(f"{count} {text}.", err=True)
+            click.echo(f"{number_of(count, one, several)} {text}.", err=True)
     for reason, count in list(report.reasons.items())[:SHOWN_REASONS]:
-        click.echo(f"{count} attempts {reason}.", err=True)
+        click.echo(f"{number_of(count, 'attempt')} {reason}.", err=True)
     for problem in report.problems:
         click.echo(problem, err=True)
     _tell_rewards(report, store)
@@ -163,10 +155,61 @@ def tell(report: "Report", store: str) -> None:
         again = "To go on, give the same command again."
         if report.given_up:
             again = (
-                f"{report.given_up} of them were lost in each attempt: mend the cause, and give "
+                f"{number_of(report.given_up, 'of them was', 'of them were')} lost in each "
+                "attempt: mend the cause, and give "
                 "the same command with --rerun lost."
             )
-        raise click.ClickException(f"{report.missing} rollouts are missing{why}. {again}")
+        raise click.ClickException(
+            f"{number_of(report.missing, 'rollout is', 'rollouts are')} missing{why}. {again}"
+        )
+    # A store on another machine is no problem of the grader: it grades there.
+    if report.problems and not report.rewards and Path(store).exists():
+        raise click.ClickException(
+            "No rollout was graded. Mend the grader, and give the same command again: it runs no "
+            "rollout twice."
+        )
+
+
+def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
+    """Return numbers that are told if they are not 0, with their words after 1 and after more."""
+    return (
+        (
+            report.retried,
+            "attempt was",
+            "attempts were",
+            "repeated, because the one before was cut off or lost, or --rerun asks for it",
+        ),
+        (
+            report.worked_on_twice,
+            "attempt of these was",
+            "attempts of these were",
+            "with the server of --url when the runner ended: it may have done the work twice",
+        ),
+        (
+            report.interrupted,
+            "attempt was",
+            "attempts were",
+            "cut off; the same command runs what is missing",
+        ),
+        (
+            report.without_id,
+            "task has",
+            "tasks have",
+            "no id in the file, so a hash of the fields is the id",
+        ),
+        (
+            report.left_processes,
+            "process that an agent had left behind was",
+            "processes that agents had left behind were",
+            "ended",
+        ),
+        (
+            report.silent,
+            "rollout has",
+            "rollouts have",
+            "no recorded model call, so there is nothing to learn from",
+        ),
+    )
 
 
 def _tell_rewards(report: "Report", store: str) -> None:
@@ -178,7 +221,10 @@ def _tell_rewards(report: "Report", store: str) -> None:
     low, high = interval(report)
     click.echo(
         f"Mean reward {report.mean:.4f}, 95 % interval {low:.4f} to {high:.4f} over tasks, of "
-        f"{len(report.rewards)} graded rollouts."
+        f"{number_of(len(report.rewards), 'graded rollout')}."
     )
+    if report.silent == report.planned:
+        click.echo("To find out why no model call was recorded, give the same command with --dev.")
+        return
     told = next_command("lightning-learn transitions", store, reward=report.reward_name or None)
     click.echo(f"Learn from it with: {told}")

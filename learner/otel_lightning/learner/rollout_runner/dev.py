@@ -1,35 +1,56 @@
 """`lightning-learn run --dev`: check each link from the agent to learning, on two tasks.
 
 The tasks are run in a store of their own, which is deleted afterwards, so that nothing of it is
-learned from.
+learned from. A server (`--url`) sends its spans where it was told to when it started, so its tasks
+are run in the store that receives them.
 """
 
-import json
+import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
-import polars as pl
-
-from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.next_command import next_command
+from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.store import Store, StoreError, open_store, read_server
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
-from otel_lightning.learner.rollout_runner.attempts import OK
-from otel_lightning.learner.rollout_runner.grading import Grading, answer_of
+from otel_lightning.learner.rollout_runner.attempts import OK, TIMEOUT
+from otel_lightning.learner.rollout_runner.dev_grader import graded_as_wrong, wrong_results
+from otel_lightning.learner.rollout_runner.grading import Grading
 from otel_lightning.learner.rollout_runner.plan import Job
 from otel_lightning.learner.rollout_runner.report import Report, told
-from otel_lightning.learner.rollout_runner.run import run_agent
-from otel_lightning.learner.score.rules import python
-from otel_lightning.learner.score.rules.frames import scan
-from otel_lightning.learner.score.rules.results import aligned, as_scores
-from otel_lightning.learner.score.rules.spec import read_rule
+from otel_lightning.learner.rollout_runner.run import LOOK_SECONDS, SERVER_SECONDS, run_agent
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
 TASKS = 2
-WRONG = "deliberately wrong: 4711-0815"
-"""An expected answer that no agent gives."""
+COMMAND, SERVE, URL = "command", "serve", "url"
+WORKS = {
+    COMMAND: "Mend the agent until it exits with 0.",
+    SERVE: 'Mend the worker until it answers each line with one such as {"output": …}.',
+    URL: "Mend the server until it answers with status 200.",
+}
+"""Remedy if a process does not end well, by the way in which the agent is run."""
+SENDS = {
+    COMMAND: "Install otel-lightning in the environment of the agent's Python, and see that "
+    "neither LIGHTNING_INSTRUMENT=false nor OTEL_SDK_DISABLED is set there. See docs/how-to/"
+    "trace-your-agent.md.",
+    URL: "Install otel-lightning in the environment of the server, and start the server with "
+    "OTEL_EXPORTER_OTLP_ENDPOINT set to the address of the lightning-ingest of this store.",
+}
+SENDS[SERVE] = SENDS[COMMAND]
+NAMES = {
+    COMMAND: "Install otel-lightning in the agent's environment; in other languages set the "
+    "attribute from the variable LIGHTNING_ROLLOUT_ID (OTEL_RESOURCE_ATTRIBUTES does).",
+    SERVE: "A worker runs many rollouts, so it names each: with rollout(task_id=task['id'], "
+    "rollout_id=task['rollout_id']). See docs/how-to/run-your-agent-on-tasks.md.",
+    URL: "The id is in the header `baggage` of each request: install the OpenTelemetry "
+    "instrumentation of the server's web framework, or call rollout(…) with the id from there.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,16 +83,37 @@ class Found:
     grading: Grading
     report: Report
     store: Store
-    calls: Sequence[Mapping[str, Any]]
+    since: int
+    """Start of the run, in Unix nanoseconds."""
 
     @property
     def rollouts(self) -> list[str]:
         """Ids of the attempts."""
         return list(self.report.tasks)
 
+    @property
+    def way(self) -> str:
+        """How the agent is run."""
+        return URL if self.job.url else SERVE if self.job.serve else COMMAND
 
-def check_chain(job: Job, grading: Grading) -> Iterator[Link]:
+    @property
+    def calls(self) -> Sequence[Mapping[str, Any]]:
+        """The model calls and arms of each attempt."""
+        return read(self.store, __package__, "dev_calls", rollouts=self.rollouts).to_dicts()
+
+    @property
+    def spans(self) -> Sequence[Mapping[str, Any]]:
+        """The spans that arrived, by the rollout that they name."""
+        return read(self.store, __package__, "dev_spans", since=self.since).to_dicts()
+
+
+def check_chain(job: Job, grading: Grading, store: Path | None = None) -> Iterator[Link]:
     """Run two tasks and check each link, up to the first one that is broken.
+
+    Args:
+        job: The job.
+        grading: Its grader.
+        store: The store that a server (`job.url`) sends to, which keeps the two rollouts.
 
     Raises:
         DataError: If the job or the grader cannot be used at all.
@@ -81,62 +123,109 @@ def check_chain(job: Job, grading: Grading) -> Iterator[Link]:
     ours = replace(
         job, name="dev", limit=TASKS, samples=1, jobs=1, retries=0, shard=(1, 1), endpoint=None
     )
+    if job.url:
+        yield from _checked_in_store(replace(ours, name=f"dev-{token_hex(4)}"), grading, store)
+        return
     with tempfile.TemporaryDirectory(prefix="lightning-dev-") as folder:
-        path = Path(folder) / "traces.duckdb"
-        report = run_agent(path, ours, grading)
-        with open_store(path) as store:
-            calls = read(store, __package__, "dev_calls", rollouts=list(report.tasks)).to_dicts()
-            found = Found(ours, grading, report, store, calls)
-            # In the order in which data passes the links: behind a broken one the others would
-            # break too.
-            for check in LINKS:
-                link = check(found)
-                yield link
-                if link.holds is False:
-                    return
+        yield from _checked(Path(folder) / "traces.duckdb", ours, grading)
+
+
+def _checked_in_store(job: Job, grading: Grading, store: Path | None) -> Iterator[Link]:
+    if store is None or read_server(store) is None:
+        raise DataError(
+            "A server behind --url sends its spans to a receiver of its own. Start it before: "
+            f"{next_command('lightning-ingest serve', store)}"
+        )
+    try:
+        yield from _checked(store, job, grading)
+    finally:
+        shutil.rmtree(store.with_name(f"{store.name}.runs") / str(job.name), ignore_errors=True)
+
+
+def _checked(path: Path, job: Job, grading: Grading) -> Iterator[Link]:
+    since = time.time_ns()
+    report = run_agent(path, job, grading)
+    with open_store(path) as store:
+        found = Found(job, grading, report, store, since)
+        # In the order in which data passes the links: behind a broken one the others would break
+        # too.
+        for check in LINKS:
+            link = check(found)
+            yield link
+            if link.holds is False:
+                return
 
 
 def _process(found: Found) -> Link:
     statuses = found.report.statuses
     if set(statuses) == {OK}:
-        return _holding("process", f"ended well on {statuses[OK]} tasks.")
+        return _holding("process", f"ended well in {number_of(statuses[OK], 'rollout')}.")
     rows = read(found.store, __package__, "to_grade", rollouts=found.rollouts).to_dicts()
     bad = next((row for row in rows if row["status"] != OK), None)
     words = " ".join((bad["errors"] if bad else "").split())[-400:]
-    remedy = f"It wrote: {words or 'nothing'}. Mend the agent until it exits with 0."
-    return _broken("process", f"{told(statuses)}.", remedy)
+    said = [*found.report.reasons, *([f"it wrote: {words}"] if words else [])]
+    told_why = f"Reason: {'; '.join(said) or 'it wrote nothing to standard error'}."
+    remedy = WORKS[found.way]
+    if TIMEOUT in statuses:
+        remedy = f"It had {found.job.timeout:g} seconds: mend what hangs, or raise --timeout."
+    return _broken("process", f"{told(statuses)}. {told_why}", remedy)
 
 
 def _trace(found: Found) -> Link:
-    row = read(found.store, __package__, "dev_spans", rollouts=found.rollouts).to_dicts()[0]
-    if row["named"]:
-        return _holding("trace", f"{row['named']} spans arrived and name their rollout.")
-    if row["spans"]:
+    rows = _arrived(found)
+    ours = {row["rollout_id"]: row["spans"] for row in rows if row["rollout_id"] in found.rollouts}
+    silent = [one for one in found.rollouts if one not in ours]
+    if not silent:
+        count = number_of(sum(ours.values()), "span")
+        return _holding("trace", f"{count} arrived and name their rollout.")
+    others = [row for row in rows if row["rollout_id"] not in ours]
+    if not others and ours:
         return _broken(
-            "rollout id",
-            f"{row['spans']} spans arrived, and none has lightning.rollout.id.",
-            "Install otel-lightning in the agent's environment; in other languages set the "
-            "attribute from the variable LIGHTNING_ROLLOUT_ID (OTEL_RESOURCE_ATTRIBUTES does).",
+            "trace",
+            f"no span arrived from {len(silent)} of {number_of(len(found.rollouts), 'rollout')}.",
+            "Its last spans were not sent: let it end by itself, not by os._exit or a signal.",
+        )
+    if not others:
+        return _broken("trace", "no span arrived.", SENDS[found.way])
+    given = next((row["rollout_id"] for row in others if row["rollout_id"]), None)
+    count = number_of(sum(row["spans"] for row in others), "span")
+    if given is None:
+        return _broken(
+            "rollout id", f"{count} arrived without lightning.rollout.id.", NAMES[found.way]
         )
     return _broken(
-        "trace",
-        "no span arrived.",
-        "Install otel-lightning in the environment of the agent's Python, and see that neither "
-        "LIGHTNING_INSTRUMENT=false nor OTEL_SDK_DISABLED is set there. See docs/how-to/"
-        "trace-your-agent.md.",
+        "rollout id",
+        f"{count} arrived with the rollout id '{given}' instead of '{silent[0]}'.",
+        "The agent sets lightning.rollout.id itself. Take that out, or let it use the variable "
+        "LIGHTNING_ROLLOUT_ID."
+        if found.way == COMMAND
+        else NAMES[found.way],
     )
 
 
+def _arrived(found: Found) -> Sequence[Mapping[str, Any]]:
+    """Return the spans that arrived; a server sends its last ones some seconds after its answer."""
+    deadline = time.monotonic() + (SERVER_SECONDS if found.way == URL else 0)
+    while True:
+        rows = found.spans
+        if {*found.rollouts} <= {row["rollout_id"] for row in rows} or time.monotonic() > deadline:
+            return rows
+        time.sleep(LOOK_SECONDS)
+
+
 def _model_calls(found: Found) -> Link:
-    without = [row["rollout_id"] for row in found.calls if not row["llm_calls"]]
+    calls = found.calls
+    without = [row["rollout_id"] for row in calls if not row["llm_calls"]]
     if not without:
-        count = sum(row["llm_calls"] for row in found.calls)
+        count = sum(row["llm_calls"] for row in calls)
         return _holding("model calls", f"{count} recorded.")
+    writers = sorted({scope for row in found.spans for scope in row["scopes"] or ()})
     return _broken(
         "model calls",
-        f"{len(without)} of {len(found.calls)} rollouts have none.",
+        f"{len(without)} of {number_of(len(calls), 'rollout')} without one. The spans that "
+        f"arrived were written by: {', '.join(writers) or 'nobody with a name'}.",
         "Its client or framework needs an instrumentation: docs/how-to/which-package.md says "
-        "which. `lightning-ingest doctor` names spans that nothing reads.",
+        "which.",
     )
 
 
@@ -163,8 +252,8 @@ def _arms(found: Found) -> Link:
     if missing:
         return _broken(
             "arms",
-            f"'{key}={found.report.arms[missing[0]['rollout_id']]}' is not recorded, but "
-            f"{missing[0]['arms'] or 'no arm'}.",
+            f"'{key}={found.report.arms[missing[0]['rollout_id']]}' was given, and recorded was "
+            f"{', '.join(missing[0]['arms'] or ['no arm'])}.",
             "Evaluate the flag with OpenFeature and flagd's provider (it reads "
             "FLAGD_OFFLINE_FLAG_SOURCE_PATH), or make its variants objects for LIGHTNING_POLICY.",
         )
@@ -174,14 +263,15 @@ def _arms(found: Found) -> Link:
 
 
 def _tokens(found: Found) -> Link:
-    calls = sum(row["llm_calls"] for row in found.calls)
-    tokens = sum(row["with_tokens"] for row in found.calls)
+    rows = found.calls
+    calls = sum(row["llm_calls"] for row in rows)
+    tokens = sum(row["with_tokens"] for row in rows)
     if tokens == calls:
-        return _holding("token ids", f"with all {calls} calls.")
+        return _holding("token ids", f"recorded for {number_of(calls, 'model call')}.")
     return Link(
         "token ids",
         None,
-        f"with {tokens} of {calls} calls.",
+        f"recorded for {tokens} of {number_of(calls, 'model call')}.",
         "Weights learn without them from text; set LIGHTNING_REQUEST_TOKEN_IDS=true if the model "
         "is served by vLLM or lightning-learn serve.",
     )
@@ -195,61 +285,52 @@ def _reward(found: Found) -> Link:
     why = " ".join(report.problems) or "The agent sent none."
     return _broken(
         "reward",
-        f"{len(report.rewards)} of {report.planned} rollouts have one. {why}",
-        "Give --grade FILE.py:FUNCTION, --grade-command or --exit-code-is-reward, or send "
+        f"{len(report.rewards)} of {number_of(report.planned, 'rollout')} graded. {why}",
+        "Mend the grader."
+        if found.grading.is_given
+        else "Give --grade FILE.py:FUNCTION, --grade-command or --exit-code-is-reward, or send "
         "rewards: docs/how-to/send-feedback.md.",
     )
 
 
 def _wrong_answer(found: Found) -> Link:
     """Grade with a wrong expected result: an attempt that was right must score lower."""
-    asked = read(found.store, __package__, "to_grade", rollouts=found.rollouts).to_dicts()
-    expecting = [row["rollout_id"] for row in asked if (row["expected"] or "null") != "null"]
-    if not found.grading.is_given or found.grading.by_exit_code or not expecting:
-        return Link("wrong answer", None, "nothing to check: no grader reads what is expected.")
-    before = found.report.rewards
-    after = _graded_as_wrong(found, asked)
-    if after is None:
-        return Link("wrong answer", None, "only a function in Python or a command is checked.")
-    # A rollout that the grader now fails on counts as unchanged.
-    lower = [one for one in expecting if after.get(one, before[one]) < before[one]]
+    name, before = "wrong answer", found.report.rewards
+    wrong = wrong_results(found.job, found.report)
+    if not found.grading.is_given or found.grading.by_exit_code or not wrong:
+        return Link(name, None, "nothing to check: no grader reads what is expected.")
+    after = graded_as_wrong(found.store, found.grading, wrong)
+    if not after:
+        why = (
+            "only a function in Python or a command is checked."
+            if after is None
+            else "the grader gave no score to another expected result."
+        )
+        return Link(name, None, why)
+    lower = [one for one in after if after[one] < before[one]]
     if lower:
-        return _holding("wrong answer", f"scores lower on {len(lower)} of {len(expecting)} tasks.")
-    if max(before[one] for one in expecting) <= min(after.values(), default=0.0):
-        best = max(before[one] for one in expecting)
-        if best <= 0:
-            return Link(
-                "wrong answer", None, "the agent was right on no task, so it cannot be told."
-            )
+        count = number_of(len(after), "rollout")
+        return _holding(name, f"scores lower in {len(lower)} of {count}.")
+    higher = [one for one in after if after[one] > before[one]]
+    if higher:
+        return _broken(
+            name,
+            f"it scores higher: {after[higher[0]]:g} instead of {before[higher[0]]:g}.",
+            "The agent is wrong, or the grader gives more to wrong answers.",
+        )
+    if max(before.values()) <= 0:
+        return Link(name, None, "the agent was right on no task, so it cannot be told.")
     return _broken(
-        "wrong answer",
-        f"another expected answer ('{WRONG}') gets the same scores.",
-        "The grader does not compare with `expected`.",
+        name,
+        f"it gets the same scores: {', '.join(f'{before[one]:g}' for one in after)}.",
+        "The grader does not compare with `expected`; or the agent was right on no task, and gets "
+        "these scores for something else.",
     )
 
 
-def _graded_as_wrong(found: Found, asked: Sequence[Mapping[str, Any]]) -> dict[str, float] | None:
-    grading = found.grading
-    if grading.command:
-        answers = {
-            row["rollout_id"]: answer_of(grading.command, {**row, "expected": json.dumps(WRONG)})
-            for row in asked
-        }
-        return {one: float(a["value"]) for one, a in answers.items() if not isinstance(a, str)}
-    rule = read_rule(grading.rule or "")
-    if rule.path.suffix != ".py":
-        return None
-    function = python.load(rule)
-    if function.wants != "rollouts":
-        return None
-    frame = scan(found.store, "rollouts", found.rollouts)
-    frame = frame.collect().with_columns(expected=pl.lit(WRONG)).lazy()
-    result = aligned(rule, function(frame), frame.select("rollout_id"))
-    scores = as_scores(rule, result).filter(pl.col("value").is_not_null())
-    return dict(scores.select("rollout_id", "value").iter_rows())
-
-
 def _transitions(found: Found) -> Link:
+    if found.way == URL:
+        return Link("transitions", None, "not checked: it would build those of your own store.")
     reward = found.report.reward_name if found.grading.rule else None
     try:
         # Nothing is held out: two tasks may both fall into the held-out split.
@@ -257,7 +338,7 @@ def _transitions(found: Found) -> Link:
     except (DataError, StoreError) as error:
         return _broken("transitions", str(error))
     if summary.transitions:
-        return _holding("transitions", f"{summary.transitions} to learn from.")
+        return _holding("transitions", f"{summary.transitions:,} to learn from.")
     return _broken("transitions", "none.", " ".join(str(summary).split()))
 
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import (
+    FAILED,
     LOST,
     OK,
     Attempt,
@@ -32,6 +34,8 @@ CPU-seconds. Until then the journal has the attempts."""
 LOOK_SECONDS = 0.2
 SENT_AT_ONCE = 200
 """Most attempts in one request: each may have 24,000 characters of output."""
+SAID = 120
+"""Characters of the end of standard error that tell why an agent failed."""
 INTERRUPTED = "interrupted"
 
 
@@ -110,7 +114,7 @@ class Engine:
     ends: Counter[str] = field(default_factory=Counter)
     """Attempts of this start by status."""
     reasons: Counter[str] = field(default_factory=Counter)
-    """Why attempts of this start were lost or failed, where the agent's exit does not tell it."""
+    """Why attempts of this start were lost or failed."""
     ended_by_us: bool = False
 
     def run(
@@ -188,6 +192,9 @@ class Engine:
         attempt = self.running.pop(ended.rollout_id)
         status, reason = status_of(ended)
         cut = ended.status == INTERRUPTED
+        if status == FAILED and not reason:
+            words = last_words(self.journal.outputs / f"{ended.rollout_id}.err", SAID)
+            reason = f"it ended with code {ended.exit_code} and wrote: {words or 'nothing'}"
         if reason and not cut:
             self.reasons[f"{status}: {reason}"] += 1
         former = self.past.get(attempt.planned.key, AttemptHistory())
@@ -215,7 +222,7 @@ class Engine:
             # A worker or a server tells the error in its answer, and a process on standard error.
             words = ended.reason or last_words(self.journal.outputs / f"{ended.rollout_id}.err")
             problem = (
-                f"None of the first {sum(self.ends.values())} attempts ended well "
+                f"None of the first {number_of(sum(self.ends.values()), 'attempt')} ended well "
                 f"({told(self.ends)}). The last one said: {words or 'nothing'}. Mend the agent, "
                 "and run the same command with --rerun failed --rerun timeout."
             )

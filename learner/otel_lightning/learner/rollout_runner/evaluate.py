@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, read
@@ -136,8 +137,9 @@ def _run(store: Path, job: Job, grading: Grading, trial: Trial, which: tuple[str
         report = run_agent(store, ours, grading)
     if report.missing:
         raise DataError(
-            f"{report.missing} rollouts of '{model}' ({setting}) are missing, so nothing is "
-            "compared. To go on, give the same command again."
+            f"Nothing is compared: of '{model}' ({setting}) "
+            f"{number_of(report.missing, 'rollout is', 'rollouts are')} missing. To go on, give "
+            "the same command again."
         )
     return report
 
@@ -173,7 +175,8 @@ def _verdict(
         if (GREEDY, name) in reports and greedy_by_policy(name)
     }
     not_greedy = (
-        f"{GREEDY}: {calls} calls of '{name}' had another temperature than 0, because the agent "
+        f"{GREEDY}: {number_of(calls, 'call')} of '{name}' had another temperature than 0, "
+        "because the agent "
         "is not traced by us"
         for name, calls in warm.items()
         if calls
@@ -209,7 +212,7 @@ def _refusals(
             )
     before, after = found.lengths
     if before > 0 and after > LONGER * before:
-        yield f"format: {after:.0f} output tokens per rollout, {before:.0f} before"
+        yield f"format: {number_of(round(after), 'output token')} per rollout, {before:.0f} before"
 
 
 def _is_worse(reports: Mapping[tuple[str, str], Report], greedy: Compared, alpha: float) -> bool:

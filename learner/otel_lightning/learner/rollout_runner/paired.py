@@ -12,6 +12,8 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
+from otel_lightning.collector.quantities import number_of
+
 Floats = NDArray[np.float64]
 Pair = tuple[str, int]
 """A task and a sample."""
@@ -58,7 +60,8 @@ class Compared:
     def __str__(self) -> str:
         return (
             f"{self.base} {self.base_mean:.4f}, {self.other} {self.other_mean:.4f} on "
-            f"{self.pairs} pairs of {self.tasks} tasks: gain {self.gain:+.4f}, 95 % interval "
+            f"{number_of(self.pairs, 'pair')} of {number_of(self.tasks, 'task')}: "
+            f"gain {self.gain:+.4f}, 95 % interval "
             f"{self.lower:+.4f} to {self.upper:+.4f}, p = {self.p_value:.2g} ({self.test})."
         )
 
@@ -121,7 +124,8 @@ def _judged(found: Compared, bound: float, alpha: float) -> Compared:
         refusals.append("no task has a reward on both sides")
     elif found.unpaired > MOST_UNPAIRED * (found.pairs + found.unpaired):
         refusals.append(
-            f"{found.unpaired} pairs have a reward on one side only, and those left out may be "
+            f"{number_of(found.unpaired, 'pair has', 'pairs have')} a reward on one side only, "
+            "and those left out may be "
             "the bad ones; say what they are worth with --failed-reward"
         )
     if found.pairs and not bound > found.least_gain:

@@ -38,6 +38,9 @@ class Report:
     """Attempts that a kill or Ctrl-C cut off; each is run again by the next start."""
     retried: int = 0
     """Attempts after the first, in this start."""
+    worked_on_twice: int = 0
+    """Rollouts that ran again because their attempt was cut off while a server (`--url`) worked on
+    it: the server may have gone on."""
     given_up: int = 0
     """Rollouts that were lost in each attempt, so that the same call does not attempt them."""
     left_processes: int = 0

@@ -193,6 +193,7 @@ def _run_and_grade(
         send_ended(unsent, journal, place.receiver)
     open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
     again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
+    cut_off = sum(bool(past[one.key].ends) and past[one.key].ends[-1][1] for one in open_ones)
     executor = _executor(job, place)
     with closing(executor), stoppable() as stop:
         for one in open_ones:
@@ -223,6 +224,7 @@ def _run_and_grade(
         reward_name=graded.name,
         interrupted=engine.interrupted,
         retried=engine.retried,
+        worked_on_twice=cut_off if job.url else 0,
         given_up=sum(one.status == LOST and not one.is_open(job.retries) for one in ends.values()),
         left_processes=engine.left,
         silent=silent,
@@ -416,8 +418,11 @@ def _silent(opened: Rows, place: RunContext, rollouts: list[str], patience: floa
     while True:
         _derive(opened, place)
         silent = len(rows_of(opened, "silent", rollouts=rollouts))
-        # If no rollout has a call, the agent is not traced at all, and waiting would not help.
-        if silent in (0, len(rollouts)) or time.monotonic() > deadline:
+        # If no rollout has a call though the first one ended long ago, the agent is not traced at
+        # all, and waiting would not help.
+        first = min((one.ended for one in place.journal.ended.values()), default=0)
+        untraced = silent == len(rollouts) and time.time_ns() > first + patience * 1e9
+        if not silent or untraced or time.monotonic() > deadline:
             return silent
         time.sleep(LOOK_SECONDS)
 

@@ -1,5 +1,9 @@
--- What arrived from the attempts: spans that name their rollout, and all spans.
+-- The spans that arrived since a time, by the rollout that they name: how many, and by whom written.
 SELECT
-    count_if("lightning.rollout.id" IN $rollouts) AS named,
-    count(*) AS spans
+    coalesce("lightning.rollout.id", resource['lightning.rollout.id']) AS rollout_id,
+    count(*) AS spans,
+    list(DISTINCT scope_name ORDER BY scope_name) FILTER (scope_name IS NOT NULL) AS scopes
 FROM spans
+WHERE received_at >= make_timestamp_ns($since)
+GROUP BY ALL
+ORDER BY ALL

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.rules.frames import scan
@@ -62,7 +63,15 @@ def run(store: Store, rule: Rule, among: Sequence[str] | None = None) -> Scored:
             return scores.
     """
     function = load(rule)
-    frame = scan(store, function.wants, among)
+    return scored(function, scan(store, function.wants, among))
+
+
+def scored(function: Function, frame: pl.LazyFrame) -> Scored:
+    """Run a function on a frame, and leave out the rollouts on which it raises.
+
+    Raises:
+        DataError: If it raises on too many rollouts, or does not return scores.
+    """
     try:
         return _scored(function, function(frame), frame)
     except DataError:
@@ -136,8 +145,8 @@ def _without_failures(function: Function, frame: pl.DataFrame, failed: Exception
         result = function(left)
     except Exception as error:
         raise _beyond_repair(function, error, len(failures)) from error
-    scored = _scored(function, result, left)
-    return Scored(scored.scores, tuple(_named(function, failures)))
+    scores = _scored(function, result, left).scores
+    return Scored(scores, tuple(_named(function, failures)))
 
 
 def _failures(function: Function, frame: pl.DataFrame) -> dict[str, Exception]:
@@ -184,6 +193,7 @@ def _named(function: Function, failures: dict[str, Exception]) -> Iterator[Exclu
 
 def _beyond_repair(function: Function, error: Exception, failures: int) -> DataError:
     return DataError(
-        f"{function.rule.spec}: raises {function.said(error)} (on {failures} rollouts "
-        "also when given them alone). Mend it, or return null where it cannot tell."
+        f"{function.rule.spec}: raises {function.said(error)} (on "
+        f"{number_of(failures, 'rollout')}, also when given alone). Mend it, or return null "
+        "where it cannot tell."
     )
