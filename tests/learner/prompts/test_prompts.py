@@ -2,8 +2,10 @@
 
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ from support.prompt_server import (
     records_of,
     true_success,
 )
+from support.running import serving
 
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.policy import flag_file as files
@@ -249,6 +252,9 @@ NONSENSE = {
     "the same as its parent": proposal(FIRST),
     "the same as another, but for white space": proposal("Be\n brief. "),
     "deeply nested": Reply("[" * 5000 + '{"prompt"'),
+    "ten megabytes": Reply("You are an agent. " * 600_000),
+    "fences that are never closed": Reply("```a\n" * 200_000),
+    "objects that are never closed": Reply('{"a":' * 150_000),
     "no finish reason": Reply('{"reason": "x", "prompt": "Be kind."}', None),
 }
 
@@ -272,7 +278,7 @@ def test_nonsense_changes_nothing_and_is_recorded(
     result = ask(traces, flags, serve(lambda _, n: replies[n]))
     assert result.exit_code == 3, result.output
     assert result.stderr.count("Refused, for ") == 3
-    assert "Nothing to try: all 3 proposals were refused." in result.stderr
+    assert "Nothing to try: 3 proposals were refused, and none is left." in result.stderr
     assert flags.read_text() == TEXT
     rows = traces.ask("SELECT variant, refused FROM prompts")
     assert [row["variant"] for row in rows] == [None] * 3
@@ -315,6 +321,41 @@ def test_model_that_fails_is_no_success_and_its_answers_are_kept(
     server.script = numbered
     again = ask(traces, flags, server)
     assert "2 answers asked for, 1 known before" in again.stdout
+
+
+class Drips(BaseHTTPRequestHandler):
+    """Sends a byte of its answer now and then, and never ends."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        with suppress(OSError):  # until nobody reads any more
+            while True:
+                self.wfile.write(b" ")
+                self.wfile.flush()
+                time.sleep(0.05)
+
+    def log_message(self, *_: object) -> None:
+        """Keep the tests' output clean."""
+
+
+def test_answer_that_never_ends_is_given_up_and_one_that_cannot_be_asked_for_is_told(
+    traces: "Traces", flags: Path
+) -> None:
+    log(traces)
+    server = PromptServer(numbered)
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Drips)) as url:
+        server.url = f"{url}/v1"
+        result = ask(traces, flags, server, "--timeout", "1", "--retries", "0")
+    assert result.exit_code == 1
+    assert "the whole answer had not come after 1 s" in result.stderr
+    refused = ask(traces, flags, server, "--retries", "0")
+    assert refused.exit_code == 1
+    assert "Connection refused" in refused.stderr
+    assert "The flag file was not changed. At least 0 of 3 answers are kept" in refused.stderr
+    assert flags.read_text() == TEXT
 
 
 def test_ideas_of_before_are_not_tried_again_and_the_losers_are_shown(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.agent_options import agent_options, grading_of
 from otel_lightning.learner.commands.common import (
     REFUSED,
@@ -180,12 +181,13 @@ def _tell(result: "Proposed", request: "Request") -> None:
     if result.rule:
         click.echo(result.rule)
     click.echo(
-        f"Read {rollouts.rows.height} rollouts of {rollouts.variants} variants; {rollouts.failed} "
-        f"failed, {rollouts.explained} of them with an explanation."
+        f"Read {number_of(rollouts.rows.height, 'rollout')} of "
+        f"{number_of(rollouts.variants, 'variant')}; {rollouts.failed:,} failed, "
+        f"{rollouts.explained:,} of them with an explanation."
     )
     usage = result.usage
     click.echo(
-        f"{usage.asked} answers asked for, {usage.cached} known before. "
+        f"{number_of(usage.asked, 'answer')} asked for, {usage.cached} known before. "
         f"Tokens: {usage.input_tokens} read, {usage.output_tokens} written."
     )
     for one in result.judged:
@@ -217,16 +219,19 @@ def _tell_shares(result: "Proposed", request: "Request") -> None:
     click.echo(f"{request.flags}{would}: {shares}.")
     if change.attempts > 1:
         click.echo(
-            f"The file was changed by another program {change.attempts - 1} times meanwhile."
+            f"The file was changed by another program {number_of(change.attempts - 1, 'time')} "
+            "meanwhile; its changes are kept."
         )
 
 
 def _why(result: "Proposed", request: "Request") -> str:
     if result.judged:
-        return f"all {len(result.judged)} proposals were refused."
+        asked = len(result.judged)
+        return f"{number_of(asked, 'proposal was', 'proposals were')} refused, and none is left."
     if not result.rollouts.failed:
         return "no rollout failed. Choose another reward with --reward, or raise --failed-below."
     return (
-        f"{request.max_arms} variants are served already, and none of them is worse than its "
+        f"{number_of(request.max_arms, 'variant is', 'variants are')} served already, and none "
+        "is worse than its "
         "parent beyond chance. Collect more rollouts, set a weight to 0, or raise --max-arms."
     )

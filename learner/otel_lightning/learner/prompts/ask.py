@@ -14,6 +14,8 @@ from otel_lightning.learner.score.judges.answers import THINKING, Answer
 from otel_lightning.learner.score.judges.endpoint import Chat, Endpoint, Payload, counted, said
 
 STOP = "stop"
+LONGEST_ANSWER = 1_000_000
+"""Characters of an answer that are read; a longer one is refused unread, since nobody serves it."""
 QUOTED = 120
 """Number of characters of an answer that an error text quotes."""
 TRIED_CHARACTERS = 400
@@ -157,13 +159,15 @@ def read_proposal(answer: Answer) -> Proposal:
     if kept["finish_reason"] != STOP:
         ended = kept["finish_reason"] or "nothing said"
         return Proposal(None, "", f"the answer did not end by itself (finish reason: {ended})")
+    if len(content) > LONGEST_ANSWER:
+        return Proposal(None, "", f"the answer has {len(content):,} characters")
     body = content.rpartition(THINKING)[2].strip()
     if found := _object_with_prompt(body):
         return Proposal(str(found["prompt"]), str(found.get("reason") or ""))
-    fences = FENCE.findall(body)
     # Exactly one fence, and nothing before it that looks like JSON which could not be read.
-    if "{" not in body.split("```")[0] and body.count("```") == 2 and len(fences) == 1:  # noqa: PLR2004
-        info, text = fences[0]
+    is_one = body.count("```") == 2 and "{" not in body.split("```")[0]  # noqa: PLR2004
+    if is_one and (fence := FENCE.search(body)):
+        info, text = fence.groups()
         if info.strip().lower() in FENCE_INFO:
             return Proposal(text.strip("\n"), body.split("```")[0].strip())
     quoted = content[:QUOTED] or "nothing"
@@ -176,7 +180,9 @@ def _object_with_prompt(body: str) -> dict[str, Any] | None:
         try:
             # Reads one JSON value and ignores what follows; `end` is where it ends.
             value, end = decoder.raw_decode(body, start)
-        except (ValueError, RecursionError):
+        except RecursionError:
+            return None  # whoever nests that deep writes no prompt, and each brace would take long
+        except ValueError:
             value, end = None, start + 1
         if isinstance(value, dict) and isinstance(value.get("prompt"), str):
             return value

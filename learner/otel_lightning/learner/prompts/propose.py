@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
@@ -58,6 +59,7 @@ from otel_lightning.learner.score.judges.asking import (
     Usage,
     answer_all,
     question_key,
+    stopped,
 )
 from otel_lightning.learner.score.judges.cache import AnswerCache
 
@@ -174,7 +176,8 @@ def _with_records(
     records = make_records(store, rollouts, wanted) if wanted else {}
     if wanted and not records:
         raise DataError(
-            f"None of the {len(wanted)} chosen rollouts has messages, so there is nothing to show "
+            f"None of {number_of(len(wanted), 'chosen rollout')} has messages, so there is "
+            "nothing to show "
             "to the model. Let the instrumentation record content."
         )
     calls = []
@@ -196,7 +199,10 @@ def ask_once(
     progress = Progress("Prompts", len(questions))
     with closing(AnswerCache(request.cache)) as cache:
         session = Session(proposer, cache, progress, request.concurrency)
-        answers = answer_all(session, questions)
+        try:
+            answers = answer_all(session, questions)
+        except DataError as error:
+            raise stopped(session, error, "The flag file was not changed.") from error
     names = taken_names(plan, request)
     judged = [
         check_proposal(read_proposal(answers[question.key]), call, plan, names, request)

@@ -136,10 +136,10 @@ def _ask_one(session: Session, question: Question) -> Answer:
     return answer
 
 
-def stopped(session: Session, error: DataError) -> DataError:
-    """Add to an error how many answers of the failed run are kept."""
+def stopped(session: Session, error: DataError, unchanged: str) -> DataError:
+    """Add to an error what did not change, and how many answers of the failed run are kept."""
     usage = session.usage
     return DataError(
-        f"{error} No score was changed. At least {usage.asked + usage.cached} of "
+        f"{error} {unchanged} At least {usage.asked + usage.cached} of "
         f"{session.progress.total} answers are kept, and the same command goes on from there."
     )

@@ -92,12 +92,17 @@ class Chat:
     def __init__(self, endpoint: Endpoint) -> None:
         import openai  # slow to import, so only when there is an endpoint
 
+        from otel_lightning.learner.score.judges.whole_answer import limited
+
         self.endpoint = endpoint
         self._client = openai.OpenAI(
             base_url=endpoint.url,
             api_key=endpoint.api_key,
             max_retries=endpoint.retries,  # with backoff, and obeys Retry-After
             timeout=endpoint.timeout,
+            http_client=openai.DefaultHttpxClient(
+                event_hooks={"response": [limited(endpoint.timeout)]}
+            ),
         )
 
     def body(self, messages: list[dict[str, str]]) -> Payload:
@@ -198,4 +203,6 @@ def no_answer(endpoint: Endpoint, error: Exception) -> DataError:
 
 
 def _in_short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]
+    # A failed connection says "Connection error.", and its cause says which.
+    cause = f" ({error.__cause__})" if error.__cause__ and str(error.__cause__) else ""
+    return " ".join(f"{error}{cause}".split())[:300]
