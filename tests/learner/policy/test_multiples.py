@@ -42,7 +42,7 @@ def test_copies_without_texts_count_once(tasks: int, per_task: int, often: int) 
     merged, units = with_multiples_as_one(rows, NO_UNITS)
     assert merged["task_hash"].n_unique() == tasks
     assert (units.copies, units.before, units.after) == (often, tasks * often, tasks)
-    assert f"{tasks * often} tasks count as {tasks}" in " ".join(units.notes)
+    assert f"{tasks * often:,} tasks count as {tasks}" in " ".join(units.notes)
     contents = merged.group_by("task_hash").agg(pl.n_unique("arm"), pl.len())
     assert contents["len"].to_list() == [per_task * often] * tasks
     assert contents["arm"].max() <= per_task
