@@ -167,10 +167,10 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
         found.append(f"{number_of(count, 'transition')} left out: {reason}.")
     groups = informative_groups(examples)
     if groups < FEW_GROUPS:
+        tasks = number_of(groups, "task of the train split has", "tasks of the train split have")
         found.append(
-            f"Only {number_of(groups, 'task')} of the train split with completions of different "
-            "advantage: "
-            f"with fewer than {FEW_GROUPS} expect to learn little. Run more tasks several times."
+            f"Only {tasks} completions of different advantage; with fewer than {FEW_GROUPS} expect "
+            "to learn little. Run more tasks several times."
         )
     models = Counter(e.model for e in examples if e.model)
     if len(models) > 1:
@@ -180,7 +180,7 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
     other = sum(count for t, count in temperatures.items() if t != 1)
     if other:
         found.append(
-            f"{other:,} of {number_of(len(examples), 'transition')} sampled at another "
+            f"{other:,} of {number_of(len(examples), 'transition')} were sampled at another "
             "temperature than 1; "
             "their logged logprobs are computed again, since servers differ in what they log."
         )
