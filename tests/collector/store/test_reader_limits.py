@@ -72,7 +72,7 @@ def test_what_takes_too_long_is_ended_and_the_next_statement_is_answered(reader:
 
 def test_too_many_rows_are_refused_and_as_many_as_allowed_are_not(reader: Store) -> None:
     assert reader.query("FROM range(1000)").num_rows == 1000
-    with pytest.raises(StoreError, match="more than 1000 rows"):
+    with pytest.raises(StoreError, match="more than 1,000 rows"):
         reader.query("FROM range(1001)")
 
 
@@ -192,7 +192,7 @@ def test_a_process_of_its_own_answers_as_the_store_does(guarded: Path) -> None:
     )
     with open_store(guarded, read_only=True) as reader, open_store(guarded) as writer:
         assert reader.query(statement).to_pylist() == writer.query(statement).to_pylist()
-        with pytest.raises(StoreError, match="more than 1000 rows"):
+        with pytest.raises(StoreError, match="more than 1,000 rows"):
             reader.query("SELECT repeat('x', 2) FROM range(1001)")
         with pytest.raises(StoreError, match="no_such_table"):
             reader.query("SELECT repeat('x', 2) FROM no_such_table")
