@@ -59,6 +59,9 @@ the provider's response ids in an encrypted form, which is what its clients get.
 JavaScript loses the answers of Responses that are streamed or call tools. Traceloop for \
 `google-genai` keeps the last piece of a streamed answer. The conventions' own package for OpenAI \
 leaves out `previous_response_id`, so a history that the provider stores is not known.
+- Traceloop for Haystack 2 writes no messages and no models; as the answer it writes the name of a \
+field, which is not read. OpenInference for the Claude Agent SDK for TypeScript writes runs and \
+executions, and no model calls.
 - VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \
 executions of its tools are read.
 - Traceloop's instrumentation of LangChain for JavaScript (0.27.0) writes no tool calls, no tool \

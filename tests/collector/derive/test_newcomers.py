@@ -518,3 +518,35 @@ def test_the_response_that_google_adk_gives_the_model_is_unwrapped() -> None:
     }
     (tool,) = derive([span(ran)], []).tool_calls
     assert tool.result == "It shines."
+
+
+def test_the_conventions_own_name_of_the_previous_response_is_read() -> None:
+    named = {**BARE, "gen_ai.response.id": "r2", "gen_ai.request.previous_response.id": "r1"}
+    assert only_call(span(named)).request_params == {"previous_response_id": "r1"}
+
+
+@pytest.mark.parametrize("operation", ["plan", "search_memory", "upsert_memory"])
+def test_planning_and_memory_are_no_model_calls(operation: str) -> None:
+    given = {"gen_ai.operation.name": operation, "gen_ai.output.messages": [ANSWER]}
+    assert derive([span(given)], []).llm_calls == []
+
+
+def test_a_tool_of_mcp_is_read_without_an_operation() -> None:
+    called = {"mcp.method.name": "tools/call", "error.type": "tool_error"}
+    client = span(called | {"gen_ai.tool.name": "sun"}, id="client", status="ERROR")
+    sending = span(called, id="sending", parent="client", name="MCP send tools/call sun")
+    server = span(called | {"gen_ai.tool.name": "sun"}, id="server", parent="sending")
+    listing = span({"mcp.method.name": "tools/list"}, id="listing")
+    (tool,) = derive([client, sending, server, listing], []).tool_calls
+    assert (tool.span_id, tool.name, tool.error_type) == ("client", "sun", "tool_error")
+
+
+def test_openinferences_tool_spans_may_name_the_tool_call_and_hold_mcps_blocks() -> None:
+    ran = {
+        "openinference.span.kind": "TOOL",
+        "tool.name": "sun",
+        "tool.id": "c1",
+        "output.value": [{"type": "text", "text": "It shines."}],
+    }
+    (tool,) = derive([span(ran)], []).tool_calls
+    assert (tool.tool_call_id, tool.result) == ("c1", "It shines.")

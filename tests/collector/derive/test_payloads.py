@@ -134,3 +134,13 @@ def test_geminis_system_prompt_is_in_its_config_in_either_spelling(key: str) -> 
     contents = [{"role": "user", "parts": [{"text": "Hi"}]}]
     expected = [said("system", "Be brief."), said("user", "Hi")]
     assert request_messages({"contents": contents, "config": {key: "Be brief."}}) == expected
+
+
+def test_a_response_of_coheres_says_its_id_usage_and_tool_calls() -> None:
+    asked = {"id": "c1", "type": "function", "function": {"name": "sun", "arguments": "{}"}}
+    message = {"role": "assistant", "tool_plan": "I ask.", "tool_calls": [asked]}
+    counts = {"billed_units": {"input_tokens": 5}, "tokens": {"input_tokens": 31}}
+    response = {"id": "r1", "finish_reason": "TOOL_CALL", "message": message, "usage": counts}
+    call = read_call({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}, response)
+    assert (call.response_id, call.finish_reason, call.input_tokens) == ("r1", "tool_calls", 31)
+    assert [part["name"] for part in (call.output_messages or [])[0]["parts"]] == ["sun"]

@@ -9,7 +9,13 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span
-from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text import (
+    json_text,
+    messages,
+    payloads,
+    spelled_objects,
+    tool_values,
+)
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "haystack"
@@ -17,6 +23,10 @@ RANK = 100
 COMPONENT = "haystack.component."
 KIND = "haystack.component.type"
 AGENT = "haystack.agent.run"
+SPELLED = '"ChatMessage(_role='
+"""Occurs in the JSON of a component's input if its messages are `repr()` texts."""
+BLOCKS = {"ToolCall": "tool_call", "ToolCallResult": "tool_call_result"}
+"""The key under which Haystack's own tracing writes the blocks of each class."""
 
 
 def matches(span: Span) -> bool:
@@ -39,7 +49,48 @@ def _read_call(span: Span) -> LlmCall:
     call.operation = "chat"
     texts = [span.attributes.get(f"{COMPONENT}{side}") for side in ("input", "output")]
     sent, answered = (json_text.as_object(json_text.parse(text)) for text in texts)
-    _fill_request(call, sent, span.memory)
+    _fill(call, sent, answered, span.memory)
+    return span_rows.completed(call, *texts)
+
+
+def fill_spelled(call: LlmCall, sent: Any, answered: Any, memory: MessageMemory | None) -> None:
+    """Set messages and tools of a call from components' inputs and outputs as Python spells them.
+
+    Args:
+        call: The call; changed in place.
+        sent: The input of a generator, whose `messages` and `tools` are texts.
+        answered: The output, whose `replies` are texts.
+        memory: Messages read before.
+    """
+    sent, answered = json_text.as_object(sent), json_text.as_object(answered)
+    tools = [{"data": spelled_objects.parse(one)} for one in sent.get("tools") or ()]
+    sent = {**sent, "messages": _spelled(sent.get("messages")), "tools": tools}
+    _fill(call, sent, {"replies": _spelled(answered.get("replies"))}, memory)
+
+
+def _spelled(texts: Any) -> list[Any]:
+    found = map(spelled_objects.parse, texts if isinstance(texts, list) else ())
+    return [_with_plain_keys(one) for one in found if isinstance(one, dict)]
+
+
+def _with_plain_keys(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a `ChatMessage` in the form in which Haystack's own tracing writes it."""
+    parts = message.get("_content")
+    blocks = [
+        {BLOCKS[one[spelled_objects.CLASS]]: one} if one.get("class") in BLOCKS else one
+        for one in (parts if isinstance(parts, list) else ())
+        if isinstance(one, dict)
+    ]
+    return {"role": message.get("_role"), "content": blocks, "meta": message.get("_meta")}
+
+
+def _fill(
+    call: LlmCall,
+    sent: Mapping[str, Any],
+    answered: Mapping[str, Any],
+    memory: MessageMemory | None,
+) -> None:
+    _fill_request(call, sent, memory)
     replies = answered.get("replies") or []
     call.output_messages = [_choice(reply) for reply in replies] or None
     metas = [json_text.as_object(reply.get("meta")) for reply in replies if isinstance(reply, dict)]
@@ -47,7 +98,6 @@ def _read_call(span: Span) -> LlmCall:
     call.response_model = meta.get("model")
     call.finish_reason = messages.finish_reason(meta.get("finish_reason"))
     payloads.fill_usage(call, payloads.usage(meta.get("usage")))
-    return span_rows.completed(call, *texts)
 
 
 def _fill_request(call: LlmCall, sent: Mapping[str, Any], memory: MessageMemory | None) -> None:

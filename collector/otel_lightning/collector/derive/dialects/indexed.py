@@ -28,6 +28,8 @@ TOOLS = ("llm.request.functions.", "gen_ai.request.functions.")
 TOKENS = ("prompt_token_ids", "response_token_ids")
 STATED = {"gen_ai.operation.name", "gen_ai.input.messages", "gen_ai.output.messages"}
 """Keys of the conventions: a span that has one is read as they say, whatever it has besides."""
+NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
+"""Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
 MOST_TOOLS = 64
 """Maximum number of different tool definitions that are cached per shape."""
 PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presence_penalty")
@@ -105,7 +107,8 @@ def _read_call(span: Span) -> LlmCall:
     call.request_params = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
     call.tool_definitions = _tools(attributes, plan)
     call.input_messages = SENT.conversation(attributes, span.memory) or None
-    call.output_messages = ANSWERED.choices(attributes) or None
+    if span.scope_name not in NAMES_ONLY:
+        call.output_messages = ANSWERED.choices(attributes) or None
     if plan.has_tokens:
         # Agent Lightning adds the token ids to AgentOps' spans, as arrays of integers.
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)

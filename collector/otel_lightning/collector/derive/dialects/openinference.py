@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
-from otel_lightning.collector.derive.dialects import langchain_results
+from otel_lightning.collector.derive.dialects import haystack, langchain_results
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -26,6 +26,7 @@ from otel_lightning.collector.derive.text import (
     json_text,
     messages,
     payloads,
+    text_blocks,
     tool_values,
 )
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
@@ -103,6 +104,9 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     is_response = _fill_response(call, span)
     _fill_usage(call, span)
     sent, answered = attributes.get("input.value"), attributes.get("output.value")
+    if haystack.SPELLED in (sent or ""):
+        inside = json_text.parse(sent), json_text.parse(answered)
+        haystack.fill_spelled(call, *inside, span.memory)
     # What is a request or a response was parsed, so it was not cut.
     told = (None if is_request else sent, None if is_response else answered)
     span_rows.completed(call, *told)
@@ -442,10 +446,16 @@ def _read_tool(span: Span) -> ToolCall | None:
         span,
         # DSPy names the span after the method.
         name=reading.text(attributes, "tool.name") or span.name.removesuffix(".__call__"),
-        tool_call_id=reading.text(attributes, "tool_call.id") or message.get("tool_call_id"),
+        tool_call_id=reading.text(attributes, "tool_call.id", "tool.id")
+        or message.get("tool_call_id"),
         arguments=_arguments(_value(attributes.get("input.value"))),
-        result=message["content"] if "content" in message else tool_values.plain_result(result),
+        result=message["content"] if "content" in message else _result(result),
     )
+
+
+def _result(value: Any) -> Any:
+    """Return a tool's own result without a framework's record or MCP's blocks around it."""
+    return text_blocks.plain(tool_values.plain_result(value))
 
 
 def _value(text: str | None) -> Any:

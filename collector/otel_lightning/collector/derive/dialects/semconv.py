@@ -54,6 +54,8 @@ DETAILS = "gen_ai.client.inference.operation.details"
 REQUEST = "gen_ai.request."
 HISTORY_NAMES = ("previous_response_id", "conversation")
 """Parameters that name a history which the provider stores; the first is read under any prefix."""
+PREVIOUS = "previous_response.id"
+"""The conventions' own name of the first, since 1.42."""
 OPERATIONS = {
     **dict.fromkeys(("chat", "completion", "acompletion", "responses", "aresponses"), "chat"),
     "llm": "chat",
@@ -105,7 +107,11 @@ RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
 """The scopes of packages that lose the arguments of tool calls in streams of Anthropic's models."""
-NOT_CALLS = {"chain", "create_agent", "execute_task", "execute_event_loop_cycle", "task", "unknown"}
+NOT_CALLS = {
+    *("chain", "create_agent", "execute_task", "execute_event_loop_cycle", "plan", "task"),
+    *(f"{what}_memory" for what in ("create", "delete", "search", "update", "upsert")),
+    "unknown",
+}
 """Operations whose spans repeat the messages or usage of their child calls, and are no calls."""
 
 
@@ -186,6 +192,8 @@ def _is_tool(span: Span, operation: str) -> bool:
         return True
     if "tool.arguments" in span.attributes or semconv_tools.SPRING in span.attributes:
         return True
+    if span.attributes.get("mcp.method.name") == "tools/call":
+        return "gen_ai.tool.name" in span.attributes
     return not operation and "gen_ai.tool.call.id" in span.attributes
 
 
@@ -369,7 +377,7 @@ def _parameters(attributes: Attributes, given: Iterable[tuple[str, str]]) -> dic
 def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
     """Return (key, parameter name) pairs."""
     found = [
-        (key, key.removeprefix(REQUEST))
+        (key, HISTORY_NAMES[0] if key == f"{REQUEST}{PREVIOUS}" else key.removeprefix(REQUEST))
         for key in keys
         if key.startswith(REQUEST) and key not in {SENT, OFFERED}
     ]

@@ -1,4 +1,4 @@
-"""Read provider payloads: OpenAI's, Anthropic's, Gemini's and Bedrock's.
+"""Read provider payloads: OpenAI's, Anthropic's, Gemini's, Bedrock's and Cohere's.
 
 Some instrumentations keep the provider's own request and response. These have the most content:
 token ids, log probabilities, and the arguments of tool calls exactly as the model wrote them.
@@ -161,9 +161,11 @@ def response_messages(response: Payload) -> list[Message] | None:
     # Anthropic's. An item of the Responses API has content too, but no stop reason.
     if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
-    if said := details(details(response, "output"), "message"):  # Bedrock's
-        return _turn([said], response.get("stopReason"))
-    return None
+    said = details(details(response, "output"), "message")  # Bedrock's
+    if "id" in response and "finish_reason" in response:
+        said = details(response, "message")  # Cohere's
+    reason = response.get("stopReason", response.get("finish_reason"))
+    return _turn([said], reason) if said else None
 
 
 def _chat_choice(choice: Payload) -> Message:
@@ -194,6 +196,7 @@ def usage(counts: Any) -> Usage:
     """
     if not isinstance(counts, dict):
         return Usage()
+    counts = details(counts, "tokens") or counts  # Cohere's, beside the units that it bills
     given, answered = _count(counts, *_INPUT), _count(counts, *_OUTPUT)
     if counts.keys() <= _PLAIN_COUNTS:
         return Usage(given, answered)
