@@ -62,6 +62,8 @@ leaves out `previous_response_id`, so a history that the provider stores is not 
 - Traceloop for Haystack 2 writes no messages and no models; as the answer it writes the name of a \
 field, which is not read. OpenInference for the Claude Agent SDK for TypeScript writes runs and \
 executions, and no model calls.
+- Mastra 1 through `@mastra/arize` writes no token counts, ids and finish reasons of streamed \
+calls, and of a call that failed only that the agent's run failed.
 - VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \
 executions of its tools are read.
 - Traceloop's instrumentation of LangChain for JavaScript (0.27.0) writes no tool calls, no tool \

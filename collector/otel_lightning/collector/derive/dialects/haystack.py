@@ -63,7 +63,9 @@ def fill_spelled(call: LlmCall, sent: Any, answered: Any, memory: MessageMemory 
         memory: Messages read before.
     """
     sent, answered = json_text.as_object(sent), json_text.as_object(answered)
-    tools = [{"data": spelled_objects.parse(one)} for one in sent.get("tools") or ()]
+    offered = sent.get("tools")
+    listed = offered if isinstance(offered, list) else ()
+    tools = [{"data": spelled_objects.parse(one)} for one in listed]
     sent = {**sent, "messages": _spelled(sent.get("messages")), "tools": tools}
     _fill(call, sent, {"replies": _spelled(answered.get("replies"))}, memory)
 
@@ -76,11 +78,12 @@ def _spelled(texts: Any) -> list[Any]:
 def _with_plain_keys(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a `ChatMessage` in the form in which Haystack's own tracing writes it."""
     parts = message.get("_content")
-    blocks = [
-        {BLOCKS[one[spelled_objects.CLASS]]: one} if one.get("class") in BLOCKS else one
+    named = (
+        (BLOCKS.get(str(one.get(spelled_objects.CLASS))), one)
         for one in (parts if isinstance(parts, list) else ())
         if isinstance(one, dict)
-    ]
+    )
+    blocks = [{kind: one} if kind else one for kind, one in named]
     return {"role": message.get("_role"), "content": blocks, "meta": message.get("_meta")}
 
 

@@ -4,7 +4,8 @@
 input and the call's answer, and `model_inference` the model, the token counts and the finish
 reason. The three are merged like any records of one call; `outlines` completes the inputs.
 Mastra 0 has no `model_inference`: its steps hold the provider's own request and response, in which
-deep values are cut.
+deep values are cut. Through `@mastra/arize` the spans have OpenInference's keys instead of those of
+the conventions, and their metadata is one JSON text.
 """
 
 import re
@@ -12,8 +13,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
-from otel_lightning.collector.derive.dialects import semconv, semconv_tools
-from otel_lightning.collector.derive.rows import LlmCall, Message, Reader, Row, Span, ToolCall
+from otel_lightning.collector.derive.dialects import openinference, semconv, semconv_tools
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    LlmCall,
+    Message,
+    Reader,
+    Row,
+    Span,
+    ToolCall,
+)
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 from otel_lightning.collector.derive.text.tool_parts import Part, response_part
 
@@ -21,6 +30,7 @@ NAME = "mastra"
 RANK = 15
 TYPE = "mastra.span.type"
 BODY, MODEL = ("mastra.metadata.body", "body"), ("mastra.metadata.modelMetadata", "modelMetadata")
+RUNS = {"agent_run": "agent", "workflow_run": "workflow"}
 """The provider's own response, which a call has that was not streamed; and the model's name."""
 CUT = "[MaxDepth]"
 """What Mastra 0 writes for a value that is nested too deeply."""
@@ -47,11 +57,20 @@ def reader(span: Span) -> Reader:
         return _read_generation
     if kind == "model_inference":
         return _read_inference
+    if kind in RUNS and openinference.KIND in span.attributes:
+        return _read_run
     return _read_tool if kind.endswith("tool_call") else semconv.reader(span)
+
+
+def _read_run(span: Span) -> AgentRun:
+    name = reading.text(span.attributes, "agent.name") or span.name
+    return span_rows.agent_run(span, RUNS[span.attributes[TYPE]], name)
 
 
 def _read_inference(span: Span) -> LlmCall:
     call = semconv.read_call(span, NAME, "chat")
+    if openinference.KIND in span.attributes:
+        call.output_messages = _answer(span, "model_inference")
     if call.finish_reason == "tool_calls" and not span_rows.asks_for_tools(call):
         call.output_messages = None  # its text alone is not the answer
     return span_rows.completed(call)
@@ -59,9 +78,11 @@ def _read_inference(span: Span) -> LlmCall:
 
 def _read_generation(span: Span) -> LlmCall:
     call = semconv.read_call(span, NAME, "chat")
-    sent = _value(span, "mastra.model_generation.input", "input")
+    sent = _value(span, "mastra.model_generation.input", "input", "input.value")
     if isinstance(sent, dict):
         call.input_messages = payloads.request_messages(sent, span.memory)
+    if openinference.KIND in span.attributes:
+        openinference.fill(call, span)
     call.output_messages = _answer(span, "model_generation") or call.output_messages
     return span_rows.completed(call)
 
@@ -92,7 +113,11 @@ def _read_step(span: Span) -> LlmCall | None:
 
 
 def _value(span: Span, *keys: str) -> Any:
-    return json_text.parse(reading.text(span.attributes, *keys))
+    text = reading.text(span.attributes, *keys)
+    if text is None:
+        metadata = json_text.as_object(json_text.parse(span.attributes.get("metadata")))
+        text = metadata.get(keys[-1])
+    return json_text.parse(text) if isinstance(text, str) else text
 
 
 def _uncut(value: Any) -> Any:
@@ -111,6 +136,8 @@ def _answer(span: Span, kind: str) -> list[Message] | None:
     if not isinstance(said, dict):
         return None
     content = {"content": said.get("text"), "tool_calls": said.get("toolCalls")}
+    if not any(content.values()):
+        return None  # nothing came: the call may have failed, of which an outer span tells
     return messages.one_turn([{"role": "assistant", **content}])
 
 
@@ -139,5 +166,5 @@ def _read_tool(span: Span) -> ToolCall | None:
     # Mastra 1, which records the id of the tool call, tells the model this message. Mastra 0 tells
     # it more.
     if tool is not None and tool.error_type and tool.tool_call_id and tool.result is None:
-        tool.result = span.attributes.get("error.message")
+        tool.result = span.attributes.get("error.message") or span.status_message
     return tool

@@ -33,11 +33,14 @@ from otel_lightning.collector.derive.text.hosted_tools import ITEM
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "openinference"
+KIND = "openinference.span.kind"
 RANK = 10
 COST_KEYS = ("llm.cost.total",)
 OPERATIONS = {"LLM": "chat", "EMBEDDING": "embeddings"}
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
-OTHERS = frozenset({"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id"})
+OTHERS = frozenset(
+    {"ai.operationId", "gen_ai.output.messages", "gen_ai.tool.call.id", "mastra.span.type"}
+)
 """Keys of another dialect. A span that has one of them was written by another instrumentation, and
 a processor only added OpenInference's keys; the other dialect's keys hold more."""
 WHOLE = {"input.value", "output.value"}
@@ -49,12 +52,12 @@ DSPY_FINISH = "finish.__call__"
 
 def matches(span: Span) -> bool:
     """Tell whether the span has OpenInference's span kind and no keys of another dialect."""
-    return "openinference.span.kind" in span.attributes and OTHERS.isdisjoint(span.attributes)
+    return KIND in span.attributes and OTHERS.isdisjoint(span.attributes)
 
 
 def read(span: Span) -> LlmCall | ToolCall | AgentRun | Retrieval | None:
     """Read an OpenInference span."""
-    kind = span.attributes["openinference.span.kind"]
+    kind = span.attributes[KIND]
     if kind in OPERATIONS and not _is_no_call(span):
         return _read_call(span, OPERATIONS[kind])
     if kind == "TOOL":
@@ -98,21 +101,33 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     attributes = span.attributes
     call = span_rows.llm_call(span, NAME)
     call.operation = operation
-    call.provider = reading.provider(attributes, "llm.provider", "llm.system")
-    call.agent_name = call.agent_name or _graph_node(attributes.get("metadata", ""))
-    is_request = _fill_request(call, span)
-    is_response = _fill_response(call, span)
-    _fill_usage(call, span)
+    is_request, is_response = fill(call, span)
     sent, answered = attributes.get("input.value"), attributes.get("output.value")
-    if haystack.SPELLED in (sent or ""):
-        inside = json_text.parse(sent), json_text.parse(answered)
-        haystack.fill_spelled(call, *inside, span.memory)
     # What is a request or a response was parsed, so it was not cut.
     told = (None if is_request else sent, None if is_response else answered)
     span_rows.completed(call, *told)
     if REDACTED in (sent, answered) and call.content == "absent":
         call.content = "redacted"
     return call
+
+
+def fill(call: LlmCall, span: Span) -> tuple[bool, bool]:
+    """Set the fields of a call whose keys are OpenInference's.
+
+    Returns:
+        Whether the provider's own request and response say them.
+    """
+    attributes = span.attributes
+    call.provider = reading.provider(attributes, "llm.provider", "llm.system")
+    call.agent_name = call.agent_name or _graph_node(attributes.get("metadata", ""))
+    is_request = _fill_request(call, span)
+    is_response = _fill_response(call, span)
+    _fill_usage(call, span)
+    sent = attributes.get("input.value", "")
+    if haystack.SPELLED in sent:
+        inside = json_text.parse(sent), json_text.parse(attributes.get("output.value"))
+        haystack.fill_spelled(call, *inside, span.memory)
+    return is_request, is_response
 
 
 def _graph_node(metadata: str) -> str | None:
@@ -442,6 +457,7 @@ def _read_tool(span: Span) -> ToolCall | None:
         return None
     result = _value(attributes.get("output.value"))
     message = tool_values.tool_message(result)
+    own = text_blocks.plain(tool_values.plain_result(result))  # without MCP's blocks
     return span_rows.tool_call(
         span,
         # DSPy names the span after the method.
@@ -449,13 +465,8 @@ def _read_tool(span: Span) -> ToolCall | None:
         tool_call_id=reading.text(attributes, "tool_call.id", "tool.id")
         or message.get("tool_call_id"),
         arguments=_arguments(_value(attributes.get("input.value"))),
-        result=message["content"] if "content" in message else _result(result),
+        result=message.get("content", own),
     )
-
-
-def _result(value: Any) -> Any:
-    """Return a tool's own result without a framework's record or MCP's blocks around it."""
-    return text_blocks.plain(tool_values.plain_result(value))
 
 
 def _value(text: str | None) -> Any:

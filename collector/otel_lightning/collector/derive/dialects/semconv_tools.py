@@ -30,7 +30,7 @@ TOLD = "tool_error"
 """The error type of a tool that told the model of its error: the conventions' word for MCP."""
 SPRING = "spring.ai.tool.definition.name"
 NAMES = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", SPRING)
-IDS = ("gen_ai.tool.call.id", "spring.ai.tool.call.id")
+IDS = ("gen_ai.tool.call.id", "spring.ai.tool.call.id", "tool_call.id")
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
