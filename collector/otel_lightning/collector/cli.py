@@ -320,7 +320,11 @@ def forget(store: Path, memory: int, **selected: Any) -> None:
     keep_files_private()
     with expected_errors():
         erased = erase_anyhow(store, Selection(**selected), memory)
+    if erased.has_finished:
+        click.echo("Erased what an interrupted forget had left in the file.")
     if not erased.rows:
+        if erased.has_finished:
+            return
         raise click.ClickException("Nothing in the store is selected by that; nothing was erased.")
     click.echo(
         f"Erased {number_of(erased.traces, 'trace')} and {number_of(erased.rollouts, 'rollout')}: "

@@ -1,6 +1,7 @@
 """`lightning-ingest forget`: what is erased is in no table and in no byte of any file."""
 
 import json
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
@@ -252,3 +253,21 @@ def test_tables_and_views_of_users_are_kept(path: Path) -> None:
         assert store.rows('FROM "my notes"') == [{"trace_id": "other", "note": "none"}]
         store.execute("INSERT INTO \"my notes\" (trace_id) VALUES ('x')")
         assert store.rows("FROM noted") == [{"n": 2}]
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_an_interrupted_erasure_is_brought_to_its_end_by_the_next_one(
+    path: Path, *, served: bool
+) -> None:
+    obstacle = path.with_name(f".{path.name}.partial")  # where the new file would be written
+    (obstacle / "x").mkdir(parents=True)
+    selection = ("--where", "attributes['user.id'] = 'ada'", "--store", str(path))
+    with running(path) if served else nullcontext():
+        assert cli("forget", *selection).returncode != 0
+        shutil.rmtree(obstacle)
+        told = cli("forget", *selection)
+        assert (told.returncode, told.stderr) == (0, "")
+        assert "had left" in told.stdout
+    for file in path.parent.rglob("*"):
+        assert not file.is_file() or SECRET not in file.read_bytes()
+    assert cli("forget", *selection).returncode == 1  # nothing is left

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from otel_lightning.collector.alarms import KINDS, Alarm, read_alarms
 from otel_lightning.collector.ingester_client import metrics_of
 from otel_lightning.collector.load.position import oldest_waiting, waiting
+from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.receive.metrics import raised_alarms, wrong_ports
 from otel_lightning.collector.refresh.refresh import find_stale
@@ -47,6 +48,7 @@ def check(store: Store, path: Path) -> list[Finding]:
         _repeated(store),
         _backlog(store, path),
         _derive_backlog(store),
+        *_unfinished(store, path),
         *map(_alarm, alarms),
         *(_running(store.server, {alarm.name for alarm in alarms}) if store.server else ()),
     ]  # fmt: skip
@@ -108,6 +110,14 @@ def _repeated(store: Store) -> Finding:
     """Report the number of spans that were not stored because other spans have their ids."""
     rows = int(store.query(statement(__package__, "repeated_ids"))["n"][0].as_py())
     return Finding("repeated ids", f"{number_of(rows, 'span')} not stored; see rejected", rows == 0)
+
+
+def _unfinished(store: Store, path: Path) -> Iterator[Finding]:
+    """Report that erased rows may still be readable in the store's file."""
+    if Unfinished.of(path) is None:
+        return
+    told = "it goes on, or was interrupted" if store.server else "it was interrupted"
+    yield Finding("forget", f"{told}; run it again if it has ended", well=False)
 
 
 def _alarm(alarm: Alarm) -> Finding:

@@ -83,6 +83,7 @@ class Loader(threading.Thread):
         self._derives_again = False  # whether the last step derived something, or nothing was left
         self._retained_at = -FORGET_SECONDS  # time of the last run of retention
         self._clock = TrustedClock(spool.folder, newest_received(store))
+        self._retains = True
         self._queued: queue.SimpleQueue[QueuedWork[Any]] = queue.SimpleQueue()
         self._sharing = Sharing()
         self._batch_size = BatchSize(settings.spans_at_once)
@@ -169,6 +170,15 @@ class Loader(threading.Thread):
                 self._spool.forget(start)
             for file in opened:  # deleted by now
                 overwrite(file.fileno())
+
+    @contextmanager
+    def keeping_traces(self) -> Iterator[None]:
+        """Delete nothing by retention for the block."""
+        self._retains = False
+        try:
+            yield
+        finally:
+            self._retains = True
 
     def derive_all(self) -> None:
         """Derive all that is stale. Call it in the loader's thread only, as `empty_spool`."""
@@ -307,7 +317,7 @@ class Loader(threading.Thread):
 
     def _retain(self) -> None:
         """Delete the traces that retention no longer keeps, every `FORGET_SECONDS` at most."""
-        if time.monotonic() - self._retained_at >= FORGET_SECONDS:
+        if self._retains and time.monotonic() - self._retained_at >= FORGET_SECONDS:
             self._retained_at = time.monotonic()
             # Otherwise a worker process would insert rows of a trace that is deleted here.
             self._refresher.give_up()

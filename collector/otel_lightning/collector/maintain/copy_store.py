@@ -142,7 +142,7 @@ def copy_table(store: Store, table: str, source: str = SOURCE) -> int:
     Raises:
         StoreError: If not all rows were copied.
     """
-    columns = Sql(", ".join(_columns(store, table, source)))
+    columns = Sql(", ".join(columns_of(store, table, source)))
     old = Sql(f"{quote_name(source)}.main.{quote_name(table)}")
     extent = store.query(statement(__package__, "old_extent", old=old))
     end, count = extent["last"][0].as_py() + 1, int(extent["n"][0].as_py())
@@ -165,7 +165,7 @@ def copy_table(store: Store, table: str, source: str = SOURCE) -> int:
     return copied
 
 
-def _columns(store: Store, table: str, source: str) -> Iterator[str]:
+def columns_of(store: Store, table: str, source: str) -> Iterator[str]:
     """Yield the SELECT expression over the old table for each column of the new table."""
     theirs = set(_names(store, "columns", database=source, table=table))
     for name in _names(store, "columns", database=Sql("current_database()"), table=table):

@@ -5,11 +5,10 @@ the spool until a segment is full. So the command deletes the rows, writes the r
 new file, and overwrites the old file, its log, the spool and the judges' answers with zeros.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
 
 from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
@@ -21,6 +20,7 @@ from otel_lightning.collector.maintain.copy_store import (
     partial_store,
     waiting_requests,
 )
+from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.overwrite import erase_file, erase_spilled, overwrite
 from otel_lightning.collector.spool import SET_ASIDE, spool_folder
 from otel_lightning.collector.spool_format import segment_path, segments_of
@@ -73,12 +73,15 @@ class Erased:
     traces: int
     rollouts: int
     rows: int
+    has_finished: bool = False
+    """Whether an erasure that was interrupted before has been brought to its end."""
 
 
 def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> Erased:
     """Erase traces from a store that no process serves, from its spool and the judges' answers.
 
-    If no trace matches, the requests on the spool are stored and derived, and nothing is erased.
+    If no trace matches, the requests on the spool are stored and derived, and nothing is erased,
+    except for what an interrupted erasure left to do.
 
     Args:
         path: Path of the store.
@@ -98,12 +101,13 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
         _empty_spool(store, path)
         # Rollouts and conversations are found by derived rows, so all of these must exist.
         derive_all(store, path)
-        erased = erase_rows(store, selection)
-        if not erased.rows:
+        was_interrupted = Unfinished.of(path) is not None
+        erased = erase_rows(store, path, selection)
+        unfinished = Unfinished.of(path)
+        if unfinished is None:
             return erased
         # `erase_rows` marked the traces that share a key with an erased one.
         derive_all(store, path)
-        others = OtherFiles.of(store, path)
         log = path.with_name(path.name + ".wal")
         # Open the old files before they are replaced: afterwards no path leads to their bytes.
         files = [old_files.enter_context(one.open("r+b")) for one in (path, log) if one.exists()]
@@ -111,28 +115,8 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
         _rewrite(path)
         for file in files:
             overwrite(file.fileno())
-    others.erase()
-    return erased
-
-
-class OtherFiles(NamedTuple):
-    """What else quotes erased traces: judges' answers, and bodies that no decoder could read."""
-
-    spool: Path
-    traces: list[str]
-    caches: set[Path]
-
-    @classmethod
-    def of(cls, store: Store, path: Path) -> "OtherFiles":
-        """Find them, after `erase_rows` on the same connection."""
-        names = [str(name) for name in store.query("FROM erased_traces")["trace_id"].to_pylist()]
-        return cls(spool_folder(path), names, _judge_caches(store, path))
-
-    def erase(self) -> None:
-        """Overwrite and delete them."""
-        _erase_set_aside(self.spool, self.traces)
-        for cache in self.caches:
-            erase_file(cache)
+    unfinished.finish(path)
+    return replace(erased, has_finished=was_interrupted)
 
 
 def _empty_spool(store: Store, path: Path) -> None:
@@ -153,13 +137,12 @@ def _empty_spool(store: Store, path: Path) -> None:
     store.execute(statement(__package__, "forget_spool"))
 
 
-def erase_rows(store: Store, selection: Selection) -> Erased:
-    """Delete the rows of the selected traces, in one transaction.
-
-    The connection's temporary table `erased_traces` has the ids of the traces afterwards.
+def erase_rows(store: Store, path: Path, selection: Selection) -> Erased:
+    """Delete the rows of the selected traces, in one transaction; `Unfinished` has what is left.
 
     Args:
         store: A direct store; all of it is derived.
+        path: Path of the store.
         selection: The traces.
 
     Raises:
@@ -190,15 +173,24 @@ def erase_rows(store: Store, selection: Selection) -> Erased:
             for table in tables_with(store, column):
                 store.execute(f"DELETE FROM {table} WHERE {column} IN (FROM {erased})")
         store.execute(statement(__package__, "erase_hashes"))
-    counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
-    return Erased(counts[0], counts[1], before - _rows(store))
+        counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
+        if gone := before - _rows(store):
+            names = [str(name) for name in _column(store, "erased_traces", "trace_id")]
+            Unfinished(names, [str(file) for file in _judge_caches(store, path)]).keep(path)
+    return Erased(counts[0], counts[1], gone)
+
+
+def _column(store: Store, table: str, name: str) -> list[object]:
+    values: list[object] = store.query(f"FROM {table}")[name].to_pylist()
+    return values
 
 
 def _rows(store: Store) -> int:
-    return sum(store.count(quote_name(table)) for table in _tables(store))
+    return sum(store.count(quote_name(table)) for table in tables_of(store))
 
 
-def _tables(store: Store) -> list[str]:
+def tables_of(store: Store) -> list[str]:
+    """Return the names of the tables of a store, but those that describe its file."""
     rows = store.query(statement(__package__, "tables", database=Sql("current_database()")))
     return [str(name) for name in rows["name"].to_pylist() if name not in OF_THE_FILE]
 
@@ -221,13 +213,26 @@ def copy_all(store: Store, source: str) -> None:
         store: A new store.
         source: Name of the other database, which has the same schema.
     """
-    own = store.rows(statement(__package__, "own_objects", source=source))
-    for made in (one for one in own if one["kind"] == "table"):
-        store.execute(made["sql"])
-    for table in _tables(store):
+    make_tables(store, source)
+    for table in tables_of(store):
         copy_table(store, table, source)
-    for made in (one for one in own if one["kind"] == "view"):
-        store.execute(made["sql"])
+    make_views(store, source)
+
+
+def make_tables(store: Store, source: str) -> None:
+    """Make the tables that users made in another attached database, without rows."""
+    _make(store, source, "table")
+
+
+def make_views(store: Store, source: str) -> None:
+    """Make the views that users made in another attached database; their tables must exist."""
+    _make(store, source, "view")
+
+
+def _make(store: Store, source: str, kind: str) -> None:
+    for made in store.rows(statement(__package__, "own_objects", source=source)):
+        if made["kind"] == kind:
+            store.execute(made["sql"])
 
 
 def _judge_caches(store: Store, path: Path) -> set[Path]:
@@ -235,24 +240,3 @@ def _judge_caches(store: Store, path: Path) -> set[Path]:
     rows = store.query(statement(__package__, "judge_caches"))
     found = {judge_cache(path), *map(Path, rows["cache"].to_pylist())}
     return {file for file in found if file.exists()}
-
-
-def _erase_set_aside(folder: Path, traces: Iterable[str]) -> None:
-    """Erase the bodies that no decoder could read if they contain the id of one of these traces."""
-    # Protobuf has ids as bytes; the copies of spans with repeated ids are JSON and have them as
-    # hex.
-    names = [name for trace in traces for name in (trace.encode(), _bytes(trace))]
-    # The spool's segments lie in the folder itself, and bodies that were set aside in folders
-    # below.
-    aside = (file for file in folder.rglob("*") if file.parent != folder and file.is_file())
-    for file in aside:
-        content = file.read_bytes()
-        if any(name in content for name in names):
-            erase_file(file)
-
-
-def _bytes(trace: str) -> bytes:
-    try:
-        return bytes.fromhex(trace)
-    except ValueError:
-        return trace.encode()

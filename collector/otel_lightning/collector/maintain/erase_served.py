@@ -12,20 +12,26 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.copy_store import unfinished_store
+from otel_lightning.collector.maintain.copy_while_stored import (
+    FEW_TRACES,
+    copy_changed,
+    copy_most,
+    copy_rest,
+)
 from otel_lightning.collector.maintain.erase import (
     Erased,
-    OtherFiles,
     Selection,
-    copy_all,
     erase,
     erase_rows,
 )
+from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.overwrite import overwrite
+from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
 from otel_lightning.collector.store import (
     BrokenStoreError,
     Store,
@@ -43,6 +49,8 @@ FORGET = "lightning_forget"
 FORGOTTEN = "lightning_forgotten"
 """The SQL function that tells what was erased."""
 WAIT_SECONDS = 1.0
+ROUNDS = 5
+"""Most rounds that copy what changed meanwhile, before the last one, for which storing waits."""
 SILENT_SECONDS = 60.0
 """Longest time without an answer of the ingester, before the command gives up."""
 AGAIN_SECONDS = 0.2
@@ -131,17 +139,17 @@ class Forgetting:
             return json.dumps({"error": str(error)})
 
     def _erase(self, selection: Selection) -> Erased:
-        return self._loader.run_between_batches(
-            lambda store: erase_served(self._loader, store, self._file, selection)
-        )
+        return erase_served(self._loader, self._file, selection)
 
 
-def erase_served(loader: Loader, store: Store, file: ServedFile, selection: Selection) -> Erased:
-    """Erase traces in the process that serves the store. Call it in the loader's thread.
+def erase_served(loader: Loader, file: ServedFile, selection: Selection) -> Erased:
+    """Erase traces in the process that serves the store. Do not call it in the loader's thread.
+
+    The loader deletes the rows between two batches. Then it goes on, while the other rows are
+    copied here. Between two later batches the new file takes the place of the old one.
 
     Args:
         loader: The loader.
-        store: The loader's connection.
         file: The store's file.
         selection: The traces.
 
@@ -150,38 +158,69 @@ def erase_served(loader: Loader, store: Store, file: ServedFile, selection: Sele
         BrokenStoreError: If this process cannot go on; the store on disk is whole.
     """
     selection.check()
+    was_interrupted = Unfinished.of(file.path) is not None
+    with file.unwritten(), loader.keeping_traces():
+        erased = loader.run_between_batches(
+            lambda store: _delete_rows(loader, store, file, selection)
+        )
+        unfinished = Unfinished.of(file.path)
+        if unfinished is None:
+            return erased
+        old = held(file.path)
+        recent = loader.run_between_batches(recent_traces)
+        with recent.noting_replaced():
+            _rewrite(loader, file, recent)
+    overwrite(old)
+    release(old)
+    unfinished.finish(file.path)
+    return replace(erased, has_finished=was_interrupted)
+
+
+def _delete_rows(loader: Loader, store: Store, file: ServedFile, selection: Selection) -> Erased:
+    """Delete the rows, and derive again what was tied to them. Call it in the loader's thread."""
     loader.empty_spool()
     loader.derive_all()
-    with _log_overwritten(file.path), file.unchanged():
-        erased = erase_rows(store, selection)
-        if erased.rows:
-            loader.derive_all()
-            others = OtherFiles.of(store, file.path)
-            _rewrite(file)
-            others.erase()
+    with _log_overwritten(file.path):
+        store.await_checkpoint()
+        erased = erase_rows(store, file.path, selection)
+        loader.derive_all()
     return erased
 
 
-def _rewrite(file: ServedFile) -> None:
-    """Replace the file by a new one with the same rows, and overwrite the old one."""
-    old = held(file.path)
+def _rewrite(loader: Loader, file: ServedFile, recent: RecentTraces) -> None:
+    """Replace the file by a new one with the same rows."""
     with unfinished_store(file.path) as partial:
         open_store(partial).close()  # makes the tables
         with file.beside(partial) as copy:
-            copy_all(copy, file.name)
+            with file.copying():
+                copy_most(copy, file.name)
+            for _ in range(ROUNDS):
+                changed = loader.run_between_batches(lambda _store: recent.take_replaced())
+                with file.copying():
+                    copy_changed(copy, file.name, changed)
+                if len(changed) < FEW_TRACES:
+                    break
         partial.chmod(file.path.stat().st_mode & 0o777)
-        try:
-            with _log_overwritten(file.path):
-                file.replace(partial)
-        except BrokenStoreError:
-            raise
-        except StoreError as error:
-            raise StoreError(
-                f"{error} The traces are deleted from all tables, but the file still has bytes of "
-                f"them. Run the same command again, or stop lightning-ingest before."
-            ) from error
-    overwrite(old)
-    release(old)
+        loader.run_between_batches(lambda store: _take_over(store, file, partial, recent))
+
+
+def _take_over(store: Store, file: ServedFile, partial: Path, recent: RecentTraces) -> None:
+    """Copy the last changes, and let the new file take the old one's place."""
+    # What is stale was stored, and perhaps derived in part, since the rows were copied.
+    stale = store.query("SELECT DISTINCT id FROM stale WHERE kind = 'trace'")["id"].to_pylist()
+    with file.beside(partial) as copy:
+        copy_changed(copy, file.name, recent.take_replaced() | set(stale))
+        copy_rest(copy, file.name)
+    try:
+        with _log_overwritten(file.path):
+            file.replace(partial)
+    except BrokenStoreError:
+        raise
+    except StoreError as error:
+        raise StoreError(
+            f"{error} The traces are deleted from all tables, but the file still has bytes of "
+            f"them. Run the same command again, or stop lightning-ingest before."
+        ) from error
 
 
 @contextmanager

@@ -10,7 +10,8 @@ searched.
 It is valid only while this process is the only one that stores and derives, as `SeenIds` is.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -67,6 +68,7 @@ class RecentTraces:
         self._most = most
         self.keys = KeyPlaces()
         """Where the keys of all traces are."""
+        self._replaced: set[str] | None = None
 
     def arrived(self, trace_ids: Iterable[str], are_new: Iterable[bool], received_ns: int) -> None:
         """Note that spans or log records came.
@@ -98,7 +100,10 @@ class RecentTraces:
             unchanged: Traces of the same batch whose rows stayed, except for those of rollouts.
             least: The smallest time of the new rows of the batch, by table.
         """
-        for trace_id in trace_ids:
+        traces, noted = list(trace_ids), self._replaced
+        if noted is not None:
+            noted.update(traces)
+        for trace_id in traces:
             # Last, so forgotten last. Of another trace only the place of these rows is known.
             former = self._places.pop(trace_id, UNKNOWN)
             self._places[trace_id] = former._replace(derived=least)
@@ -106,6 +111,20 @@ class RecentTraces:
             if known := self._places.get(trace_id):
                 self._places[trace_id] = known._replace(derived=_merged(known.derived, least))
         self._shorten()
+
+    @contextmanager
+    def noting_replaced(self) -> Iterator[None]:
+        """Note for the block the traces whose derived rows are replaced, for `take_replaced`."""
+        self._replaced = set()
+        try:
+            yield
+        finally:
+            self._replaced = None
+
+    def take_replaced(self) -> set[str]:
+        """Return the traces that were noted since the last call."""
+        taken, self._replaced = self._replaced or set(), set()
+        return taken
 
     def received_since(self, trace_ids: Iterable[str]) -> Sql:
         """Return a condition that all spans and log records of these traces meet."""

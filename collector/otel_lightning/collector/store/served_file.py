@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from otel_lightning.collector.atomic_file import rename_durably, sync
+from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.errors import BrokenStoreError, StoreError
 from otel_lightning.collector.store.read_only import ReadOnlyGuard
 from otel_lightning.collector.store.sql_text import quote_literal, quote_name
@@ -69,14 +70,15 @@ class ServedFile:
         """Name of the database."""
 
     @contextmanager
-    def unchanged(self) -> Iterator[None]:
-        """Let statements of clients that write wait until the block ends; others go on.
-
-        Raises:
-            StoreError: If a client's transaction goes on for too long.
-        """
+    def unwritten(self) -> Iterator[None]:
+        """Let statements of clients that write wait until the block ends; others go on."""
         with self._guard.gate.closed_to_writes():
-            self._store.await_checkpoint()
+            yield
+
+    @contextmanager
+    def copying(self) -> Iterator[None]:
+        """Keep DuckDB's memory limit as it is for the block, as a client's statement does."""
+        with self._guard.gate.running(Cancellation()):
             yield
 
     @contextmanager
