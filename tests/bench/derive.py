@@ -115,7 +115,8 @@ def beside(others: int, path: Path, rounds: int = 3, before: int = 17) -> None:
     with open_store(path) as store:
         for first in range(0, others, 1_200_000):
             spans = min(others - first, 1_200_000)
-            store.execute(OTHERS.format(start=START_NS + first, spans=spans))
+            # Before the new spans: rows that came earlier are skipped.
+            store.execute(OTHERS.format(start=START_NS - others + first, spans=spans))
             store.checkpoint()
         store.threads = 1
         known, spans, seconds = SeenIds(store), agents(1_200 * (before + rounds)), 0.0
