@@ -42,3 +42,14 @@ trace(task['question'], task['question'], 'stop', 5, 1)
 print(task['question'])
 """
 """Answers each question with itself."""
+
+CHATTING = f"""{TRACING}
+messages = [{{'role': 'user', 'content': task['question']}}]
+said = post(os.environ['OPENAI_BASE_URL'] + '/chat/completions',
+    {{'model': task['model'], 'messages': messages, 'max_tokens': 4}})
+choice = said['choices'][0]
+text = choice['message']['content']
+trace(task['question'], text, choice['finish_reason'], said['usage']['completion_tokens'], 1)
+print(text)
+"""
+"""Asks a server of OpenAI's API at OPENAI_BASE_URL the task's question."""

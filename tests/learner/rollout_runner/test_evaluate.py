@@ -1,6 +1,8 @@
 """Models compared by running an agent with each."""
 
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,8 +12,10 @@ from typing import Any
 
 import pytest
 from support import traced_agent
+from support.desk_bandit import ACTIONS, REQUESTS
 from support.running import finish, serving
 from support.stores import ask
+from support.untrained import taught, untrained
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Grading, Job
@@ -73,6 +77,14 @@ def right(folder: Path, name: str) -> Grading:
     return Grading(rule=f"{folder}/{name}.py:{name}")
 
 
+def command(store: Path, job: Job, rule: str, *models: str) -> list[str]:
+    """The command that compares models, up to the agent."""
+    words = [sys.executable, "-m", "otel_lightning.learner", "evaluate", "--store", str(store)]
+    words += ["--tasks", str(job.tasks), "--split", "all", "--grade", rule]
+    words += ["--name", job.name] if job.name else []
+    return words + [word for name in models for word in ("--model", name)]
+
+
 @pytest.mark.slow
 def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refused(
     served: Path, tmp_path: Path, job: Callable[[str], Job]
@@ -86,6 +98,9 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
         trial = Trial([base, better, cut_off, same], greedy=False)
         grading = right(tmp_path, "compared")
         verdicts, reports = evaluate_models(served, job("compared"), grading, trial)
+        # All has run already, so this only compares again.
+        again = command(served, job("compared"), str(grading.rule), base, better)
+        done = finish(*again, "--no-greedy", "--least-gain", "0.6", "--", *job("compared").command)
     passed, refused, no_gain = verdicts
     assert passed.passed, passed.refusals
     found = passed.gains["serving"]
@@ -99,6 +114,9 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
     }
     assert "serving: the gain is at least +0.0000" in no_gain.refusals[0]
     assert len(reports) == 4
+    assert done.returncode == 3, done.stderr
+    assert "serving: the gain is at least" in done.stderr
+    assert "not above 0.6" in done.stderr
     rows = ask(served, "SELECT outcome FROM runs WHERE command = 'evaluate'")
     assert "passed" in {row["outcome"] for row in rows}
 
@@ -109,13 +127,53 @@ def test_model_that_is_worse_when_greedy_is_refused_and_exits_with_3(
 ) -> None:
     chosen = job("greedy")
     with model(sometimes) as base, model(always_but_not_greedy) as other:
-        words = [sys.executable, "-m", "otel_lightning.learner", "evaluate"]
-        words += ["--model", base, "--model", other, "--tasks", str(chosen.tasks), "--split", "all"]
-        words += ["--grade", str(right(tmp_path, "greedy").rule), "--store", str(served)]
+        words = command(served, chosen, str(right(tmp_path, "greedy").rule), base, other)
         done = finish(*words, "--", *chosen.command)
     assert done.returncode == 3, done.stderr
     assert "By running, serving:" in done.stdout
     assert "greedy: it loses 0.5000 beyond chance" in done.stderr
+
+
+@pytest.mark.slow
+def test_model_that_wins_by_running_is_promoted_and_one_that_does_not_is_refused(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent, tokenizer: Any
+) -> None:
+    models = tmp_path / "models"
+    base, better, same = (models / name for name in ("base", "better", "same"))
+    first = untrained(tmp_path / "untrained", tokenizer)
+    taught(base, first, tokenizer, ACTIONS)
+    taught(better, first, tokenizer, ["right"])
+    shutil.copytree(base, same)
+
+    def promote(*options: str) -> subprocess.CompletedProcess[str]:
+        words = [sys.executable, "-m", "otel_lightning.learner", "promote", "--store", str(served)]
+        return finish(*words, *options)
+
+    live = models / "live"
+    assert promote("--model", str(base), "--without-gate").returncode == 0
+    assert "No gate has judged" in promote("--model", str(better)).stderr
+    questions = [f"{REQUESTS[i % 4]} {i}" for i in range(16)]
+    file = tasks(
+        *(
+            {"id": f"t{i}", "question": text, "expected": "right", "model": "base"}
+            for i, text in enumerate(questions)
+        )
+    )
+    chosen = Job(file, agent(traced_agent.CHATTING))
+    rule = str(right(tmp_path, "said").rule)
+    words = command(served, chosen, rule, str(live), str(better), str(same))
+    done = finish(*words, "--no-greedy", "--", *chosen.command)
+    assert done.returncode == 0, done.stderr
+    assert f"The gate passed '{better}'." in done.stdout
+    refused = promote("--model", str(same))
+    assert refused.returncode == 3
+    assert f"The gate by running refused '{same}'" in refused.stderr
+    assert live.resolve() == base
+    promoted = promote("--model", str(better))
+    assert promoted.returncode == 0, promoted.stderr
+    assert live.resolve() == better
+    rows = ask(served, f"SELECT gate FROM model_promotions WHERE after = '{better}'")
+    assert rows == [{"gate": "by running"}]
 
 
 def test_folder_that_is_no_model_is_refused_before_the_other_one_is_run(

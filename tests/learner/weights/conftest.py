@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.desk_bandit import ACTIONS
 from support.once import once
-from support.untrained import untrained
+from support.untrained import taught, untrained
 
 
 @pytest.fixture(scope="session")
@@ -17,27 +18,4 @@ def model(tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def behavior_model(model: Path, tokenizer: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The model that wrote the log: it chooses among the four actions at random."""
-    return once(tmp_path_factory, "behavior", lambda path: train(model, tokenizer, path))
-
-
-def train(model: Path, tokenizer: Any, path: Path) -> None:
-    """Teach a model to answer with one of the four actions, each as likely as another."""
-    import torch
-    from support.desk_bandit import ACTIONS, REQUESTS, question
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    policy = AutoModelForCausalLM.from_pretrained(model)
-    optimizer = torch.optim.AdamW(policy.parameters(), 5e-3)
-    actions = tokenizer.convert_tokens_to_ids(ACTIONS)
-    end = tokenizer.convert_tokens_to_ids("<end>")
-    prompts = [question(tokenizer, r, n) for r in REQUESTS for n in range(30)]
-    rows = torch.tensor([[*prompt, action, end] for prompt in prompts for action in actions])
-    labels = rows.clone()
-    labels[:, :-2] = -100
-    for _ in range(60):
-        policy(input_ids=rows, labels=labels).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    policy.save_pretrained(path)
-    tokenizer.save_pretrained(path)
+    return once(tmp_path_factory, "behavior", lambda path: taught(path, model, tokenizer, ACTIONS))
