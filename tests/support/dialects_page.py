@@ -57,7 +57,8 @@ packages of [this page](../how-to/which-package.md).
 - LiteLLM's proxy loses the tool calls and results in the input of the Responses API, and gives \
 the provider's response ids in an encrypted form, which is what its clients get. Traceloop for \
 JavaScript loses the answers of Responses that are streamed or call tools. Traceloop for \
-`google-genai` keeps the last piece of a streamed answer. The conventions' own package for OpenAI \
+`google-genai` keeps the last piece of a streamed answer and does not say that it was streamed, so \
+the `content` of all its texts is `truncated`. The conventions' own package for OpenAI \
 leaves out `previous_response_id`, so a history that the provider stores is not known.
 - Traceloop for Haystack 2 writes no messages and no models; as the answer it writes the name of a \
 field, which is not read. OpenInference for the Claude Agent SDK for TypeScript writes runs and \

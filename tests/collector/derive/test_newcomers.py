@@ -550,3 +550,12 @@ def test_openinferences_tool_spans_may_name_the_tool_call_and_hold_mcps_blocks()
     }
     (tool,) = derive([span(ran)], []).tool_calls
     assert (tool.tool_call_id, tool.result) == ("c1", "It shines.")
+
+
+def test_a_text_that_may_be_the_last_piece_of_a_stream_is_not_called_whole() -> None:
+    given = span(
+        chat([QUESTION], ANSWER), scope="opentelemetry.instrumentation.google_generativeai"
+    )
+    assert only_call(given).content == "truncated"
+    asking = chat([QUESTION], asked("c1", "add", {}))
+    assert only_call(given._replace(attributes=span(asking).attributes)).content == "full"

@@ -144,3 +144,16 @@ def test_a_response_of_coheres_says_its_id_usage_and_tool_calls() -> None:
     call = read_call({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}, response)
     assert (call.response_id, call.finish_reason, call.input_tokens) == ("r1", "tool_calls", 31)
     assert [part["name"] for part in (call.output_messages or [])[0]["parts"]] == ["sun"]
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"), [(1, "stop"), (2, "length"), (3, "content_filter"), (0, None)]
+)
+def test_vertex_ais_numbers_and_resource_names_are_reasons_and_models(
+    number: int, reason: str | None
+) -> None:
+    path = "projects/p/locations/l/publishers/google/models/gemini"
+    sent = {"model": path, "contents": [{"role": "user", "parts": [{"text": "Hi"}]}]}
+    answer = {"content": {"role": "model", "parts": [{"text": "Hello"}]}, "finish_reason": number}
+    call = read_call(sent, {"candidates": [answer], "model_version": "gemini-001"})
+    assert (call.request_model, call.finish_reason) == ("gemini", reason)

@@ -270,7 +270,8 @@ def _settle_models(call: LlmCall, span: Span) -> None:
 
     It is the responding model if the requested one is known from elsewhere.
     """
-    name = reading.text(span.attributes, "llm.model_name", "embedding.model_name")
+    named = reading.text(span.attributes, "llm.model_name", "embedding.model_name")
+    name = payloads.model_name(named)
     answered = call.response_model or reading.text(span.attributes, "llm.response.model_name")
     if answered is None and call.request_model is None:
         # Haystack's replies name the responding model; they are written as `repr()` texts.

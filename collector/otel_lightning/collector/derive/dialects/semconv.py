@@ -103,6 +103,9 @@ NAMED = "spring.ai.model.request.tool.names"
 TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools", NAMED)
 ASKED_FOR = ("model", "openai.request.model", "param.model")
 """Keys of the requested model where the conventions' key has the responding one."""
+LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
+"""The scopes of packages that keep only the last piece of a streamed answer, and do not say which
+answers were streamed."""
 RAW_USAGE = ("gen_ai.usage.raw", "mirascope.response.usage")
 """Attributes with the provider's own usage object."""
 LOSE_ARGUMENTS = {"@traceloop/instrumentation-anthropic", "opentelemetry.instrumentation.bedrock"}
@@ -262,6 +265,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
         lost_arguments.forget(call)
     if span.events:
         call.completion_logprobs = call.completion_logprobs or _logprobs(span)
+    cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     span_rows.completed(call, cut=cut)
     # An empty answer that "stopped" may have lost its tool calls: the true reason is unknown.
     if (
@@ -340,6 +344,11 @@ def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:
     return offered(*filter(None, map(attributes.get, TOOLS)))
+
+
+def _has_text(call: LlmCall) -> bool:
+    parts = (part for message in call.output_messages or () for part in message["parts"])
+    return any(part["type"] == "text" for part in parts)
 
 
 def _hides_requests(call: LlmCall) -> bool:

@@ -33,6 +33,8 @@ CONFIGS = ("config", "toolConfig", "kwargs")
 """The keys of Gemini's and Bedrock's requests, and of Portkey's calls, that hold the tools and,
 apart from Bedrock's, parameters."""
 SYSTEMS = ("instructions", "system", "system_instruction", "systemInstruction")
+GEMINI_REASONS = {1: "stop", 2: "length", 3: "content_filter"}
+"""Gemini's finish reasons by the numbers that Vertex AI's client writes."""
 OMITTED = ("<openai.Omit object at 0x", "<openai.NotGiven object at 0x", "NOT_GIVEN")
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
 
@@ -66,7 +68,7 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
     if history is None:
         return False
     call.input_messages = history
-    call.request_model = model
+    call.request_model = model_name(model)
     # The request is complete, so a request without tools offers none: [] and not None (unknown).
     call.tool_definitions = request_tools(request) or []
     config = details(request, *CONFIGS)
@@ -76,6 +78,17 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
         if key not in NOT_PARAMETERS and _is_given(value)
     }
     return True
+
+
+def model_name(name: str | None) -> str | None:
+    """Return the name of a model without the path of Google's resource names.
+
+    Example:
+        >>> model_name("projects/p/locations/l/publishers/google/models/gemini-2.5-flash")
+        'gemini-2.5-flash'
+    """
+    is_path = name is not None and name.startswith(("projects/", "publishers/"))
+    return name.rpartition("/models/")[2] if name and is_path else name
 
 
 def _is_given(value: Any) -> bool:
@@ -177,6 +190,7 @@ def _chat_choice(choice: Payload) -> Message:
 def _candidate(candidate: Payload) -> Message:
     """Return one of Gemini's answers, whose tool calls and text are parts of its content."""
     reason = candidate.get("finish_reason", candidate.get("finishReason"))
+    reason = GEMINI_REASONS.get(reason, reason) if isinstance(reason, int) else reason
     (turn,) = messages.one_turn([{**details(candidate, "content"), "role": "model"}])
     return messages.choice(turn["parts"], reason)
 
