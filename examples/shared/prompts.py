@@ -7,6 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.maintain.backup import back_up_anyhow
+from otel_lightning.collector.store import open_store
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.prompts.ask import Proposer
 from otel_lightning.learner.prompts.compare import champion
@@ -17,7 +19,13 @@ from otel_lightning.learner.rollout_runner import Arms, Job
 from otel_lightning.learner.rollout_runner.tasks import Task
 from otel_lightning.learner.score.judges.endpoint import Endpoint
 from shared.loops import Round, curve, draw, lines_of, run_rounds, write_settings, write_tasks
-from shared.rollouts import Models, background, ingesting, model_variables, wait_for
+from shared.rollouts import (
+    Models,
+    background,
+    model_variables,
+    starting_ingester,
+    wait_for,
+)
 from shared.study import MODELS, TEMPERATURES, Rewards, Study, averaged, ran, rewards_of
 
 FIRST = "first"
@@ -57,9 +65,14 @@ def prompts_loop(one: Study) -> tuple[list[Round], str]:
 @contextmanager
 def started(one: Study) -> Iterator[tuple[Models, str]]:
     """Serve the first model and the writer for the block."""
-    with ingesting(one.store), closing(Models()) as models, writer(one) as url:
+    with (
+        starting_ingester(one.store) as wait,
+        closing(Models()) as models,
+        writer(one) as url,
+    ):
         os.environ.update(model_variables(models.url))
         models.serve(one.folder / "base", 1.0, one.seed)
+        wait()
         yield models, url
 
 
@@ -121,12 +134,19 @@ def live_text(one: Study) -> str:
 def control_text(one: Study, url: str, shuffle: int) -> str:
     """Let the writer improve the first prompt as often as in the loop, by shuffled rewards.
 
+    It begins with a copy of the store that knows no proposal: one that the loop or another control
+    had made before would be refused.
+
     Args:
         one: The study.
         url: Where the writer is.
         shuffle: Number of the control; each has other shuffles.
     """
     text: str = one.example.PROMPT
+    store = one.folder / f"control-{shuffle}.duckdb"
+    back_up_anyhow(one.store, store)
+    with open_store(store) as opened:
+        opened.execute("DELETE FROM prompts")
     endpoint = Endpoint(url, os.environ.get("WRITER_MODEL", "writer"), 1.0, 0, 60.0)
     for number in range(1, one.size.rounds + 1):
         request = Request(
@@ -144,7 +164,7 @@ def control_text(one: Study, url: str, shuffle: int) -> str:
             run_id=f"control-{shuffle}.{number}",
         )
         with closing(Proposer(endpoint)) as proposer:
-            proposed = propose_prompts(one.store, request, proposer).candidates
+            proposed = propose_prompts(store, request, proposer).candidates
         text = str(proposed[0].value) if proposed else text
     return text
 

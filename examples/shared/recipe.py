@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 Conversation = list[dict[str, Any]]
+TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text("utf-8")
+"""The chat template of all models."""
 WORDS = r" ?[A-Za-z_]+|[0-9]+| ?[^A-Za-z0-9_\s]|\s"
 
 

@@ -6,9 +6,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +113,17 @@ def as_tasks(lines: Sequence[Mapping[str, Any]], source: str) -> Sequence[Task]:
 @contextmanager
 def ingesting(store: Path) -> Iterator[None]:
     """Run `lightning-ingest` for the block."""
+    with starting_ingester(store) as wait:
+        wait()
+        yield
+
+
+@contextmanager
+def starting_ingester(store: Path) -> Iterator[Callable[[], None]]:
+    """Start `lightning-ingest` for the block; yield a function that waits until it receives."""
     options = ("--store", str(store), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
     with background([str(BIN / "lightning-ingest"), *options]) as process:
-        wait_for(process, store.with_name(f"{store.name}.server"))
-        yield
+        yield partial(wait_for, process, store.with_name(f"{store.name}.server"))
 
 
 def free_port() -> int:

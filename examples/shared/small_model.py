@@ -17,11 +17,10 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
-from shared.recipe import Recipe
+from shared.recipe import TEMPLATE, Recipe
 
 PAD, END = "<|pad|>", "<|end|>"
 ROLES = ("<|tools|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
-TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text("utf-8")
 IGNORED = -100
 
 

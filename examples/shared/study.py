@@ -18,7 +18,7 @@ from otel_lightning.learner.rollout_runner import Grading, Job, Report, run_agen
 from otel_lightning.learner.rollout_runner.tasks import Task
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 from shared.environment import python_for
-from shared.rollouts import Agent, Models, agent_server, as_tasks, ingesting
+from shared.rollouts import Agent, Models, agent_server, as_tasks, starting_ingester
 
 GATE_SHARE = 0.2
 """Share of the tasks to learn from that the gate of `lightning-learn weights` judges by."""
@@ -161,7 +161,6 @@ def study(example: ModuleType, folder: Path, size: Size, seed: int = 0) -> Resul
 def prepared(example: ModuleType, folder: Path, size: Size, seed: int) -> Study:
     """Empty the folder of a study, write what the tasks need, and train the first model."""
     from shared.first_model import SEED, put_first_model
-    from shared.small_model import train
 
     one = Study(example, folder.resolve(), size, seed)
     _ = one.agent  # its environment is made, or found missing, before anything is trained
@@ -170,7 +169,13 @@ def prepared(example: ModuleType, folder: Path, size: Size, seed: int) -> Study:
     example.prepare(folder)
     recipe, base = example.recipe(folder), folder / "base"
     takes_shipped = seed == SEED and not size.trains_first
-    made = put_first_model(example, recipe, base) if takes_shipped else train(recipe, seed, base)
+    if takes_shipped:
+        made = put_first_model(example, recipe, base)
+    else:
+        # Only here: it loads torch, which otherwise loads while other programs start.
+        from shared.small_model import train
+
+        made = train(recipe, seed, base)
     print(f"First model: {made}.", flush=True)
     return one
 
@@ -192,8 +197,9 @@ def weights_study(
 ) -> dict[tuple[str, str], Rewards]:
     """Learn weights from the rewards of the training tasks, and compare the models."""
     size, found = one.size, {}
-    with ingesting(one.store), closing(Models()) as models:
+    with starting_ingester(one.store) as wait, closing(Models()) as models:
         models.serve(one.folder / "base", 1.0, one.seed)
+        wait()
         with agent_server(one.agent, one.store, models.url) as url:
             ran(one, Job(tasks, url=url, name="log", samples=size.samples, jobs=JOBS))
             _learn(one)

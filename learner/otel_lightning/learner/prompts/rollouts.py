@@ -109,10 +109,16 @@ def parents(rollouts: Rollouts, among: Sequence[str], support: int = 10) -> list
             that they have here.
         support: Smallest number of tasks.
     """
-    tasks = rollouts.rows.group_by("arm", "task_hash").agg(pl.mean("outcome"))
-    bounds = tasks.group_by("arm").agg(
-        pl.len().alias("tasks"),
-        low=pl.mean("outcome") - NORMAL_97_5 * pl.std("outcome") / pl.len().sqrt(),
+    # In a fixed order, so that equal variants have the same bound to the last digit.
+    tasks = rollouts.rows.sort("rollout_id").group_by("arm", "task_hash", maintain_order=True)
+    bounds = (
+        tasks.agg(pl.mean("outcome"))
+        .sort("arm", "outcome")
+        .group_by("arm")
+        .agg(
+            pl.len().alias("tasks"),
+            low=pl.mean("outcome") - NORMAL_97_5 * pl.std("outcome") / pl.len().sqrt(),
+        )
     )
     known = {arm: low for arm, count, low in bounds.iter_rows() if count >= support}
     # `sorted` is stable, so variants without a bound keep their order.

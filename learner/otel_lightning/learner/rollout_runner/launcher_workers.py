@@ -111,7 +111,7 @@ class Workers:
         self._dismissed = False
 
     def ask(self, spec: dict[str, Any]) -> None:
-        """Give a worker a task, and start the worker if it does not run."""
+        """Give a worker a task, and start it and those `beside` it if they do not run."""
         now = time.time_ns()
         self._launcher.note_started(spec, now)
         try:
@@ -123,6 +123,10 @@ class Workers:
         one.deadline = time.monotonic() + spec["timeout"]
         _pipes(one).give(spec["line"])
         self._watch(one)
+        for other in spec.get("beside", ()):
+            # One that cannot be started is told with its first task.
+            with suppress(OSError, ValueError):
+                self._start(other)
 
     def look(self, ready: set[int]) -> None:
         """Take the answers at these file descriptors, and write what did not fit before."""

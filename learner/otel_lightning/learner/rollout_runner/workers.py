@@ -40,13 +40,15 @@ class WorkerExecutor:
 
     def start(self, attempt: Attempt) -> None:
         """Give a task to an idle worker, or start one."""
-        arm = attempt.planned.arm
+        arm, arms = attempt.planned.arm, self._settings.job.arms
+        # All arms are needed: their workers start at the same time, and not one after the other.
+        others = [one for one in arms.names if one != arm] if arms and not self._names else []
         if not self._idle[arm]:
-            self._names.append(f"worker-{len(self._names) + 1}")
-            self._idle[arm].append(self._names[-1])
+            self._name_worker(arm)
         name = self._idle[arm].pop()
         self._busy[attempt.rollout_id] = (arm, name)
-        self._processes.ask(self._worker(arm, name), self._task(attempt))
+        beside = [self._worker(one, self._name_worker(one)).message() for one in others]
+        self._processes.ask(self._worker(arm, name), self._task(attempt) | {"beside": beside})
 
     def ended(self, seconds: float) -> Iterator[Ended]:
         """Yield how attempts ended."""
@@ -64,6 +66,11 @@ class WorkerExecutor:
         """End the workers: close their input, and kill those that do not end."""
         if self._names:
             self._processes.dismiss_workers(2 * self._settings.job.grace + SPARE_SECONDS)
+
+    def _name_worker(self, arm: str | None) -> str:
+        self._names.append(f"worker-{len(self._names) + 1}")
+        self._idle[arm].append(self._names[-1])
+        return self._names[-1]
 
     def _worker(self, arm: str | None, name: str) -> Spec:
         job, folder = self._settings.job, self._settings.journal.folder.resolve()
