@@ -60,7 +60,8 @@ def show(name: str, folder: Path, size: Size, seed: int) -> bool:
     beyond, _, _ = gain(control, before)
     real = least > 0 and beyond < gain(after, before)[0] / 2
     quick = not size.trains_first
-    shown = "The gain is real: its interval excludes 0, and shuffled rewards do not bring it."
+    brought = "do not bring it" if beyond <= 0 else "bring less than half of it"
+    shown = f"The gain is real: its interval excludes 0, and shuffled rewards {brought}."
     few = " These are few tasks: run it without --quick." if quick else ""
     print(shown if real else f"No gain is shown.{few}")
     return real or quick
