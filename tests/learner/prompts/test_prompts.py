@@ -389,7 +389,9 @@ def test_file_that_another_program_changes_meanwhile_keeps_that_change(
         flags.write_text(edited.replace('"on": true', '"on": false'))
         return numbered(request, number)
 
-    assert ask(traces, flags, serve(edits), "--candidates", "1").exit_code == 0
+    result = ask(traces, flags, serve(edits), "--candidates", "1")
+    assert result.exit_code == 0
+    assert "changed by another program 1 time meanwhile; its changes are kept." in result.stdout
     assert json.loads(flags.read_text())["flags"]["other"]["variants"] == {"on": False}
     weights = dict(flag(flags)["targeting"]["fractional"])
     assert (weights["careful"], weights["brief"]) == (4500, 4500)

@@ -78,6 +78,8 @@ class Plan:
     """The variant with the best lower bound of its mean reward."""
     room: int
     """Number of variants that may be added."""
+    flags_text: str
+    """The flag file as it was read."""
     rule: str | None = None
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.progress import Progress
@@ -107,13 +108,26 @@ def propose_prompts(
         result = Proposed(run.run_id, plan.rollouts, judged, plan.retired, None, usage, plan.rule)
         if request.dry_run:
             return replace(result, change=_previewed(result, request))
+        changed = _has_changed(request.flags, plan.flags_text)
         with opened(store) as found:
-            return _write(found, run, result, request)
+            written = _write(found, run, result, request)
+    if changed and written.change:
+        change = replace(written.change, attempts=written.change.attempts + 1)
+        return replace(written, change=change)
+    return written
+
+
+def _has_changed(path: Path, text: str) -> bool:
+    try:
+        return path.read_bytes() != text.encode()
+    except OSError:
+        return True  # writing it will tell
 
 
 def _plan(store: Store, request: Request) -> Plan:
     key = request.window.key
-    document = flag_file.read_flag_file(request.flags, key)
+    seen = flag_file.reading(request.flags, key)
+    document = seen.document
     check_flag(request.flags, document, key)
     variants = variants_with_text(document, key)
     live = flag_file.live_shares(document, key)
@@ -145,6 +159,7 @@ def _plan(store: Store, request: Request) -> Plan:
         calls=calls,
         parent=ordered[0],
         room=room,
+        flags_text=seen.text,
         rule=str(rule) if rule else None,
     )
 

@@ -40,7 +40,9 @@ SENDS = {
     "neither LIGHTNING_INSTRUMENT=false nor OTEL_SDK_DISABLED is set there. See docs/how-to/"
     "trace-your-agent.md.",
     URL: "Install otel-lightning in the environment of the server, and start the server with "
-    "OTEL_EXPORTER_OTLP_ENDPOINT set to the address of the lightning-ingest of this store.",
+    "OTEL_EXPORTER_OTLP_ENDPOINT set to the address of the lightning-ingest of this store, and "
+    "OTEL_EXPORTER_OTLP_PROTOCOL to http/protobuf if that port speaks HTTP. The server's log tells "
+    "what could not be sent.",
 }
 SENDS[SERVE] = SENDS[COMMAND]
 NAMES = {
