@@ -301,6 +301,32 @@ def test_each_arm_has_workers_of_its_own_that_read_its_flag_file(
     assert len({pid for *_, pid in said}) == 2  # one worker for each arm, which stayed
 
 
+TOGETHER = """
+import glob, json, os, sys, time
+open(f"{FOLDER}/started-{os.getpid()}", "w")
+while len(glob.glob(f"{FOLDER}/started-*")) < 2:
+    time.sleep(0.01)
+for line in sys.stdin:
+    print(json.dumps({"output": "done"}), flush=True)
+"""
+
+
+def test_workers_of_all_arms_start_at_the_same_time(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    flag = {"state": "ENABLED", "defaultVariant": "a", "variants": {"a": "A", "b": "B"}}
+    flags = tmp_path / "flags.json"
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    # Each waits until the other has started, so the first answer needs both.
+    (tmp_path / "worker.py").write_text(f"FOLDER = {str(tmp_path)!r}{TOGETHER}")
+    worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
+    arms = Arms("prompt", flags, ["a", "b"])
+    job = Job(
+        tasks({"id": "x", "q": 1}), serve=worker, name="both", jobs=1, arms=arms, timeout=LIMIT_S
+    )
+    assert run_agent(served, job).statuses == {"ok": 2}
+
+
 FLAGGED = """
 import json, sys
 from concurrent.futures import ThreadPoolExecutor
