@@ -81,6 +81,19 @@ def test_biased_estimators_have_intervals_and_are_told_from_the_others(traces: "
         assert one["biased"] == (f"{one['method']} *" in marked)
 
 
+def test_range_of_rewards_is_the_given_one_and_no_reward_may_be_outside(traces: "Traces") -> None:
+    log(traces)
+    plain = evaluate(traces, "--arm", "careful")
+    assert "Rewards are in [0, 1] (as logged" in plain.output
+    wide = evaluate(traces, "--arm", "careful", "--reward-range", "-1,3")
+    assert wide.exit_code == 0
+    assert "Rewards are in [-1, 3] (as given)." in wide.output
+    assert values(wide) == values(plain)
+    outside = evaluate(traces, "--arm", "careful", "--reward-range", "0,0.5")
+    assert outside.exit_code == 1
+    assert "A reward of 1 was logged, which is outside --reward-range 0,0.5" in outside.stderr
+
+
 def test_segments_are_evaluated_apart(traces: "Traces") -> None:
     log(traces)
     result = evaluate(traces, "--arm", "brief", "--by", "service_name")
