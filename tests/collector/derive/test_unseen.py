@@ -484,22 +484,29 @@ def test_an_input_that_was_written_late_ends_before_the_calls_own_answer() -> No
     assert lengths_of_inputs(told, ["Sun.", "Rain."]) == [1, 3]
 
 
-def test_an_answer_in_the_words_of_an_earlier_one_ends_no_history() -> None:
+def test_an_answer_in_the_words_of_one_in_another_trace_ends_no_history() -> None:
     told = [
         {"role": "user", "content": "Oslo?"},
         {"role": "assistant", "content": "Sun."},
         {"role": "user", "content": "Rome?"},
     ]
-    assert lengths_of_inputs(told, ["Sun.", "Sun."]) == [1, 3]
+    assert lengths_of_inputs(told, ["Sun."]) == [3]
+    repeated = [*told, {"role": "assistant", "content": "Sun."}, {"role": "user", "content": "So?"}]
+    assert lengths_of_inputs(told, ["Sun.", "Yes."], repeated) == [3, 5]
 
 
-def lengths_of_inputs(told: list[Any], answers: list[str]) -> list[int]:
-    """Return the number of messages in each call's input; the first input is written late."""
+def lengths_of_inputs(
+    told: list[Any], answers: list[str], later: list[Any] | None = None
+) -> list[int]:
+    """Return the number of messages in the input of each call of a trace.
+
+    The first call's input is recorded as `told`, and the others' as `later`, if that is given.
+    """
     calls = [
         span(
             {
                 "langsmith.span.kind": "llm",
-                "gen_ai.prompt": {"model": "m", "messages": told},
+                "gen_ai.prompt": {"model": "m", "messages": (later or told) if at else told},
                 "gen_ai.completion": {
                     "id": f"c{at}",
                     "choices": [{"message": {"role": "assistant", "content": text}}],

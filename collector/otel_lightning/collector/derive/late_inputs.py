@@ -6,12 +6,14 @@ this list has gone on by then.
 
 from collections.abc import Iterable, Iterator
 
-from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.text.packing import outputs, unpack
+from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text.packing import unpack
 
 
 def cut(calls: Iterable[LlmCall]) -> Iterator[LlmCall]:
-    """End inputs before the call's own answer, unless an earlier call answered in the same words.
+    """End inputs before the call's own answer, where a later input has this answer only once.
+
+    If the answer repeated an earlier one, a history that goes on would have both.
 
     Args:
         calls: Model calls; changed in place. Only those of one trace are compared.
@@ -21,14 +23,17 @@ def cut(calls: Iterable[LlmCall]) -> Iterator[LlmCall]:
     """
     known = list(calls)
     for call in [one for one in known if one.answered_at is not None]:
-        answer, since = _answer(call), call.start_ns or 0
-        earlier = (one for one in known if one.trace_id == call.trace_id and one is not call)
-        if not any((one.start_ns or 0) < since and _answer(one) == answer for one in earlier):
-            call.input_messages = (unpack(call).input_messages or [])[: call.answered_at]
-            call.answered_at = None
+        own, since = unpack(call).input_messages or [], call.start_ns or 0
+        later = (one for one in known if one.trace_id == call.trace_id)
+        histories = (
+            unpack(one).input_messages or [] for one in later if (one.start_ns or 0) > since
+        )
+        if any(_has_once(history, own, call.answered_at or 0) for history in histories):
+            call.input_messages, call.answered_at = own[: call.answered_at], None
             yield call
 
 
-def _answer(call: LlmCall) -> object:
-    answered = outputs(call)
-    return answered[0]["parts"] if answered else None
+def _has_once(history: list[Message], own: list[Message], place: int) -> bool:
+    """Tell whether a history goes on from the message at a place of `own`, and has it only once."""
+    same = [said for said in history if said["parts"] == own[place]["parts"]]
+    return history[: place + 1] == own[: place + 1] and len(same) == 1

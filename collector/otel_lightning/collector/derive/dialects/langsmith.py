@@ -89,7 +89,7 @@ def _end_before_answer(call: LlmCall) -> None:
 
     JavaScript writes it after the agent appended the answer, and perhaps the next turns. A text in
     the middle of a history may be an earlier answer in the same words: `late_inputs` looks whether
-    an earlier call gave it.
+    a later history has it twice.
     """
     history = call.input_messages or []
     answer = call.output_messages[0]["parts"] if call.output_messages else None
