@@ -62,7 +62,7 @@ def test_a_derived_row_that_is_not_what_the_spans_say_is_named(
     store.execute("UPDATE llm_calls SET operation = 'text_completion'")
     unwell = [finding for finding in check_deep(store, path, sample) if not finding.well]
     assert [finding.name for finding in unwell] == ["llm_calls derived again"]
-    assert f"1 of 1 traces differ, such as {(b't' * 16).hex()}" in unwell[0].value
+    assert f"1 of 1 trace differ, such as {(b't' * 16).hex()}" in unwell[0].value
 
 
 def test_a_judgement_without_a_trace_is_derived_again_too(store: Store, path: Path) -> None:

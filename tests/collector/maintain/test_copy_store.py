@@ -126,7 +126,7 @@ def test_damage_on_the_spool_is_told_and_set_aside(command: str, tmp_path: Path)
     if command == "copy":
         told = cli("copy", str(path), str(tmp_path / "new.duckdb"))
         path = tmp_path / "new.duckdb"
-        said = "2 requests that were not stored yet, 1 damaged parts that are set aside"
+        said = "2 requests that were not stored yet, 1 damaged part that is set aside"
         assert said in told.stdout
     else:
         told = cli("forget", "--where", "name = 'first'", "--store", str(path))

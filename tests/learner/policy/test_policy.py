@@ -229,7 +229,7 @@ def test_choice_without_a_propensity_is_left_out_and_counted(
     one_rollout(traces, "careful", None)
     result = learn(traces, flag_file)
     assert result.exit_code == 0
-    assert "1 choices without a propensity left out." in result.output
+    assert "1 choice without a propensity left out." in result.output
 
 
 def test_learning_promotes_nothing_unless_it_is_asked_to(traces: "Traces", flag_file: Path) -> None:

@@ -4,6 +4,7 @@ import os
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import finalize
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
@@ -104,6 +105,8 @@ class Chat:
                 event_hooks={"response": [limited(endpoint.timeout)]}
             ),
         )
+        # openai closes only a client of its own when nobody uses it any more.
+        finalize(self, self._client.close)
 
     def body(self, messages: list[dict[str, str]]) -> Payload:
         """Build the body of a request."""
