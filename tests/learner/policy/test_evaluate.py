@@ -33,6 +33,20 @@ def evaluate(traces: "Traces", *options: str) -> Result:
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--key", "prompt", "--least-gain", "0.2"], "--least-gain has no effect with --key"),
+        (["--key", "prompt", "--", "true"], "AGENT has no effect with --key"),
+        (["--model", "a", "--reward-range", "0,3"], "--reward-range has no effect with --model"),
+        (["--model", "a", "--key", "prompt"], "--key has no effect with --model"),
+    ],
+)
+def test_an_option_that_would_be_ignored_is_refused(words: list[str], named: str) -> None:
+    result = CliRunner().invoke(cli, ["evaluate", *words])
+    assert (result.exit_code, named in result.output) == (2, True), result.output
+
+
 def values(result: Result) -> dict[str, float]:
     rows = [line.split("│") for line in result.output.splitlines() if line.startswith("│")]
     return {row[1].strip(" *"): float(row[2]) for row in rows if "%" not in row[2]}
