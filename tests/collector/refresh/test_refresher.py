@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support.deliveries import SENT, WITH_REWARD, expected, tables
-from support.running import LIMIT_S, eventually
+from support.running import LIMIT_S, background, eventually
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load import loader as loading
@@ -156,7 +156,7 @@ def test_a_worker_that_dies_is_replaced_and_nothing_is_lost(
 def test_a_worker_whose_owner_has_ended_ends_without_a_word() -> None:
     command = [sys.executable, "-c", f"from {worker_process.__name__} import main; main()"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes) as worker:
+    with background(*command, **pipes) as worker:
         worker.stdout.close()
         said = worker.stderr.read()
         assert (worker.wait(LIMIT_S), said) == (0, b"")

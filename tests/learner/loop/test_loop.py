@@ -242,7 +242,7 @@ def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) 
         file = write_loop(tmp_path, "idle", model.url, text, tasks=24)
         result = run(file, served)
     assert result.exit_code == 3, result.output
-    assert "Stopped after round 1: 1 rounds in a row gained nothing." in result.stdout
+    assert "Stopped after round 1: 1 round in a row gained nothing." in result.stdout
     assert "Nothing that is served has changed" in result.stdout
     assert live_text(tmp_path, "idle") == FIRST
     file.write_text(file.read_text().replace('reward = "success"', 'reward = "other"'))

@@ -210,7 +210,7 @@ def test_stop_rules_count_rollouts_of_runs_and_gates_and_the_hours_of_all_stages
     assert stopped("hours = 0.75", 1) == "0.75 hours were worked, of 0.75 that [stop] allows"
     assert stopped("no_gain_rounds = 1", 1) is None
     assert stopped("no_gain_rounds = 2", 2) is None
-    assert stopped("no_gain_rounds = 1", 2) == "1 rounds in a row gained nothing"
+    assert stopped("no_gain_rounds = 1", 2) == "1 round in a row gained nothing"
 
 
 @pytest.mark.slow
