@@ -281,16 +281,20 @@ for line in sys.stdin:
 """
 
 
+def two_arms(folder: Path) -> Arms:
+    flag = {"state": "ENABLED", "defaultVariant": "a", "variants": {"a": "A", "b": "B"}}
+    flags = folder / "flags.json"
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    return Arms("prompt", flags, ["a", "b"])
+
+
 def test_each_arm_has_workers_of_its_own_that_read_its_flag_file(
     served: Path, tmp_path: Path, tasks: Tasks
 ) -> None:
-    flag = {"state": "ENABLED", "defaultVariant": "a", "variants": {"a": "A", "b": "B"}}
-    flags = tmp_path / "flags.json"
-    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
     (tmp_path / "worker.py").write_text(ARMED)
     worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
     file = tasks(*({"id": name, "question": name} for name in "xyz"))
-    arms = Arms("prompt", flags, ["a", "b"])
+    arms = two_arms(tmp_path)
     job = Job(file, serve=worker, name="worker-arms", jobs=1, arms=arms)
     report = run_agent(served, job)
     assert report.statuses == {"ok": 6}
@@ -314,13 +318,10 @@ for line in sys.stdin:
 def test_workers_of_all_arms_start_at_the_same_time(
     served: Path, tmp_path: Path, tasks: Tasks
 ) -> None:
-    flag = {"state": "ENABLED", "defaultVariant": "a", "variants": {"a": "A", "b": "B"}}
-    flags = tmp_path / "flags.json"
-    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
     # Each waits until the other has started, so the first answer needs both.
     (tmp_path / "worker.py").write_text(f"FOLDER = {str(tmp_path)!r}{TOGETHER}")
     worker = [sys.executable, "-I", "-S", str(tmp_path / "worker.py")]
-    arms = Arms("prompt", flags, ["a", "b"])
+    arms = two_arms(tmp_path)
     job = Job(
         tasks({"id": "x", "q": 1}), serve=worker, name="both", jobs=1, arms=arms, timeout=LIMIT_S
     )
