@@ -398,10 +398,8 @@ def doctor(store: Path) -> None:
         found = diagnose(opened)
     for one in found:
         # Both quote names that senders chose.
-        # What is said begins with a plural: calls, spans, rollouts.
-        noun, rest = one.said.split("s ", 1)
-        total = number_of(one.total, noun)
-        click.echo(f"{one.number:,} of {total} {printable(rest)}")
+        total = number_of(one.total, one.noun)
+        click.echo(f"{one.number:,} of {total} {printable(one.fault)}")
         click.echo(f"    such as  {printable(one.example)}")
         click.echo(f"    remedy   {one.remedy}")
     if found:

@@ -41,38 +41,41 @@ class ProblemKind(NamedTuple):
     """One kind of problem; the statement `doctor_NAME.sql` counts it."""
 
     name: str
-    said: str
-    """The problem in words; `{kind}` is the column by which the statement groups."""
+    noun: str
+    """What is counted, as a singular."""
+    fault: str
+    """What is wrong with them; `{kind}` is the column by which the statement groups."""
     remedy: str
 
 
 PROBLEM_KINDS = (
-    ProblemKind("empty", "spans and log records: nothing was received",
+    ProblemKind("empty", "span", "and log records: nothing was received",
             PORTS),
-    ProblemKind("content", "calls without content, written by {kind}", ""),
-    ProblemKind("history", "calls whose text was cut, or whose history the provider keeps in part",
+    ProblemKind("content", "call", "without content, written by {kind}", ""),
+    ProblemKind("history", "call",
+            "whose text was cut, or whose history the provider keeps in part",
             "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
             " histories, or record previous_response_id with every call"),
-    ProblemKind("parts", "rollouts of one call that look like parts of one: tools were asked or"
+    ProblemKind("parts", "rollout", "of one call that look like parts of one: tools were asked or"
             " answered", f"give the calls of a task one lightning.rollout.id; see {HOW_TO}"),
-    ProblemKind("repeated_ids", "spans not stored, because other spans have their ids",
+    ProblemKind("repeated_ids", "span", "not stored, because other spans have their ids",
             "let the sender draw random ids: `random.seed()` also seeds OpenTelemetry's, and"
             " otel-lightning's instrumentation does not"),
-    ProblemKind("rewards", "rewards that match nothing that was received",
+    ProblemKind("rewards", "reward", "that match nothing that was received",
             "name the span, the response, the rollout or the trace that is judged as it was sent"),
-    ProblemKind("arms", "arms of {kind} without a propensity",
+    ProblemKind("arms", "arm", "of {kind} without a propensity",
             "send lightning.propensity with feature_flag.evaluation, or promote a policy whose"
             " flags have it"),
-    ProblemKind("tokens", "calls without token counts, written by {kind}",
+    ProblemKind("tokens", "call", "without token counts, written by {kind}",
             'for streams ask the provider with stream_options={"include_usage": true}'),
-    ProblemKind("unread", "spans of {kind} on which a reader broke",
+    ProblemKind("unread", "span", "of {kind} on which a reader broke",
             "look at unread_spans, and report them with a span"),
-    ProblemKind("partly", "calls of {kind} read only in part: without model, input or answer",
+    ProblemKind("partly", "call", "of {kind} read only in part: without model, input or answer",
             "use an instrumentation of docs/reference/dialects.md, or add the dialect:"
             " docs/how-to/add-a-dialect.md"),
-    ProblemKind("ahead", "spans of {kind} that ended after they were received",
+    ProblemKind("ahead", "span", "of {kind} that ended after they were received",
             "set the sender's clock (NTP): its rewards and calls are put into a wrong order"),
-    ProblemKind("clocks", "spans of {kind} that began before the call to them",
+    ProblemKind("clocks", "span", "of {kind} that began before the call to them",
             "set both clocks (NTP): the steps of a rollout are put into a wrong order"),
 )  # fmt: skip
 
@@ -83,9 +86,15 @@ class Problem(NamedTuple):
     name: str
     number: int
     total: int
-    said: str
+    noun: str
+    fault: str
     example: str
     remedy: str
+
+    @property
+    def said(self) -> str:
+        """The problem in words, without numbers."""
+        return f"{self.noun}s {self.fault}"
 
 
 def diagnose(store: Store) -> list[Problem]:
@@ -112,15 +121,16 @@ def _wrong_port(server: Server) -> list[Problem]:
         return []
     wrong = sum(counts.values())
     example = "; ".join(f"{n:,} to the port for {port}" for port, n in counts.items())
-    said = "requests since the start were sent to the port of the other protocol, and lost"
-    return [Problem("wrong_port", wrong, request_count(text) + wrong, said, example, PORTS)]
+    total = request_count(text) + wrong
+    fault = "since the start were sent to the port of the other protocol, and lost"
+    return [Problem("wrong_port", wrong, total, "request", fault, example, PORTS)]
 
 
 def _problem(checked: ProblemKind, row: Mapping[str, Any]) -> Problem:
     kind = row["kind"] or "an unnamed sender"
     remedy = _switch(row["kind"]) if checked.name == "content" else checked.remedy
-    said = checked.said.format(kind=kind)
-    return Problem(checked.name, row["n"], row["total"], said, row["example"], remedy)
+    fault, example = checked.fault.format(kind=kind), row["example"]
+    return Problem(checked.name, row["n"], row["total"], checked.noun, fault, example, remedy)
 
 
 def _switch(scope: str | None) -> str:
