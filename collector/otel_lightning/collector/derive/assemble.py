@@ -115,7 +115,7 @@ def put_together(found: Reading) -> Derived:
     derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
     derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
     _place_rewards_and_arms(derived, found, assigned)
-    derived.tasks = _tasks(nodes, derived.rewards, assigned)
+    _add_tasks(derived, found, nodes, assigned)
     return derived
 
 
@@ -269,12 +269,14 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
             row.rollout_id = assigned.of(row.trace_id or "", row.span_id)
 
 
-def _tasks(nodes: Nodes, rewards: Iterable[Reward], assigned: Rollouts) -> dict[str, str]:
-    tasks: dict[str, str] = {}
-    stated = [(node.start_ns or 0, place, node) for place, node in nodes.items() if node.task_id]
-    for _, place, node in sorted(stated):
-        tasks.setdefault(assigned.of(*place), str(node.task_id))
-    for reward in rewards:
-        if reward.task_id and reward.rollout_id:
-            tasks.setdefault(reward.rollout_id, reward.task_id)
-    return tasks
+def _add_tasks(derived: Derived, found: Reading, nodes: Nodes, assigned: Rollouts) -> None:
+    """Set the task of each rollout: the first that a span states or, without one, a reward."""
+    told = [(node.start_ns or 0, place, node) for place, node in nodes.items() if node.task_id]
+    for _, place, node in sorted(told):
+        if (rollout_id := assigned.of(*place)) not in derived.tasks:
+            derived.tasks[rollout_id] = str(node.task_id)
+            derived.tasks_stated_by[rollout_id] = place[0]
+    for reward in derived.rewards:
+        if reward.task_id and reward.rollout_id and reward.rollout_id not in derived.tasks:
+            derived.tasks[reward.rollout_id] = reward.task_id
+            derived.tasks_stated_by[reward.rollout_id] = found.sources[reward.reward_id]

@@ -266,5 +266,7 @@ class Derived:
     arms: list[Arm] = field(default_factory=list)
     tasks: dict[str, str] = field(default_factory=dict)
     """Rollout id to task id, from `lightning.task.id`."""
+    tasks_stated_by: dict[str, str] = field(default_factory=dict)
+    """Rollout id to the trace that states its task id."""
     unread: dict[tuple[str, str], str] = field(default_factory=dict)
     """(trace id, span id) of each span whose reader failed, with the error text."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.parsed import ParsedTraces
+from otel_lightning.collector.derive.portions import Portioning
 from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
 from otel_lightning.collector.refresh import rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Backoff
@@ -35,6 +36,8 @@ BREAKS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeErro
 """What deriving raises for a value that no reader expects; Arrow's errors are among them."""
 _PARSED: WeakKeyDictionary[Store, ParsedTraces] = WeakKeyDictionary()
 """The parsed traces of rollouts that grow, by open store."""
+_PORTIONING: WeakKeyDictionary[Store, Portioning] = WeakKeyDictionary()
+"""Whether batches are derived in portions, by open store."""
 _SCHEMAS: WeakKeyDictionary[Store, dict[str, pa.Schema]] = WeakKeyDictionary()
 """The columns of the derived tables, by open store."""
 
@@ -218,6 +221,12 @@ def schemas(store: Store) -> dict[str, pa.Schema]:
     return _SCHEMAS[store]
 
 
+def _portioning(store: Store) -> Portioning:
+    if store not in _PORTIONING:
+        _PORTIONING[store] = Portioning(schemas(store))
+    return _PORTIONING[store]
+
+
 def _read_picked(
     store: Store,
     spans_at_once: int,
@@ -231,7 +240,10 @@ def _read_picked(
     """
     # Each round picks anew, because `has_to_wait` has put off some of the stale traces.
     while True:
-        batch, closed = Batch(parsed, trial_schemas), ClosedSet(store, spans_at_once, waiting)
+        batch = Batch(
+            parsed, trial_schemas, _PORTIONING.setdefault(store, Portioning(schemas(store)))
+        )
+        closed = ClosedSet(store, spans_at_once, waiting)
         while not closed.is_complete():
             tied = []
             # Traces without new spans that are kept parsed are not read again.

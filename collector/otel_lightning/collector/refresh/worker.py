@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.batch import Size
+from otel_lightning.collector.derive.sizes import Size
 from otel_lightning.collector.refresh import frames
 
 PART_BYTES = 8_000_000

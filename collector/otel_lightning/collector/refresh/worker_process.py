@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.derive.batch import Batch
+from otel_lightning.collector.derive.portions import Portioning
 from otel_lightning.collector.orphans import end_with
 from otel_lightning.collector.refresh import frames
 from otel_lightning.collector.without_pandas import leave_out_pandas
@@ -65,7 +66,8 @@ class WorkerBatch:
         self._inbox, self._answers = inbox, answers
         self._schemas: dict[str, pa.Schema] = {}
         self._name = ""
-        self._batch, self._seconds = Batch(), 0.0
+        self._portioning = Portioning(self._schemas)
+        self._begin()
 
     def do(self, kind: int, content: bytes) -> None:
         """Carry out one message."""
@@ -81,7 +83,7 @@ class WorkerBatch:
             self._answer_rows()
 
     def _begin(self) -> None:
-        self._batch, self._seconds = Batch(), 0.0
+        self._batch, self._seconds = Batch(portioning=self._portioning), 0.0
 
     def _answer_keys(self, logs: pa.Table) -> None:
         spans, began = self._inbox.spans(), time.monotonic()
