@@ -74,6 +74,10 @@ bench-beside: .venv/ready  ## Each line that 0.1.0 had, beside 0.1.0 by turns; O
 bench-lag: .venv/ready  ## How soon rows can be asked for under sustained load
 	$(BIN)/python tests/bench/lag.py
 
+.PHONY: bench-workers
+bench-workers: .venv/ready  ## How much sooner worker processes derive a store
+	$(BIN)/python tests/bench/workers.py
+
 .PHONY: bench-late
 bench-late: .venv/ready  ## What late spans cost in a trace of 200,000 and a conversation of 5,000 turns
 	$(BIN)/python tests/bench/late.py

@@ -20,6 +20,8 @@ AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
 UNNAMED = "primary"
 """The name given to a reward without one, which is also Agent Lightning's default."""
 ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
+_WRITTEN = json.JSONEncoder(default=str).encode
+"""`json.dumps(…, default=str)`, which makes a new encoder each time."""
 
 
 class CarriedEvent(NamedTuple):
@@ -175,7 +177,7 @@ def number(attributes: Attributes, key: str) -> float | None:
 
 def _identity(*carrier: object) -> str:
     """Return a hash as id, so that a reward delivered twice is recognised as a duplicate."""
-    return hashlib.sha256(json.dumps(carrier, default=str).encode()).hexdigest()[:32]
+    return hashlib.sha256(_WRITTEN(carrier).encode()).hexdigest()[:32]
 
 
 def in_time(reward: Reward) -> tuple[int, str]:

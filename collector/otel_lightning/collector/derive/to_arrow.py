@@ -1,9 +1,11 @@
 """Derived rows as Arrow tables, in the columns of the store's tables."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from otel_lightning.collector.derive.rows import Derived, LlmCall
@@ -34,6 +36,8 @@ JSON_COLUMNS = {
     "documents",
 }
 JSON = pa.json_()
+LONGEST_COLUMN = 2**31 - 1
+"""Largest size of the texts of an Arrow array, in bytes: its offsets have 32 bits."""
 MESSAGES = ("input_messages", "output_messages")
 """The columns of `LlmCall.packed`, in its order."""
 RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
@@ -141,9 +145,18 @@ def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:
     columns: dict[str, pa.Array] = {}
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name in texts:
-            # The bytes are UTF-8 already, so the type is changed without a check or a copy.
-            text = pa.array(texts[name], pa.binary()).view(pa.string())
-            columns[name] = pa.ExtensionArray.from_storage(JSON, text)
+            columns[name] = pa.ExtensionArray.from_storage(JSON, _joined(texts[name]))
         else:
             columns[name] = pa.array(next(values), kind)
     return pa.table(columns)
+
+
+def _joined(texts: Sequence[bytes | None]) -> pa.StringArray:
+    """Return texts as an array. They are UTF-8 already, so nothing is checked again."""
+    known = [text for text in texts if text is not None]
+    ends = np.fromiter(accumulate(map(len, known), initial=0), np.int64, len(known) + 1)
+    if len(known) < len(texts) or ends[-1] > LONGEST_COLUMN:
+        return pa.array(texts, pa.binary()).view(pa.string())
+    # One copy into memory of the right size, where `pa.array` grows its memory step by step.
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(known))]
+    return pa.Array.from_buffers(pa.string(), len(known), buffers)
