@@ -3,11 +3,13 @@
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from support.spans import answered, asked, chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall
-from otel_lightning.collector.derive.text.histories import history
+from otel_lightning.collector.derive.text.histories import any_history, history
 from otel_lightning.collector.derive.text.packing import SHORT, pack, unpack
 
 QUESTION, ANSWER = said("user", "Hi"), said("assistant", "Hello")
@@ -108,3 +110,53 @@ def test_a_layer_that_loses_ids_is_continued_all_the_same() -> None:
     assert set(history(first).ends).isdisjoint(history(later).begins)
     later.lost_ids = True
     assert not set(history(first).ends).isdisjoint(history(later).begins)
+
+
+IDS = st.sampled_from([None, "", "a", "b"])
+TEXT = st.fixed_dictionaries(
+    {"type": st.just("text"), "content": st.sampled_from(["", "hi", "\ud800"])},
+    optional={"cache": st.just(1)},
+)
+PART = st.one_of(
+    TEXT,
+    TEXT,
+    st.fixed_dictionaries(
+        {"type": st.just("tool_call"), "id": IDS, "name": st.sampled_from(["add", None])},
+        optional={
+            "arguments": st.sampled_from([None, {"b": 1, "a": 2**70}]),
+            "arguments_raw": st.just("{}"),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("tool_call_response")},
+        optional={"id": IDS, "response": st.sampled_from(["3", {"b": 1, "a": [2]}])},
+    ),
+    st.just({"type": "reasoning", "content": "hm"}),
+    st.just({"type": "server_tool_call", "id": "a", "name": "search"}),
+    st.just({"type": "blob", "content": "QQ=="}),
+)
+MESSAGE = st.fixed_dictionaries(
+    {
+        "role": st.sampled_from(["system", "user", "assistant", "assistant", "tool", "critic"]),
+        "parts": st.lists(PART, max_size=3),
+    }
+)
+
+
+@given(
+    st.lists(MESSAGE, max_size=SHORT + 1),
+    st.lists(MESSAGE.map(lambda one: {**one, "role": "assistant"}), max_size=2),
+    st.booleans(),
+    st.sampled_from(["full", "redacted"]),
+)
+@example([asked("a", "add", {}), answered("b", "3"), QUESTION], [ANSWER], False, "full")  # noqa: FBT003
+@example([asked("", "add", {}), answered("", "3")], [asked("", "add", {})], False, "full")  # noqa: FBT003
+def test_a_short_history_has_the_hashes_of_any_history(
+    sent: list[Any],
+    said: list[Any],
+    lost: bool,  # noqa: FBT001 - hypothesis passes arguments by position
+    content: str,
+) -> None:
+    made = LlmCall("t", "s", None, 0, 1, "semconv", input_messages=sent, output_messages=said)
+    made.lost_ids, made.content = lost, content
+    assert history(made) == any_history(made)

@@ -1,0 +1,146 @@
+"""The hashes of an input, message by message: one that continues another goes on from it."""
+
+from hashlib import blake2b
+from operator import is_
+
+from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.text.message_memory import MessageMemory, SharedMessage
+from otel_lightning.collector.derive.text.turns import ASSISTANT, HEADS, Numbers, Turn, turn_of
+
+LOOK_BACK = 16
+"""Number of turns at the end of a history by which it is looked up; up to this many calls may be
+missing between two recorded ones."""
+
+
+class Input:
+    """The hashes of an input, message by message."""
+
+    def __init__(self, *, lost_ids: bool) -> None:
+        """Start before the first message.
+
+        Args:
+            lost_ids: Whether the history is looked for without the ids of tool calls, too.
+        """
+        # `bare` has no ids of tool calls, `plain` no messages that call tools or answer them. All
+        # three are one object until a message differs.
+        self.chain = self.bare = self.plain = _Chain()
+        self.numbers = Numbers()
+        self.begins: list[str] = []
+        self.last: str | None = None
+        """The longest beginning that ends with the assistant's turn, without ids."""
+        self.thoughts = b""
+        self.lost_ids = lost_ids
+        self.answers, self.is_paired = False, True
+        self._asked: tuple[str | None, ...] = ()
+        """The ids of the tool calls of the assistant's last message."""
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the last message is the assistant's."""
+        return self.chain.role == "assistant"
+
+    def add(self, message: Message) -> None:
+        """Add the hashes of the next message."""
+        turn, role, chain = turn_of(message), message["role"], self.chain
+        if chain.role == "assistant" and role != "assistant":
+            # The assistant's turn has ended. The last `LOOK_BACK` beginnings are kept.
+            self.begins = [*self.begins[1 - LOOK_BACK :], chain.digest()]
+            self.last = self.bare.digest() if self.lost_ids else None
+        if role == "assistant":
+            self._asked = turn.asked
+        if turn.tools:
+            self._add_of_tools(turn, role)
+        else:
+            if self.plain is not chain:
+                self.plain.add(role, turn.said)
+            if self.bare is not chain:
+                self.bare.add(role, turn.said)
+        chain.add(role, turn.said)
+        if turn.thoughts:
+            # With the hash of all messages so far, so that the place of the reasoning counts too.
+            self.thoughts += self.bare.digest().encode() + turn.thoughts
+
+    def _add_of_tools(self, turn: Turn, role: str) -> None:
+        """Add a message that calls tools or answers them to all but the full history."""
+        chain = self.chain
+        # From here on the three histories differ. `plain` gets no message of tools at all.
+        if self.bare is chain:
+            self.bare = chain.copy()
+        if self.plain is chain:
+            self.plain = chain.copy()
+        for one in turn.answered:
+            self.answers = True
+            if one not in self._asked:
+                self.is_paired = False
+        self.bare.add(role, self.numbers.of(turn))
+
+
+def hashed_input(call: LlmCall, memory: MessageMemory | None) -> Input:
+    """Hash a call's input; where it continues one that was hashed before, only what is new."""
+    sent = call.input_messages or []
+    # One message continues no other input.
+    if memory is None or len(sent) < 2 or type(sent[-1]) is not SharedMessage:  # noqa: PLR2004
+        found = Input(lost_ids=call.lost_ids)
+        for message in sent:
+            found.add(message)
+        return found
+    found, count = _continued(sent, memory, lost_ids=call.lost_ids)
+    for message in sent[count:]:
+        found.add(message)
+    # A copy of the list, because the call may change its own. It keeps the messages alive, so that
+    # none of their `id()`s is used again.
+    memory.keep_hashes(sent[:], found)
+    return found
+
+
+def _continued(sent: list[Message], memory: MessageMemory, *, lost_ids: bool) -> tuple[Input, int]:
+    """Return the hashes of the longest known beginning of an input, and its number of messages."""
+    # If the first message was never hashed, no hashed input begins with it.
+    is_new = type(sent[0]) is SharedMessage and sent[0].turn is None
+    for count in () if is_new else range(len(sent), max(len(sent) - LOOK_BACK, 1), -1):
+        if (known := memory.hashed.get(id(sent[count - 1]))) is None:
+            continue
+        before, found = known
+        # Messages are shared, so the same objects are the same messages: no text is compared.
+        if found.lost_ids == lost_ids and len(before) == count and all(map(is_, before, sent)):
+            # Removed, because `found` is extended in place: an input that branches off here is
+            # hashed from its first message.
+            del memory.hashed[id(sent[count - 1])]
+            return found, count
+    return Input(lost_ids=lost_ids), 0
+
+
+def _following(before: str | None, role: str, said: bytes) -> bytes:
+    """Return what a message adds to the hash of a history; a turn may be several messages."""
+    return said if role == before == ASSISTANT else HEADS[role] + said
+
+
+class _Chain:
+    """A running hash over messages, by turns: neighbouring assistant messages are one."""
+
+    def __init__(self) -> None:
+        self.role: str | None = None
+        self._hash = blake2b(digest_size=16)
+
+    def copy(self) -> "_Chain":
+        """Return the history so far, to go on with it in another way."""
+        twin = _Chain()
+        twin.role, twin._hash = self.role, self._hash.copy()
+        return twin
+
+    def digest(self, more: bytes = b"") -> str:
+        """Return the hash so far, or that of one thing more."""
+        if not more:
+            return self._hash.hexdigest()
+        twin = self._hash.copy()
+        twin.update(more)
+        return twin.hexdigest()
+
+    def add(self, role: str, said: bytes) -> None:
+        """Add what the next message says."""
+        self._hash.update(_following(self.role, role, said))
+        self.role = role
+
+    def after(self, said: bytes) -> str:
+        """Return the hash of this history with the assistant's next turn."""
+        return self.digest(_following(self.role, "assistant", said))
