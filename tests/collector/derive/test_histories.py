@@ -149,6 +149,8 @@ MESSAGE = st.fixed_dictionaries(
     st.booleans(),
     st.sampled_from(["full", "redacted"]),
 )
+@example([QUESTION, ANSWER, ANSWER], [ANSWER], False, "full")  # noqa: FBT003
+@example([*TOLD, ANSWER, ANSWER], [ANSWER], False, "full")  # noqa: FBT003
 @example([asked("a", "add", {}), answered("b", "3"), QUESTION], [ANSWER], False, "full")  # noqa: FBT003
 @example([asked("", "add", {}), answered("", "3")], [asked("", "add", {})], False, "full")  # noqa: FBT003
 def test_a_short_history_has_the_hashes_of_any_history(
