@@ -63,7 +63,8 @@ def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> 
     """
     # By service, model and number of tool calls: the calls that no later call continued yet.
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
-    if not any(pasts[place_of(call)].asked and item_ids(call) for call in calls):
+    asking = [call for call in calls if pasts[call.trace_id, call.span_id].asked]
+    if not any(map(item_ids, asking)):
         return
     for call in calls:
         answered = sum(1 for _ in _parts(call.input_messages, "tool_call_response"))
@@ -149,7 +150,7 @@ def meet_ids(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
         calls: The model calls of one rollout, in order; changed in place.
         pasts: Their histories.
     """
-    if all(_ids_meet(pasts[place_of(call)]) for call in calls):
+    if False not in [_ids_meet(pasts[call.trace_id, call.span_id]) for call in calls]:
         return
     names: dict[str, str] = {}
     asked: list[str] = []
@@ -166,6 +167,8 @@ def meet_ids(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
 
 def _ids_meet(past: History) -> bool:
     """Tell whether each response of a history has the id of a tool call, and no id is an item's."""
+    if not past.asked:
+        return past.is_paired
     return past.is_paired and not any(one and one.startswith(ITEM) for one in past.asked)
 
 

@@ -8,13 +8,12 @@ joined by id or, without an id, by name and order.
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
+from otel_lightning.collector.derive.span_tree import Nodes, Place
 from otel_lightning.collector.derive.text import tool_values
 from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.text.hosted_tools import CALL, RESPONSE
@@ -67,8 +66,9 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
 
 def _has_hosted(call: LlmCall) -> bool:
     for message in call.output_messages or ():
-        if CALL in [part["type"] for part in message["parts"]]:
-            return True
+        for part in message["parts"]:
+            if part["type"] == CALL:
+                return True
     return False
 
 
@@ -150,7 +150,8 @@ def apart(
             told = _mark(said, node.resource.get("service.name"), time) if tool.arguments else ""
             found.append((tool.tool_call_id or told, tool))
     for call in calls:
-        found += [(response, call) for response in pasts[place_of(call)].unasked]
+        if unasked := pasts[call.trace_id, call.span_id].unasked:
+            found += [(response, call) for response in unasked]
     return [(mark, row) for mark, row in found if mark]
 
 
@@ -178,7 +179,6 @@ def read_requests(calls: Sequence[LlmCall]) -> list[Request]:
     for call in calls:
         ledger.read_input(call)
         ledger.read_output(call)
-        ledger.previous = call
     return list(ledger.known.values())
 
 
@@ -194,6 +194,12 @@ class _Ledger:
     uses: dict[str, int] = field(default_factory=dict)
     earlier: set[tuple[str, int]] = field(default_factory=set)
     """Requests that were in the history before the rollout began, and have an id."""
+    asker: LlmCall | None = None
+    """The previous call, if it may have asked for a request that its output does not show."""
+    has_asker: bool = False
+    """Whether `asker` is known: it is found when it is needed."""
+    has_nameless: bool = False
+    """Whether a request without an id is known."""
 
     def read_input(self, call: LlmCall) -> None:
         """Read a call's input: requests that no recorded output showed, and tool responses."""
@@ -207,11 +213,14 @@ class _Ledger:
         # history that the provider stores.
         waiting: list[Request] | None = None
         for position, message in enumerate(history):
+            parts = message["parts"]
             if message["role"] == "assistant":
                 recent = position >= fresh
-                replayed = [self._replayed(part, call, recent) for part in _calls_in(message)]
-                waiting = [request for request in replayed if request is not None]
-            for response in _responses_in(message):
+                waiting = []
+                for part in _parts_of(parts, "tool_call"):
+                    if (request := self._replayed(part, call, recent)) is not None:
+                        waiting.append(request)
+            for response in _parts_of(parts, "tool_call_response"):
                 waiting = self._unanswered() if waiting is None else waiting
                 # No request is known for this response. If the input has no turn of the assistant,
                 # the provider stores the request, so the execution is recorded without it.
@@ -222,12 +231,18 @@ class _Ledger:
                     self._note(response, call)
 
     def read_output(self, call: LlmCall) -> None:
+        """Read a call's output, which ends what is read of the call."""
         for message in call.output_messages or []:
             for part in _calls_in(message):
-                self.known.setdefault(self._next_use(part), Request(call, call, part))
+                use = self._next_use(part)
+                if use not in self.known:
+                    self.known[use] = Request(call, call, part)
+        self.previous, self.has_asker = call, False
 
     def _next_use(self, part: Part) -> tuple[str, int]:
         call_id = part.get("id") or ""
+        if not call_id:
+            self.has_nameless = True
         number = self.uses[call_id] = self.uses.get(call_id, 0) + 1
         return call_id, number
 
@@ -251,7 +266,9 @@ class _Ledger:
 
         It is then known by its id.
         """
-        for use, request in self.known.items() if part.get("id") else ():
+        if not self.has_nameless or not part.get("id"):
+            return None
+        for use, request in self.known.items():
             if not use[0] and request.asker is self.previous and _agree(request.part, part):
                 del self.known[use]
                 request.part = part
@@ -259,6 +276,12 @@ class _Ledger:
         return None
 
     def _asker(self) -> LlmCall | None:
+        """Return the requester of a request that no recorded output showed."""
+        if not self.has_asker:
+            self.asker, self.has_asker = self._possible_asker(), True
+        return self.asker
+
+    def _possible_asker(self) -> LlmCall | None:
         """Return the previous call as the requester, or None if its recorded output rules that out.
 
         The output rules it out if it is complete and did not contain this request. Frameworks add
@@ -347,15 +370,14 @@ def _tail(history: Sequence[Message]) -> int:
 
 
 def _calls_in(message: Message) -> list[Part]:
-    return _parts_of(message, "tool_call")
+    return _parts_of(message["parts"], "tool_call")
 
 
 def _responses_in(message: Message) -> list[Part]:
-    return _parts_of(message, "tool_call_response")
+    return _parts_of(message["parts"], "tool_call_response")
 
 
-def _parts_of(message: Message, kind: str) -> list[Part]:
-    parts: list[Part] = message["parts"]
+def _parts_of(parts: list[Part], kind: str) -> list[Part]:
     if len(parts) == 1:  # as most messages have
         return parts if parts[0]["type"] == kind else []
     return [part for part in parts if part["type"] == kind]
@@ -365,13 +387,14 @@ class _Waiting:
     """Requests that are not yet joined to a tool span. Query executions in time order."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        self._by_id: dict[str, deque[Request]] = defaultdict(deque)
-        for request in requests:
-            self._by_id[request.part.get("id") or ""].append(request)
+        self._requests = requests
+        self._by_id: dict[str, deque[Request]] | None = None
         # In reverse, so that `pop` returns the earliest request.
-        self._later = sorted(requests, key=_start)[::-1]
-        # Stacks of requests, the latest on top, under the keys (name, arguments) and (name,).
+        self._later: list[Request] | None = None
+        # Stacks of requests, the latest on top, under the keys (name, arguments) and (name,). The
+        # arguments of a name's requests are written when an execution's are compared with them.
         self._stacks: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
+        self._unwritten: dict[Any, list[Request]] = defaultdict(list)
 
     def take(self, execution: ToolCall) -> Request | None:
         """Return the request that an execution belongs to: by id or, without one, the latest match.
@@ -379,20 +402,41 @@ class _Waiting:
         Matches are tried in this order: same name and arguments, same name, and a name among the
         arguments of a dispatcher.
         """
-        # Executions come in time order, so the stacks have only requests from before this
-        # execution.
-        while self._later and _start(self._later[-1]) <= (execution.start_ns or 0):
+        if execution.tool_call_id and (found := self._by_its_id(execution.tool_call_id)):
+            return found
+        self._stack(execution.start_ns or 0)
+        name, arguments = execution.name, execution.arguments
+        if arguments is not None:
+            for request in self._unwritten.pop(name, ()):
+                self._stacks[name, _canonical(request.part.get("arguments"))].append(request)
+        same_call = (name, None if arguments is None else _canonical(arguments))
+        return (
+            self._latest([same_call])
+            or self._latest([(name,)])
+            or self._latest([(inside,) for inside in _names_inside(arguments)])
+        )
+
+    def _stack(self, until: int) -> None:
+        """Put the requests that started before an execution on their stacks.
+
+        Executions come in time order, so the stacks have no request from after this one.
+        """
+        if self._later is None:
+            self._later = sorted(self._requests, key=_start)[::-1]
+        while self._later and _start(self._later[-1]) <= until:
             request = self._later.pop()
             name = request.part.get("name")
-            self._stacks[name, _canonical(request.part.get("arguments"))].append(request)
             self._stacks[(name,)].append(request)
-        same_call = (execution.name, _canonical(execution.arguments))
-        named = [(name,) for name in _names_inside(execution.arguments)]
-        groups = ([same_call], [(execution.name,)], named)
-        found = self._by_its_id(execution.tool_call_id) if execution.tool_call_id else None
-        return found or next((one for keys in groups if (one := self._latest(keys))), None)
+            if request.part.get("arguments") is None:
+                self._stacks[name, None].append(request)
+            else:
+                self._unwritten[name].append(request)
 
     def _by_its_id(self, call_id: str) -> Request | None:
+        if self._by_id is None:
+            self._by_id = defaultdict(deque)
+            for request in self._requests:
+                self._by_id[request.part.get("id") or ""].append(request)
         same = self._by_id.get(call_id)
         while same and same[0].joined:
             same.popleft()
@@ -400,17 +444,25 @@ class _Waiting:
 
     def _latest(self, keys: Iterable[tuple[Any, ...]]) -> Request | None:
         """Return the first unjoined request of the latest call that has one under these keys."""
-        stacks = [stack for key in keys if (stack := self._stacks.get(key))]
-        for stack in stacks:
-            while stack and stack[-1].joined:
-                stack.pop()
-        stack = max(filter(None, stacks), key=lambda stack: _start(stack[-1]), default=None)
-        if stack is None:
+        stack: list[Request] = []
+        for key in keys:
+            other = self._stacks.get(key)
+            while other and other[-1].joined:
+                other.pop()
+            # Of equals the first.
+            if other and (not stack or _start(other[-1]) > _start(stack[-1])):
+                stack = other
+        if not stack:
             return None
         # The requests of the latest call are on top. Its parallel requests are executed in the
         # order in which they were requested, so the lowest of them comes first.
-        turn = takewhile(lambda request: request.asker is stack[-1].asker, reversed(stack))
-        return [request for request in turn if not request.joined][-1]
+        asker, first = stack[-1].asker, stack[-1]
+        for request in reversed(stack):
+            if request.asker is not asker:
+                break
+            if not request.joined:
+                first = request
+        return first
 
 
 def _canonical(arguments: Any) -> bytes:

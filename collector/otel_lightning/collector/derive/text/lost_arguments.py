@@ -47,7 +47,7 @@ def recall(calls: Sequence[LlmCall]) -> None:
     Args:
         calls: The model calls of one rollout, in order; changed in place.
     """
-    if not any(call.lost_arguments for call in calls):
+    if True not in [call.lost_arguments for call in calls]:
         return
     sent = (message for call in calls for message in call.input_messages or ())
     told: dict[str, Part] = {}
