@@ -1,16 +1,22 @@
 """Flattened messages that are read from their places are the same as rebuilt ones."""
 
+import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.spans import span
 
-from otel_lightning.collector.derive import flattened
+from otel_lightning.collector.derive import dialects, flattened
 from otel_lightning.collector.derive.dialects import indexed
-from otel_lightning.collector.derive.flat_messages import FlatMessages
+from otel_lightning.collector.derive.flat_messages import USES, FlatMessages
+from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.text import messages
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.text.messages import SHORT
 
+FUNCTIONS = "gen_ai.request.functions"
 TEXTS = st.sampled_from(
     ["", "hi", "null", " x", "<elided>", '"function_call"', "[]", '[{"type": "text", "text": "a"}]']
 )
@@ -43,16 +49,69 @@ def rebuilt(attributes: dict[str, str]) -> list[dict[str, Any]]:
     return [indexed._message(item) for item in flattened.nested(attributes, "p.") or []]
 
 
-@given(st.lists(MESSAGE, max_size=6))
-def test_a_history_is_the_same_as_when_it_is_rebuilt(history: list[dict[str, Any]]) -> None:
+ORDINARY = st.sampled_from(["hi", "Text", "TextContent(type='text', text='a')", "<elided>"])
+USUAL = st.one_of(
+    st.fixed_dictionaries({"role": ROLES, "content": TEXTS | ORDINARY}),
+    st.fixed_dictionaries(
+        {"role": ROLES, "content": TEXTS | ORDINARY},
+        optional={
+            "tool_call_id": st.sampled_from(["", "a", "b"]),
+            "finish_reason": st.just("stop"),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"role": st.just("assistant"), "tool_calls": st.lists(CALL, min_size=1, max_size=3)},
+        optional={"finish_reason": st.sampled_from(["", "stop", "length"])},
+    ),
+    MESSAGE,
+)
+"""Messages as instrumentations write them, and any other."""
+
+
+HI = {"role": "user", "content": "hi"}
+ADD = {"id": "a", "name": "add", "arguments": '{"q": 1}'}
+ASKING = {"role": "assistant", "tool_calls": [ADD, {**ADD, "id": "b"}]}
+TELLING = {"role": "tool", "content": "3", "tool_call_id": "a"}
+WRITTEN = '{"type": "function_call", "call_id": "c", "name": "add", "arguments": "{}"}'
+ODD = {
+    "block": [ASKING, {**TELLING, "content": "TextContent(type='text', text='3')"}],
+    "no id": [{**ASKING, "tool_calls": [ADD]}, {**TELLING, "tool_call_id": ""}],
+    "no tool": [ASKING, {**TELLING, "role": "user"}],
+    "written call": [{"role": "assistant", "content": WRITTEN}],
+    "equal ids": [{**ASKING, "tool_calls": [ADD, ADD]}],
+    "neighbours": [ASKING, {**ASKING, "tool_calls": [{**ADD, "id": "c"}]}],
+    "a user who asks": [{**ASKING, "role": "user"}],
+    "repr": [{**ASKING, "tool_calls": [{**ADD, "name": "'add'", "arguments": "'{}'"}]}],
+    "stopped": [{**ASKING, "finish_reason": "stop"}],
+    "no strict json": [{**ASKING, "tool_calls": [{**ADD, "arguments": '{"q": NaN}'}]}],
+    "long": [HI] * SHORT,
+}
+
+
+def is_read_as_rebuilt(history: list[dict[str, Any]]) -> bool:
     attributes = {"p": "", **flat(history, "p")}
+    told = json.dumps(messages.conversation(rebuilt(attributes), MessageMemory()))
     read = FlatMessages("p.", indexed._message)
-    told = messages.conversation(rebuilt(attributes), MessageMemory())
-    assert read.conversation(attributes, MessageMemory()) == told
+    for _ in range(USES + 1):  # the last ones by a compiled function
+        memory = MessageMemory()
+        found = read.conversation(attributes, memory)
+        if json.dumps(found) != told:
+            return False
+    shared = [memory.one_copy(one) is one for one in found]
+    return all(shared) == (len(found) > SHORT or not found)
 
 
-@given(st.lists(MESSAGE, max_size=3))
-def test_choices_are_the_same_as_when_they_are_rebuilt(answers: list[dict[str, Any]]) -> None:
+@given(st.lists(USUAL, max_size=SHORT + 1))
+def test_a_history_is_the_same_as_when_it_is_rebuilt(history: list[dict[str, Any]]) -> None:
+    assert is_read_as_rebuilt(history)
+
+
+@pytest.mark.parametrize("said", ODD.values(), ids=ODD)
+def test_an_odd_message_is_the_same_as_when_it_is_rebuilt(said: list[dict[str, Any]]) -> None:
+    assert is_read_as_rebuilt([HI, *said, HI])
+
+
+def are_choices_read_as_rebuilt(answers: list[dict[str, Any]]) -> bool:
     attributes = {"p": "", **flat(answers, "p")}
     told = []
     for item in rebuilt(attributes):
@@ -60,4 +119,34 @@ def test_choices_are_the_same_as_when_they_are_rebuilt(answers: list[dict[str, A
         reason = said.pop("finish_reason", None)
         turns = messages.read_message(said)
         told.append(messages.choice([part for turn in turns for part in turn["parts"]], reason))
-    assert FlatMessages("p.", indexed._message).choices(attributes) == told
+    read = FlatMessages("p.", indexed._message)
+    found = [json.dumps(read.choices(attributes)) for _ in range(USES + 1)]
+    return set(found) == {json.dumps(told)}
+
+
+@given(st.lists(USUAL, max_size=3))
+def test_choices_are_the_same_as_when_they_are_rebuilt(answers: list[dict[str, Any]]) -> None:
+    assert are_choices_read_as_rebuilt(answers)
+
+
+@pytest.mark.parametrize("said", ODD.values(), ids=ODD)
+def test_an_odd_choice_is_the_same_as_when_it_is_rebuilt(said: list[dict[str, Any]]) -> None:
+    assert are_choices_read_as_rebuilt(said)
+
+
+@pytest.mark.parametrize(("text", "content"), [("[1]", "full"), ("[1", "truncated")])
+def test_a_content_that_was_cut_is_truncated(text: str, content: str) -> None:
+    sent = flat([HI, {**HI, "content": text}], "gen_ai.prompt")
+    call = dialects.read(span(sent | flat([{"content": "Hello"}], "gen_ai.completion")))
+    assert isinstance(call, LlmCall)
+    assert call.content == content
+
+
+def test_calls_of_one_shape_with_other_tools_offer_their_own() -> None:
+    offered = []
+    for name in ("add", "add", "sub", "add"):
+        function = {"name": name, "description": "A tool.", "parameters": "{}"}
+        call = dialects.read(span(flat([HI], "gen_ai.prompt") | flat([function], FUNCTIONS)))
+        assert isinstance(call, LlmCall)
+        offered.append([tool["name"] for tool in call.tool_definitions or ()])
+    assert offered == [["add"], ["add"], ["sub"], ["add"]]

@@ -1,43 +1,46 @@
 """Messages that were flattened into attributes, such as `gen_ai.prompt.0.content`.
 
 The keys of a message say whether it is plain text or asks for tools. All spans of a shape have the
-same keys, so they are looked at once per shape, and each text is then read from its place. Other
-messages are rebuilt, and read like those that were not flattened.
+same keys, so they are looked at once per shape, and each text is then read from its place: by a
+function that is compiled for a shape that repeats. Other messages are rebuilt, and read like those
+that were not flattened.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from otel_lightning.collector.derive import flattened
-from otel_lightning.collector.derive.flattened import Leaf
+from otel_lightning.collector.derive import flat_readers, flattened
+from otel_lightning.collector.derive.flat_places import Place, places
+from otel_lightning.collector.derive.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.rows import Attributes, Message
-from otel_lightning.collector.derive.shapes import Shape, shape_of
+from otel_lightning.collector.derive.shapes import shape_of
 from otel_lightning.collector.derive.text import messages, tool_parts
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Item = dict[str, Any]
 """A message in a provider's form."""
-PLAIN = {"role", "content", "tool_call_id", "finish_reason"}
-"""The keys of a message of plain text."""
-CALL = {"id", "name", "arguments"}
-"""The keys of a tool call."""
-ODD_STARTS = ("[", " ", "\n", "\r", "\t")
-"""First characters of contents that may be a JSON array of blocks."""
-NULL = "null"
-"""The content of a message without text, as JavaScript writes it."""
+USES = 32
+"""Threshold: a reader is compiled at this use of a shape. Compiling costs as much as it saves in
+about 64 uses, and a growing history makes a new shape for each length."""
 
 
-class _Place(NamedTuple):
-    """The keys of one message's values. The first three are '' if the message has no such value."""
+class _Plan:
+    """The places of the messages of a shape, and the function that is compiled for them."""
 
-    tree: Any
-    """The whole message, as `flattened.items` returns it."""
-    role: str
-    content: str
-    call_id: str
-    reason: str
-    calls: tuple[tuple[str, str, str], ...]
-    """The keys of the id, name and arguments of each tool call, if the message has calls only."""
+    __slots__ = ("places", "read", "uses")
+
+    def __init__(self, places: list[Place]) -> None:
+        self.places = places
+        self.read: Any = None
+        self.uses = 0
+
+    def reader(self, make: Callable[[list[Place], Any], Any], other: Any) -> Any:
+        """Return the compiled function, or None before the shape was used often enough."""
+        if self.read is None:
+            self.uses += 1
+            if self.uses >= USES:
+                self.read = make(self.places, other)
+        return self.read
 
 
 class FlatMessages:
@@ -57,20 +60,46 @@ class FlatMessages:
 
     def conversation(self, attributes: Attributes, memory: MessageMemory | None) -> list[Message]:
         """Return the canonical messages of a history, as `messages.conversation` does."""
-        found: list[Message] = []
-        for place in self._places(shape_of(attributes)):
-            message = _asking(place, attributes) if place.calls else _text(place, attributes)
-            if message is not None:
-                found.append(message)
-            else:
-                found += messages.read_message(self._rebuilt(place, attributes))
-        return messages.joined(found, memory)
+        plan = self._plan(attributes)
+        read = plan.read or plan.reader(flat_readers.history, self._read)
+        if read is None:
+            found = [one for place in plan.places for one in self._read(place, attributes)]
+            return messages.joined(found, memory)
+        told: list[Message]
+        told, again = read(attributes)
+        if again:
+            return messages.joined(told, memory)
+        if memory is not None and len(told) > messages.SHORT:
+            return list(map(memory.one_copy, told))
+        return told
 
     def choices(self, attributes: Attributes) -> list[Message]:
         """Return the output messages of a call, one per choice."""
-        return [self._choice(place, attributes) for place in self._places(shape_of(attributes))]
+        plan = self._plan(attributes)
+        read = plan.read or plan.reader(flat_readers.choices, self._choice)
+        if read is None:
+            return [self._choice(place, attributes) for place in plan.places]
+        found: list[Message] = read(attributes)
+        return found
 
-    def _choice(self, place: _Place, attributes: Attributes) -> Message:
+    def _plan(self, attributes: Attributes) -> _Plan:
+        # A dialect uses an object like this for each prefix, and either its histories or its
+        # choices: the object is the key.
+        shape = shape_of(attributes)
+        plan: _Plan | None = shape.plans.get(self)
+        if plan is None:
+            plan = shape.plans[self] = _Plan(places(shape, self._prefix))
+        return plan
+
+    def _read(self, place: Place, attributes: Attributes) -> list[Message]:
+        """Return the messages of any message of a history."""
+        message = _asking(place, attributes) if place.calls else _text(place, attributes)
+        if message is not None:
+            return [message]
+        return messages.read_message(self._rebuilt(place, attributes))
+
+    def _choice(self, place: Place, attributes: Attributes) -> Message:
+        """Return any output message."""
         if place.content and (text := _plain_text(attributes[place.content])) is not None:
             plain = messages.plain_message("assistant", text)
             if plain is not None:
@@ -80,42 +109,8 @@ class FlatMessages:
         parts = [part for turn in messages.read_message(said) for part in turn["parts"]]
         return messages.choice(parts, reason)
 
-    def _rebuilt(self, place: _Place, attributes: Attributes) -> Item:
+    def _rebuilt(self, place: Place, attributes: Attributes) -> Item:
         return self._prepare(flattened.filled(place.tree, attributes))
-
-    def _places(self, shape: Shape) -> list[_Place]:
-        # This object is the key: a dialect has one for each prefix.
-        found: list[_Place] | None = shape.plans.get(self)
-        if found is None:
-            items = flattened.items(shape, self._prefix)
-            found = shape.plans[self] = [_place(one) for one in items if isinstance(one, dict)]
-        return found
-
-
-def _place(tree: dict[str, Any]) -> _Place:
-    """Return the keys of a message's values, if the message is plain text or has calls only."""
-    known = {name: leaf.key for name, leaf in tree.items() if isinstance(leaf, Leaf)}
-    role = known.get("role", "")
-    # Every value is a text, under the keys of a plain message. Anything else is rebuilt.
-    if tree.keys() == known.keys() <= PLAIN and "content" in known:
-        call_id, reason = known.get("tool_call_id", ""), known.get("finish_reason", "")
-        return _Place(tree, role, known["content"], call_id, reason, ())
-    listed = tree.get("tool_calls")
-    if role and tree.keys() == {"role", "tool_calls"} and isinstance(listed, list):
-        calls = [keys for one in listed if (keys := _call(one))]
-        # If one call has other keys, the whole message is rebuilt.
-        return _Place(tree, role, "", "", "", tuple(calls) if len(calls) == len(listed) else ())
-    return _Place(tree, "", "", "", "", ())
-
-
-def _call(tree: Any) -> tuple[str, str, str] | None:
-    """Return the keys of a tool call's id, name and arguments; None if it has others."""
-    if not isinstance(tree, dict) or tree.keys() != CALL:
-        return None
-    call_id, name, arguments = (tree[key] for key in ("id", "name", "arguments"))
-    if isinstance(call_id, Leaf) and isinstance(name, Leaf) and isinstance(arguments, Leaf):
-        return call_id.key, name.key, arguments.key
-    return None
 
 
 def _plain_text(text: str) -> str | None:
@@ -123,7 +118,7 @@ def _plain_text(text: str) -> str | None:
     return None if text[:1] in ODD_STARTS or text == NULL else text
 
 
-def _text(place: _Place, attributes: Attributes) -> Message | None:
+def _text(place: Place, attributes: Attributes) -> Message | None:
     """Return a message of plain text, or None for any other message."""
     if not place.content or not place.role or place.reason:
         return None
@@ -135,9 +130,9 @@ def _text(place: _Place, attributes: Attributes) -> Message | None:
     return None if call_id and role != "tool" else messages.plain_message(role, text, call_id)
 
 
-def _asking(place: _Place, attributes: Attributes) -> Message | None:
+def _asking(place: Place, attributes: Attributes) -> Message | None:
     """Return the assistant's message of tool calls, or None if another role wrote it."""
-    if attributes[place.role] != "assistant":
+    if place.reason or attributes[place.role] != "assistant":
         return None
     parts = [
         tool_parts.tool_call_part(attributes[call_id], attributes[name], attributes[arguments])

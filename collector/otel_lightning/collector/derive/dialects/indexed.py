@@ -1,10 +1,13 @@
 """Flattened `gen_ai.prompt.N.…` attributes: Traceloop before 0.50, AgentOps, Agent Lightning."""
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
 from otel_lightning.collector.derive.compiled_fields import Field, Fields, lower, text
-from otel_lightning.collector.derive.flat_messages import NULL, ODD_STARTS, FlatMessages
+from otel_lightning.collector.derive.flat_messages import FlatMessages
+from otel_lightning.collector.derive.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -32,6 +35,7 @@ NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
 """Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
 MOST_TOOLS = 64
 """Maximum number of different tool definitions that are cached per shape."""
+JSON_STARTS = ("{", "[")
 PARAMETERS = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presence_penalty")
 
 
@@ -85,27 +89,37 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 class _Plan:
     """What the keys of a shape say about how to read a model call."""
 
-    __slots__ = ("contents", "has_tokens", "known_tools", "parameters", "tool_keys", "tools")
+    __slots__ = ("contents", "has_tokens", "known_tools", "last_tools", "parameters", "tools")
 
     def __init__(self, shape: Shape) -> None:
         given = ((name, f"gen_ai.request.{name}") for name in PARAMETERS)
         self.parameters = [(name, key) for name, key in given if key in shape.known]
-        self.contents = tuple(key for key in shape.keys if key.endswith(".content"))
+        self.contents = _values([key for key in shape.keys if key.endswith(".content")])
         self.has_tokens = not shape.known.isdisjoint(TOKENS)
-        self.tools = [one for one in TOOLS if any(key.startswith(one) for key in shape.keys)]
-        self.tool_keys = [key for key in shape.keys if key.startswith(tuple(self.tools))]
+        self.tools = _values([key for key in shape.keys if key.startswith(TOOLS)])
         self.known_tools: dict[tuple[str, ...], list[Any] | None] = {}
+        self.last_tools: tuple[tuple[str, ...], list[Any] | None] = (), None
+
+
+def _values(keys: list[str]) -> Callable[[Attributes], tuple[str, ...]] | None:
+    """Return a function that returns the values of attributes, or None without keys."""
+    if len(keys) == 1:
+        return lambda attributes: (attributes[keys[0]],)
+    return itemgetter(*keys) if keys else None
 
 
 def _read_call(span: Span) -> LlmCall:
     attributes = span.attributes
     plan = shape_of(attributes).plan(_Plan)
     call = span_rows.llm_call(span, NAME)
-    kind = reading.text(attributes, "llm.request.type", "gen_ai.request.type")
-    call.operation = OPERATIONS.get(kind or "chat")
+    kind = attributes.get("llm.request.type") or attributes.get("gen_ai.request.type") or "chat"
+    call.operation = OPERATIONS.get(kind)
     FIELDS.fill(call, attributes)
-    call.request_params = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
-    call.tool_definitions = _tools(attributes, plan)
+    if plan.parameters:
+        given = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
+        call.request_params = given
+    if plan.tools:
+        call.tool_definitions = _tools(attributes, plan, plan.tools(attributes))
     call.input_messages = SENT.conversation(attributes, span.memory) or None
     if span.scope_name not in NAMES_ONLY:
         call.output_messages = ANSWERED.choices(attributes) or None
@@ -114,19 +128,22 @@ def _read_call(span: Span) -> LlmCall:
         prompt, sampled = (reading.token_ids(reading.array(attributes, key)) for key in TOKENS)
         call.prompt_token_ids = call.prompt_token_ids or prompt
         call.completion_token_ids = call.completion_token_ids or sampled
-    return span_rows.completed(call, *[attributes[key] for key in plan.contents])
+    # A text that is no JSON was not truncated.
+    texts = plan.contents(attributes) if plan.contents else ()
+    return span_rows.completed(call, *[text for text in texts if text[:1] in JSON_STARTS])
 
 
-def _tools(attributes: Attributes, plan: _Plan) -> list[Any] | None:
+def _tools(attributes: Attributes, plan: _Plan, told: tuple[str, ...]) -> list[Any] | None:
     """Return the tools that a call offers; the calls of an agent, which repeat them, share them."""
-    if not plan.tools:
-        return None
-    told = tuple([attributes[key] for key in plan.tool_keys])
+    last, tools = plan.last_tools
+    if told == last:
+        return tools
     if told not in plan.known_tools:
         if len(plan.known_tools) >= MOST_TOOLS:
             plan.known_tools.clear()
-        found = (flattened.nested(attributes, prefix) for prefix in plan.tools)
+        found = (flattened.nested(attributes, prefix) for prefix in TOOLS)
         plan.known_tools[told] = tool_values.flat_tools(next(filter(None, found), ()))
+    plan.last_tools = told, plan.known_tools[told]
     return plan.known_tools[told]
 
 
