@@ -125,7 +125,7 @@ class Store:
             self._connection.execute(f"INSERT INTO {target} BY NAME SELECT * FROM {name}")
 
     def pick(self, rows: pa.Table, select: str) -> pa.Table:
-        """Run a SELECT over an Arrow table, which the statement names `{rows}`."""
+        """Run a statement over an Arrow table, which it names `{rows}`, once; return its rows."""
         with as_store_error(), self._registered(rows) as name:
             return self._connection.execute(select.format(rows=name)).to_arrow_table()
 
@@ -368,8 +368,11 @@ class Store:
 
     @contextmanager
     def _registered(self, rows: pa.Table) -> Iterator[str]:
+        """Name an Arrow table for one statement, which may read it once."""
         name = f"rows_{secrets.token_hex(8)}"
-        self._connection.register(name, rows)
+        # A stream is registered, because DuckDB looks at a table through Python, which takes longer
+        # than to insert a few rows.
+        self._connection.register(name, rows.__arrow_c_stream__())
         try:
             yield name
         finally:
