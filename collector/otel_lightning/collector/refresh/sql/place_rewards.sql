@@ -43,9 +43,4 @@ FROM (
     LEFT JOIN by_span s ON s.trace_id = e.trace_id AND s.span_id = e.span_id
     LEFT JOIN by_trace t ON t.trace_id = e.trace_id
 ) found
-WHERE reward_events.reward_id = found.reward_id;
-
-INSERT INTO touched
-SELECT placed_rollout_id
-FROM reward_events
-WHERE placed_rollout_id IS NOT NULL AND reward_id IN (SELECT reward_id FROM to_place)
+WHERE reward_events.reward_id = found.reward_id

@@ -6,5 +6,5 @@ UPDATE rollout_rows SET
     outcome = if(
         ended = 'open' AND g.is_judged AND coalesce(g.judged_time >= end_time, TRUE), 'terminated', ended
     )
-FROM signals g
+FROM {rows} g
 WHERE rollout_rows.rollout_id = g.rollout_id

@@ -1,0 +1,162 @@
+"""The part of a row of `rollout_rows` that comes from calls, tools and agents."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+CUT_SHORT = {"length", "content_filter", "error"}
+"""Finish reasons of a last call that tell that the rollout was truncated."""
+LARGEST = 2**63 - 1
+"""The largest number that a column of type BIGINT holds."""
+
+
+class Calls(NamedTuple):
+    """The columns of `llm_calls` that are read; times in Unix nanoseconds."""
+
+    rollout_id: Sequence[str | None]
+    trace_id: Sequence[str]
+    step: Sequence[int | None]
+    service_name: Sequence[str | None]
+    agent_name: Sequence[str | None]
+    response_model: Sequence[str | None]
+    request_model: Sequence[str | None]
+    start_time: Sequence[int | None]
+    end_time: Sequence[int | None]
+    input_tokens: Sequence[int | None]
+    output_tokens: Sequence[int | None]
+    finish_reason: Sequence[str | None]
+    error_type: Sequence[str | None]
+
+
+class Tools(NamedTuple):
+    """The columns of `tool_calls` that are read."""
+
+    rollout_id: Sequence[str | None]
+    error_type: Sequence[str | None]
+
+
+class Agents(NamedTuple):
+    """The columns of `agent_runs` that are read."""
+
+    rollout_id: Sequence[str | None]
+    parent_span_id: Sequence[str | None]
+    end_time: Sequence[int | None]
+
+
+class Totals(NamedTuple):
+    """The columns of `rollout_rows` that are computed here, for one rollout."""
+
+    rollout_id: str
+    trace_id: str | None
+    service_name: str | None
+    agent_name: str | None
+    model: str | None
+    start_time: int | None
+    end_time: int | None
+    llm_calls: int
+    tool_calls: int
+    failed_calls: int
+    failed_tools: int
+    input_tokens: int | None
+    output_tokens: int | None
+    finish_reason: str | None
+    ended: str
+    """The outcome as the calls and agents alone tell it."""
+
+
+def totals(calls: Calls, tools: Tools, agents: Agents) -> list[Totals]:
+    """Compute the totals of each rollout that has calls.
+
+    Args:
+        calls: All calls of these rollouts, in any order.
+        tools: All their tool calls.
+        agents: All their agent runs.
+    """
+    by_rollout: dict[str, list[Any]] = defaultdict(list)
+    for call in zip(*calls, strict=True):
+        if call[0] is not None:
+            by_rollout[call[0]].append(call)
+    ran = Counter(tools.rollout_id)
+    failed = Counter(one for one, error in zip(*tools, strict=True) if error is not None)
+    roots = _root_ends(agents)
+    return [
+        _of_calls(
+            rollout_id, some, _Beside(ran[rollout_id], failed[rollout_id], roots.get(rollout_id))
+        )
+        for rollout_id, some in by_rollout.items()
+    ]
+
+
+class _Beside(NamedTuple):
+    """What a rollout has beside its calls."""
+
+    tools: int
+    failed_tools: int
+    root_end: int | None
+    """The end of its last agent without a parent, in Unix nanoseconds."""
+
+
+def _root_ends(agents: Agents) -> dict[str | None, int]:
+    """Return the end of the last agent without a parent, by rollout."""
+    ends: dict[str | None, int] = {}
+    for rollout_id, parent, end in zip(*agents, strict=True):
+        if parent is None and end is not None:
+            ends[rollout_id] = max(end, ends.get(rollout_id, end))
+    return ends
+
+
+def _of_calls(rollout_id: str, rows: list[Any], beside: _Beside) -> Totals:
+    rows.sort(key=_step)
+    calls = Calls(*zip(*rows, strict=True))
+    # An embedding is no step: it has none, and comes last.
+    steps = len(rows) - calls.step.count(None)
+    models = zip(calls.response_model[:steps], calls.request_model[:steps], strict=True)
+    end = max(_known(calls.end_time), default=None)
+    # Also if it is NULL: an earlier call may have a reason.
+    finish_reason = calls.finish_reason[steps - 1] if steps else None
+    has_failed = steps > 0 and calls.error_type[steps - 1] is not None
+    return Totals(
+        rollout_id=rollout_id,
+        trace_id=calls.trace_id[0] if steps else None,
+        service_name=min(_known(calls.service_name), default=None),
+        agent_name=next(_known(calls.agent_name[:steps]), None),
+        model=next(_known(other if own is None else own for own, other in models), None),
+        start_time=min(_known(calls.start_time), default=None),
+        end_time=end,
+        llm_calls=steps,
+        tool_calls=beside.tools,
+        failed_calls=len(rows) - calls.error_type.count(None),
+        failed_tools=beside.failed_tools,
+        input_tokens=_sum(calls.input_tokens),
+        output_tokens=_sum(calls.output_tokens),
+        finish_reason=finish_reason,
+        ended=_ended(finish_reason, end, beside.root_end, has_failed=has_failed),
+    )
+
+
+def _step(row: Any) -> tuple[bool, int]:
+    return row[2] is None, row[2] or 0
+
+
+def _known(values: Iterable[Any]) -> Any:
+    return (value for value in values if value is not None)
+
+
+def _sum(values: Sequence[int | None]) -> int | None:
+    """Sum up what is known; None if nothing is.
+
+    A sum that the column cannot hold is no true count: it becomes None, and no error.
+    """
+    known = list(_known(values))
+    total = sum(known)
+    return total if known and abs(total) <= LARGEST else None
+
+
+def _ended(
+    finish_reason: str | None, end: int | None, root_end: int | None, *, has_failed: bool
+) -> str:
+    if has_failed or finish_reason in CUT_SHORT:
+        return "truncated"
+    # The agent's own span ended after the last call, so the agent returned.
+    has_returned = root_end is not None and end is not None and root_end >= end
+    return "terminated" if has_returned or finish_reason == "stop" else "open"
