@@ -378,7 +378,8 @@ def add_requests(calls: Iterable[LlmCall], requests: Sequence[ToolCall]) -> list
         output = call.output_messages[0] if call.output_messages else messages.choice([])
         if request.tool_call_id not in {part.get("id") for part in output["parts"]}:
             asked = tool_parts.tool_call_part(request.tool_call_id, request.name, request.arguments)
-            output["parts"].append(asked)
+            # A copy, because kept rows may share the message.
+            output = {**output, "parts": [*output["parts"], asked]}
         call.output_messages = [output, *(call.output_messages or [])[1:]]
     return completed
 

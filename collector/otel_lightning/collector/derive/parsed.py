@@ -4,29 +4,16 @@ A rollout is derived as a whole, so each new turn of a conversation needs all ea
 spans do not change, so they are parsed once and not once for each turn.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import fields
-from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
+from otel_lightning.collector.derive.copied_rows import copied, share_out
+from otel_lightning.collector.derive.large_traces import MOST_TEXT, LargeTraces
 from otel_lightning.collector.derive.links import Ties
 from otel_lightning.collector.derive.parse import Reading
-from otel_lightning.collector.derive.rows import (
-    AgentRun,
-    Arm,
-    LlmCall,
-    Message,
-    Retrieval,
-    Reward,
-    ToolCall,
-)
-from otel_lightning.collector.derive.text.message_memory import MessageMemory, length
-
-MOST_TEXT = 64_000_000
-"""Maximum number of characters of the kept messages. Above it everything is dropped."""
-R = TypeVar("R")
-Rows = dict[str, list[Any]]
-"""Derived rows of one trace by table."""
+from otel_lightning.collector.derive.rows_by_trace import Rows
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.text_size import TextSize
 
 
 class _Kept(NamedTuple):
@@ -46,13 +33,20 @@ class ParsedTraces:
         self._most_text = most_text
         self._kept: dict[str, _Kept] = {}
         self._written: dict[str, Rows] = {}
-        self._text = _TextSize()
+        self._text = TextSize()
+        self.large = LargeTraces(most_text=most_text)
+        """The large traces, whether their rollouts grow or not."""
         self.memory = MessageMemory()
         """The messages that the kept traces share with those read later."""
 
     def __len__(self) -> int:
-        """Return the number of traces."""
+        """Return the number of traces that are not large."""
         return len(self._kept)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no trace is kept."""
+        return not self._kept and not len(self.large)
 
     def __contains__(self, trace_id: object) -> bool:
         """Tell whether a trace is kept."""
@@ -73,12 +67,16 @@ class ParsedTraces:
 
     def clear(self) -> None:
         """Drop all traces."""
+        self._clear_small()
+        self.large.clear()
+
+    def _clear_small(self) -> None:
         self._kept.clear()
         self._written.clear()
-        self._text = _TextSize()
+        self._text = TextSize()
 
     def keep(self, found: Reading, tied: Ties, trace_ids: Iterable[str]) -> None:
-        """Keep the parsed rows of some traces; drop all traces if their text becomes too much.
+        """Keep the parsed rows of some traces; drop all of them if their text becomes too much.
 
         Args:
             found: The parsed rows of these traces, and perhaps of others. Nobody may change them
@@ -87,7 +85,7 @@ class ParsedTraces:
             trace_ids: The traces to keep.
         """
         own = {trace_id: _Kept(Reading(), Ties([], [], [])) for trace_id in trace_ids}
-        _share_out(found, {trace_id: kept.found for trace_id, kept in own.items()})
+        share_out(found, {trace_id: kept.found for trace_id, kept in own.items()})
         # `Ties` has three columns: trace id, key of the trace, and the key that it seeks.
         for row in zip(*tied, strict=True):
             if row[0] in own:
@@ -98,7 +96,7 @@ class ParsedTraces:
         for kept in own.values():
             self._text.add(kept.found.calls)
         if self._text.size > self._most_text:
-            self.clear()
+            self._clear_small()
 
     def unchanged(self, rows: Mapping[str, Rows]) -> set[str]:
         """Return the traces whose derived rows equal those that were last written to the store."""
@@ -107,94 +105,3 @@ class ParsedTraces:
     def wrote(self, rows: Mapping[str, Rows]) -> None:
         """Note the derived rows of traces. Call it when they are committed."""
         self._written.update((one, own) for one, own in rows.items() if one in self._kept)
-
-
-class _TextSize:
-    """Number of characters of the messages of some calls.
-
-    Several calls may share one message object. It counts once, from the first call added with it
-    until the last such call is removed.
-    """
-
-    def __init__(self) -> None:
-        self.size = 0
-        """Number of characters."""
-        self._uses: dict[int, int] = {}
-        """How many added calls have each message, by the message's `id()`. As long as one has it,
-        the object lives, so no other object gets this `id()`."""
-
-    def add(self, calls: Iterable[LlmCall]) -> None:
-        """Count the messages of calls."""
-        for call in calls:
-            self.size += _packed_size(call)
-            for message in _messages(call):
-                uses = self._uses.get(id(message), 0)
-                if not uses:
-                    self.size += length(message)
-                self._uses[id(message)] = uses + 1
-
-    def remove(self, calls: Iterable[LlmCall]) -> None:
-        """Stop counting the messages of calls that were added before."""
-        for call in calls:
-            self.size -= _packed_size(call)
-            for message in _messages(call):
-                uses = self._uses.pop(id(message)) - 1
-                if uses:
-                    self._uses[id(message)] = uses
-                else:
-                    self.size -= length(message)
-
-
-def _packed_size(call: LlmCall) -> int:
-    return sum(len(text or b"") for text in call.packed or ())
-
-
-def _messages(call: LlmCall) -> Iterator[Message]:
-    yield from call.input_messages or ()
-    yield from call.output_messages or ()
-
-
-def _share_out(found: Reading, own: dict[str, Reading]) -> None:
-    """Add each row of `found` to the reading of its trace, if it is one of `own`."""
-    # Not `requests`: `fold_requests` has emptied that list.
-    for name in ("calls", "tools", "agents", "retrievals", "arms"):
-        for row in getattr(found, name):
-            if row.trace_id in own:
-                getattr(own[row.trace_id], name).append(row)
-    for name in ("nodes", "unread", "pasts"):
-        for place, value in getattr(found, name).items():
-            if place[0] in own:
-                getattr(own[place[0]], name)[place] = value
-    for reward_id, trace_id in found.sources.items():
-        if trace_id in own:
-            own[trace_id].rewards[reward_id] = found.rewards[reward_id]
-            own[trace_id].sources[reward_id] = trace_id
-
-
-def copied(found: Reading) -> Reading:
-    """Copy a reading and its rows: `put_together` changes the rows that it is given in place."""
-    return Reading(
-        nodes=dict(found.nodes),
-        calls=_copies(LlmCall, found.calls),
-        tools=_copies(ToolCall, found.tools),
-        agents=_copies(AgentRun, found.agents),
-        retrievals=_copies(Retrieval, found.retrievals),
-        rewards=dict(zip(found.rewards, _copies(Reward, found.rewards.values()), strict=True)),
-        sources=dict(found.sources),
-        arms=_copies(Arm, found.arms),
-        unread=dict(found.unread),
-        pasts=dict(found.pasts),
-    )
-
-
-def _values(row: type) -> Callable[[object], tuple[Any, ...]]:
-    return attrgetter(*(each.name for each in fields(row)))
-
-
-_VALUES: dict[type, Callable[[object], tuple[Any, ...]]] = {
-    row: _values(row) for row in (LlmCall, ToolCall, AgentRun, Retrieval, Reward, Arm)
-}
-
-
-def _copies(kind: type[R], rows: Iterable[R]) -> list[R]:
-    return [kind(*values) for values in map(_VALUES[kind], rows)]

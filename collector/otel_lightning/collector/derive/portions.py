@@ -95,7 +95,7 @@ class Portions:
             logs: The log records that name these traces.
             portioning: The size of a portion, and the columns of the tables.
         """
-        cut = _cut(spans, portioning.spans)
+        cut = _cut(spans, portioning.spans) if len(spans) else ()
         return cls([_derived(some, logs, portioning.schemas) for some in cut])
 
     def traces(self) -> set[str]:
@@ -142,6 +142,16 @@ class Portions:
     def counts(self) -> list[Counts]:
         """Return the numbers of calls and spans of each portion."""
         return [one.counts for one in self._some]
+
+
+def apart(spans: pa.Table, size: int) -> tuple[pa.Table, pa.Table]:
+    """Return the spans of the traces with fewer spans than `size`, and those of all others."""
+    coded = spans["trace_id"].combine_chunks().dictionary_encode()
+    codes = coded.indices.to_numpy()
+    is_small = (np.bincount(codes) < size)[codes]  # [spans]
+    if is_small.all():
+        return spans, spans.slice(0, 0)
+    return spans.filter(pa.array(is_small)), spans.filter(pa.array(~is_small))
 
 
 def _cut(spans: pa.Table, size: int) -> Iterator[pa.Table]:

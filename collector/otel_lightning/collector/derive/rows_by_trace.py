@@ -1,30 +1,139 @@
 """Derived rows by the trace that they belong to."""
 
-from collections.abc import Callable, Collection
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive.rows import Derived
+from otel_lightning.collector.derive.rows import (
+    AgentRun,
+    Arm,
+    Derived,
+    LlmCall,
+    Retrieval,
+    Reward,
+    ToolCall,
+)
 
 TABLES = ("llm_calls", "tool_calls", "agent_runs", "retrievals", "rewards", "arms")
+UNREAD = "unread"
+"""The name of `Derived.unread` among the tables; a row is (span id, reason)."""
+STORED_AS = {"rewards": "reward_events", UNREAD: "unread_spans"}
+"""The tables whose name in the store is another one."""
+KEYS: dict[str, tuple[str, ...]] = {
+    "llm_calls": ("span_id",),
+    "tool_calls": ("span_id", "llm_span_id", "tool_call_id"),
+    "agent_runs": ("span_id",),
+    "retrievals": ("span_id",),
+    "rewards": ("reward_id",),
+    "arms": ("span_id", "key"),
+    UNREAD: ("span_id",),
+}
+"""The columns by which the rows of one trace are told apart. Several rows may have one key: they
+are replaced together."""
+Rows = dict[str, list[Any]]
+"""Derived rows of one trace by table."""
+Key = tuple[str | None, ...]
+Noted = dict[str, dict[Key, Any]]
+"""The values of the rows of one trace by table and key, in pairs if several rows have one key."""
+_VALUES = {
+    table: attrgetter(*(each.name for each in fields(row)))
+    for table, row in (
+        ("llm_calls", LlmCall),
+        ("tool_calls", ToolCall),
+        ("agent_runs", AgentRun),
+        ("retrievals", Retrieval),
+        ("rewards", Reward),
+        ("arms", Arm),
+    )
+}
 
 
-def by_trace(derived: Derived, trace_ids: Collection[str]) -> dict[str, dict[str, list[Any]]]:
+class Change(NamedTuple):
+    """How the rows of a trace differ from those that were written before."""
+
+    new: Rows
+    """Rows to insert."""
+    same: Rows
+    """Rows that the store has already."""
+    gone: dict[str, list[Key]]
+    """The keys of the rows to delete, by table; a new row may have the same key."""
+
+
+def by_trace(derived: Derived, trace_ids: Collection[str]) -> dict[str, Rows]:
     """Return the rows of some traces, by trace and table."""
-    found: dict[str, dict[str, list[Any]]] = {trace_id: {} for trace_id in trace_ids}
+    found: dict[str, Rows] = {trace_id: {} for trace_id in trace_ids}
     for table in TABLES:
         for row in getattr(derived, table):
             if row.trace_id in found:
                 found[row.trace_id].setdefault(table, []).append(row)
     for (trace_id, span_id), reason in derived.unread.items():
         if trace_id in found:
-            found[trace_id].setdefault("unread", []).append((span_id, reason))
+            found[trace_id].setdefault(UNREAD, []).append((span_id, reason))
     return found
+
+
+def noted(rows: Rows) -> Noted:
+    """Return the values of the rows of one trace by key, to compare other rows with them later."""
+    found: Noted = {}
+    for table in KEYS:
+        own = found[table] = {}
+        for key, row in _keyed(table, rows):
+            values = row if table == UNREAD else _VALUES[table](row)
+            own[key] = values if key not in own else (own[key], values)
+    return found
+
+
+def change(before: Noted, after: Noted, rows: Rows) -> Change:
+    """Compare the rows of one trace with those that were written before.
+
+    Args:
+        before: The rows that were written.
+        after: The present rows.
+        rows: The same rows.
+    """
+    found = Change({}, {}, {})
+    for table in KEYS:
+        old, new = before[table], after[table]
+        changed = {key for key, values in new.items() if old.get(key) != values}
+        found.gone[table] = [key for key in old if key in changed or key not in new]
+        found.new[table], found.same[table] = [], []
+        for key, row in _keyed(table, rows):
+            (found.new if key in changed else found.same)[table].append(row)
+    return found
+
+
+def _keyed(table: str, rows: Rows) -> Iterator[tuple[Key, Any]]:
+    own = rows.get(table, [])
+    if table == UNREAD:
+        return (((span_id,), (span_id, reason)) for span_id, reason in own)
+    values = map(attrgetter(*KEYS[table]), own)
+    if len(KEYS[table]) == 1:
+        return (((value,), row) for value, row in zip(values, own, strict=True))
+    return zip(values, own, strict=True)
+
+
+def with_rows(derived: Derived, trace_id: str, rows: Rows) -> Derived:
+    """Return the same rows, and some more of one trace."""
+    more: dict[str, Any] = {
+        table: [*getattr(derived, table), *rows[table]] for table in TABLES if rows.get(table)
+    }
+    unread = {(trace_id, span_id): reason for span_id, reason in rows.get(UNREAD, ())}
+    return replace(derived, **more, unread={**derived.unread, **unread})
 
 
 def only(derived: Derived, trace_ids: Collection[str]) -> Derived:
     """Return the rows of these traces."""
     return _chosen(derived, lambda trace_id: trace_id in trace_ids)
+
+
+def only_tables(derived: Derived, tables: Collection[str]) -> Derived:
+    """Return the rows of these tables, which are named as in the store."""
+    left_out: dict[str, Any] = {
+        table: [] for table in TABLES if STORED_AS.get(table, table) not in tables
+    }
+    unread = derived.unread if STORED_AS[UNREAD] in tables else {}
+    return replace(derived, **left_out, unread=unread)
 
 
 def without(derived: Derived, trace_ids: Collection[str]) -> Derived:

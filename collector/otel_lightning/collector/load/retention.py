@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.refresh import rollout_rows
-from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
+from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, forget_kept
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.tables_with import tables_with
 
@@ -100,4 +100,5 @@ def _forget_before(store: Store, cutoff_ns: int) -> int:
         # others.
         rollout_rows.insert_stored(store, "shortened")
         store.execute("DROP TABLE expired; DROP TABLE shortened")
+    forget_kept(store)
     return gone

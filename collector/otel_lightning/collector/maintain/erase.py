@@ -22,6 +22,7 @@ from otel_lightning.collector.maintain.copy_store import (
 )
 from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.overwrite import erase_file, erase_spilled, overwrite
+from otel_lightning.collector.refresh.refresh import forget_kept
 from otel_lightning.collector.spool import SET_ASIDE, spool_folder
 from otel_lightning.collector.spool_format import segment_path, segments_of
 from otel_lightning.collector.store import (
@@ -177,6 +178,7 @@ def erase_rows(store: Store, path: Path, selection: Selection) -> Erased:
         if gone := before - _rows(store):
             names = [str(name) for name in _column(store, "erased_traces", "trace_id")]
             Unfinished(names, [str(file) for file in _judge_caches(store, path)]).keep(path)
+    forget_kept(store)
     return Erased(counts[0], counts[1], gone)
 
 

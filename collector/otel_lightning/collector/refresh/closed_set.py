@@ -17,7 +17,7 @@ from otel_lightning.collector.refresh.recent_traces import (
     NOWHERE,
     recent_traces,
 )
-from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
 
 CROWD = 1_000
@@ -60,6 +60,7 @@ class ClosedSet:
         self._store = store
         self._waiting = list(waiting)
         self._kept: dict[str, pa.Table] = {}
+        self._but = ""
         self._recent = recent_traces(store)
         self._do("pick", held=held or self._waiting or [""], most=spans_at_once)
         self._received = self._recent.received_since(self.frontier())
@@ -109,11 +110,16 @@ class ClosedSet:
         self._store.insert("recalled", pa.table({"trace_id": trace_ids}))
         self._do("leave_out")
 
-    def logs(self) -> pa.Table:
-        """Return the log records of the traces to read next, and count these traces as read."""
+    def logs(self, but: Iterable[str] = ()) -> pa.Table:
+        """Return the log records of the traces to read next, and count these traces as read.
+
+        Args:
+            but: Traces of which `logs` and `spans` return nothing.
+        """
         self._received = self._recent.received_since(self.frontier())
+        self._but = "".join(f" AND trace_id <> {quote_literal(one)}" for one in but)
         self._store.execute("INSERT INTO changed FROM frontier")
-        which = Sql(LOGS_OF_FRONTIER.format(self._received))
+        which = Sql(LOGS_OF_FRONTIER.format(self._received + self._but))
         return self._store.query(statement(__package__, "logs", which=which))
 
     def spans(self) -> Iterator[pa.RecordBatch]:
@@ -123,7 +129,7 @@ class ClosedSet:
         """
         # The copy has the stale traces only; those that keys lead to are read from `spans`.
         table, self._table = self._table, "spans"
-        received = self._received if table == "spans" else EVERYWHERE
+        received = Sql((self._received if table == "spans" else EVERYWHERE) + self._but)
         select = statement(__package__, "spans", table=Sql(table), received=received)
         return self._store.stream(select, rows_at_once=ROWS_AT_ONCE)
 
@@ -176,13 +182,15 @@ class ClosedSet:
         found: list[str] = self._store.query("FROM changed").column(0).to_pylist()
         return found
 
-    def delete_rows(self, tables: Iterable[str]) -> None:
-        """Delete the derived rows of the set from these tables."""
-        since = self._recent.rows_since(self.trace_ids())
+    def delete_rows(self, tables: Iterable[str], but: Iterable[str] = ()) -> None:
+        """Delete the derived rows of the set from these tables, except for some traces."""
+        kept = "".join(f" AND trace_id <> {quote_literal(one)}" for one in but)
+        traces = [one for one in self.trace_ids() if one not in set(but)]
+        since = self._recent.rows_since(traces)
         for table in tables:
             if (where := since[table]) != NOWHERE:
                 self._store.execute(
-                    f"DELETE FROM {table} WHERE {where} AND trace_id IN (FROM changed)"
+                    f"DELETE FROM {table} WHERE {where}{kept} AND trace_id IN (FROM changed)"
                 )
 
     def keep_rows(self, trace_ids: Iterable[str]) -> None:

@@ -54,6 +54,9 @@ class Place(NamedTuple):
     """The smallest times of the derived rows; shared by the traces of one batch."""
     keys_ns: int | None = None
     """No key of the trace was written before this; None if it has none."""
+    late_ns: int | None = None
+    """No span or log record that came since the trace was derived was received before this; None if
+    none came."""
 
 
 UNKNOWN = Place(0, {}, 0)
@@ -80,10 +83,11 @@ class RecentTraces:
         """
         for trace_id, is_new in zip(trace_ids, are_new, strict=True):
             if known := self._places.get(trace_id):
-                if received_ns < known.received_ns:
-                    self._places[trace_id] = known._replace(received_ns=received_ns)
+                late_ns = received_ns if known.late_ns is None else min(received_ns, known.late_ns)
+                first_ns = min(received_ns, known.received_ns)
+                self._places[trace_id] = known._replace(received_ns=first_ns, late_ns=late_ns)
             elif is_new:
-                self._places[trace_id] = Place(received_ns, {})
+                self._places[trace_id] = Place(received_ns, {}, late_ns=received_ns)
         self._shorten()
 
     def wrote_keys(self, trace_ids: Iterable[str], now_ns: int) -> None:
@@ -92,24 +96,32 @@ class RecentTraces:
             if known := self._places.get(trace_id):
                 self._places[trace_id] = known._replace(keys_ns=now_ns)
 
-    def derived(self, trace_ids: Iterable[str], unchanged: Iterable[str], least: Least) -> None:
+    def derived(
+        self,
+        trace_ids: Iterable[str],
+        unchanged: Iterable[str],
+        least: Least,
+        in_part: Iterable[str] = (),
+    ) -> None:
         """Note that the derived rows of traces were replaced.
 
         Args:
             trace_ids: Traces whose former rows were all deleted.
             unchanged: Traces of the same batch whose rows stayed, except for those of rollouts.
             least: The smallest time of the new rows of the batch, by table.
+            in_part: Traces of which some rows were replaced.
         """
-        traces, noted = list(trace_ids), self._replaced
+        traces, some, noted = list(trace_ids), list(in_part), self._replaced
         if noted is not None:
-            noted.update(traces)
+            noted.update(traces, some)
         for trace_id in traces:
             # Last, so forgotten last. Of another trace only the place of these rows is known.
             former = self._places.pop(trace_id, UNKNOWN)
-            self._places[trace_id] = former._replace(derived=least)
-        for trace_id in unchanged:
+            self._places[trace_id] = former._replace(derived=least, late_ns=None)
+        for trace_id in (*unchanged, *some):
             if known := self._places.get(trace_id):
-                self._places[trace_id] = known._replace(derived=_merged(known.derived, least))
+                derived = _merged(known.derived, least)
+                self._places[trace_id] = known._replace(derived=derived, late_ns=None)
         self._shorten()
 
     @contextmanager
@@ -132,6 +144,15 @@ class RecentTraces:
         if places is None:
             return EVERYWHERE
         return _since("received_at", min((one.received_ns for one in places), default=None))
+
+    def late_since(self, trace_id: str) -> int | None:
+        """Return since when spans and log records came after the trace was derived.
+
+        Returns:
+            Unix nanoseconds: all of them were received then or later. None if it is not known.
+        """
+        known = self._places.get(trace_id)
+        return known.late_ns if known else None
 
     def keys_since(self, trace_ids: Iterable[str]) -> Sql:
         """Return a condition that all rows of these traces in `trace_keys` meet."""

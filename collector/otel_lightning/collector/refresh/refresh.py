@@ -19,7 +19,7 @@ from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.portions import Portioning
 from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
-from otel_lightning.collector.refresh import rollout_rows, sorted_copy
+from otel_lightning.collector.refresh import late_spans, rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, least_time, recent_traces
@@ -108,9 +108,17 @@ def find_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> 
 
 def rebuild(store: Store) -> None:
     """Empty the derived tables and mark everything received as stale."""
+    forget_kept(store)
     tables = (*TABLES, rollout_rows.TABLE, "trace_keys", "stale")
     deletes = Sql("".join(f"DELETE FROM {table};" for table in tables))
     store.execute(statement(__package__, "rebuild", deletes=deletes))
+
+
+def forget_kept(store: Store) -> None:
+    """Drop the parsed traces of a store. Call it after rows of any trace were deleted."""
+    if store in _PARSED:
+        _PARSED[store].clear()
+        _PARSED[store].memory.clear()
 
 
 def _column(store: Store, query: str) -> list[Any]:
@@ -141,8 +149,9 @@ def _refresh_traces(
         # is made from all of its calls.
         closed.delete_rows([rollout_rows.TABLE])
         closed.keep_rows(batch.unchanged)
-        closed.delete_rows(PER_TRACE)
-        for table, some in batch.unchanged_rows(columns):
+        closed.delete_rows(PER_TRACE, but=batch.changes)
+        late_spans.replace_changed(store, batch.changes, recent_traces(store))
+        for table, some in batch.unchanged_rows(_read_columns(columns)):
             new.add(table, some)
         rows = batch.tables(columns)
         is_whole = _insert_some(store, closed, rows, new)
@@ -151,8 +160,8 @@ def _refresh_traces(
         _insert_rest(store, closed, rows, new)
     # Only now: after a rollback the store would not have these rows.
     batch.committed()
-    replaced = [one for one in traces if one not in batch.unchanged]
-    recent_traces(store).derived(replaced, batch.unchanged, new.least)
+    replaced = [one for one in traces if one not in batch.unchanged and one not in batch.changes]
+    recent_traces(store).derived(replaced, batch.unchanged, new.least, batch.changes)
     backoff.note(batch.sizes, began)
     return done
 
@@ -227,6 +236,14 @@ def _portioning(store: Store) -> Portioning:
     return _PORTIONING[store]
 
 
+def _read_columns(columns: Mapping[str, pa.Schema]) -> dict[str, pa.Schema]:
+    """Return the columns that the rows of rollouts are made from, and the trace id."""
+    return {
+        table: pa.schema([one for one in columns[table] if one.name in {"trace_id", *names}])
+        for table, names in rollout_rows.READ.items()
+    }
+
+
 def _read_picked(
     store: Store,
     spans_at_once: int,
@@ -251,10 +268,13 @@ def _read_picked(
                 tied.append(batch.recall(known))
                 closed.leave_out(known)
             if not closed.is_complete():
+                resumed = late_spans.resume(store, closed, batch, parsed, recent_traces(store))
+                tied += resumed.values()
                 # Before the spans, whose stream must be the last statement until it is read to its
                 # end.
-                logs = closed.logs()
-                tied.append(batch.read(closed.spans(), logs))
+                logs = closed.logs(but=resumed)
+                if len(resumed) < len(closed.frontier()):
+                    tied.append(batch.read(closed.spans(), logs))
             closed.follow(pa.concat_tables(tied))
             if closed.has_to_wait():
                 break
@@ -275,7 +295,7 @@ def _uncollected(parsed: ParsedTraces, recent: RecentTraces) -> Iterator[None]:
         recent.clear()
         raise
     finally:
-        if not len(parsed):
+        if parsed.is_empty:
             # No rollout grows, so no later batch needs the messages.
             parsed.memory.clear()
         if was_enabled:

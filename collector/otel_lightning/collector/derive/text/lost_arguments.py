@@ -4,7 +4,7 @@ Of a streamed answer of Anthropic's models some packages keep the tool call as i
 arguments `{}`, and not the pieces of the arguments that follow.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,11 +56,20 @@ def recall(calls: Sequence[LlmCall]) -> None:
             told[part["id"]] = {key: part[key] for key in TOLD if key in part}
     for call in calls:
         outputs = call.output_messages if call.lost_arguments else None
-        lost = [part for one in outputs or () for part in _calls(one) if "arguments" not in part]
-        for part in lost:
-            part.update(told.get(part.get("id") or "", {}))
-        if lost:
+        if any("arguments" not in part for one in outputs or () for part in _calls(one)):
+            # Copies, because kept rows may share the messages.
+            call.output_messages = [_with_told(one, told) for one in outputs or ()]
             span_rows.completed(call)
+
+
+def _with_told(message: Message, told: Mapping[str, Part]) -> Message:
+    parts = [
+        {**part, **told.get(part.get("id") or "", {})}
+        if part["type"] == "tool_call" and "arguments" not in part
+        else part
+        for part in message["parts"]
+    ]
+    return {**message, "parts": parts}
 
 
 def _calls(message: Message) -> Iterable[Part]:
