@@ -107,7 +107,7 @@ def _keyed(table: str, rows: Rows) -> Iterator[tuple[Key, Any]]:
     own = rows.get(table, [])
     if table == UNREAD:
         return (((span_id,), (span_id, reason)) for span_id, reason in own)
-    values = map(attrgetter(*KEYS[table]), own)
+    values: Iterator[Any] = map(attrgetter(*KEYS[table]), own)
     if len(KEYS[table]) == 1:
         return (((value,), row) for value, row in zip(values, own, strict=True))
     return zip(values, own, strict=True)

@@ -1,23 +1,28 @@
 """A closed set of traces in the store: no trace outside it shares a key with one inside.
 
-The set grows by steps: `frontier` holds the traces to read next, and the keys that were read from
-them lead to the following ones. Its temporary tables belong to the caller's transaction.
+The set grows by steps: the frontier holds the traces to read next, and the keys that were read from
+them lead to the following ones. The temporary table `chosen` holds the traces that a statement is
+about; it belongs to the caller's transaction.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from otel_lightning.collector.refresh import sorted_copy
-from otel_lightning.collector.refresh.key_places import Keys, numbers
+from otel_lightning.collector.refresh.key_places import Keys
 from otel_lightning.collector.refresh.recent_traces import (
     EVERYWHERE,
     MOST_TRACES,
     NOWHERE,
     recent_traces,
 )
-from otel_lightning.collector.store import Sql, Store, quote_literal, statement
+from otel_lightning.collector.refresh.rollout_signals import tuples
+from otel_lightning.collector.refresh.tied_keys import TiedKeys
+from otel_lightning.collector.store import Sql, Store, statement
 from otel_lightning.collector.store.sql_text import Value
 
 CROWD = 1_000
@@ -25,7 +30,8 @@ CROWD = 1_000
 same id."""
 ROWS_AT_ONCE = 512
 """Rows that DuckDB returns at once; a row of a long conversation may have megabytes."""
-LOGS_OF_FRONTIER = "rowid IN (SELECT rowid FROM logs WHERE {} AND trace_id IN (FROM frontier))"
+LOGS_OF_CHOSEN = "rowid IN (SELECT rowid FROM logs WHERE {} AND trace_id IN (FROM chosen))"
+KEYS = pa.schema([("trace_id", pa.string()), ("key", pa.uint64())])
 
 
 def size_new(store: Store, held: Sql | Sequence[str]) -> None:
@@ -59,56 +65,56 @@ class ClosedSet:
         """
         self._store = store
         self._waiting = list(waiting)
-        self._kept: dict[str, pa.Table] = {}
-        self._but = ""
         self._recent = recent_traces(store)
         self._do("pick", held=held or self._waiting or [""], most=spans_at_once)
-        self._received = self._recent.received_since(self.frontier())
+        self._frontier = self._chosen = self._ids("FROM chosen")
+        self._stale = set(self._frontier)
+        """The traces of the frontier that are stale."""
+        self._read: list[str] = []
+        """The traces of the set that were read so far."""
+        self._sought, self._met = KEYS.empty_table(), KEYS.empty_table()
+        """The keys that the traces that were read last look for, and the stored ones among them."""
+        self._received = self._recent.received_since(self._frontier)
         self._table = sorted_copy.source(store, spans_at_once, self._received)
 
     def suspend(self) -> None:
-        """Keep the set while the transaction ends and others use the temporary tables."""
-        self._kept = {name: self._store.query(f"FROM {name}") for name in ("changed", "frontier")}
-
-    def resume(self) -> None:
-        """Go on in another transaction, with `follow` or with replacing the rows."""
-        for name, rows in self._kept.items():
-            self._store.execute(f"CREATE OR REPLACE TEMP TABLE {name} (trace_id VARCHAR)")
-            self._store.insert(name, rows)
+        """Keep the set while the transaction ends and others use the temporary table."""
+        self._chosen = []
 
     def frontier(self) -> list[str]:
         """Return the ids of the traces to read next."""
-        found: list[str] = self._store.query("FROM frontier").column(0).to_pylist()
-        return found
+        return self._frontier
 
     def names(self) -> list[str]:
         """Return the rollouts of the traces to read next, or ids of those that name none."""
-        select = "SELECT DISTINCT coalesce(near, id) FROM stale WHERE id IN (FROM frontier)"
-        found: list[str] = self._store.query(select).column(0).to_pylist()
-        return found
+        self._choose(self._frontier)
+        return self._ids("SELECT DISTINCT coalesce(near, id) FROM stale WHERE id IN (FROM chosen)")
 
     def mark_read(self) -> None:
         """Mark the `stale` rows of the frontier's traces as read: `settle` deletes only those."""
+        self._choose(self._frontier)
         self._store.execute(
             "UPDATE stale SET spans = 1"
-            " WHERE kind = 'trace' AND spans IS NULL AND id IN (FROM frontier)"
+            " WHERE kind = 'trace' AND spans IS NULL AND id IN (FROM chosen)"
         )
 
     def is_complete(self) -> bool:
         """Tell whether no trace is left to read."""
-        return not len(self._store.query("SELECT 1 FROM frontier LIMIT 1"))
+        return not self._frontier
 
     def settled(self) -> list[str]:
         """Return the traces to read next whose spans were all derived before."""
-        found = self._store.query(statement(__package__, "settled"))
-        traces: list[str] = found.column(0).to_pylist()
-        return traces
+        return [one for one in self._frontier if one not in self._stale]
 
     def leave_out(self, trace_ids: Sequence[str]) -> None:
         """Count traces as read, because the caller has parsed them before."""
-        self._do("no_recalled")
-        self._store.insert("recalled", pa.table({"trace_id": trace_ids}))
-        self._do("leave_out")
+        left_out = set(trace_ids)
+        self._read += trace_ids
+        self._frontier = [one for one in self._frontier if one not in left_out]
+
+    def choose_frontier(self) -> None:
+        """Let `spans.sql` be about the traces to read next."""
+        self._choose(self._frontier)
 
     def logs(self, but: Iterable[str] = ()) -> pa.Table:
         """Return the log records of the traces to read next, and count these traces as read.
@@ -116,10 +122,11 @@ class ClosedSet:
         Args:
             but: Traces of which `logs` and `spans` return nothing.
         """
-        self._received = self._recent.received_since(self.frontier())
-        self._but = "".join(f" AND trace_id <> {quote_literal(one)}" for one in but)
-        self._store.execute("INSERT INTO changed FROM frontier")
-        which = Sql(LOGS_OF_FRONTIER.format(self._received + self._but))
+        self._received = self._recent.received_since(self._frontier)
+        self._read += self._frontier
+        left_out = set(but)
+        self._choose([one for one in self._frontier if one not in left_out])
+        which = Sql(LOGS_OF_CHOSEN.format(self._received))
         return self._store.query(statement(__package__, "logs", which=which))
 
     def spans(self) -> Iterator[pa.RecordBatch]:
@@ -129,7 +136,7 @@ class ClosedSet:
         """
         # The copy has the stale traces only; those that keys lead to are read from `spans`.
         table, self._table = self._table, "spans"
-        received = Sql((self._received if table == "spans" else EVERYWHERE) + self._but)
+        received = self._received if table == "spans" else EVERYWHERE
         select = statement(__package__, "spans", table=Sql(table), received=received)
         return self._store.stream(select, rows_at_once=ROWS_AT_ONCE)
 
@@ -139,70 +146,139 @@ class ClosedSet:
         Args:
             tied: The keys of the traces that were just read: `trace_id`, `key`, `seeks`.
         """
-        self._do("no_ties")
-        if len(tied):
-            self._store.insert("tied", tied)
-        self._do("sought")
+        keys = TiedKeys.of(tied)
+        # Before the new keys are written: a key that only these traces have leads nowhere.
+        self._sought, self._met = keys.sought_by(), self._search(np.unique(keys.sought))
+        written = self._write_keys(keys)
+        self._frontier = self._led_to(keys, written) if len(self._met) else []
+        self._stale = set()
+        if self._frontier:
+            self._choose(self._frontier)
+            select = "SELECT DISTINCT id FROM stale WHERE kind = 'trace' AND id IN (FROM chosen)"
+            self._stale.update(self._ids(select))
+
+    def _search(self, keys: Keys) -> pa.Table:
+        """Return the stored keys that are among some keys, with their traces."""
+        given = pa.table({"key": keys})
+        found = [
+            self._store.pick(given, statement(__package__, "meet", places=places))
+            for places in self._recent.keys.conditions(self._store, keys)
+        ]
+        return pa.concat_tables(found) if found else KEYS.empty_table()
+
+    def _write_keys(self, keys: TiedKeys) -> pa.Table:
+        """Replace the keys of the stale traces, and return the new ones.
+
+        Only stale traces may have new keys; the keys of the others are in the table already.
+        """
+        again = [one for one in self._frontier if one in self._stale]
+        if not again:
+            return KEYS.empty_table()
         now_ns = time.time_ns()
-        # Asked before the new keys are written: a key that only these traces have leads nowhere.
-        found = self._recent.keys.conditions(self._store, self._keys("key", "TRUE"), now_ns)
-        self._keep_keys(now_ns)
-        self._do("no_met")
-        for places in found:
-            self._do("meet", places=places)
-        self._do("follow", crowd=CROWD)
+        self._delete(again, {"trace_keys": self._recent.keys_since(again)})
+        own = keys.own_of(self._stale)
+        if len(own):
+            times = pa.repeat(pa.scalar(now_ns, pa.timestamp("ns")), len(own))
+            self._store.insert("trace_keys", own.append_column("added_at", times))
+        self._recent.wrote_keys(again, now_ns)
+        self._recent.keys.wrote(self._store, np.unique(own["key"].to_numpy()), now_ns)
+        return own
 
-    def _keep_keys(self, now_ns: int) -> None:
-        self._do("read_again")
-        again: list[str] = self._store.query("FROM read_again").column(0).to_pylist()
-        if again:
-            self._do("keep_keys", added=self._recent.keys_since(again), now_ns=now_ns)
-            self._recent.wrote_keys(again, now_ns)
-            written = self._keys("own", "trace_id IN (FROM read_again)")
-            self._recent.keys.wrote(self._store, written, now_ns)
+    def _led_to(self, tied: TiedKeys, written: pa.Table) -> list[str]:
+        """Return the traces that share a key with those that were just read.
 
-    def _keys(self, column: str, which: str) -> Keys:
-        select = f"SELECT DISTINCT {column} FROM sought WHERE {which}"
-        return numbers(self._store.query(select).column(0))
+        Some servers give every response the same id, so a key that more than `CROWD` traces share
+        ties none of them.
+        """
+        keys = self._met["key"].to_numpy()
+        # The former keys of these traces are deleted.
+        is_former = pc.is_in(self._met["trace_id"], pa.array(self._stale, pa.string())).to_numpy()
+        shared, traces = np.unique(
+            np.concatenate([keys[~is_former], written["key"].to_numpy()]), return_counts=True
+        )
+        ties = np.isin(keys, shared[traces <= CROWD]) | np.isin(keys, tied.ties_all())
+        found = self._met["trace_id"].filter(pa.array(ties & ~is_former)).unique().to_pylist()
+        read = set(self._read)
+        return [one for one in found if one not in read]
 
     def has_to_wait(self) -> bool:
         """Tell whether a trace belongs to a rollout that waits; such a trace waits with it."""
-        if not self._waiting:
+        if not self._waiting or not self._frontier:
             return False
-        return bool(
-            len(self._store.query(statement(__package__, "put_off", waiting=self._waiting)))
-        )
+        self._choose(self._frontier)
+        waiting = statement(__package__, "waiting_rollouts", waiting=self._waiting)
+        put_off = self._put_off(dict(tuples(self._store.query(waiting))))
+        if not put_off:
+            return False
+        self._store.execute("CREATE OR REPLACE TEMP TABLE waits (trace_id VARCHAR, near VARCHAR)")
+        self._store.insert("waits", pa.table({"trace_id": [*put_off], "near": [*put_off.values()]}))
+        return bool(self._ids(statement(__package__, "put_off", waiting=self._waiting)))
+
+    def _put_off(self, waiting: Mapping[str, str]) -> dict[str, str]:
+        """Return the traces read last that share a key with a trace of a rollout that waits.
+
+        Args:
+            waiting: The rollouts that wait, by traces of the frontier.
+        """
+        by_key: dict[int, str] = {}
+        for trace_id, key in tuples(self._met) if waiting else ():
+            if rollout_id := waiting.get(trace_id):
+                by_key[key] = min(rollout_id, by_key.get(key, rollout_id))
+        found: dict[str, str] = {}
+        for trace_id, key in tuples(self._sought) if by_key else ():
+            if rollout_id := by_key.get(key):
+                found[trace_id] = min(rollout_id, found.get(trace_id, rollout_id))
+        return found
 
     def size(self) -> int:
         """Return the number of traces in the set."""
-        return int(self._store.query("SELECT count(*) FROM changed").column(0)[0].as_py())
+        return len(self._read)
 
     def trace_ids(self) -> list[str]:
         """Return the ids of the traces of the set."""
-        found: list[str] = self._store.query("FROM changed").column(0).to_pylist()
-        return found
+        return list(self._read)
 
     def delete_rows(self, tables: Iterable[str], but: Iterable[str] = ()) -> None:
         """Delete the derived rows of the set from these tables, except for some traces."""
-        kept = "".join(f" AND trace_id <> {quote_literal(one)}" for one in but)
-        traces = [one for one in self.trace_ids() if one not in set(but)]
+        left_out = set(but)
+        traces = [one for one in self._read if one not in left_out]
         since = self._recent.rows_since(traces)
-        for table in tables:
-            if (where := since[table]) != NOWHERE:
-                self._store.execute(
-                    f"DELETE FROM {table} WHERE {where}{kept} AND trace_id IN (FROM changed)"
-                )
+        self._delete(traces, {table: since[table] for table in tables})
 
     def keep_rows(self, trace_ids: Iterable[str]) -> None:
         """Let these traces keep their derived rows, because they would be written again."""
-        if traces := list(trace_ids):
-            self._do("no_recalled")
-            self._store.insert("recalled", pa.table({"trace_id": traces}))
-            self._do("keep_rows")
+        # They have no new spans, so they are not stale.
+        kept = set(trace_ids)
+        self._read = [one for one in self._read if one not in kept]
 
     def settle(self) -> None:
-        """Mark the traces of the set as derived, and drop the temporary tables."""
+        """Mark the traces of the set as derived, and drop the temporary table."""
+        self._choose(self._read)
         self._do("settle")
+        self._chosen = []
+
+    def _delete(self, trace_ids: list[str], since: Mapping[str, Sql]) -> None:
+        """Delete the rows of traces from tables, in each those that meet a condition."""
+        found = {table: where for table, where in since.items() if where != NOWHERE}
+        if EVERYWHERE in found.values():
+            # Asking which tables have rows at all is cheaper than to search one in vain.
+            some = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in found)
+            found = {table: found[table] for table in self._ids(some)}
+        if found:
+            self._choose(trace_ids)
+            delete = "DELETE FROM {} WHERE {} AND trace_id IN (FROM chosen)"
+            self._store.execute("; ".join(delete.format(*one) for one in found.items()))
+
+    def _choose(self, trace_ids: list[str]) -> None:
+        """Let `chosen` hold these traces."""
+        if trace_ids != self._chosen:
+            self._store.execute("CREATE OR REPLACE TEMP TABLE chosen (trace_id VARCHAR)")
+            self._store.insert("chosen", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
+            self._chosen = list(trace_ids)
+
+    def _ids(self, select: str) -> list[str]:
+        found: list[str] = self._store.query(select).column(0).to_pylist()
+        return found
 
     def _do(self, name: str, **values: Value) -> None:
         self._store.execute(statement(__package__, name, **values))

@@ -71,16 +71,12 @@ class KeyPlaces:
         """Return the number of parts that have a filter."""
         return len(self._parts or ())
 
-    def conditions(self, store: Store, keys: Keys, now_ns: int) -> list[Sql]:
+    def conditions(self, store: Store, keys: Keys) -> list[Sql]:
         """Return conditions that find all rows with some keys; no row meets two of them.
-
-        Call it before keys are written at `now_ns`. A key that no row has so far may be left out,
-        also where it is written now.
 
         Args:
             store: A direct store.
             keys: The keys to find, shape [N].
-            now_ns: The time at which further keys will be written, Unix nanoseconds.
 
         Returns:
             The conditions; none if no row has any of these keys.
@@ -93,8 +89,7 @@ class KeyPlaces:
         met = [part for part in self._parts if part.held.may_hold(keys).any()]
         if not met:
             return []
-        times = [(now_ns, now_ns)]
-        times += [
+        times = [
             (part.first_ns, part.last_ns)
             for part in met
             if part.first_ns is not None and part.last_ns is not None

@@ -25,7 +25,10 @@ def resume(
         The keys of these traces, by trace. A kept trace that does not fit the store is dropped.
     """
     kept = [trace_id for trace_id in closed.frontier() if trace_id in parsed.large]
-    stale = _stale(store, kept) if kept else {}
+    if not kept:
+        return {}
+    closed.choose_frontier()
+    stale = _stale(store, kept)
     found: dict[str, pa.Table] = {}
     for trace_id in kept:
         tied = None

@@ -176,7 +176,6 @@ def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
         _PARSED[store].clear()
     new = NewRows()
     with store.transaction():
-        closed.resume()
         traces = closed.trace_ids()
         closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
         is_whole = _insert_some(store, closed, rows, new)

@@ -265,7 +265,6 @@ class Refresher:
             return
         closed = flight.closed
         with self._store.transaction():
-            closed.resume()
             closed.follow(keys)
             if closed.has_to_wait() or self._has_to_wait_for_another(flight):
                 self._put_back(flight)

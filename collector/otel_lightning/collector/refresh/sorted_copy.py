@@ -34,13 +34,15 @@ class _Uses:
     """Number of refreshes that read the present copy."""
     rests: int = 0
     """Number of refreshes to go without a copy, because the last one was in vain."""
+    has_table: bool = False
+    """Whether the table of the copy was ever created; it may have been dropped since."""
 
 
 _USES: WeakKeyDictionary[Store, _Uses] = WeakKeyDictionary()
 
 
 def source(store: Store, spans_at_once: int, received: Sql) -> str:
-    """Return the table to read the traces of `frontier` from: `spans`, or a sorted copy.
+    """Return the table to read the traces of `chosen` from: `spans`, or a sorted copy.
 
     Args:
         store: A direct store.
@@ -58,6 +60,7 @@ def source(store: Store, spans_at_once: int, received: Sql) -> str:
     if uses.rests:
         uses.rests -= 1
         return "spans"
+    uses.has_table = True
     store.execute("CREATE TEMP TABLE IF NOT EXISTS gathered AS FROM spans LIMIT 0")
     lacks = statement(__package__, "copy_lacks")
     if len(store.query(lacks)):
@@ -81,4 +84,5 @@ def forget(store: Store, *, is_used_up: bool) -> None:
     if not is_used_up and 0 < uses.served < LEAST_SERVED:
         uses.rests = AT_ONCE
     uses.served = 0
-    store.execute("DROP TABLE IF EXISTS temp.gathered")
+    if uses.has_table:
+        store.execute("DROP TABLE IF EXISTS temp.gathered")

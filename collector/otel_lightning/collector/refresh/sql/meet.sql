@@ -1,2 +1,2 @@
--- The traces that have one of the keys in `sought`; `KeyPlaces` knows which rows may have one.
-INSERT INTO met FROM trace_keys WHERE $places AND key IN (SELECT key FROM sought)
+-- The traces that have one of these keys; `KeyPlaces` knows which rows may have one.
+SELECT trace_id, key FROM trace_keys WHERE $places AND key IN (FROM {rows})

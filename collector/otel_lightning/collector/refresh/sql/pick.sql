@@ -1,8 +1,7 @@
--- `frontier`: the traces to read next. `changed`: all traces of the closed set that were read so far.
+-- The traces to derive next.
 -- A rollout is derived as a whole. So the rows that it has already add to its weight, and its other
 -- stale traces are picked with the first one.
-CREATE OR REPLACE TEMP TABLE changed (trace_id VARCHAR);
-CREATE OR REPLACE TEMP TABLE frontier AS
+CREATE OR REPLACE TEMP TABLE chosen AS
 WITH first AS (
     FROM stale WHERE kind = 'trace' AND id NOT IN $held AND coalesce(near, id) NOT IN $held
     -- Each trace has a span at least, so no more traces than spans are needed.
@@ -10,16 +9,12 @@ WITH first AS (
 ), derived AS (
     SELECT rollout_id AS near, 2 * sum(llm_calls) AS spans FROM rollout_rows
     WHERE rollout_id IN (SELECT near FROM first) GROUP BY rollout_id
-), weighed AS (
-    SELECT first.*, first.spans
-        -- Once for each rollout, with the smallest id of its traces.
-        + if(id = min(id) OVER (PARTITION BY near), coalesce(derived.spans, 0), 0) AS weight
-    FROM first LEFT JOIN derived USING (near)
+), together AS (
+    SELECT list(id) AS ids, min(first_time) AS first_time, min(near) AS near, min(id) AS id,
+        sum(first.spans) + coalesce(any_value(derived.spans), 0) AS weight
+    FROM first LEFT JOIN derived USING (near) GROUP BY coalesce(near, id)
 ), summed AS (
-    SELECT id, near,
-        sum(weight) OVER (ORDER BY first_time, near NULLS LAST, id) - weight AS before
-    FROM weighed
+    SELECT ids, sum(weight) OVER (ORDER BY first_time, near NULLS LAST, id) - weight AS before
+    FROM together
 )
-SELECT id AS trace_id FROM (
-    SELECT id, min(before) OVER (PARTITION BY coalesce(near, id)) AS before FROM summed
-) WHERE before < $most
+SELECT unnest(ids) AS trace_id FROM summed WHERE before < $most

@@ -1,4 +1,4 @@
--- The spans of the traces of `frontier`. Filtered by row id, DuckDB skips blocks without any of them.
+-- The spans of the traces of `chosen`. Filtered by row id, DuckDB skips blocks without any of them.
 -- The columns are in the order of the fields of `rows.Span`.
 SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS start_ns,
     epoch_ns(end_time) AS end_ns, status_code, status_message, scope_name, scope_version,
@@ -7,4 +7,4 @@ SELECT trace_id, span_id, parent_span_id, name, kind, epoch_ns(start_time) AS st
         'attributes': e.attributes}) AS events,
     list_transform(links, lambda l: l.trace_id) AS links
 FROM $table
-WHERE rowid IN (SELECT rowid FROM $table WHERE $received AND trace_id IN (FROM frontier))
+WHERE rowid IN (SELECT rowid FROM $table WHERE $received AND trace_id IN (FROM chosen))

@@ -1,1 +1,0 @@
-CREATE OR REPLACE TEMP TABLE recalled (trace_id VARCHAR)

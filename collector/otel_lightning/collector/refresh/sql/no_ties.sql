@@ -1,1 +1,0 @@
-CREATE OR REPLACE TEMP TABLE tied (trace_id VARCHAR, key VARCHAR, seeks VARCHAR)
