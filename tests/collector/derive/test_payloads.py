@@ -157,3 +157,19 @@ def test_vertex_ais_numbers_and_resource_names_are_reasons_and_models(
     answer = {"content": {"role": "model", "parts": [{"text": "Hello"}]}, "finish_reason": number}
     call = read_call(sent, {"candidates": [answer], "model_version": "gemini-001"})
     assert (call.request_model, call.finish_reason) == ("gemini", reason)
+
+
+def test_tools_that_are_equal_in_python_and_not_in_json_are_told_apart() -> None:
+    """The tools of requests are cached, and `1 == True` in Python."""
+    for default in (1, True, 1.0):
+        tool = {"name": "sun", "parameters": {"type": "object", "default": default}}
+        call = read_call({"model": "m", "messages": [{"role": "user"}], "tools": [tool]}, {})
+        assert call.tool_definitions is not None
+        assert type(call.tool_definitions[0]["parameters"]["default"]) is type(default)
+
+
+def test_calls_that_offer_the_same_tools_share_them() -> None:
+    request = {"model": "m", "messages": [{"role": "user"}], "tools": [{"name": "sun"}]}
+    first, second = (read_call(request, {}) for _ in range(2))
+    assert first.tool_definitions == [{"type": "function", "name": "sun"}]
+    assert second.tool_definitions is first.tool_definitions

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 from support.spans import span
 
 from otel_lightning.collector.derive import dialects, flattened
-from otel_lightning.collector.derive.shapes import LONGEST_VALUE, Decision, Shape, shape_of
+from otel_lightning.collector.derive.shapes import (
+    AT_MOST,
+    LONGEST_VALUE,
+    Decision,
+    Plans,
+    Shape,
+    shape_of,
+)
 from otel_lightning.collector.derive.text import messages
 
 KEYS = st.lists(st.sampled_from(["0", "1", "7", "10", "role", "tool", "content"]), min_size=1)
@@ -52,6 +59,20 @@ def test_a_family_that_looks_at_a_value_reads_only_spans_with_it() -> None:
         assert row == family.read(one)
 
 
+def test_a_plan_holds_for_all_objects_with_the_same_keys_in_one_order() -> None:
+    made: list[tuple[str, ...]] = []
+    plans = Plans(lambda keys: made.append(keys) or len(made))
+    objects = [{"a": 1, "b": 2}, {"a": 3, "b": 4}, {"b": 2, "a": 1}, {"a": 5, "b": 6}]
+    assert [plans[tuple(one)] for one in objects] == [1, 1, 2, 1]
+
+
+def test_the_number_of_kept_plans_is_limited() -> None:
+    plans = Plans(len)
+    for number in range(AT_MOST + 2):
+        assert plans[str(number), "b"] == 2
+    assert len(plans) == 2
+
+
 @given(st.lists(KEYS, max_size=8))
 def test_compiled_and_plain_rebuilding_give_the_same(paths: list[list[str]]) -> None:
     attributes = {f"p.{'.'.join(path)}": str(number) for number, path in enumerate(paths)}
@@ -86,7 +107,7 @@ def test_what_is_rebuilt_is_new_each_time() -> None:
     )
 )
 def test_plain_messages_read_at_once_are_those_read_piece_by_piece(value: dict) -> None:
-    at_once = messages._read_plain(value)
+    at_once = messages.plain_text(value)
     if at_once is not None:
         piece_by_piece = messages._split(messages._read_mapping(messages._unwrapped(value)))
         assert [at_once] == piece_by_piece

@@ -66,6 +66,8 @@ def is_count(value: object) -> bool:
 
 def count(value: object) -> int | None:
     """Return a count that is a number, or a text that holds one; None for any other value."""
+    if type(value) is int and -LARGEST < value < LARGEST:  # as most are
+        return value
     if isinstance(value, str | float) and len(str(value)) < LONGEST_COUNT:
         return _whole(str(value))
     return value if is_count(value) else None  # type: ignore[return-value]

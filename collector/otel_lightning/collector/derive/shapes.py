@@ -36,6 +36,10 @@ class Shape:
         self.known = frozenset(keys)
         self.plans: dict[Any, Any] = {}
 
+    def has_any(self, prefix: str | tuple[str, ...]) -> bool:
+        """Tell whether any key begins with a prefix, or with one of several."""
+        return any(key.startswith(prefix) for key in self.keys)
+
     def plan(self, make: Callable[["Shape"], Plan]) -> Plan:
         """Return the result of a function of this shape. The function is called once per shape."""
         try:
@@ -72,6 +76,32 @@ def shape_of(attributes: Attributes) -> Shape:
     if type(attributes) is Shaped:
         return attributes.shape
     return shape_of_keys(tuple(attributes))
+
+
+class Plans(dict[tuple[str, ...], Plan]):
+    """What the keys of a JSON object decide, such as a request's: made once for each set of keys.
+
+    Example:
+        >>> plans = Plans(lambda keys: "model" in keys)
+        >>> plans[tuple({"model": "m"})]
+        True
+    """
+
+    def __init__(self, make: Callable[[tuple[str, ...]], Plan]) -> None:
+        """Create an empty cache.
+
+        Args:
+            make: A function of the keys, in order, without side effects.
+        """
+        super().__init__()
+        self._make = make
+
+    def __missing__(self, keys: tuple[str, ...]) -> Plan:
+        """Make the plan of keys that have none."""
+        if len(self) >= AT_MOST:
+            self.clear()
+        found = self[keys] = self._make(keys)
+        return found
 
 
 class Decision:

@@ -13,7 +13,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
-from otel_lightning.collector.derive.dialects import openinference, semconv, semconv_tools
+from otel_lightning.collector.derive.dialects import (
+    openinference,
+    openinference_calls,
+    semconv,
+    semconv_tools,
+)
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -82,7 +87,7 @@ def _read_generation(span: Span) -> LlmCall:
     if isinstance(sent, dict):
         call.input_messages = payloads.request_messages(sent, span.memory)
     if openinference.KIND in span.attributes:
-        openinference.fill(call, span)
+        openinference_calls.fill(call, span)
     call.output_messages = _answer(span, "model_generation") or call.output_messages
     return span_rows.completed(call)
 

@@ -30,6 +30,8 @@ from otel_lightning.collector.derive.text.tool_parts import (
 SHORT = 8
 """Histories of at most this many messages do not share them with other histories: to look for a
 shared copy of each message costs more than the few copies that are saved."""
+PLAIN_KEYS = len(("role", "content"))
+"""Number of keys of a message that has only what every message has."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -85,12 +87,23 @@ def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> 
     listed = values if isinstance(values, list) else list(values)
     known_before = memory.known if memory and len(listed) > 1 else None
     found: list[Message] = []
+    is_plain = True
     for value in listed:
-        if known_before and (known := known_before(value)) is not None:
-            found.append(known)
-        else:
+        plain: Message | None = None
+        if type(value) is dict and "parts" not in value:
+            plain = plain_text(value)
+        elif known_before:
+            plain = known_before(value)
+        if plain is None:
             found += read_message(value)
-    return joined(found, memory)
+            is_plain = False
+        else:
+            found.append(plain)
+            is_plain = is_plain and plain["role"] != "tool"
+    if not is_plain:
+        return joined(found, memory)
+    # Only messages of tools may have to be joined, or lack ids.
+    return _shared(found, memory)
 
 
 def joined(messages: list[Message], memory: MessageMemory | None = None) -> list[Message]:
@@ -117,6 +130,11 @@ def joined(messages: list[Message], memory: MessageMemory | None = None) -> list
         turns.append(message)
     if lost:
         turns = _with_ids(turns)
+    return _shared(turns, memory)
+
+
+def _shared(turns: list[Message], memory: MessageMemory | None) -> list[Message]:
+    """Return a history that shares its messages with others, if it is long."""
     return list(map(memory.one_copy, turns)) if memory and len(turns) > SHORT else turns
 
 
@@ -202,7 +220,7 @@ def read_message(value: Any) -> list[Message]:
     if "parts" in value:
         plain = _finished(value) if _is_canonical(value) else None
     else:
-        plain = _read_plain(value) or _read_asking(value)
+        plain = plain_text(value) or _read_asking(value)
     if plain is not None:
         return [plain]
     item = _ITEMS.get(str(value.get("type")))
@@ -213,20 +231,22 @@ def read_message(value: Any) -> list[Message]:
     return _split(_read_mapping(_unwrapped(value)))
 
 
-def _read_plain(value: Mapping[str, Any]) -> Message | None:
+def plain_text(value: Mapping[str, Any]) -> Message | None:
     """Return a provider's message of plain text, or None for any other message.
 
     A fast path, because most messages are plain text: it returns the same message as the general
     path, in a tenth of the time.
     """
     text, role = value.get("content"), value.get("role")
-    if type(text) is not str or type(role) is not str or not _MORE.isdisjoint(value):
+    if type(text) is not str or type(role) is not str:
+        return None
+    if len(value) == PLAIN_KEYS:
+        return plain_message(role, text)
+    if not _MORE.isdisjoint(value):
         return None
     if role == "tool":
         return plain_message(role, text, value.get("tool_call_id", value.get("id")))
-    if len(value) > len(("role", "content")) and (
-        value.get("tool_calls") or value.get("tool_call_id")
-    ):
+    if value.get("tool_calls") or value.get("tool_call_id"):
         return None
     return plain_message(role, text)
 

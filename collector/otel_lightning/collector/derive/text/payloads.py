@@ -4,11 +4,14 @@ Some instrumentations keep the provider's own request and response. These have t
 token ids, log probabilities, and the arguments of tool calls exactly as the model wrote them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
+
+import orjson
 
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.shapes import Plans
 from otel_lightning.collector.derive.text import json_text, messages, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
@@ -25,6 +28,8 @@ _CREATED = (*_WRITTEN, "cache_creation", "cache_creation_tokens", "cache_write_t
 _GEMINI_CACHED = ("cached_content_token_count", "cachedContentTokenCount", "cachedContentTokens")
 _PLAIN_CACHED = ("cached_tokens", "cache_read", "cache_read_tokens", "cachedPromptTokens")
 _CACHED = (*_PLAIN_CACHED, *_READ, *_GEMINI_CACHED)
+_INPUT_DETAILS = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+_OUTPUT_DETAILS = ("completion_tokens_details", "output_tokens_details", "output_token_details")
 _PLAIN_COUNTS = {*_INPUT, *_OUTPUT, "total_tokens", "totalTokens", "total_token_count"}
 """Keys of a usage object without cached tokens or reasoning."""
 HISTORIES = ("messages", "input", "contents", "prompt")
@@ -37,6 +42,14 @@ GEMINI_REASONS = {1: "stop", 2: "length", 3: "content_filter"}
 """Gemini's finish reasons by the numbers that Vertex AI's client writes."""
 OMITTED = ("<openai.Omit object at 0x", "<openai.NotGiven object at 0x", "NOT_GIVEN")
 NOT_PARAMETERS = {"model", "modelId", *HISTORIES, *SYSTEMS, "tools", *CONFIGS, "extra_headers"}
+MODELS = ("model", "modelId")
+ANSWERED_BY = ("model", "model_version", "modelVersion")
+"""The keys of a response that name the model."""
+IDS = ("id", "response_id", "responseId")
+"""The keys of a response's id."""
+USAGES = ("usage", "usage_metadata", "usageMetadata")
+MOST_TOOLS = 64
+"""Maximum number of cached lists of tools. When it is reached, the cache is cleared."""
 
 
 class Usage(NamedTuple):
@@ -52,6 +65,30 @@ class Usage(NamedTuple):
     cache_creation_input_tokens: int | None = None
 
 
+class _Request(NamedTuple):
+    """What the keys of a request say about how to read it."""
+
+    models: list[str]
+    histories: list[str]
+    parameters: list[str]
+    has_tools: bool
+    has_more: bool
+    """Whether it may have instructions or a configuration, apart from the messages."""
+
+
+def _request(keys: tuple[str, ...]) -> _Request:
+    return _Request(
+        models=[key for key in MODELS if key in keys],
+        histories=[key for key in HISTORIES if key in keys],
+        parameters=[key for key in keys if key not in NOT_PARAMETERS],
+        has_tools="tools" in keys,
+        has_more=not {*SYSTEMS, *CONFIGS}.isdisjoint(keys),
+    )
+
+
+_REQUESTS = Plans(_request)
+
+
 def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None = None) -> bool:
     """Set the fields of a call from a provider's request.
 
@@ -63,7 +100,10 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
     Returns:
         False, and the call is unchanged, if `request` is not a request with model and messages.
     """
-    model = _first(request, "model", "modelId") if isinstance(request, dict) else None
+    if not isinstance(request, dict):
+        return False
+    plan = _REQUESTS[tuple(request)]
+    model = _first_text(request, plan.models)
     history = request_messages(request, memory) if model else None
     if history is None:
         return False
@@ -71,13 +111,19 @@ def fill_from_request(call: LlmCall, request: Any, memory: MessageMemory | None 
     call.request_model = model_name(model)
     # The request is complete, so a request without tools offers none: [] and not None (unknown).
     call.tool_definitions = request_tools(request) or []
-    config = details(request, *CONFIGS)
-    call.request_params = {
+    given = {key: value for key in plan.parameters if _is_given(value := request[key])}
+    config = details(request, *CONFIGS) if plan.has_more else {}
+    call.request_params = {**_parameters(config), **given} if config else given
+    return True
+
+
+def _parameters(config: Payload) -> dict[str, Any]:
+    """Return the parameters in a configuration."""
+    return {
         key: value
-        for key, value in (*config.items(), *request.items())
+        for key, value in config.items()
         if key not in NOT_PARAMETERS and _is_given(value)
     }
-    return True
 
 
 def model_name(name: str | None) -> str | None:
@@ -87,8 +133,9 @@ def model_name(name: str | None) -> str | None:
         >>> model_name("projects/p/locations/l/publishers/google/models/gemini-2.5-flash")
         'gemini-2.5-flash'
     """
-    is_path = name is not None and name.startswith(("projects/", "publishers/"))
-    return name.rpartition("/models/")[2] if name and is_path else name
+    if name and name.startswith(("projects/", "publishers/")):
+        return name.rpartition("/models/")[2]
+    return name
 
 
 def _is_given(value: Any) -> bool:
@@ -98,25 +145,60 @@ def _is_given(value: Any) -> bool:
 
 def request_messages(request: Payload, memory: MessageMemory | None = None) -> list[Message] | None:
     """Return the messages of a request, the system prompt first; None if it has no messages."""
-    values = next(filter(None, map(request.get, HISTORIES)), None)
+    plan = _REQUESTS[tuple(request)]
+    values = _first_set(request, plan.histories)
     if isinstance(values, str) or (isinstance(values, dict) and "parts" in values):
         values = [values]
     if not isinstance(values, list):
         return None
     if len(values) == 1 and isinstance(values[0], list):  # a batch with one list of messages
         values = values[0]
-    places = (request, details(request, *CONFIGS))
-    given = (place.get(key) for place in places for key in SYSTEMS)
-    instructions = next(filter(None, given), None)
-    said = instructions if isinstance(instructions, dict) else {"content": instructions}
-    head = [{**said, "role": "system"}] if instructions else []
-    return messages.conversation([*head, *values], memory)
+    if plan.has_more and (instructions := _instructions(request)):
+        said = instructions if isinstance(instructions, dict) else {"content": instructions}
+        values = [{**said, "role": "system"}, *values]
+    return messages.conversation(values, memory)
+
+
+def _instructions(request: Payload) -> Any:
+    """Return the system prompt that stands apart from the messages of a request."""
+    return _first_set(request, SYSTEMS) or _first_set(details(request, *CONFIGS), SYSTEMS)
+
+
+def _first_set(payload: Payload, keys: Iterable[str]) -> Any:
+    """Return the first of these values that is present and not empty."""
+    for key in keys:
+        if value := payload.get(key):
+            return value
+    return None
 
 
 def request_tools(request: Payload) -> list[Any] | None:
     """Return the tools that a request offers, or None if it has no tools."""
-    offered = request.get("tools") or details(request, *CONFIGS).get("tools")
-    return tool_values.flat_tools(offered or [])
+    plan = _REQUESTS[tuple(request)]
+    offered = request["tools"] if plan.has_tools else None
+    if not offered and plan.has_more:
+        offered = details(request, *CONFIGS).get("tools")
+    return _flat_tools(offered) if offered else None
+
+
+_known_tools: dict[bytes, list[Any] | None] = {}
+
+
+def _flat_tools(offered: Any) -> list[Any] | None:
+    """Return tools in the conventions' form; the calls of an agent, which repeat them, share them.
+
+    Tools that equal each other may be written differently (`1` and `true`), so their text is
+    compared.
+    """
+    try:
+        text = orjson.dumps(offered)
+    except TypeError:  # values that are no JSON, or numbers of more than 64 bits
+        return tool_values.flat_tools(offered)
+    if text not in _known_tools:
+        if len(_known_tools) >= MOST_TOOLS:
+            _known_tools.clear()
+        _known_tools[text] = tool_values.flat_tools(offered)
+    return _known_tools[text]
 
 
 def answer(value: Any) -> list[Message] | None:
@@ -134,6 +216,27 @@ def _answer_message(item: Any) -> Payload:
     return {"role": "assistant", "finish_reason": reason, **inner}
 
 
+class _Response(NamedTuple):
+    """What the keys of a response say about how to read it."""
+
+    ids: list[str]
+    models: list[str]
+    usages: list[str]
+    has_choices: bool
+
+
+def _response(keys: tuple[str, ...]) -> _Response:
+    return _Response(
+        ids=[key for key in IDS if key in keys],
+        models=[key for key in ANSWERED_BY if key in keys],
+        usages=[key for key in USAGES if key in keys],
+        has_choices="choices" in keys,
+    )
+
+
+_RESPONSES = Plans(_response)
+
+
 def fill_from_response(call: LlmCall, response: Any) -> bool:
     """Set the fields of a call from a provider's response, or from a list with one response.
 
@@ -147,22 +250,26 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     outputs = response_messages(response)
     if outputs is None:
         return False
+    plan = _RESPONSES[tuple(response)]
     call.output_messages = outputs
-    call.response_id = _first(response, "id", "response_id", "responseId") or call.response_id
-    answered = _first(response, "model", "model_version", "modelVersion")
-    call.response_model = answered or call.response_model
+    call.response_id = _first_text(response, plan.ids) or call.response_id
+    call.response_model = _first_text(response, plan.models) or call.response_model
     # Of several choices the agent reads the first.
     call.finish_reason = outputs[0].get("finish_reason") if outputs else None
-    fill_usage(call, usage(details(response, "usage", "usage_metadata", "usageMetadata")))
-    _fill_tokens(call, response)
+    for key in plan.usages:
+        if isinstance(counts := response[key], dict):
+            fill_usage(call, usage(counts))
+            break
+    if plan.has_choices or "prompt_token_ids" in response:
+        _fill_tokens(call, response)
     return True
 
 
 def response_messages(response: Payload) -> list[Message] | None:
     """Return the output messages of a response, one per choice; None for an unknown form."""
     # OpenAI's chat completions, and the servers that copy them.
-    if isinstance(response.get("choices"), list):
-        return [_chat_choice(choice) for choice in response["choices"] if isinstance(choice, dict)]
+    if isinstance(choices := response.get("choices"), list):
+        return [_chat_choice(choice) for choice in choices if isinstance(choice, dict)]
     # OpenAI's Responses API.
     if isinstance(response.get("output"), list):
         status = details(response, "incomplete_details")
@@ -182,9 +289,11 @@ def response_messages(response: Payload) -> list[Message] | None:
 
 
 def _chat_choice(choice: Payload) -> Message:
-    turns = messages.read_message({"role": "assistant", **details(choice, "message")})
-    parts = [part for turn in turns for part in turn["parts"]]
-    return messages.choice(parts, choice.get("finish_reason"))
+    said, reason = details(choice, "message"), choice.get("finish_reason")
+    if "role" in said and (plain := messages.plain_text(said)) is not None:
+        return messages.choice(plain["parts"], reason)
+    turns = messages.read_message({"role": "assistant", **said})
+    return messages.choice([part for turn in turns for part in turn["parts"]], reason)
 
 
 def _candidate(candidate: Payload) -> Message:
@@ -202,6 +311,26 @@ def _turn(items: list[Any], ended: object) -> list[Message]:
     return [messages.choice(turn["parts"], ended) for turn in turns]
 
 
+class _Counts(NamedTuple):
+    """Under which keys of a usage object the counts are."""
+
+    inputs: list[str]
+    outputs: list[str]
+    is_plain: bool
+    """Whether it has neither cached tokens nor reasoning."""
+
+
+def _counts(keys: tuple[str, ...]) -> _Counts:
+    return _Counts(
+        inputs=[key for key in _INPUT if key in keys],
+        outputs=[key for key in _OUTPUT if key in keys],
+        is_plain=_PLAIN_COUNTS.issuperset(keys),
+    )
+
+
+_COUNTS = Plans(_counts)
+
+
 def usage(counts: Any) -> Usage:
     """Return the token counts of any provider's usage object.
 
@@ -211,21 +340,24 @@ def usage(counts: Any) -> Usage:
     if not isinstance(counts, dict):
         return Usage()
     counts = details(counts, "tokens") or counts  # Cohere's, beside the units that it bills
-    given, answered = _count(counts, *_INPUT), _count(counts, *_OUTPUT)
-    if counts.keys() <= _PLAIN_COUNTS:
+    plan = _COUNTS[tuple(counts)]
+    given, answered = _count(counts, plan.inputs), _count(counts, plan.outputs)
+    if plan.is_plain:
         return Usage(given, answered)
-    inputs, outputs = (
-        details(counts, f"{old}_tokens_details", f"{new}_tokens_details", f"{new}_token_details")
-        for old, new in (("prompt", "input"), ("completion", "output"))
-    )
-    if given is not None:
-        given += sum(_count(counts, *apart) or 0 for apart in (_READ, _WRITTEN))
-    if answered is not None:
-        answered += _count(counts, *_THOUGHTS) or 0
-    reasoned = _count(outputs or counts, *_REASONED)
     # Providers without such details have the counts in the usage object itself.
-    cached = _count(inputs or counts, *_CACHED)
-    return Usage(given, answered, cached, reasoned, _count(inputs or counts, *_CREATED))
+    inputs = details(counts, *_INPUT_DETAILS) or counts
+    outputs = details(counts, *_OUTPUT_DETAILS) or counts
+    if given is not None:
+        given += (_count(counts, _READ) or 0) + (_count(counts, _WRITTEN) or 0)
+    if answered is not None:
+        answered += _count(counts, _THOUGHTS) or 0
+    return Usage(
+        given,
+        answered,
+        _count(inputs, _CACHED),
+        _count(outputs, _REASONED),
+        _count(inputs, _CREATED),
+    )
 
 
 def fill_usage(call: LlmCall, counts: Usage) -> None:
@@ -242,9 +374,11 @@ def fill_usage(call: LlmCall, counts: Usage) -> None:
         call.cache_creation_input_tokens = counts.cache_creation_input_tokens
 
 
-def _count(counts: Payload, *keys: str) -> int | None:
+def _count(counts: Payload, keys: Iterable[str]) -> int | None:
+    """Return the first of these counts that is a whole number."""
     for key in keys:
-        if (count := reading.count(counts.get(key))) is not None:
+        value = counts.get(key)
+        if value is not None and (count := reading.count(value)) is not None:
             return count
     return None
 
@@ -261,6 +395,8 @@ def _fill_tokens(call: LlmCall, response: Payload) -> None:
     """Set the token ids and log probabilities of the first choice, if the server returned them."""
     choices = response.get("choices")
     first = json_text.as_object(choices[0]) if choices and isinstance(choices, list) else {}
+    if _TOKENS.isdisjoint(first) and "prompt_token_ids" not in response:
+        return
     # vLLM writes these ids beside the choices of a chat, and into each choice of a completion.
     prompt = response.get("prompt_token_ids") or first.get("prompt_token_ids")
     call.prompt_token_ids = call.prompt_token_ids or reading.token_ids(prompt)
@@ -277,8 +413,13 @@ def logprobs(tokens: Any) -> list[float] | None:
     return reading.logprobs([token.get("logprob") for token in tokens])
 
 
-def _first(response: Payload, *keys: str) -> str | None:
+_TOKENS = {"prompt_token_ids", "token_ids", "logprobs"}
+"""Keys of a choice under which a server returns tokens."""
+
+
+def _first_text(payload: Payload, keys: Iterable[str]) -> str | None:
+    """Return the first of these values that is a text and not empty. All keys are present."""
     for key in keys:
-        if isinstance(name := response.get(key), str) and name:
-            return name
+        if isinstance(text := payload[key], str) and text:
+            return text
     return None

@@ -1,0 +1,329 @@
+"""OpenInference's model calls.
+
+Messages are flattened attributes (`llm.input_messages.N.message.…`). Most packages also keep the
+provider's own request and response in `input.value` and `output.value`, which then take precedence.
+"""
+
+from functools import lru_cache
+from itertools import takewhile
+from typing import Any, NamedTuple
+
+from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive.dialects import (
+    haystack,
+    langchain_results,
+    openinference_messages,
+)
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.rows import LlmCall, Message, Span
+from otel_lightning.collector.derive.shapes import Shape, shape_of
+from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
+
+NAME = "openinference"
+INPUT, OUTPUT, METADATA = "input.value", "output.value", "metadata"
+REQUESTS = (INPUT, "langfuse.observation.input")
+"""The keys of a request. LiteLLM's callback for Langfuse writes it into the second."""
+PARAMETERS = ("llm.invocation_parameters", "embedding.invocation_parameters")
+MODELS = ("llm.model_name", "embedding.model_name")
+COUNTS = {
+    "input_tokens": "llm.token_count.prompt",
+    "output_tokens": "llm.token_count.completion",
+    "cached_input_tokens": "llm.token_count.prompt_details.cache_read",
+    "reasoning_tokens": "llm.token_count.completion_details.reasoning",
+    "cache_creation_input_tokens": "llm.token_count.prompt_details.cache_write",
+}
+CALLED = ("llm.token_count.total", "llm.output_messages.0.message.role")
+"""Keys that only model calls have."""
+OWN = ("llm.", "lightning.")
+"""How the keys begin that a piece of a stream has none of."""
+PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embeddings."
+REDACTED = "__REDACTED__"
+
+
+class Plan:
+    """What the keys of a shape say about how to read a model call."""
+
+    __slots__ = (
+        "counts",
+        "has_choices",
+        "has_embeddings",
+        "has_own",
+        "has_prompts",
+        "is_bare",
+        "is_call",
+        "models",
+        "parameters",
+        "providers",
+        "requests",
+    )
+
+    def __init__(self, shape: Shape) -> None:
+        """Look at the keys of a shape."""
+        known = shape.known
+        self.requests = [key for key in REQUESTS if key in known]
+        self.parameters = [key for key in PARAMETERS if key in known]
+        self.models = [key for key in MODELS if key in known]
+        self.providers = [key for key in ("llm.provider", "llm.system") if key in known]
+        self.counts = [(name, key) for name, key in COUNTS.items() if key in known]
+        self.has_prompts = shape.has_any(PROMPTS)
+        self.has_choices = shape.has_any(CHOICES)
+        self.has_embeddings = shape.has_any(EMBEDDED)
+        self.has_own = shape.has_any(OWN)
+        # It names no model, and lacks the input or the output.
+        self.is_bare = not self.models and not {INPUT, OUTPUT} <= known
+        self.is_call = not known.isdisjoint(CALLED)
+
+
+def read(span: Span, plan: Plan, operation: str) -> LlmCall | None:
+    """Read a model call; None if the span records none.
+
+    Args:
+        span: A span of the kind `LLM` or `EMBEDDING`.
+        plan: What the keys of the span say.
+        operation: The operation of its kind.
+    """
+    if not plan.is_call and _is_no_call(span, plan):
+        return None
+    call = span_rows.llm_call(span, NAME)
+    call.operation = operation
+    is_cut = fill(call, span)
+    span_rows.completed(call, cut=is_cut)
+    if call.content == "absent" and REDACTED in map(span.attributes.get, (INPUT, OUTPUT)):
+        call.content = "redacted"
+    return call
+
+
+def _is_no_call(span: Span, plan: Plan) -> bool:
+    """Tell whether an `LLM` span without the keys of a call records no model call.
+
+    Two kinds of spans are no calls. One only prepared a request: its output holds the messages to
+    send. The other is one token of a stream.
+    """
+    text = span.attributes.get(OUTPUT, "")
+    if plan.is_bare and not span_rows.failed(span):
+        return not plan.has_own and '"model"' not in text  # a provider's whole response
+    output = json_text.parse(text) if text.startswith('{"messages":') else None
+    return isinstance(output, dict) and "tools" in output
+
+
+def fill(call: LlmCall, span: Span) -> bool:
+    """Set the fields of a call whose keys are OpenInference's.
+
+    Returns:
+        Whether the texts of a request or a response were truncated that the messages lack.
+    """
+    attributes = span.attributes
+    plan = shape_of(attributes).plan(Plan)
+    call.provider = reading.provider(attributes, *plan.providers)
+    metadata = attributes.get(METADATA, "")
+    if "langgraph_node" in metadata:
+        call.agent_name = call.agent_name or _graph_node(metadata)
+    sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
+    request = json_text.parse(reading.text(attributes, *plan.requests))
+    is_cut = not _fill_request(call, span, plan, request) and _is_cut(sent, request)
+    payload = json_text.parse(answered)
+    body = _body(metadata) if '"body":' in metadata else None
+    # What is a response was parsed, so it was not cut.
+    is_response = _fill_response(call, span, plan, body or _chunk(payload)) and not body
+    is_cut = is_cut or (not is_response and _is_cut(answered, payload))
+    _settle_models(call, span, plan)
+    for name, key in plan.counts:
+        # Those that the response did not state.
+        if getattr(call, name) is None:
+            setattr(call, name, reading.integer(attributes, key))
+    if haystack.SPELLED in sent:
+        haystack.fill_spelled(call, json_text.parse(sent), payload, span.memory)
+    return is_cut
+
+
+def _is_cut(text: str, parsed: Any) -> bool:
+    """Tell whether a text was truncated: it begins as a JSON array or object but does not parse."""
+    return parsed is None and text.startswith(("[", "{"))
+
+
+def _graph_node(metadata: str) -> str | None:
+    """Return the agent of a call in LangGraph: its name, else the node that calls."""
+    found = json_text.parse(metadata)
+    if not isinstance(found, dict):
+        return None
+    name = found.get("lc_agent_name") or found.get("langgraph_node")
+    return name if isinstance(name, str) else None
+
+
+def _fill_request(call: LlmCall, span: Span, plan: Plan, request: Any) -> bool:
+    """Set what was sent; return whether the provider's own request says it."""
+    attributes = span.attributes
+    is_request = payloads.fill_from_request(call, request, span.memory)
+    asked = attributes.get("llm.request.model_name") or call.request_model
+    # A request without tools may have lost them, so the attributes are read as well.
+    if is_request and call.tool_definitions:
+        call.request_model = asked
+        return True
+    given = _given(reading.text(attributes, *plan.parameters))
+    if not is_request:
+        _fill_messages(call, span, plan, request)
+        call.request_params = {**given.parameters}
+    call.request_model = asked or given.model
+    told = openinference_messages.tools(attributes) or given.tools
+    # The last one is [] (the request offers no tools) or None (unknown).
+    call.tool_definitions = call.tool_definitions or told or call.tool_definitions
+    return is_request
+
+
+def _fill_messages(call: LlmCall, span: Span, plan: Plan, request: Any) -> None:
+    """Set the messages of a call that the provider's own request does not say."""
+    listed = request if isinstance(request, dict) else {"messages": request}
+    places = shape_of(span.attributes).plan(openinference_messages.sent)
+    history = openinference_messages.conversation(places, span)
+    if _lacks_ids(history):
+        history = _with_ids(history, listed, span.memory)
+    if not history and plan.has_embeddings:
+        history = openinference_messages.embedded(span) or []
+    call.input_messages = history or payloads.request_messages(listed, span.memory)
+    if (
+        not call.input_messages
+        and plan.has_prompts
+        and (prompt := openinference_messages.prompt(span))
+    ):
+        call.input_messages, call.operation = prompt, "text_completion"
+
+
+class _Given(NamedTuple):
+    """What the invocation parameters state."""
+
+    parameters: dict[str, Any]
+    model: str | None
+    tools: list[Any] | None
+
+
+@lru_cache(maxsize=64)
+def _given(text: str | None) -> _Given:
+    """Read invocation parameters. Cached, as all calls of an agent repeat the same text."""
+    given = json_text.as_object(json_text.parse(text))
+    return _Given(
+        {key: value for key, value in given.items() if key not in payloads.NOT_PARAMETERS},
+        # The parameters may be a copy of the response.
+        None if "id" in given else given.get("model"),
+        tool_values.flat_tools(given.get("tools") or []),
+    )
+
+
+def _lacks_ids(history: list[Message]) -> bool:
+    """Tell whether a history has tool calls without ids, or messages without any part."""
+    for message in history:
+        if not message["parts"]:
+            return True
+        for part in message["parts"]:
+            if "id" in part and part["id"] is None:
+                return True
+    return False
+
+
+def _with_ids(
+    history: list[Message], told: payloads.Payload, memory: MessageMemory | None
+) -> list[Message]:
+    """Return the history with tool call ids, taken from the request's own copy of the messages.
+
+    The flattened messages of LiteLLM and of early versions lack the ids of tool calls, and those of
+    JavaScript lack blocks and texts. If the copy has fewer messages, the flattened history is
+    returned.
+    """
+    # The OpenAI Agents SDK's copy is the list itself, without the instructions.
+    sent = told.get("messages")
+    if not isinstance(sent, list) or any(isinstance(one, str) for one in sent):
+        return history
+    own = payloads.request_messages(told, memory) or []
+    if own and own[0]["role"] != "system":
+        own = [*takewhile(lambda message: message["role"] == "system", history), *own]
+    return own if len(own) >= len(history) else history
+
+
+def _fill_response(call: LlmCall, span: Span, plan: Plan, payload: Any) -> bool:
+    """Set what was answered; return whether a provider's own response says it."""
+    attributes = span.attributes
+    call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
+    if not payloads.fill_from_response(call, without_made_up_id(payload)):
+        call.response_id = attributes.get("llm.response.id")
+        call.output_messages = _choices(call, span, plan, payload) or None
+        _fill_metadata(call, payload)
+        return False
+    if isinstance(payload, list):
+        # The OpenAI Agents SDK lists its responses. Its name is that of the requested model, which
+        # its own record of a stream repeats as that of the response.
+        call.request_model = call.request_model or attributes.get("llm.model_name")
+        if call.response_model == call.request_model:
+            call.response_model = None
+    return True
+
+
+def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Message]:
+    """Return the answers of a call that no provider's own response says."""
+    places = shape_of(span.attributes).plan(openinference_messages.answered)
+    outputs = openinference_messages.conversation(places, span) or _answer(payload)
+    if not outputs and (plan.has_choices or plan.has_prompts):
+        outputs = _completions(span)
+    choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
+    return langchain_results.choices(payload) or choices
+
+
+def _chunk(payload: Any) -> Any:
+    """Return the response inside the last event of a stream, in the form of Mistral's client."""
+    inner = payload.get("data") if isinstance(payload, dict) and len(payload) == 1 else None
+    return inner if isinstance(inner, dict) else payload
+
+
+def _body(metadata: str) -> Any:
+    """Return the provider's response that Mastra keeps in the metadata of a step."""
+    told = json_text.parse(metadata)
+    body = told.get("body") if isinstance(told, dict) else None
+    return json_text.parse(body) if isinstance(body, str) else None
+
+
+def _fill_metadata(call: LlmCall, payload: Any) -> None:
+    """Set usage, finish reason, id and model from a framework's own form of the response."""
+    if not isinstance(payload, dict):
+        return
+    metadata = langchain_results.metadata(payload)
+    payloads.fill_usage(call, payloads.usage(metadata.get("usage_metadata")))
+    call.finish_reason = call.finish_reason or messages.finish_reason(metadata.get("finish_reason"))
+    call.response_id = call.response_id or metadata.get("id")
+    call.response_model = metadata.get("model_name") or payload.get("model")
+    payloads.fill_usage(call, payloads.usage(payload.get("usage")))
+    call.finish_reason = call.finish_reason or messages.finish_reason(payload.get("finish_reason"))
+
+
+def _answer(payload: Any) -> list[Message]:
+    """Return the answer of AutoGen (text or a list of tool calls) or of Mastra (either or both)."""
+    said = json_text.as_object(payload)
+    content = said.get("content") or said.get("toolCalls") or said.get("text")
+    if isinstance(content, list):
+        content = [{"type": "tool-call", **call} for call in content]
+    return messages.read_message({"role": "assistant", "content": content}) if content else []
+
+
+def _completions(span: Span) -> list[Message]:
+    """Return the answers of a completion model: one a choice, or the whole output."""
+    told = openinference_messages.texts(span, CHOICES, "completion")
+    if not told and openinference_messages.prompt(span):
+        told = [openinference_messages.value(span.attributes.get(OUTPUT))]
+    texts = [{"role": "assistant", "content": one} for one in told if isinstance(one, str)]
+    return messages.conversation(texts)
+
+
+def _settle_models(call: LlmCall, span: Span, plan: Plan) -> None:
+    """Set both models from `llm.model_name`, which may be the requested or the responding model.
+
+    It is the responding model if the requested one is known from elsewhere.
+    """
+    attributes = span.attributes
+    name = payloads.model_name(reading.text(attributes, *plan.models))
+    answered = call.response_model or attributes.get("llm.response.model_name") or None
+    if answered is None and call.request_model is None:
+        # Haystack's replies name the responding model; they are written as `repr()` texts.
+        answered = name if f"'{name}'" in attributes.get(OUTPUT, "") else None
+    elif answered is None:
+        echoed = name == call.request_model and call.operation == "chat"
+        answered = None if echoed else name
+    call.response_model = answered
+    call.request_model = call.request_model or (None if name == answered else name)
