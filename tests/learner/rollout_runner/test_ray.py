@@ -1,10 +1,13 @@
 """Attempts as tasks of a real Ray cluster of two nodes on this machine."""
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.running import LIMIT_S, background, eventually, running
 from support.stores import ask
 
 from otel_lightning.learner import DataError
@@ -86,6 +89,55 @@ def test_each_arm_travels_to_the_nodes_with_its_flag_file(
     ]  # fmt: skip
 
 
+SENDS = """
+import urllib.request
+host = os.environ['OTEL_EXPORTER_OTLP_ENDPOINT']
+name, _, value = os.environ['OTEL_EXPORTER_OTLP_HEADERS'].replace('%20', ' ').partition('=')
+heads = {name: value, 'Content-Type': 'application/x-protobuf'}
+print(urllib.request.urlopen(urllib.request.Request(host + '/v1/traces', b'', heads)).status)"""
+
+
+def test_the_token_of_the_receiver_travels_to_the_nodes(
+    tmp_path: Path,
+    tasks: Tasks,
+    agent: Agent,
+    cluster: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with running(tmp_path / "traces.duckdb", "--token", "secret") as ingester:
+        # After the cluster has started: its nodes do not inherit it.
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20secret")
+        job = Job(tasks({"id": "x", "question": "?"}), agent(SENDS), name="token", ray=True)
+        report = run_agent(ingester.store, job)
+        assert (report.statuses, len(cluster)) == ({"ok": 1}, 2), report.reasons
+
+
+def test_cluster_without_a_cpu_is_waited_for_with_a_word_and_works_once_it_has_one(
+    served: Path, tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    none = {"num_cpus": 0, "object_store_memory": 80_000_000, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=none)
+    learn = [sys.executable, "-m", "otel_lightning.learner", "run", "--ray", "--name", "no-cpu"]
+    where = ["--store", str(served), "--tasks", str(tasks({"id": "a", "x": 1}))]
+    said = tmp_path / "said"
+    environment = {**os.environ, "RAY_ADDRESS": cluster.address}
+    try:
+        with (
+            said.open("w") as file,
+            background(*learn, *where, "--", *agent("pass"), stderr=file, env=environment) as run,
+        ):
+            eventually(lambda: "none of its machines has a CPU" in said.read_text(), LIMIT_S)
+            assert run.poll() is None
+            cluster.add_node(num_cpus=1, object_store_memory=80_000_000)
+            assert run.wait(LIMIT_S) == 0
+    finally:
+        cluster.shutdown()
+    assert [row["status"] for row in ask(served, "FROM attempts WHERE run_id = 'no-cpu'")] == ["ok"]
+
+
 def test_no_cluster_is_said(
     served: Path, tasks: Tasks, agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,3 +146,7 @@ def test_no_cluster_is_said(
     job = Job(tasks({"id": "a", "x": 1}), agent("pass"), name="no-ray", ray=True)
     with pytest.raises(DataError, match=r"no Ray cluster .* ray start --head"):
         run_agent(served, job)
+    for address in ("127.0.0.1:1", "nonsense"):
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(DataError, match=f"at RAY_ADDRESS={address} .* ray start --head"):
+            run_agent(served, job)

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import socket
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -28,6 +30,10 @@ FILE, FLAGS = "{lightning-task-file}", "{lightning-flag-file}"
 """Texts in a command that become paths on the machine that runs it."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 OUTPUT_CHARACTERS = 1_000_000
+SAY_AFTER_SECONDS = 10.0
+"""Wait for a cluster without a CPU after which the runner says what it waits for."""
+CONNECT_SECONDS = 10.0
+"""Longest wait for a connection to the cluster. Ray itself tries for some minutes."""
 
 
 def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,6 +100,7 @@ class RayExecutor:
         # Never twice without our knowledge: the journal decides about further attempts.
         self._task = self._ray.remote(max_retries=0)(run_once)
         self._running: dict[Any, tuple[Attempt, int]] = {}
+        self._quiet_since, self._has_said = time.monotonic(), False
 
     def check(self, attempt: Attempt) -> None:
         """Refuse a task that does not fit into the command.
@@ -116,6 +123,7 @@ class RayExecutor:
             time.sleep(seconds)
             return
         done, _ = self._ray.wait(list(self._running), num_returns=1, timeout=seconds)
+        self._say_if_none_can_run(is_quiet=not done)
         for reference in done:
             attempt, started = self._running.pop(reference)
             yield self._noted(attempt, started, reference)
@@ -128,6 +136,24 @@ class RayExecutor:
     def close(self) -> None:
         """Leave the cluster."""
         self._ray.shutdown()
+
+    def _say_if_none_can_run(self, *, is_quiet: bool) -> None:
+        """Say once if no machine of the cluster has a CPU, so that no attempt can start.
+
+        It is no error: a cluster that scales by itself begins without one.
+        """
+        now = time.monotonic()
+        if not is_quiet:
+            self._quiet_since, self._has_said = now, False
+        elif now - self._quiet_since > SAY_AFTER_SECONDS and not self._has_said:
+            self._quiet_since = now
+            if self._ray.cluster_resources().get("CPU", 0) < 1:
+                self._has_said = True
+                sys.stderr.write(
+                    "Waiting for the Ray cluster: none of its machines has a CPU, so no attempt "
+                    "can start. Add a machine with: ray start --address=ADDRESS. Ctrl-C twice ends "
+                    "the run; the same command goes on later.\n"
+                )
 
     def _noted(self, attempt: Attempt, started: int, reference: Any) -> Ended:
         name = attempt.rollout_id
@@ -182,11 +208,27 @@ def _connected() -> Any:
         raise DataError(
             "--ray needs the package 'ray'. Install it with: pip install 'otel-lightning[ray]'"
         ) from error
+    address = os.environ.get("RAY_ADDRESS", "auto")
     try:
-        address = os.environ.get("RAY_ADDRESS", "auto")
+        _knock(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, RuntimeError) as error:
+    # A ValueError is an address that Ray cannot read.
+    except (OSError, RuntimeError, ValueError) as error:
+        named = "" if address == "auto" else f" at RAY_ADDRESS={address}"
         raise DataError(
-            f"There is no Ray cluster to connect to ({error}). Start one with: ray start --head"
+            f"There is no Ray cluster to connect to{named} ({error}). Start one with: ray start "
+            "--head"
         ) from error
     return ray
+
+
+def _knock(address: str) -> None:
+    """Connect to a cluster's `host:port`: Ray would try for minutes if nobody answers.
+
+    Raises:
+        OSError: If nobody answers.
+    """
+    host, _, port = address.rpartition(":")
+    # Other forms of an address, such as `auto` and `ray://host:port`, are Ray's affair.
+    if host and "/" not in host and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()

@@ -26,6 +26,8 @@ SEND_SECONDS = 60.0
 RETRY_SECONDS = 0.5
 SCOPE = "lightning-learn run"
 INGESTER = "lightning-ingest"
+HEADERS_VARIABLE = "OTEL_EXPORTER_OTLP_HEADERS"
+"""Variable with the headers that exporters send, such as a token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,27 @@ class Receiver:
         }
         if self.cert:
             found["OTEL_EXPORTER_OTLP_CERTIFICATE"] = self.cert
+        # A process inherits it anyway. On a cluster's machine it would be missing, and the receiver
+        # would refuse every span.
+        if HEADERS_VARIABLE in os.environ:
+            found[HEADERS_VARIABLE] = os.environ[HEADERS_VARIABLE]
         return found
+
+    def check_agents(self) -> None:
+        """Check that agents may send: they have only the headers of the environment.
+
+        Raises:
+            DataError: If the receiver requires a token that they would not send.
+        """
+        refusal = self._refusal(b"", _headers_from_environment())
+        if refusal is not None and refusal.startswith("401"):
+            given = HEADERS_VARIABLE in os.environ
+            problem = f"refuses the token in {HEADERS_VARIABLE}" if given else "requires a token"
+            raise DataError(
+                f"The receiver at {self.url} {problem}, so it would store no call of an agent. "
+                f"Give agents the token that lightning-ingest was started with: export "
+                f"{HEADERS_VARIABLE}='authorization=Bearer TOKEN'"
+            )
 
     def send(self, events: Sequence["Event"]) -> None:
         """Send log records, and return once they are durable.
@@ -58,7 +80,7 @@ class Receiver:
         """
         body = _request([*self.held, *events]).SerializeToString()
         deadline = time.monotonic() + self.patience
-        while (problem := self._refusal(body)) is not None:
+        while (problem := self._refusal(body, self.headers)) is not None:
             # A status 4xx does not change by trying again; a refused connection or 5xx may.
             if time.monotonic() > deadline or problem.startswith("4"):
                 raise StoreError(f"The receiver at {self.url} does not take the journal: {problem}")
@@ -70,9 +92,9 @@ class Receiver:
         if self.held:
             self.send([])
 
-    def _refusal(self, body: bytes) -> str | None:
+    def _refusal(self, body: bytes, sent: Mapping[str, str]) -> str | None:
         connection = self._connection()
-        headers = {"Content-Type": "application/x-protobuf", **self.headers}
+        headers = {"Content-Type": "application/x-protobuf", **sent}
         try:
             path = urlsplit(self.url).path.rstrip("/")
             connection.request("POST", f"{path}/v1/logs", body, headers)
@@ -206,7 +228,7 @@ def _valid(text: str) -> str:
 
 
 def _headers_from_environment() -> dict[str, str]:
-    given = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "")
+    given = os.environ.get(HEADERS_VARIABLE, "")
     pairs = (pair.partition("=") for pair in given.split(",") if "=" in pair)
     # The format of OTEL_EXPORTER_OTLP_HEADERS: key=value pairs as in W3C Baggage, percent-encoded.
     return {unquote(key.strip()): unquote(value.strip()) for key, _, value in pairs}

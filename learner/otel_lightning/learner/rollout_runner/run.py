@@ -193,6 +193,10 @@ def _run_and_grade(
         send_ended(unsent, journal, place.receiver)
     open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
     again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
+    if (open_ones or again) and not (job.url or job.endpoint):
+        # The runner has the token of the server file, agents have not. A server (`--url`) sends
+        # with headers of its own.
+        place.receiver.check_agents()
     cut_off = sum(bool(past[one.key].ends) and past[one.key].ends[-1][1] for one in open_ones)
     executor = _executor(job, place)
     with closing(executor), stoppable() as stop:
