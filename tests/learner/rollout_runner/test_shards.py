@@ -1,6 +1,7 @@
 """A run in parts on machines without the store, and its grading where the store is."""
 
 import json
+import os
 import secrets
 import sys
 from collections import Counter
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from support.running import running
+from support.running import LIMIT_S, background, eventually, running
 from support.stores import ask
 
 from otel_lightning.learner.cli import cli
@@ -44,16 +45,16 @@ def endpoint(tmp_path: Path) -> Iterator[str]:
 def run(tmp_path: Path) -> Run:
     """Run the command in the folder of a machine, with its own copy of the tasks and the agent."""
 
-    def of(machine: str, *options: str, **variables: str) -> Result:
+    def of(machine: str, *options: str, agent: str = AGENT, **variables: str) -> Result:
         folder = tmp_path / machine
         folder.mkdir(exist_ok=True)
         (folder / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-        (folder / "agent.py").write_text(AGENT)
+        (folder / "agent.py").write_text(agent)
         (folder / "grade.py").write_text(GRADE)
         files = ["--store", f"{folder}/traces.duckdb", "--tasks", f"{folder}/tasks.jsonl"]
-        agent = ["--", sys.executable, "-I", "-S", f"{folder}/agent.py", str(tmp_path / "ran")]
+        command = ["--", sys.executable, "-I", "-S", f"{folder}/agent.py", str(tmp_path / "ran")]
         grade = ["--grade", f"{folder}/grade.py:right"]
-        words: list[Any] = ["run", *files, *grade, *options, *agent]
+        words: list[Any] = ["run", *files, *grade, *options, *command]
         return CliRunner().invoke(cli, words, env=variables, catch_exceptions=False)
 
     return of
@@ -75,7 +76,7 @@ def test_parts_on_two_machines_are_graded_where_the_store_is_and_nothing_runs_tw
     ran = (tmp_path / "ran").read_text().split()
     assert sorted(ran) == sorted(row["id"] for row in ROWS)
 
-    whole = run("home", "--name", "evening")
+    whole = run("home", "--name", "evening")  # without the token: no agent runs
     assert whole.exit_code == 0, whole.output
     assert "Run evening: 12 rollouts, 12 of them before this start." in whole.stdout
     assert "Mean reward 0.5000" in whole.stdout
@@ -88,6 +89,31 @@ def test_parts_on_two_machines_are_graded_where_the_store_is_and_nothing_runs_tw
 
 
 @pytest.mark.slow
+def test_parts_run_at_once_in_one_folder_as_machines_with_a_shared_disk_do(
+    endpoint: str, run: Run, tmp_path: Path
+) -> None:
+    header = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {TOKEN}"}
+    shared = ("--name", "array", "--endpoint", endpoint)
+    learn = [sys.executable, "-m", "otel_lightning.learner", "run", "--shard", "2/2", *shared]
+    run("disk", *shared, "--limit", "1", "--shard", "1/2", **header)  # writes the files
+    wait = tmp_path / "wait"
+    waits = (
+        f"import time, pathlib\nwhile not pathlib.Path({str(wait)!r}).exists(): time.sleep(0.05)"
+    )
+    slow = [*learn, "--tasks", "tasks.jsonl", "--", sys.executable, "-I", "-S", "-c", waits]
+    with background(*slow, cwd=tmp_path / "disk", env=os.environ | header) as other:
+        journal = tmp_path / "disk/traces.duckdb.runs/part-2-of-2/array/journal.jsonl"
+        eventually(lambda: journal.exists() and b"started" in journal.read_bytes(), LIMIT_S)
+        part = run("disk", *shared, "--shard", "1/2", **header)
+        assert part.exit_code == 0, part.output
+        wait.touch()
+        assert other.wait(LIMIT_S) == 0
+    store = tmp_path / "home" / "traces.duckdb"
+    count = "SELECT count(*) AS n, count(DISTINCT task_id) AS tasks FROM attempts"
+    eventually(lambda: ask(store, count) == [{"n": len(ROWS), "tasks": len(ROWS)}])
+
+
+@pytest.mark.slow
 def test_part_that_no_machine_ran_runs_where_the_store_is(
     endpoint: str, run: Run, tmp_path: Path
 ) -> None:
@@ -95,10 +121,72 @@ def test_part_that_no_machine_ran_runs_where_the_store_is(
     shared = ("--name", "night", "--endpoint", endpoint)
     assert run("machine1", *shared, "--shard", "1/2", **header).exit_code == 0
     first = (tmp_path / "ran").read_text().split()
-    whole = run("home", "--name", "night", LIGHTNING_TOKEN=TOKEN)
+    whole = run("home", "--name", "night", **header)
     assert whole.exit_code == 0, whole.output
     assert f"12 rollouts, {len(first)} of them before this start." in whole.stdout
     assert sorted((tmp_path / "ran").read_text().split()) == sorted(row["id"] for row in ROWS)
+
+
+CALLS = """
+import json, os, sys, time, urllib.request
+task = json.load(sys.stdin)
+with open(sys.argv[1], "a") as file:
+    file.write(task["id"] + "\\n")
+def attributes(**said):
+    return [{"key": k.replace("__", "."), "value": {"stringValue": v}} for k, v in said.items()]
+def message(role, text):
+    return json.dumps([{"role": role, "parts": [{"type": "text", "content": text}]}])
+now = time.time_ns()
+span = {
+    "traceId": os.urandom(16).hex(), "spanId": os.urandom(8).hex(), "name": "chat m",
+    "startTimeUnixNano": str(now), "endTimeUnixNano": str(now + 1000),
+    "attributes": attributes(
+        lightning__rollout__id=os.environ["LIGHTNING_ROLLOUT_ID"],
+        gen_ai__operation__name="chat", gen_ai__request__model="m",
+        gen_ai__input__messages=message("user", task["question"]),
+        gen_ai__output__messages=message("assistant", "Done."),
+    ),
+}
+body = {"resourceSpans": [{"scopeSpans": [{"scope": {"name": "test"}, "spans": [span]}]}]}
+head, _, token = os.environ["OTEL_EXPORTER_OTLP_HEADERS"].partition("=")
+url = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] + "/v1/traces"
+heads = {"Content-Type": "application/json", head: token}
+request = urllib.request.Request(url, json.dumps(body).encode(), heads)
+assert urllib.request.urlopen(request, timeout=250).status == 200
+print(int(task["question"]) % 4, flush=True)
+time.sleep(float(os.environ.get("STAYS", "0")))
+"""
+
+
+@pytest.mark.slow
+def test_attempt_whose_machine_was_lost_is_repeated_under_another_id(
+    endpoint: str, run: Run, tmp_path: Path
+) -> None:
+    header = {"OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {TOKEN}"}
+    store = tmp_path / "home" / "traces.duckdb"
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    (lost / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    (lost / "agent.py").write_text(CALLS)
+    learn = [sys.executable, "-m", "otel_lightning.learner", "run", "--name", "storm"]
+    agent = ["--", sys.executable, "-I", "-S", "agent.py", str(tmp_path / "ran")]
+    words = [*learn, "--endpoint", endpoint, "--tasks", "tasks.jsonl", *agent]
+    stays = os.environ | header | {"STAYS": "600"}
+    calls = "SELECT count(*) AS n FROM llm_calls"
+    with background(*words, cwd=lost, env=stays) as runner:
+        eventually(lambda: ask(store, calls)[0]["n"] == 2, LIMIT_S)
+        runner.kill()
+
+    home = run("home", "--name", "storm", agent=CALLS, **header)
+    assert home.exit_code == 0, home.output
+    assert "2 attempts were repeated" in home.stderr
+    ends = ask(store, "SELECT task_id, attempt, status FROM attempts ORDER BY task_id, attempt")
+    assert Counter(row["status"] for row in ends) == {"ok": len(ROWS), "lost": 2}
+    assert {row["attempt"] for row in ends if row["status"] == "lost"} == {0}
+    mixed = "SELECT rollout_id FROM llm_calls GROUP BY ALL HAVING count(DISTINCT trace_id) > 1"
+    assert ask(store, mixed) == []
+    again = run("home", "--name", "storm", agent=CALLS, **header)
+    assert "12 rollouts, 12 of them before this start." in again.stdout
 
 
 def test_part_without_a_rollout_is_done_at_once_and_an_empty_split_is_an_error(
@@ -125,3 +213,20 @@ def test_parts_without_a_shared_name_and_a_wrong_token_are_refused_before_an_age
     assert wrong.exit_code == 1
     assert "401" in wrong.stderr
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.usefixtures("endpoint")
+def test_agents_without_the_token_of_the_store_are_not_run_since_no_call_of_theirs_would_be_stored(
+    run: Run, tmp_path: Path
+) -> None:
+    without = run("home", "--name", "bare")
+    assert without.exit_code == 1
+    assert "requires a token" in without.stderr
+    wrong = run("home", "--name", "bare", OTEL_EXPORTER_OTLP_HEADERS="authorization=Bearer no")
+    assert wrong.exit_code == 1
+    assert "refuses the token in OTEL_EXPORTER_OTLP_HEADERS" in wrong.stderr
+    assert not (tmp_path / "ran").exists()
+    right = run(
+        "home", "--name", "bare", OTEL_EXPORTER_OTLP_HEADERS=f"authorization=Bearer {TOKEN}"
+    )
+    assert right.exit_code == 0, right.output

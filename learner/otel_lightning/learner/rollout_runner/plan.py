@@ -103,6 +103,17 @@ def run_name(job: Job) -> str:
     return f"run-{sha256(chr(0).join(said).encode()).hexdigest()[:8]}"
 
 
+def journal_folder(store: Path, job: Job) -> Path:
+    """Return the folder of the run's journal, or of its part's."""
+    folder = store.with_name(store.name + ".runs")
+    number, count = job.shard
+    # Machines that send elsewhere often share a disk, as in a SLURM array. One journal can be open
+    # in one process only.
+    if count > 1 and job.endpoint:
+        folder = folder / f"part-{number}-of-{count}"
+    return folder / run_name(job)
+
+
 def plan(job: Job, tasks: Sequence[Task]) -> Iterator[Planned]:
     """Yield the rollouts of a job in the order to start them.
 

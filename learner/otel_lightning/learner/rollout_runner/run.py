@@ -18,6 +18,7 @@ from otel_lightning.learner.rollout_runner import arms as arm_files
 from otel_lightning.learner.rollout_runner import grading as graders
 from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, status_of, task_event
+from otel_lightning.learner.rollout_runner.cut_off import note_cut_off_elsewhere
 from otel_lightning.learner.rollout_runner.engine import (
     INTERRUPTED,
     AttemptHistory,
@@ -32,7 +33,7 @@ from otel_lightning.learner.rollout_runner.executors import (
 )
 from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
-from otel_lightning.learner.rollout_runner.plan import Job, Planned, plan, run_name
+from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
 from otel_lightning.learner.rollout_runner.processes import Ended, LauncherDiedError, Processes
 from otel_lightning.learner.rollout_runner.receiver import (
     SEND_SECONDS,
@@ -84,7 +85,7 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
     if not rollouts:
         # More shards than rollouts, as in a SLURM array of fixed size, are no mistake.
         return Report(name, planned=0, done_before=0, statuses={}, rewards={})
-    folder = store.with_name(store.name + ".runs") / name
+    folder = journal_folder(store, job)
     with opened_journal(folder) as (journal, lock):
         end_leftovers(folder)
         # In this order: no agent of a killed runner is alive any more, so what has no end in the
@@ -169,6 +170,9 @@ def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], place: RunCont
             # Another machine may have sent attempts a moment ago: they must not run again.
             wait_until_stored(opened, place.store, job.store_timeout)
         past = _attempts_of(rollouts, place.journal, opened)
+        if opened is not None and job.name is not None:
+            # Without a name of its own, a run is on one machine only.
+            note_cut_off_elsewhere(job, rollouts, past, place.journal, opened)
         _send_tasks([one.task for one in rollouts], place.receiver, opened)
         if job.endpoint:
             # Nobody else has asked it yet: a wrong token has to be told before an agent runs.

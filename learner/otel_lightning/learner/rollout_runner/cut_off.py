@@ -1,0 +1,45 @@
+"""Attempts whose machine was lost with its journal: the store has calls of theirs, and no end."""
+
+import time
+from collections.abc import Sequence
+
+from otel_lightning.collector.store.rows import Rows
+from otel_lightning.learner.rollout_runner.asking import rows_of
+from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, about
+from otel_lightning.learner.rollout_runner.engine import INTERRUPTED, AttemptHistory
+from otel_lightning.learner.rollout_runner.journal import Journal, Started
+from otel_lightning.learner.rollout_runner.plan import Job, Planned
+from otel_lightning.learner.rollout_runner.processes import Ended
+
+LOST_WITH_ITS_MACHINE = "its runner on another machine ended before it"
+"""Reason of an attempt of which the store has calls and no machine tells the end."""
+
+
+def note_cut_off_elsewhere(
+    job: Job,
+    rollouts: Sequence[Planned],
+    past: dict[str, AttemptHistory],
+    journal: Journal,
+    store: Rows,
+) -> None:
+    """Note attempts of which the store has calls and no end: a machine was lost with its journal.
+
+    Run again under the same id, such a rollout would have the calls of both attempts.
+    """
+    open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
+    nexts = {one.rollout_id(len(past[one.key].ends)): one for one in open_ones}
+    asked = [name for name in nexts if name not in journal.started]
+    if not asked:
+        return
+    now = time.time_ns()
+    for row in rows_of(store, "with_calls", rollouts=asked):
+        planned = nexts[row["rollout_id"]]
+        ends = past[planned.key].ends
+        attempt = Attempt(planned, len(ends))
+        known = about(journal.folder.name, job, attempt)
+        journal.note_started(attempt.rollout_id, now, known)
+        journal.started[attempt.rollout_id] = Started(now, known)
+        cut = Ended(attempt.rollout_id, INTERRUPTED, now, now, reason=LOST_WITH_ITS_MACHINE)
+        journal.note_ended(cut)
+        journal.ended[attempt.rollout_id] = cut
+        past[planned.key] = AttemptHistory([*ends, (LOST, True)])
