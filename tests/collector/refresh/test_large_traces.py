@@ -19,12 +19,12 @@ from otel_lightning.collector.derive import large_traces
 from otel_lightning.collector.derive.large_traces import LargeTraces
 from otel_lightning.collector.derive.parse import Reading
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
-from otel_lightning.collector.derive.rows_by_trace import change, noted
+from otel_lightning.collector.derive.rows_by_trace import KEYS, change, noted
 from otel_lightning.collector.derive.span_tree import Node
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.retention import LoaderSettings, forget
 from otel_lightning.collector.refresh import late_spans
-from otel_lightning.collector.refresh.recent_traces import recent_traces
+from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.collector.store.seen_ids import SeenIds
@@ -298,3 +298,62 @@ def test_rows_with_one_key_are_replaced_together() -> None:
     assert found.new["tool_calls"] == [one, other]
     assert found.same["tool_calls"] == [apart]
     assert found.gone["tool_calls"] == [(None, None, "c")]
+
+
+def test_several_rows_with_one_key_are_compared_each() -> None:
+    first, last = ToolCall("a", "t", tool_call_id="c"), ToolCall("b", "t", tool_call_id="c")
+    other = ToolCall("A", "t", tool_call_id="c")
+    rows = {"tool_calls": [other, last]}
+    assert change(noted({"tool_calls": [first, last]}), noted(rows), rows).new == {
+        **{key: [] for key in KEYS},
+        **rows,
+    }
+
+
+def test_what_came_late_is_searched_from_its_smallest_time_on() -> None:
+    recent = RecentTraces()
+    recent.arrived(["a"], [True], 7)
+    recent.derived(["a"], [], {})
+    assert recent.late_since("a") is None
+    for received_ns in (9, 8, 10):
+        recent.arrived(["a"], [False], received_ns)
+    assert recent.late_since("a") == 8
+    recent.derived([], [], {}, in_part=["a"])
+    assert recent.late_since("a") is None
+
+
+def test_a_span_whose_arrival_was_not_noted_is_derived_with_the_next_one(tmp_path: Path) -> None:
+    first, unnoted, last = (
+        at(request(tool(number, 1, "order", None)), number) for number in (4, 5, 6)
+    )
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [first], dead_letters=tmp_path)
+        derive(store)
+        load(store, [unnoted], dead_letters=tmp_path, derives=False)
+        load(store, [last], dead_letters=tmp_path)
+        derive(store)
+        assert store.count("tool_calls") == 3
+
+
+def test_a_log_record_that_came_before_its_span_is_read_with_it(tmp_path: Path) -> None:
+    asked_by_log = span(8, 1, gen_ai__operation__name="chat", gen_ai__request__model="m")
+    with open_store(tmp_path / "t.duckdb") as store:
+        for some in (request(span(1, None)), logs()[0], request(asked_by_log)):
+            load(store, [at(some, 5 + store.count("spans"))], dead_letters=tmp_path)
+            derive(store)
+        (said,) = store.query("SELECT input_messages::VARCHAR FROM llm_calls").column(0).to_pylist()
+    assert "from a log" in said
+
+
+def test_a_trace_that_was_forgotten_and_is_sent_again_lacks_the_reward_of_a_log(
+    tmp_path: Path,
+) -> None:
+    sent = [request(span(1, None)), request(call(6, 1, [], message("assistant", "a")))]
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [at(one, 5) for one in (*sent, logs()[1])], dead_letters=tmp_path)
+        derive(store)
+        assert store.count("reward_events") == 1
+        forget(store, LoaderSettings(retain_seconds=1), 100 * SECOND_NS)
+        load(store, [at(one, 99) for one in sent], dead_letters=tmp_path)
+        derive(store)
+        assert (store.count("llm_calls"), store.count("reward_events")) == (1, 0)
