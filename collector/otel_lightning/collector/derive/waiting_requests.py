@@ -1,0 +1,126 @@
+"""Tool calls that models asked for, and which of them an execution belongs to."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from otel_lightning.collector.derive.rows import LlmCall, ToolCall
+from otel_lightning.collector.derive.text.json_text import dumps
+
+Part = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Request:
+    """A tool call that a model asked for, and the response that a later call's input shows."""
+
+    asker: LlmCall | None
+    """The call that requested the tool. None if that call was not recorded."""
+    shown: LlmCall
+    """The first call whose output or input shows the request."""
+    part: Part
+    response: Part | None = None
+    until: int | None = None
+    """Start time (ns) of the call whose input shows the response."""
+    joined: bool = False
+
+
+class Waiting:
+    """Requests that are not yet joined to a tool span. Query executions in time order."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        """Begin with the requests of a rollout, in order."""
+        self._requests = requests
+        self._by_id: dict[str, deque[Request]] | None = None
+        # In reverse, so that `pop` returns the earliest request.
+        self._later: list[Request] | None = None
+        # Stacks of requests, the latest on top, under the keys (name, arguments) and (name,). The
+        # arguments of a name's requests are written when an execution's are compared with them.
+        self._stacks: dict[tuple[Any, ...], list[Request]] = defaultdict(list)
+        self._unwritten: dict[Any, list[Request]] = defaultdict(list)
+
+    def take(self, execution: ToolCall) -> Request | None:
+        """Return the request that an execution belongs to: by id or, without one, the latest match.
+
+        Matches are tried in this order: same name and arguments, same name, and a name among the
+        arguments of a dispatcher.
+        """
+        if execution.tool_call_id and (found := self._by_its_id(execution.tool_call_id)):
+            return found
+        self._stack(execution.start_ns or 0)
+        name, arguments = execution.name, execution.arguments
+        if arguments is not None:
+            for request in self._unwritten.pop(name, ()):
+                self._stacks[name, canonical(request.part.get("arguments"))].append(request)
+        same_call = (name, None if arguments is None else canonical(arguments))
+        return (
+            self._latest([same_call])
+            or self._latest([(name,)])
+            or self._latest([(inside,) for inside in _names_inside(arguments)])
+        )
+
+    def _stack(self, until: int) -> None:
+        """Put the requests that started before an execution on their stacks.
+
+        Executions come in time order, so the stacks have no request from after this one.
+        """
+        if self._later is None:
+            self._later = sorted(self._requests, key=_start)[::-1]
+        while self._later and _start(self._later[-1]) <= until:
+            request = self._later.pop()
+            name = request.part.get("name")
+            self._stacks[(name,)].append(request)
+            if request.part.get("arguments") is None:
+                self._stacks[name, None].append(request)
+            else:
+                self._unwritten[name].append(request)
+
+    def _by_its_id(self, call_id: str) -> Request | None:
+        if self._by_id is None:
+            self._by_id = defaultdict(deque)
+            for request in self._requests:
+                self._by_id[request.part.get("id") or ""].append(request)
+        same = self._by_id.get(call_id)
+        while same and same[0].joined:
+            same.popleft()
+        return same[0] if same else None
+
+    def _latest(self, keys: Iterable[tuple[Any, ...]]) -> Request | None:
+        """Return the first unjoined request of the latest call that has one under these keys."""
+        stack: list[Request] = []
+        for key in keys:
+            other = self._stacks.get(key)
+            while other and other[-1].joined:
+                other.pop()
+            # Of equals the first.
+            if other and (not stack or _start(other[-1]) > _start(stack[-1])):
+                stack = other
+        if not stack:
+            return None
+        # The requests of the latest call are on top. Its parallel requests are executed in the
+        # order in which they were requested, so the lowest of them comes first.
+        asker, first = stack[-1].asker, stack[-1]
+        for request in reversed(stack):
+            if request.asker is not asker:
+                break
+            if not request.joined:
+                first = request
+        return first
+
+
+def canonical(arguments: Any) -> bytes:
+    """Return the arguments of a tool call as JSON; equal arguments give equal bytes."""
+    return dumps(arguments, sort_keys=True)
+
+
+def _start(request: Request) -> int:
+    return (request.asker.start_ns if request.asker else 0) or 0
+
+
+def _names_inside(arguments: Any) -> Iterator[str]:
+    """Yield the arguments of a decorated dispatcher that may be the name of a tool."""
+    if isinstance(arguments, dict):
+        listed = arguments.get("args")
+        values = [*arguments.values(), *(listed if isinstance(listed, list) else [])]
+        yield from (value for value in values if isinstance(value, str))
