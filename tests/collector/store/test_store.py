@@ -6,6 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 from support.running import background, eventually, finish, join, running
@@ -19,6 +20,7 @@ from otel_lightning.collector.store import (
     server_file,
     write_server,
 )
+from otel_lightning.collector.store.opening import _why_not
 
 LISTED = "SELECT len(list(range)) AS n FROM range(4_000_000)"  # takes over 16 MB
 SLOWLY = f"SELECT * FROM {{rows}} WHERE ({LISTED}) > 0"
@@ -238,6 +240,18 @@ def test_a_damaged_file_is_called_damaged_and_not_held_by_another_process(tmp_pa
     with pytest.raises(StoreError, match="is damaged or not a store") as refused, open_store(path):
         pass
     assert "held by" not in str(refused.value)
+
+
+def test_a_full_disk_is_not_called_a_damaged_file(tmp_path: Path) -> None:
+    # Opening a store with a log writes a checkpoint. DuckDB's words on a full tmpfs:
+    told = (
+        "FATAL Error: Detached database 'a', but CHECKPOINT during DETACH failed. \nFailed to"
+        ' create checkpoint because of error: Could not write file "a": No space left on device'
+    )
+    why = _why_not(tmp_path / "a.duckdb", duckdb.FatalException(told))
+    assert "is full" in why
+    assert "damaged" not in why
+    assert "backup" not in why
 
 
 def test_a_new_store_and_its_log_can_be_read_by_their_user_only(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ DuckDB lets only one process open a file for writing. While `lightning-ingest` h
 processes use DuckDB's client-server protocol (Quack) on loopback. `open_store` chooses by itself.
 """
 
+import errno
 import os
 import shlex
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,8 @@ DAMAGE = (
 )
 LOCKED = "Could not set lock"
 """What DuckDB says if another process holds the file."""
+NO_SPACE = os.strerror(errno.ENOSPC)
+"""What the system, and so DuckDB, says if the disk is full."""
 ONLY_ITS_USER = 0o077
 """The umask that makes a new file readable for its user only."""
 
@@ -178,6 +181,8 @@ def _why_not(path: Path, error: duckdb.Error) -> str:
         )
     if isinstance(error, duckdb.IOException) and "Cannot open file" in str(error):
         return f"'{path}' cannot be opened. Check the path and its permissions. ({error})"
+    if NO_SPACE in str(error):
+        return f"The disk of '{path}' is full. Make room, and try again. ({error})"
     if isinstance(error, DAMAGE):
         return (
             f"'{path}' is damaged or not a store: DuckDB cannot open it. Restore it from a backup: "
