@@ -207,6 +207,94 @@ def test_killed_run_goes_on_and_no_rollout_that_ended_is_run_twice_or_lost(
     assert {row["status"] for row in rows} <= {"ok", "lost"}
 
 
+def started_ingester(store: Path) -> bool:
+    """Whether a run of this store has started an ingester: its output is kept."""
+    return any(store.with_name(f"{store.name}.runs").glob("*/lightning-ingest.err"))
+
+
+def test_quick_agents_that_send_nothing_start_no_ingester_and_the_new_store_has_the_journal(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    store = tmp_path / "new.duckdb"
+    file = tasks({"id": "a", "question": "1"}, {"id": "b", "question": "2"})
+    quick = Job(file, ["sh", "-c", "test $LIGHTNING_TASK_ID = a"], name="quick", stdin="none")
+    report = run_agent(store, quick, Grading(by_exit_code=True))
+    assert {report.tasks[one]: value for one, value in report.rewards.items()} == {"a": 1, "b": 0}
+    assert not started_ingester(store)
+    assert store.stat().st_mode & 0o077 == 0
+    assert {row["task_id"] for row in ask(store, "FROM tasks")} == {"a", "b"}
+    assert sorted(row["status"] for row in ask(store, "FROM attempts")) == ["failed", "ok"]
+    assert len(ask(store, "FROM rewards")) == 2
+    again = run_agent(store, quick, Grading(by_exit_code=True))
+    assert again.done_before == 2
+    assert len(ask(store, "FROM attempts")) == 2
+
+
+def test_quick_agents_of_a_new_store_are_stored_without_a_grader_too(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    store = tmp_path / "new.duckdb"
+    job = Job(tasks({"id": "a"}), ["true"], stdin="none")
+    report = run_agent(store, job)
+    assert report.rewards == {}
+    assert report.silent == 1
+    assert not started_ingester(store)
+    assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
+
+
+def test_first_request_of_an_agent_starts_the_ingester_of_a_new_store(
+    tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    store = tmp_path / "new.duckdb"
+    job = Job(tasks({"id": "a", "worth": 0.75}), agent(REWARDED), name="first")
+    report = run_agent(store, job, Grading(reward="success"))
+    assert list(report.rewards.values()) == [0.75]
+    assert started_ingester(store)
+    assert not store.with_name("new.duckdb.server").exists()
+    assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
+
+
+def test_second_run_of_a_new_store_waits_for_the_first_and_uses_its_ingester(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    store, running = tmp_path / "new.duckdb", tmp_path / "running"
+    file = tasks({"id": "a"})
+    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
+    words += ["--tasks", str(file), "--exit-code-is-reward", "--name"]
+    second = tmp_path / "second"
+    waits = [
+        "sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done', running, second
+    ]  # fmt: skip
+    with background(*words, "first", "--", *map(str, waits)) as first:
+        eventually(running.exists)
+        done = finish(*words, "second", "--", "touch", str(second))
+        assert done.returncode == 0, done.stderr
+        assert first.wait(60) == 0
+    assert [len(ask(store, "FROM attempts"))] == [2]
+    outputs = store.with_name("new.duckdb.runs").glob("*/lightning-ingest.err")
+    assert [file.parent.name for file in outputs] == ["first"]
+
+
+def test_ingester_of_a_new_store_that_cannot_start_ends_the_run_with_its_last_words(
+    tmp_path: Path, tasks: Tasks, agent: Agent
+) -> None:
+    store = tmp_path / "new.duckdb"
+    # Another program takes the store while the agent runs.
+    body = f"open({str(store)!r}, 'w').write('no store')\ntime.sleep(600)"
+    with pytest.raises(DataError, match=r"ended by itself. Its last words: .*not a DuckDB file"):
+        run_agent(store, Job(tasks({"id": "a"}), agent(body)), Grading(by_exit_code=True))
+
+
+@pytest.mark.parametrize("variable", ["LIGHTNING_TOKEN", "LIGHTNING_MAX_VALUE_LENGTH"])
+def test_ingester_with_settings_of_its_own_starts_with_the_run(
+    tmp_path: Path, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    store = tmp_path / "new.duckdb"
+    monkeypatch.setenv(variable, "100")
+    run_agent(store, Job(tasks({"id": "a"}), ["true"], stdin="none"), Grading(by_exit_code=True))
+    assert started_ingester(store)
+
+
 def test_store_that_nobody_serves_is_served_during_the_run_only(
     tmp_path: Path, tasks: Tasks, agent: Agent
 ) -> None:

@@ -419,7 +419,7 @@ def _ready(settings: Settings, server: Server, say: Callable[[str], None]) -> No
 async def _until_open(address: Address, serving: asyncio.Task[None]) -> None:
     while not serving.done():
         with suppress(ConnectionError):
-            _, writer = await asyncio.open_connection(*address)
+            _, writer = await asyncio.open_connection(address.host, address.port)
             writer.close()
             return
         await asyncio.sleep(0.02)

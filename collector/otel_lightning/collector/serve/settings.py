@@ -1,6 +1,7 @@
 """Settings of `lightning-ingest serve`: addresses, access and limits, checked before the start."""
 
 import errno
+import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, Reade
 
 MIB = 1024 * 1024
 NONE = "none"
+FD = "fd://"
 
 
 class Address(NamedTuple):
@@ -26,19 +28,36 @@ class Address(NamedTuple):
 
     host: str
     port: int
+    inherited: int | None = None
+    """File descriptor of a bound socket that this process has inherited, instead of a new one."""
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `HOST:PORT`.
+        """Read `HOST:PORT`, or `fd://NUMBER` for a socket that this process has inherited.
 
         Raises:
-            ValueError: If the text does not have that form.
+            ValueError: If the text does not have that form, or the file descriptor is no socket.
         """
+        if text.startswith(FD):
+            return cls._of_inherited(text)
         host, _, port = text.rpartition(":")
         if not host or not port.isdigit():
             raise ValueError(f"'{text}' is not HOST:PORT. Example: 127.0.0.1:4318")
         # An IPv6 address stands in brackets: `[::1]:4318`.
         return cls(host.strip("[]"), int(port))
+
+    @classmethod
+    def _of_inherited(cls, text: str) -> Self:
+        number = text.removeprefix(FD)
+        if not number.isdecimal():
+            raise ValueError(f"'{text}' is not fd://NUMBER. Example: fd://3")
+        try:
+            # A copy, so that closing it leaves the inherited one open.
+            with socket.socket(fileno=os.dup(int(number))) as taken:
+                host, port, *_ = taken.getsockname()
+        except (OSError, ValueError) as error:
+            raise ValueError(f"'{text}' is no TCP socket that was inherited: {error}") from error
+        return cls(host, port, int(number))
 
     def bind(self) -> socket.socket:
         """Bind a socket to the address without listening; port 0 becomes a free port.
@@ -48,6 +67,8 @@ class Address(NamedTuple):
         Raises:
             OSError: If it is in use or not an address of this machine; the message says which.
         """
+        if self.inherited is not None:
+            return socket.socket(fileno=self.inherited)
         family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
         taken = socket.socket(family, socket.SOCK_STREAM)
         # Otherwise a restart would fail while connections of the process before are in TIME_WAIT.

@@ -112,7 +112,7 @@ def run(  # noqa: PLR0913 - one parameter an option
         if dev:
             _check(job, grading, Path(store))
             return
-        report = run_agent(store, job, grading)
+        report = run_agent(store, job, grading, owns_process=not arms)
     tell(report, store)
 
 

@@ -137,6 +137,7 @@ class Engine:
         # ended.
         while self._start_some(waiting):
             self._heed_second_stop()
+            self.receiver.look(self.journal.started[one].time for one in self.running)
             for ended in self.executor.ended(LOOK_SECONDS):
                 attempt = self._note(ended)
                 # A lost attempt goes to the end of the queue, so that a passing fault has time to
@@ -158,7 +159,9 @@ class Engine:
             soon: Wait until there are many, or the last sending is long enough ago.
         """
         now = time.monotonic()
-        few = len(self.unsent) < SENT_AT_ONCE and now - self.sent_at < SEND_EVERY_SECONDS
+        # An ingester that was not needed yet is not started for the journal alone until then.
+        is_short = len(self.unsent) < SENT_AT_ONCE or self.receiver.is_asleep
+        few = is_short and now - self.sent_at < SEND_EVERY_SECONDS
         if not self.unsent or (soon and few):
             return
         self.sent_at = now

@@ -328,18 +328,23 @@ def _started(spec: dict[str, Any], pipes: tuple[int, int] | None = None) -> int:
     if not hasattr(os, "POSIX_SPAWN_OPEN") or not sys.platform.startswith("linux"):
         other = _beside("launcher_elsewhere")
         return other.started(spec["command"], environment, files, pipes)  # type: ignore[no-any-return]
-    return os.posix_spawn(
+    listens = spec.get("listens")
+    started = os.posix_spawn(
         _program(spec["command"][0], environment.get(b"PATH", os.fsencode(os.defpath))),
         spec["command"],
         environment,
         file_actions=[
             *((os.POSIX_SPAWN_DUP2, end, number) for number, end in enumerate(pipes or ())),
+            *([(os.POSIX_SPAWN_DUP2, listens, 3)] if listens else ()),
             *((os.POSIX_SPAWN_OPEN, number, path, flags, 0o666) for number, path, flags in files),
         ],
         setsid=True,
         # Python ignores these signals, and an agent expects them as any program does.
         setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
     )
+    if listens:  # so that nobody can connect once the service has ended
+        os.close(listens)
+    return started
 
 
 def _beside(name: str) -> Any:
@@ -436,8 +441,7 @@ def _stat(pid: int) -> list[str]:
         text = _bytes_of(f"/proc/{pid}/stat").decode("utf-8", "replace")
     except OSError:
         return []
-    # The second field is the program's name in parentheses, which may itself hold spaces and
-    # parentheses. So the fields after the last parenthesis are read.
+    # The second field, the program's name in parentheses, may itself hold parentheses.
     return text.rpartition(")")[2].split()
 
 

@@ -17,6 +17,8 @@ from otel_lightning.learner.errors import DataError
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 LOOK_SECONDS = 0.05
+INHERITED = 3
+"""File descriptor of the listening socket in a service that inherits one."""
 WORKERS = "workers"
 """Name of the launcher's result that no worker is left."""
 END_SECONDS = 60.0
@@ -43,6 +45,9 @@ class Spec:
     """What the journal keeps of an attempt."""
     is_service: bool = False
     """Whether agents need it: then it ends after them, and the journal does not name it."""
+    listens: int | None = None
+    """File descriptor of a listening socket, in the launcher, which a service inherits as
+    `INHERITED` and the launcher closes."""
 
     @property
     def stdout(self) -> Path:
@@ -68,6 +73,7 @@ class Spec:
             "max_output": self.max_output,
             "about": self.about,
             "service": self.is_service,
+            "listens": self.listens,
         }
 
 

@@ -6,7 +6,7 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,13 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
 from otel_lightning.collector.store import StoreError, read_server, server_file
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.processes import Processes, Spec, wait_until
+from otel_lightning.learner.rollout_runner.idle_ingester import Claim, IdleIngester
+from otel_lightning.learner.rollout_runner.processes import (
+    INHERITED,
+    Processes,
+    Spec,
+    wait_until,
+)
 
 READY_SECONDS = 60.0
 SEND_SECONDS = 60.0
@@ -41,6 +47,25 @@ class Receiver:
     """Longest time in seconds that a refused request is sent again: the receiver may be busy."""
     held: "list[Event]" = field(default_factory=list)
     """Log records that go with the next request."""
+    idle: IdleIngester | None = None
+    """The ingester, if it starts only when it is needed."""
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether the ingester has not been needed yet."""
+        return self.idle is not None and not self.idle.is_awake
+
+    def look(self, started_ns: Iterable[int]) -> None:
+        """Start the ingester if it has not started and is needed now.
+
+        Args:
+            started_ns: Starts of the attempts that run, in Unix nanoseconds.
+
+        Raises:
+            DataError: If it ended by itself.
+        """
+        if self.idle is not None:
+            self.idle.look(started_ns)
 
     def environment(self) -> dict[str, str]:
         """Return the variables that make an agent send there."""
@@ -62,6 +87,8 @@ class Receiver:
         Raises:
             DataError: If the receiver requires a token that they would not send.
         """
+        if self.idle is not None:
+            return  # it has no token, and nobody would answer before it has started
         refusal = self._refusal(b"", _headers_from_environment())
         if refusal is not None and refusal.startswith("401"):
             given = HEADERS_VARIABLE in os.environ
@@ -79,6 +106,9 @@ class Receiver:
             StoreError: If the receiver refuses them, or does not answer in time.
         """
         body = _request([*self.held, *events]).SerializeToString()
+        if self.idle is not None and self.idle.take(body):
+            self.held.clear()
+            return
         deadline = time.monotonic() + self.patience
         while (problem := self._refusal(body, self.headers)) is not None:
             # A status 4xx does not change by trying again; a refused connection or 5xx may.
@@ -166,6 +196,33 @@ def receiving(
         yield _local(store, patience)
 
 
+@contextmanager
+def receiving_when_needed(
+    store: Path,
+    processes: Processes,
+    folder: Path,
+    claim: Claim,
+    patience: float,
+) -> Iterator[Receiver]:
+    """Listen for an ingester of a new store, which is started when somebody needs it.
+
+    Args:
+        store: Path of the store.
+        processes: Where to start it.
+        folder: Where its output goes.
+        claim: The socket; the launcher of `processes` has a copy of it.
+        patience: Longest time in seconds that a refused request is sent again.
+    """
+    number = claim.listening.fileno()
+    spec = _spec(store, folder, f"fd://{INHERITED}", listens=number)
+    idle = IdleIngester(store, claim, spec, processes)
+    try:
+        yield Receiver(claim.url, {}, patience=patience, idle=idle)
+    finally:
+        if idle.is_awake:
+            processes.stop(INGESTER)
+
+
 def _local(store: Path, patience: float) -> Receiver:
     server = read_server(store)
     if server is None:
@@ -178,19 +235,8 @@ def _local(store: Path, patience: float) -> Receiver:
 def _start(store: Path, processes: Processes, folder: Path) -> None:
     store.parent.mkdir(parents=True, exist_ok=True)
     server_file(store).unlink(missing_ok=True)  # of one that was killed
-    # Port 0: the system chooses a free port, and the server file names it. Nobody could know a gRPC
-    # port: agents get the HTTP port by OTEL_EXPORTER_OTLP_ENDPOINT and the protocol beside it.
-    addresses = ["--http", "127.0.0.1:0", "--grpc", "none"]
-    command = [sys.executable, "-m", "otel_lightning.collector", "serve", *addresses]
-    spec = Spec(
-        INGESTER,
-        [*command, "--store", str(store.resolve())],
-        folder,
-        # The ingester must not trace itself into its own store.
-        environment={"LIGHTNING_INSTRUMENT": "false"},
-        grace=20.0,
-        is_service=True,
-    )
+    # Port 0: the system chooses a free port, and the server file names it.
+    spec = _spec(store, folder, "127.0.0.1:0")
     processes.start(spec)
     wait_until(
         processes,
@@ -198,6 +244,23 @@ def _start(store: Path, processes: Processes, folder: Path) -> None:
         lambda: read_server(store) is not None,
         READY_SECONDS,
         f"lightning-ingest for '{store}'",
+    )
+
+
+def _spec(store: Path, folder: Path, http: str, *, listens: int | None = None) -> Spec:
+    # Nobody could know a gRPC port: agents get the HTTP port by OTEL_EXPORTER_OTLP_ENDPOINT and the
+    # protocol beside it.
+    addresses = ["--http", http, "--grpc", "none"]
+    command = [sys.executable, "-m", "otel_lightning.collector", "serve", *addresses]
+    return Spec(
+        INGESTER,
+        [*command, "--store", str(store.resolve())],
+        folder,
+        # The ingester must not trace itself into its own store.
+        environment={"LIGHTNING_INSTRUMENT": "false"},
+        grace=20.0,
+        is_service=True,
+        listens=listens,
     )
 
 

@@ -3,14 +3,12 @@
 import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from otel_lightning.collector.load.position import wait_until_derived, wait_until_stored
-from otel_lightning.collector.sql_client import sql_client
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.errors import DataError
@@ -18,6 +16,7 @@ from otel_lightning.learner.rollout_runner import arms as arm_files
 from otel_lightning.learner.rollout_runner import grading as graders
 from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, status_of, task_event
+from otel_lightning.learner.rollout_runner.context import RunContext, asked, connected
 from otel_lightning.learner.rollout_runner.cut_off import note_cut_off_elsewhere
 from otel_lightning.learner.rollout_runner.engine import (
     INTERRUPTED,
@@ -32,6 +31,7 @@ from otel_lightning.learner.rollout_runner.executors import (
     ProcessExecutor,
 )
 from otel_lightning.learner.rollout_runner.grading import Graded, Grading
+from otel_lightning.learner.rollout_runner.idle_ingester import Claim, claimed_for
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
 from otel_lightning.learner.rollout_runner.processes import Ended, LauncherDiedError, Processes
@@ -41,6 +41,7 @@ from otel_lightning.learner.rollout_runner.receiver import (
     Receiver,
     reachable,
     receiving,
+    receiving_when_needed,
 )
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.servers import UrlExecutor
@@ -56,16 +57,22 @@ SERVER_SECONDS = 8.0
 LOOK_SECONDS = 0.3
 
 
-def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Report:
+def run_agent(
+    store: str | Path, job: Job, grading: Grading | None = None, *, owns_process: bool = False
+) -> Report:
     """Run an agent on tasks and grade its rollouts. The same call again runs missing rollouts.
 
     Spans, tasks and attempts go to the `lightning-ingest` that serves the store; if none does, one
     is started and ended with the run. The journal of the run is in the folder `STORE.runs`.
+    In the first run of a new store it is started only when it is needed: quick agents that send
+    nothing do without.
 
     Args:
         store: Path of the store, which is created if it does not exist.
         job: The agent, its tasks and the limits.
         grading: How rollouts get their rewards; by default by the events that the agent sends.
+        owns_process: Whether nothing else runs in this process, as in the command: then pandas may
+            be left out of it.
 
     Returns:
         How the rollouts ended, and their rewards; none if the job's shard has no rollout.
@@ -93,18 +100,17 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
         journal.note_interrupted()
         try:
             with (
-                # The launcher inherits the lock: if this process is killed, the next start waits
+                claimed_for(store, job, grading, owns_process=owns_process) as claim,
+                # The launcher inherits the locks: if this process is killed, the next start waits
                 # until the launcher has ended its agents.
-                Processes(journal.path, [lock.fileno()]) as processes,
-                receiving(
-                    store,
-                    processes,
-                    folder,
-                    job.endpoint,
-                    max(SEND_SECONDS, job.store_timeout),  # it is busy, and may go on soon
-                ) as receiver,
+                Processes(
+                    journal.path, [lock.fileno(), *(claim.held if claim else ())]
+                ) as processes,
+                _receiving(store, job, processes, folder, claim) as receiver,
             ):
-                place = RunContext(store, journal, processes, receiver, job.store_timeout)
+                place = RunContext(
+                    store, journal, processes, receiver, bool(job.endpoint), job.store_timeout
+                )
                 return _run(job, grading, rollouts, place)
         except LauncherDiedError as error:
             end_leftovers(folder)
@@ -114,21 +120,13 @@ def run_agent(store: str | Path, job: Job, grading: Grading | None = None) -> Re
             ) from error
 
 
-@dataclass(slots=True)
-class RunContext:
-    """Where a run happens: its store, its journal, its processes and the telemetry's receiver."""
-
-    store: Path
-    journal: Journal
-    processes: Processes
-    receiver: Receiver
-    store_timeout: float
-    """Longest wait for an ingester that makes no progress, in seconds."""
-    connection: Rows | None = None
-    """The connection to the store from the start of the run, if an ingester serves it.
-
-    It is kept for grading.
-    """
+def _receiving(
+    store: Path, job: Job, processes: Processes, folder: Path, claim: Claim | None
+) -> AbstractContextManager[Receiver]:
+    patience = max(SEND_SECONDS, job.store_timeout)  # it is busy, and may go on soon
+    if claim is None:
+        return receiving(store, processes, folder, job.endpoint, patience)
+    return receiving_when_needed(store, processes, folder, claim, patience)
 
 
 def tasks_of(job: Job) -> list[Task]:
@@ -165,7 +163,7 @@ def _check(job: Job) -> None:
 
 def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], place: RunContext) -> Report:
     with ExitStack() as connections:
-        opened = connections.enter_context(_asked(place.store, job))
+        opened = connections.enter_context(asked(place))
         if opened is not None and opened.server is not None:
             # Another machine may have sent attempts a moment ago: they must not run again.
             wait_until_stored(opened, place.store, job.store_timeout)
@@ -210,7 +208,8 @@ def _run_and_grade(
             executor.check(Attempt(one))
         engine = Engine(job, journal, executor, place.receiver, past, stop)
         # Rewards by exit code are known by then: they go with the last ends in one request.
-        keeps_last = grading.by_exit_code and place.store.exists()
+        # An ingester that was never needed is not started for the last ends either.
+        keeps_last = place.receiver.is_asleep or (grading.by_exit_code and place.store.exists())
         stopped = engine.run([*open_ones, *again], len(rollouts), keeps_last=keeps_last)
         if not keeps_last:
             place.receiver.send_held()
@@ -269,29 +268,6 @@ def _last(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:
     return planned.rollout_id(max(len(past[planned.key].ends) - 1, 0))
 
 
-@contextmanager
-def _asked(store: Path, job: Job) -> Iterator[Rows | None]:
-    """Open the store if it is on this machine; a run that only sends has none."""
-    if job.endpoint and not store.exists():
-        yield None
-        return
-    with _opened(store) as opened:
-        yield opened
-
-
-@contextmanager
-def _opened(store: Path) -> Iterator[Rows]:
-    """Ask the ingester that serves a store over HTTP, or open the store."""
-    if (client := sql_client(store)) is not None:
-        yield client
-        return
-    # Only here: it loads DuckDB and Arrow.
-    from otel_lightning.collector.store import open_store
-
-    with open_store(store) as opened:
-        yield opened
-
-
 def _attempts_of(
     rollouts: Sequence[Planned], journal: Journal, store: Rows | None
 ) -> dict[str, AttemptHistory]:
@@ -333,24 +309,6 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -
         receiver.held.extend(task_event(one, now) for one in new[start : start + SENT_AT_ONCE])
 
 
-@contextmanager
-def _connected(place: RunContext) -> Iterator[Rows]:
-    """Yield the connection of the start, or a new one if there is none or its ingester ended."""
-    if place.connection is not None and _answers(place.connection):
-        yield place.connection
-        return
-    with _opened(place.store) as opened:
-        yield opened
-
-
-def _answers(opened: Rows) -> bool:
-    try:
-        opened.rows("SELECT 1 AS one")
-    except StoreError:
-        return False
-    return True
-
-
 def _graded(
     place: RunContext,
     grading: Grading,
@@ -360,7 +318,7 @@ def _graded(
 ) -> tuple[Graded, int]:
     """Wait until everything is stored and derived, and grade."""
     store = place.store
-    if not store.exists():
+    if not store.exists() and place.receiver.idle is None:
         name = place.journal.folder.name
         problem = (
             "The store is elsewhere: grade there. Give this command where the store is, with "
@@ -370,11 +328,15 @@ def _graded(
     # Exit codes are known without the store, so their rewards are stored and derived together with
     # the attempts.
     is_known = grading.by_exit_code
-    with _connected(place) as opened:
+    with connected(place) as opened:
+        if not is_known:
+            place.receiver.send_held()
+            if unsent:
+                send_ended(unsent, place.journal, place.receiver)
         silent = 0 if is_known else _silent(opened, place, list(statuses), patience)
 
         def send(events: list[Event]) -> None:
-            if unsent:
+            if unsent and is_known:
                 send_ended(unsent, place.journal, place.receiver, events[:SENT_AT_ONCE])
                 events = events[SENT_AT_ONCE:]
             for start in range(0, len(events), SENT_AT_ONCE):
@@ -402,7 +364,7 @@ def _check_served(key: str, wanted: Mapping[str, str], place: RunContext) -> Non
     if not place.store.exists():
         return  # the same command where the store is checks it
     deadline = time.monotonic() + SERVER_SECONDS
-    with _connected(place) as opened:
+    with connected(place) as opened:
         while True:
             _derive(opened, place)
             rows = rows_of(opened, "served_arms", rollouts=list(wanted), key=key)

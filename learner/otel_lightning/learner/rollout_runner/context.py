@@ -1,0 +1,78 @@
+"""Where a run happens, and how it reaches its store."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from otel_lightning.collector.sql_client import sql_client
+from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store.rows import Rows
+from otel_lightning.learner.rollout_runner.journal import Journal
+from otel_lightning.learner.rollout_runner.processes import Processes
+from otel_lightning.learner.rollout_runner.receiver import Receiver
+
+
+@dataclass(slots=True)
+class RunContext:
+    """Where a run happens: its store, its journal, its processes and the telemetry's receiver."""
+
+    store: Path
+    journal: Journal
+    processes: Processes
+    receiver: Receiver
+    is_elsewhere: bool
+    """Whether the spans go to an endpoint that was given."""
+    store_timeout: float
+    """Longest wait for an ingester that makes no progress, in seconds."""
+    connection: Rows | None = None
+    """The connection to the store from the start of the run, if an ingester serves it.
+
+    It is kept for grading.
+    """
+
+
+@contextmanager
+def asked(place: RunContext) -> Iterator[Rows | None]:
+    """Open the store if it is on this machine; a run that only sends has none, nor a new one."""
+    if (place.is_elsewhere or place.receiver.idle) and not place.store.exists():
+        yield None
+        return
+    with _opened(place.store) as opened:
+        yield opened
+
+
+@contextmanager
+def _opened(store: Path) -> Iterator[Rows]:
+    """Ask the ingester that serves a store over HTTP, or open the store."""
+    if (client := sql_client(store)) is not None:
+        yield client
+        return
+    # Only here: it loads DuckDB and Arrow.
+    from otel_lightning.collector.store import open_store
+
+    with open_store(store) as opened:
+        yield opened
+
+
+@contextmanager
+def connected(place: RunContext) -> Iterator[Rows]:
+    """Yield the connection of the start, or a new one if there is none or its ingester ended."""
+    idle = place.receiver.idle
+    if idle is not None and idle.withdraw():
+        with idle.opened() as created:
+            yield created
+        return
+    if place.connection is not None and _answers(place.connection):
+        yield place.connection
+        return
+    with _opened(place.store) as opened:
+        yield opened
+
+
+def _answers(opened: Rows) -> bool:
+    try:
+        opened.rows("SELECT 1 AS one")
+    except StoreError:
+        return False
+    return True

@@ -1,0 +1,227 @@
+"""The ingester of a first run: it listens at once, but is started only when somebody needs it.
+
+To start `lightning-ingest` takes as much CPU as 100 rollouts of a trivial command. So its socket
+listens before it runs: a connection waits there until it accepts, as with systemd's socket
+activation. It starts at the first connection, once an agent has run for half a second, or five
+seconds after the run began. If none of that happens, no agent has sent anything, and the runner
+writes the journal into the new store itself.
+"""
+
+import fcntl
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from otel_lightning.collector.command_line import uncollected
+from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.store import read_server, server_file
+from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.processes import (
+    Processes,
+    Spec,
+    last_words,
+    wait_until,
+)
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.store import Store
+    from otel_lightning.learner.rollout_runner.grading import Grading
+    from otel_lightning.learner.rollout_runner.plan import Job
+
+QUICK_SECONDS = 0.5
+"""An agent that runs for longer may be about to send its first spans: OpenTelemetry's exporters
+give up after 10 seconds, and a start on a busy machine takes a part of them."""
+WITHIN_SECONDS = 5.0
+"""Time after which the ingester starts in any case, so that others can read the store."""
+WAIT_SECONDS = 60.0
+PRIVATE = 0o077
+"""The umask with which the ingester creates files, too."""
+CHANGES = frozenset(
+    f"LIGHTNING_{name}"
+    for name in (
+        "TOKEN", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "MAX_VALUE_LENGTH", "MAX_ATTRIBUTES",
+        "NO_DERIVE",
+    )
+)  # fmt: skip
+"""Variables of `lightning-ingest serve` that change its address or what it stores."""
+
+
+class Claim(NamedTuple):
+    """A listening socket, and the lock that keeps other first runs of the same store waiting."""
+
+    listening: socket.socket
+    lock: int
+    """File descriptor. The launcher keeps it open, too."""
+    owns_process: bool
+    """Whether nothing else runs in this process, so that pandas may be left out of it."""
+
+    @property
+    def held(self) -> tuple[int, int]:
+        """File descriptors that the launcher inherits."""
+        return self.lock, self.listening.fileno()
+
+    @property
+    def url(self) -> str:
+        """Address of the ingester, also before it runs."""
+        host, port = self.listening.getsockname()
+        return f"http://{host}:{port}"
+
+
+@contextmanager
+def claimed_for(
+    store: Path, job: "Job", grading: "Grading", *, owns_process: bool
+) -> Iterator[Claim | None]:
+    """Listen for the ingester of a new store; yield None if the ingester has to start at once.
+
+    If another run has claimed the store, wait until it serves the store or has ended.
+
+    Args:
+        store: Path of the store.
+        job: A server of its `url` sends spans when it likes, and Ray runs agents on other machines.
+        grading: Its `rule` loads what the ingester would.
+        owns_process: Whether nothing else runs in this process.
+    """
+    needs_it = job.endpoint or job.url or job.ray or grading.rule
+    changes = CHANGES & os.environ.keys() or not sys.platform.startswith("linux")
+    if needs_it or changes or not _is_new(store):
+        yield None
+        return
+    place = store.with_name(f"{store.name}.runs") / "new-store.lock"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("ab") as lock:
+        if not _locked(lock.fileno(), store) or not _is_new(store):
+            lock.close()  # the next run need not wait for this one
+            yield None
+            return
+        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+            yield Claim(listening, lock.fileno(), owns_process)
+
+
+def _is_new(store: Path) -> bool:
+    return not store.exists() and not spool_folder(store).exists() and read_server(store) is None
+
+
+def _locked(lock: int, store: Path) -> bool:
+    """Take the lock; return False if another run has it and serves the store."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if read_server(store) is not None or time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        else:
+            return True
+
+
+@dataclass(slots=True)
+class IdleIngester:
+    """Starts the ingester when it is needed, or takes its place if it never was."""
+
+    store: Path
+    claim: Claim
+    spec: Spec
+    processes: Processes
+    is_awake: bool = False
+    until: float = field(default_factory=lambda: time.monotonic() + WITHIN_SECONDS)
+    _opened: "Store | None" = None
+
+    def look(self, started_ns: Iterable[int]) -> None:
+        """Start the ingester if something needs it.
+
+        Args:
+            started_ns: Starts of the attempts that run, in Unix nanoseconds.
+
+        Raises:
+            DataError: If it was started, and has ended by itself.
+        """
+        if self.is_awake:
+            self._check()
+            return
+        slow = time.time_ns() - int(QUICK_SECONDS * 1e9)
+        is_late = time.monotonic() >= self.until
+        if is_late or any(one < slow for one in started_ns) or self._is_asked():
+            self.wake()
+
+    def wake(self) -> None:
+        """Start the ingester, and do not wait for it: connections wait in the socket's queue."""
+        if self.is_awake:
+            return
+        self.is_awake = True
+        server_file(self.store).unlink(missing_ok=True)
+        self.processes.start(self.spec)
+        # The launcher has a copy. It closes that once the ingester has its own, so that
+        # connections are refused, and do not wait, if the ingester ends.
+        self.claim.listening.close()
+
+    def withdraw(self) -> bool:
+        """Return whether the ingester was never needed; call it when no agent is left.
+
+        Otherwise it serves the store when this returns.
+
+        Raises:
+            DataError: If it does not start.
+        """
+        if not self.is_awake and self._is_asked():
+            self.wake()
+        if self.is_awake:
+            wait_until(
+                self.processes,
+                self.spec,
+                lambda: read_server(self.store) is not None,
+                WAIT_SECONDS,
+                f"lightning-ingest for '{self.store}'",
+            )
+        return not self.is_awake
+
+    def take(self, body: bytes) -> bool:
+        """Store a request with log records in this process, if `opened` has opened the store.
+
+        Otherwise start the ingester, and return False.
+        """
+        if self._opened is None:
+            self.wake()
+            return False
+        from otel_lightning.collector.load.batches import Request, load
+
+        request = Request("logs", time.time_ns(), body)
+        load(self._opened, [request], dead_letters=self.spec.folder)
+        return True
+
+    @contextmanager
+    def opened(self) -> Iterator["Store"]:
+        """Create the store in this process, for the journal of a run that sent nothing else."""
+        if self.claim.owns_process:
+            from otel_lightning.collector.without_pandas import leave_out_pandas
+
+            leave_out_pandas()
+        with uncollected():
+            from otel_lightning.collector.load import from_files  # noqa: F401  see `uncollected`
+            from otel_lightning.collector.store import open_store
+        former = os.umask(PRIVATE)
+        try:
+            with open_store(self.store) as opened:
+                self._opened = opened
+                yield opened
+        finally:
+            self._opened = None
+            os.umask(former)
+
+    def _is_asked(self) -> bool:
+        return bool(select.select([self.claim.listening], [], [], 0)[0])
+
+    def _check(self) -> None:
+        if self.processes.service_ended(self.spec.name):
+            said = last_words(self.spec.stderr) or last_words(self.spec.stdout)
+            raise DataError(
+                f"lightning-ingest for '{self.store}' ended by itself. Its last words: "
+                f"{said or 'none'}"
+            )
