@@ -291,6 +291,7 @@ def test_ingester_with_settings_of_its_own_starts_with_the_run(
 ) -> None:
     store = tmp_path / "new.duckdb"
     monkeypatch.setenv(variable, "100")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer 100")
     run_agent(store, Job(tasks({"id": "a"}), ["true"], stdin="none"), Grading(by_exit_code=True))
     assert started_ingester(store)
 

@@ -48,7 +48,7 @@ class Worker:
         self._to: Any = self._process.stdin
         self._wake = wake
         self._answers: queue.Queue[tuple[int, bytes]] = queue.Queue(ANSWERS_AHEAD)
-        self._ready = threading.Event()
+        self._ready, self._died = threading.Event(), threading.Event()
         self.sizes: dict[str, Size] = {}
         """Size of each rollout, once all `rows` were read."""
         self.seconds = 0.0
@@ -84,7 +84,7 @@ class Worker:
 
     def read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> None:
         """Send spans and log records of whole traces; `keys` is the answer."""
-        self._ready.clear()
+        self._begin_question()
         # The logs first: with them the worker starts to parse, while spans still come.
         self._send(frames.LOGS, frames.packed(logs))
         some: list[pa.RecordBatch] = []
@@ -110,7 +110,7 @@ class Worker:
 
     def ask_rows(self) -> None:
         """Ask for the rows of the batch."""
-        self._ready.clear()
+        self._begin_question()
         self._send(frames.TABLES)
 
     def rows(self) -> Iterator[tuple[str, pa.Table]]:
@@ -144,6 +144,13 @@ class Worker:
             with suppress(OSError):  # what was not flushed is lost with the process
                 stream.close()  # type: ignore[union-attr]  # both are pipes
 
+    def _begin_question(self) -> None:
+        self._ready.clear()
+        # The receiver has reported the death before: nobody else will set `_ready` again. A write
+        # need not fail, because a process that is ending may still hold the other end of the pipe.
+        if self._died.is_set():
+            self._ready.set()
+
     def _next(self) -> tuple[int, bytes]:
         kind, content = self._answers.get()
         if kind == DIED:
@@ -172,5 +179,6 @@ class Worker:
         except (EOFError, OSError, ValueError):
             # ValueError: `end` closed the stream meanwhile.
             self._answers.put((DIED, b""))
+            self._died.set()  # before `_ready`, see `_begin_question`
             self._ready.set()
             self._wake()
