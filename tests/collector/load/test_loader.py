@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -216,3 +217,28 @@ def test_the_filter_knows_what_was_added_and_hardly_anything_else() -> None:
     filtered.add(added)
     assert filtered.may_hold(added).all()
     assert filtered.may_hold(others).mean() < 1e-4
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+def test_a_store_file_that_loses_its_name_is_an_alarm_and_nothing_is_lost(
+    replaced: bool,  # noqa: FBT001  pytest passes it by name
+    tmp_path: Path,
+) -> None:
+    path, kept, alarms = tmp_path / "t.duckdb", tmp_path / "kept", Alarms()
+    with open_store(path) as store, closing(Spool(spool_folder(path))) as spool:
+        loader = Loader(store, spool, alarms=alarms)
+        loader.start()
+        try:
+            path.rename(kept)
+            if replaced:
+                path.write_bytes(kept.read_bytes())
+            spool.append("traces", request((1, 5))).result(timeout=LIMIT_S)
+            eventually(lambda: "storing" in [one.name for one in alarms.raised()])
+            assert "deleted or replaced" in alarms.raised()[0].reason
+            assert spool.backlog() > 0
+            kept.rename(path)
+            eventually(lambda: not alarms.raised())
+        finally:
+            loader.stop()
+        assert count(store) == 1
+        assert spool.backlog() == 0

@@ -23,6 +23,7 @@ from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
 from otel_lightning.collector.load.sharing import BatchSize, Sharing
+from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.overwrite import overwrite
 from otel_lightning.collector.refresh.refresher import Refresher
@@ -72,6 +73,7 @@ class Loader(threading.Thread):
         super().__init__(name="loader")
         self._alarms = alarms or Alarms()
         self._store, self._spool, self._settings = store, spool, settings
+        self._file = StoreFile(store.path)
         self._known = SeenIds(store)
         self._refresher = Refresher(store, settings.workers, spool.arrived.set)
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
@@ -194,7 +196,10 @@ class Loader(threading.Thread):
             # The work may change rows that a worker process derives from at this moment.
             self._refresher.give_up()
             try:
-                queued.done.set_result(queued.work(self._store))
+                self._file.check()
+                result = queued.work(self._store)
+                self._file.note()
+                queued.done.set_result(result)
             except BrokenStoreError as error:  # this thread cannot go on
                 queued.done.set_exception(error)
                 raise
@@ -341,6 +346,7 @@ class Loader(threading.Thread):
 
     def _load_some(self, least: int) -> bool:
         """Store a batch if at least `least` rows or `BATCH_BYTES` wait; return whether it did."""
+        self._file.check()
         ahead, self._ahead = self._ahead, []  # after an error the spool is read again
         if (room := BATCH_BYTES - _size(ahead)) > 0:
             ahead += self._spool.read(ahead[-1].end if ahead else self.position, room)
@@ -368,6 +374,7 @@ class Loader(threading.Thread):
         if self._unwritten >= CHECKPOINT_BYTES:
             self._checkpoint()
         # Only after the commit: until then the spool has the only copy.
+        self._file.check()
         self._spool.forget(end)
         seconds = time.monotonic() - began
         self._note_lag()

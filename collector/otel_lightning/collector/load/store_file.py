@@ -1,0 +1,49 @@
+"""Notice that the file of an open store was deleted, or that another one took its place.
+
+DuckDB goes on to write to the file that it opened, also after that file has lost its name. What is
+stored then is gone when the process ends.
+"""
+
+from pathlib import Path
+
+from otel_lightning.collector.store import StoreError
+
+
+class StoreFile:
+    """The file that a store was opened from."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Note which file has the store's name now.
+
+        Args:
+            path: Path of the open store; None for one without a file.
+        """
+        self._path = path
+        self.note()
+
+    def note(self) -> None:
+        """Note which file has the store's name now: `forget` rewrites the file."""
+        self._noted = self._present()
+
+    def check(self) -> None:
+        """Check that the file still has its name.
+
+        Raises:
+            StoreError: If it was deleted or replaced.
+        """
+        if self._present() != self._noted:
+            raise StoreError(
+                f"The file '{self._path}' was deleted or replaced while lightning-ingest has it "
+                "open. What arrives stays on the spool. Move the file back, or restart "
+                "lightning-ingest."
+            )
+
+    def _present(self) -> tuple[int, int] | None:
+        """Return device and inode of the file; None if there is none."""
+        if self._path is None:
+            return None
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
