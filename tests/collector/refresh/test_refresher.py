@@ -21,6 +21,7 @@ from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.refresh import frames, worker_process
 from otel_lightning.collector.refresh import refresher as refreshing
+from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
@@ -58,6 +59,21 @@ def test_tables_are_the_same_with_and_without_workers(tmp_path: Path) -> None:
         assert tables(store) == expected()
         assert not len(store.query("FROM stale"))
         assert refresher.restarts == 0
+
+
+def test_a_worker_that_is_stopped_is_killed_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refreshing, "WATCH_SECONDS", 0.1)
+    with opened(tmp_path) as (store, refresher):
+        # Only now: before, it may be slow to start.
+        monkeypatch.setattr(working, "STALLED_SECONDS", 1.0)
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        refresher.step(FEW, paced=False)
+        os.kill(refresher._flights[0].worker.pid, signal.SIGSTOP)
+        derive_all(refresher)
+        assert refresher.restarts >= 1
+        assert tables(store) == expected()
 
 
 def test_traces_that_are_given_up_again_and_again_raise_an_alarm(

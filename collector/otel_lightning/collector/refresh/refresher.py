@@ -39,6 +39,8 @@ SPANS_A_TRACE = 20
 MOST_DEATHS = 3
 """Deaths of workers in a row, without a batch that was derived, that count as an error."""
 WAIT_SECONDS = 0.5
+WATCH_SECONDS = 5.0
+"""How often a thread looks for workers that do nothing."""
 IDLE_SECONDS = 60.0
 """Time without need after which the workers are ended."""
 HELD = Sql("(FROM held)")
@@ -93,7 +95,8 @@ class Refresher:
             wake: Called from another thread when a worker has answered.
         """
         self._store, self._most = store, workers if workers > 1 else 0
-        self._answered = threading.Event()
+        self._answered, self._closed = threading.Event(), threading.Event()
+        self._watch: threading.Thread | None = None
         self._wake = wake
         self._starting: list[Worker] = []
         self._idle: list[Worker] = []
@@ -189,6 +192,12 @@ class Refresher:
 
     def close(self) -> None:
         """End all workers."""
+        self._closed.set()
+        if self._watch is not None:
+            self._watch.join()
+        self._end_all()
+
+    def _end_all(self) -> None:
         self.give_up()
         for worker in (*self._idle, *self._starting):
             worker.end()
@@ -204,7 +213,7 @@ class Refresher:
         query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
         if int(self._store.query(query)["n"][0].as_py()) < LEAST_SPANS:
             if time.monotonic() - self._used_at > IDLE_SECONDS:
-                self.close()
+                self._end_all()
             return False
         self._used_at = time.monotonic()
         self._take_started()
@@ -212,7 +221,17 @@ class Refresher:
             self._start_one()
         return bool(self._idle)
 
+    def _watch_workers(self) -> None:
+        """Kill workers that do nothing: this thread's owner may wait for one in a write."""
+        while not self._closed.wait(WATCH_SECONDS):
+            # Copies, because the owner changes the lists meanwhile.
+            for worker in [*self._starting, *(flight.worker for flight in [*self._flights])]:
+                worker.kill_if_stalled()
+
     def _start_one(self) -> None:
+        if self._watch is None:
+            self._watch = threading.Thread(target=self._watch_workers, name="watch", daemon=True)
+            self._watch.start()
         self._starting.append(Worker(schemas(self._store), self._wake_up))
 
     def _take_started(self) -> None:

@@ -5,8 +5,10 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +21,9 @@ PART_BYTES = 8_000_000
 ANSWERS_AHEAD = 16
 """Messages that are kept until they are asked for; a worker with more has to wait."""
 ENDS = (frames.READY, frames.KEYS, frames.DONE, frames.FAILED)
+STALLED_SECONDS = 60.0
+"""A worker that owes an answer, uses no CPU and exchanges nothing for this long is killed: somebody
+has stopped it (SIGSTOP), or it waits for what never comes."""
 DIED = -1
 
 
@@ -49,6 +54,8 @@ class Worker:
         self._wake = wake
         self._answers: queue.Queue[tuple[int, bytes]] = queue.Queue(ANSWERS_AHEAD)
         self._ready, self._died = threading.Event(), threading.Event()
+        self._active_at = time.monotonic()  # when it last sent, got or computed something
+        self._used: str | None = None  # its CPU time, when that was looked at last
         self.sizes: dict[str, Size] = {}
         """Size of each rollout, once all `rows` were read."""
         self.seconds = 0.0
@@ -133,6 +140,18 @@ class Worker:
             else:
                 yield name, frames.unpacked(content)
 
+    def kill_if_stalled(self) -> None:
+        """Kill the process if it owes an answer and does nothing for `STALLED_SECONDS`.
+
+        Call it from another thread than the owner's, which may wait in a write meanwhile. Where the
+        system does not tell the CPU time of a process, nothing is killed.
+        """
+        used = _cpu_time(self.pid)
+        if self.is_ready or used is None or used != self._used:
+            self._used, self._active_at = used, time.monotonic()
+        elif time.monotonic() - self._active_at > STALLED_SECONDS:
+            self._process.kill()
+
     def end(self) -> None:
         """End the process."""
         self._process.kill()
@@ -153,6 +172,7 @@ class Worker:
 
     def _next(self) -> tuple[int, bytes]:
         kind, content = self._answers.get()
+        self._active_at = time.monotonic()
         if kind == DIED:
             status = self._process.wait()
             raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}.")
@@ -163,6 +183,7 @@ class Worker:
     def _send(self, kind: int, content: bytes | memoryview = b"") -> None:
         try:
             frames.write(self._to, kind, content)
+            self._active_at = time.monotonic()
         except OSError:  # it has died: `_next` reports it
             self._ready.set()
 
@@ -182,3 +203,15 @@ class Worker:
             self._died.set()  # before `_ready`, see `_begin_question`
             self._ready.set()
             self._wake()
+
+
+def _cpu_time(pid: int) -> str | None:
+    """Return the CPU time that a process has used, as Linux writes it; None if unknown."""
+    try:
+        told = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    # The name of the program, in brackets, may have spaces. The fields behind it begin with the
+    # third, the state; user and system time are the 14th and 15th (proc(5)).
+    fields = told.rpartition(")")[2].split()
+    return f"{fields[11]} {fields[12]}"
