@@ -10,9 +10,10 @@ Columns: CPU of the whole process tree (user and system) for each rollout, less 
 ("CPU"); the CPU of a run with one task ("start"); what each further rollout adds ("further"); the
 agents' own CPU, measured by running them alone ("agents"); and the time. For an ingester that runs
 already, its CPU during the run is counted. All runners take turns, and the least of the turns
-counts. Then each is killed (SIGKILL) when half of the rollouts have ended, and started again as its
-documentation says; the notes tell which rollouts ended twice, and which never. The other two run in
-environments of their own, made when they are first needed.
+counts. An agent that sends a span, and a store that exists, are measured beside: the ingester of a
+new store starts only when it is needed. Then each is killed (SIGKILL) when half of the rollouts
+have ended, and started again as its documentation says; the notes tell which rollouts ended twice, and which never. The other two run
+in environments of their own, made when they are first needed.
 """
 
 import argparse
@@ -33,6 +34,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from otel_lightning.collector.store import open_store
+
 HERE = Path(__file__).parent
 CACHE = HERE.parents[1] / ".cache" / "loop"
 JOBS = 2
@@ -45,6 +48,7 @@ AGENT = 'echo "started $1" >> "$0"; echo "ended $1" >> "$0"'
 PATIENCE_SECONDS = 600
 
 
+SENDER = [sys.executable, "-I", "-S", str(HERE / "loop_sender.py")]
 WORKER = [sys.executable, "-I", "-S", str(HERE / "loop_worker.py")]
 READY_SECONDS = 60
 
@@ -66,6 +70,10 @@ class Runner:
     """Whether the agent stays in one process."""
     served: bool = False
     """Whether a lightning-ingest serves the store before the run starts."""
+    exists: bool = False
+    """Whether the store exists before the run starts."""
+    sends: bool = False
+    """Whether the agent sends a span."""
     start: float = float("inf")
     cost: Cost = Cost(float("inf"), float("inf"))
     twice: int = 0
@@ -87,7 +95,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         folder, count = Path(place), options.rollouts
         write_tasks(folder, count)
-        alone = {stays: agents_alone(folder, count, stays=stays) for stays in (False, True)}
+        alone = {
+            (stays, sends): agents_alone(folder, count, stays=stays, sends=sends)
+            for stays, sends in ((False, False), (True, False), (False, True))
+        }
         found = runners(folder)
         wanted = options.only or [""]
         found = {n: one for n, one in found.items() if any(text in n for text in wanted)}
@@ -126,10 +137,12 @@ def timed(one: Runner, folder: Path) -> Cost:
 @contextmanager
 def prepared(one: Runner, folder: Path) -> Iterator["subprocess.Popen[bytes] | None"]:
     """Serve the store for the block, if the runner is measured beside an ingester."""
+    store = folder / "t.duckdb"
+    if one.exists:
+        open_store(store).close()
     if not one.served:
         yield None
         return
-    store = folder / "t.duckdb"
     command = [sys.executable, "-m", "otel_lightning.collector", "serve", "--store", str(store)]
     command += ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
@@ -153,12 +166,12 @@ def cpu_of(process: "subprocess.Popen[bytes] | None") -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def show(found: dict[str, Runner], alone: dict[bool, Cost], count: int) -> None:
+def show(found: dict[str, Runner], alone: dict[tuple[bool, bool], Cost], count: int) -> None:
     """Print the table, in CPU-milliseconds a rollout."""
     heads = ("CPU ms", "start ms", "further ms", "agents ms", "wall ms", "twice", "lost")
     print(f"\n{'a rollout':<42}" + "".join(f"{head:>11}" for head in heads))
     for name, one in found.items():
-        agents = alone[one.stays]
+        agents = alone[one.stays, one.sends]
         further = (one.cost.cpu - one.start - agents.cpu) / max(count - 1, 1)
         each = [
             (one.cost.cpu - agents.cpu) / count,
@@ -171,13 +184,14 @@ def show(found: dict[str, Runner], alone: dict[bool, Cost], count: int) -> None:
         print(f"{name:<42}{numbers}{one.twice:>11}{one.lost:>11}")
 
 
-def agents_alone(folder: Path, count: int, *, stays: bool) -> Cost:
+def agents_alone(folder: Path, count: int, *, stays: bool, sends: bool) -> Cost:
     """Measure the agents without any runner."""
     log = folder / "alone.log"
     if stays:
         lines = (folder / "tasks.jsonl").read_text()
         return measured([*WORKER, str(log)], given=lines)
-    script = f"for i in $(seq {count}); do sh -c '{AGENT}' {log} t$i; done"
+    agent = " ".join(SENDER) if sends else f"sh -c '{AGENT}'"
+    script = f"for i in $(seq {count}); do {agent} {log} t$i; done"
     return measured(["sh", "-c", script])
 
 
@@ -194,8 +208,11 @@ def runners(folder: Path) -> dict[str, Runner]:
     run += ["--store", str(folder / "t.duckdb"), "--tasks", str(folder / "tasks.jsonl")]
     run += ["--jobs", str(JOBS), "--exit-code-is-reward"]
     command = [*run, "--stdin", "none", "--", "sh", "-c", AGENT, str(log), "{id}"]
+    sender = [*run, "--stdin", "none", "--", *SENDER, str(log), "{id}"]
     worker = [*run, "--serve", " ".join([*WORKER, str(log)])]
     found = {
+        "otel-lightning, sends a span": Runner(sender, stays=False, sends=True),
+        "otel-lightning, command, store exists": Runner(command, stays=False, exists=True),
         "otel-lightning, command": Runner(command, stays=False),
         "otel-lightning, command, ingester runs": Runner(command, stays=False, served=True),
         "otel-lightning, worker": Runner(worker, stays=True),

@@ -94,7 +94,8 @@ def main() -> None:
               help="Address for OTLP over gRPC, for exporters with protocol grpc; 'none' for an"
               " ingester that receives over HTTP only.")  # fmt: skip
 @click.option("--http", default="127.0.0.1:4318", show_default=True, envvar="LIGHTNING_HTTP",
-              help="Address for OTLP over HTTP, for http/protobuf and http/json.")  # fmt: skip
+              help="Address for OTLP over HTTP, for http/protobuf and http/json; fd://3 takes a"
+              " listening socket that this process has inherited.")  # fmt: skip
 @click.option("--token", envvar="LIGHTNING_TOKEN",
               help="Bearer token that every request must carry.")  # fmt: skip
 @click.option("--tls-cert", type=PEM, envvar="LIGHTNING_TLS_CERT",
