@@ -12,8 +12,8 @@ agents' own CPU, measured by running them alone ("agents"); and the time. For an
 already, its CPU during the run is counted. All runners take turns, and the least of the turns
 counts. An agent that sends a span, and a store that exists, are measured beside: the ingester of a
 new store starts only when it is needed. Then each is killed (SIGKILL) when half of the rollouts
-have ended, and started again as its documentation says; the notes tell which rollouts ended twice, and which never. The other two run
-in environments of their own, made when they are first needed.
+have ended, and started again as its documentation says; the notes tell which rollouts ended twice,
+and which never. The other two run in environments of their own, made when they are first needed.
 """
 
 import argparse
