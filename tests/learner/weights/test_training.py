@@ -431,7 +431,9 @@ def test_training_that_needs_less_memory_can_be_resumed_by_the_same_losses(
     assert result.exit_code in {0, 3}, result.output
     resumed = last_curve(logged)
     assert min(resumed) > 1
-    assert resumed == pytest.approx({step: whole[step] for step in resumed}, rel=1e-4)
+    # Smaller micro-batches add in another order, which the last small losses show.
+    expected = {step: whole[step] for step in resumed}
+    assert resumed == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.slow
