@@ -12,6 +12,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from support.deliveries import DATA, TABLES, tables
 from support.made_rollouts import make
 
+from otel_lightning.collector.derive import batch, large_traces
 from otel_lightning.collector.derive.portions import BATCHES_WHOLE, Portioning
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.otlp.files import read_file
@@ -66,6 +67,13 @@ def test_recordings_in_portions_give_the_rows_of_the_whole_batch(size: int) -> N
     for table in COMPARED:
         assert found[table] == expected[table], table
     assert len(expected["llm_calls"]) > 500
+
+
+def test_long_traces_are_derived_beside_the_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = whole()
+    for module in (batch, large_traces):  # of the recordings, some traces are so long
+        monkeypatch.setattr(module, "LARGE_SPANS", 8)
+    assert derived(recorded(), 20) == expected
 
 
 def in_trace(number: int, sent: ExportTraceServiceRequest) -> ExportTraceServiceRequest:

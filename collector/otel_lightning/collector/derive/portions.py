@@ -2,7 +2,7 @@
 
 The Python objects of 25,000 spans take some 300 MB, and each of them is touched several times: when
 it is made, put together, written and freed. Portions of about 2,000 spans use the same memory again
-and again, which takes a quarter less CPU time.
+and again, which takes a seventh less CPU time.
 
 The rows of a portion are derived before it is known which traces belong together. Where the keys
 then tie a trace to one outside of its portion, the rows of the trace, and of all traces that belong
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from otel_lightning.collector.derive import from_arrow, to_arrow
 from otel_lightning.collector.derive.assemble import put_together
@@ -26,7 +27,7 @@ from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.union_find import Groups
 
 SPANS = 2_000
-"""Number of spans of a portion; a longer trace is a portion of its own."""
+"""Number of spans of a portion. Long traces are in no portion, see `apart`."""
 MOST_PARSED_AGAIN = 0.2
 """Largest share of the traces of a batch that are parsed again, for portions to save time."""
 BATCHES_WHOLE = 8
@@ -146,18 +147,23 @@ class Portions:
 
 def apart(spans: pa.Table, size: int) -> tuple[pa.Table, pa.Table]:
     """Return the spans of the traces with fewer spans than `size`, and those of all others."""
-    coded = spans["trace_id"].combine_chunks().dictionary_encode()
-    codes = coded.indices.to_numpy()
+    codes = _codes(spans)
     is_small = (np.bincount(codes) < size)[codes]  # [spans]
     if is_small.all():
         return spans, spans.slice(0, 0)
     return spans.filter(pa.array(is_small)), spans.filter(pa.array(~is_small))
 
 
+def _codes(spans: pa.Table) -> NDArray[np.int32]:
+    """Return a number for the trace of each span, shape [spans], in the order of first spans."""
+    coded = spans["trace_id"].combine_chunks().dictionary_encode()
+    codes: NDArray[np.int32] = coded.indices.to_numpy()
+    return codes
+
+
 def _cut(spans: pa.Table, size: int) -> Iterator[pa.Table]:
     """Cut spans into portions of whole traces, in the order in which the traces begin."""
-    coded = spans["trace_id"].combine_chunks().dictionary_encode()
-    codes = coded.indices.to_numpy()
+    codes = _codes(spans)
     counts = np.bincount(codes)
     portion_of_trace = (np.cumsum(counts) - counts) // size  # [traces]
     portions = portion_of_trace[codes]  # [spans]

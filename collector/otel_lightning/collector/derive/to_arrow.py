@@ -44,15 +44,12 @@ RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"
 Texts = dict[str, list[bytes | None]]
 
 
-def tables(
-    derived: Derived, schemas: Mapping[str, pa.Schema], *, has_json: bool = True
-) -> Iterator[tuple[str, pa.Table]]:
+def tables(derived: Derived, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, pa.Table]]:
     """Yield the rows as tables, `rollout_tasks` first.
 
     Args:
         derived: The rows.
         schemas: The columns of each of `TABLES`.
-        has_json: Whether the tables have the columns of JSON too.
     """
     if derived.tasks:
         rows = {"rollout_id": list(derived.tasks), "task_id": list(derived.tasks.values())}
@@ -68,19 +65,13 @@ def tables(
         "arms": derived.arms,
     }
     for table, some in records.items():
-        yield from ((table, part) for part in _parts(some, _columns(schemas[table], has_json)))
+        yield from ((table, part) for part in _parts(some, schemas[table]))
     if derived.unread:
         unread = [
             {"trace_id": trace, "span_id": span, "reason": reason}
             for (trace, span), reason in derived.unread.items()
         ]
         yield "unread_spans", pa.Table.from_pylist(unread)
-
-
-def _columns(schema: pa.Schema, has_json: bool) -> pa.Schema:  # noqa: FBT001
-    if has_json:
-        return schema
-    return pa.schema([column for column in schema if column.name not in JSON_COLUMNS])
 
 
 def _parts(records: Sequence[Any], schema: pa.Schema) -> Iterator[pa.Table]:
