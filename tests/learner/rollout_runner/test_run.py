@@ -1,6 +1,7 @@
 """Whole runs: agents on tasks, their statuses and their rewards."""
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -254,25 +255,53 @@ def test_first_request_of_an_agent_starts_the_ingester_of_a_new_store(
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
 
 
-def test_second_run_of_a_new_store_waits_for_the_first_and_uses_its_ingester(
-    tmp_path: Path, tasks: Tasks
+@pytest.mark.parametrize("exists", [False, True])
+def test_second_run_of_a_store_uses_the_ingester_of_the_first_until_it_ends(
+    tmp_path: Path, tasks: Tasks, *, exists: bool
 ) -> None:
     store, running = tmp_path / "new.duckdb", tmp_path / "running"
     file = tasks({"id": "a"})
+    if exists:
+        with open_store(store):
+            pass
     words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
     words += ["--tasks", str(file), "--exit-code-is-reward", "--name"]
     second = tmp_path / "second"
-    waits = [
-        "sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done', running, second
-    ]  # fmt: skip
-    with background(*words, "first", "--", *map(str, waits)) as first:
+    third, said = tmp_path / "third", tmp_path / "said"
+    waits = ["sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done']
+    with (
+        said.open("w") as errors,
+        background(*words, "first", "--", *waits, running, second, stderr=errors) as first,
+    ):
         eventually(running.exists)
-        done = finish(*words, "second", "--", "touch", str(second))
-        assert done.returncode == 0, done.stderr
+        with background(*words, "second", "--", *waits, second, third) as other:
+            # The agent of the first has ended, and the second still needs the ingester.
+            eventually(lambda: first.poll() is not None or "uses" in said.read_text())
+            third.touch()
+            assert other.wait(60) == 0
         assert first.wait(60) == 0
     assert [len(ask(store, "FROM attempts"))] == [2]
     outputs = store.with_name("new.duckdb.runs").glob("*/lightning-ingest.err")
     assert [file.parent.name for file in outputs] == ["first"]
+
+
+def test_interrupt_ends_the_wait_for_another_run(tmp_path: Path, tasks: Tasks) -> None:
+    store, running = tmp_path / "new.duckdb", tmp_path / "running"
+    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
+    words += ["--tasks", str(tasks({"id": "a"})), "--exit-code-is-reward", "--name"]
+    said, second = tmp_path / "said", tmp_path / "second"
+    waits = ["sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done']
+    with (
+        said.open("w") as errors,
+        background(*words, "first", "--", *waits, running, second, stderr=errors) as first,
+    ):
+        eventually(running.exists)
+        endless = ["sh", "-c", 'touch "$0"; sleep 600', second]
+        with background(*words, "second", "--", *endless):
+            eventually(lambda: "uses" in said.read_text())
+            first.send_signal(signal.SIGINT)
+            assert first.wait(60) == 0
+    assert "Traceback" not in said.read_text()
 
 
 def test_ingester_of_a_new_store_that_cannot_start_ends_the_run_with_its_last_words(

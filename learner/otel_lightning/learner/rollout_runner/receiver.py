@@ -19,6 +19,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from otel_lightning.collector.store import StoreError, read_server, server_file
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.idle_ingester import Claim, IdleIngester
+from otel_lightning.learner.rollout_runner.ingester_users import users_of_ingester
 from otel_lightning.learner.rollout_runner.processes import (
     INHERITED,
     Processes,
@@ -173,6 +174,8 @@ def receiving(
 ) -> Iterator[Receiver]:
     """Use the ingester that serves a store, or start one for the block.
 
+    One that was started ends once no other run of the store uses it.
+
     Args:
         store: Path of the store, which is created if it does not exist.
         processes: Where to start it.
@@ -186,14 +189,18 @@ def receiving(
     if endpoint:
         yield Receiver(endpoint, _headers_from_environment(), patience=patience)
         return
-    if read_server(store) is None:
+    with users_of_ingester(store) as users:
+        users.join()
+        if read_server(store) is not None:
+            yield _local(store, patience)
+            return
+        users.leave()
         _start(store, processes, folder)
         try:
             yield _local(store, patience)
         finally:
+            users.wait_for_others()
             processes.stop(INGESTER)
-    else:
-        yield _local(store, patience)
 
 
 @contextmanager
@@ -220,7 +227,9 @@ def receiving_when_needed(
         yield Receiver(claim.url, {}, patience=patience, idle=idle)
     finally:
         if idle.is_awake:
-            processes.stop(INGESTER)
+            with users_of_ingester(store) as users:
+                users.wait_for_others()
+                processes.stop(INGESTER)
 
 
 def _local(store: Path, patience: float) -> Receiver:

@@ -1,0 +1,73 @@
+"""A lock that says which runs use the ingester of a store.
+
+A run ends the ingester that it has started. If other runs of the same store use it too, their
+spans and journals would be refused from then on, so its owner waits until they have ended.
+"""
+
+import fcntl
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+FILE = "ingester-users.lock"
+LOOK_SECONDS = 0.1
+MESSAGE_SECONDS = 1.0
+"""A wait that is shorter is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngesterUsers:
+    """The lock: each run that uses an ingester shares it, and its owner waits to have it alone."""
+
+    store: Path
+    _file: IO[bytes]
+
+    def join(self) -> None:
+        """Use the ingester from now on; wait first while its owner ends it."""
+        fcntl.flock(self._file, fcntl.LOCK_SH)
+
+    def leave(self) -> None:
+        """Do not use it any more."""
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+
+    def wait_for_others(self) -> None:
+        """Wait until no other run uses the ingester, and keep new ones waiting until it has ended.
+
+        The user may end the wait by SIGINT (Ctrl+C).
+        """
+        began, told = time.monotonic(), False
+        try:
+            while not self._is_alone():
+                if not told and time.monotonic() - began > MESSAGE_SECONDS:
+                    sys.stderr.write(
+                        f"Waiting: another run of '{self.store}' uses the lightning-ingest that "
+                        "this run has started. Ctrl+C ends it now; the other run would fail.\n"
+                    )
+                    told = True
+                time.sleep(LOOK_SECONDS)
+        except KeyboardInterrupt:
+            return
+
+    def _is_alone(self) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+@contextmanager
+def users_of_ingester(store: Path) -> Iterator[IngesterUsers]:
+    """Open the lock, which lies in the folder `STORE.runs`; closing it releases it.
+
+    Args:
+        store: Path of the store.
+    """
+    place = store.with_name(f"{store.name}.runs") / FILE
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with place.open("ab") as file:
+        yield IngesterUsers(store, file)
