@@ -5,6 +5,7 @@ spool that is gone. In a new spool, which begins at 0, that position means nothi
 """
 
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 from otel_lightning.collector.atomic_file import PRIVATE, replaced
@@ -21,6 +22,12 @@ def spool_id(folder: Path) -> str:
         made = secrets.token_hex(16)
         write_spool_id(folder, made)
         return made
+
+
+def has_id(folder: Path, known: Sequence[str]) -> bool:
+    """Return whether a spool has one of these ids; one without an id gets none."""
+    file = folder / NAME
+    return file.exists() and file.read_text(encoding="ascii").strip() in known
 
 
 def write_spool_id(folder: Path, made: str) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.spool import backlog, spool_folder
-from otel_lightning.collector.spool_format import Position, scan
+from otel_lightning.collector.spool_format import Position, scan, segments_of
+from otel_lightning.collector.spool_identity import has_id
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.rows import Rows
 
@@ -32,6 +33,19 @@ def spool_position(store: Rows) -> Position:
 def waiting(store: Rows, path: Path) -> int:
     """Return the number of bytes in the spool of the store at `path` that are not stored yet."""
     return backlog(spool_folder(path), spool_position(store))
+
+
+def is_up_to_date(store: Rows, path: Path) -> bool:
+    """Return whether a store that nobody serves has stored and derived its whole spool.
+
+    If the spool belongs to another store, none of them counts as stored.
+    """
+    folder = spool_folder(path)
+    if segments_of(folder):
+        known = [row["spool_id"] for row in store.rows("SELECT spool_id FROM spool_identity")]
+        if not has_id(folder, known) or waiting(store, path):
+            return False
+    return not store.rows("SELECT 1 AS one FROM stale LIMIT 1")
 
 
 def oldest_waiting(store: Rows, path: Path) -> int | None:

@@ -42,7 +42,7 @@ from otel_lightning.collector.store import (
     Server,
     Store,
     StoreError,
-    open_store,
+    open_when_free,
     server_file,
     write_server,
 )
@@ -60,6 +60,7 @@ logger = logging.getLogger(__name__)
 DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # part of DRAIN_SECONDS for requests in progress
 LOOK_SECONDS = 0.5  # interval of the check that the threads are alive
+HELD_SECONDS = 8.0  # for another process to close the store; exporters give up after 10
 SELECT_SECONDS = 120.0  # for a SELECT over HTTP
 FAILED, INTERRUPTED = 1, 130
 
@@ -97,7 +98,9 @@ class BoundSockets(NamedTuple):
 def _serve(
     settings: Settings, bound: BoundSockets, stopping: "StopSignals", say: Callable[[str], None]
 ) -> None:
-    store = open_store(settings.store, to_serve=True)
+    # Whoever connects to a socket that was inherited waits in its queue meanwhile.
+    patience = HELD_SECONDS if settings.http.inherited is not None else 0.0
+    store = open_when_free(settings.store, patience, to_serve=True)
     if store.server:
         store.close()
         raise StoreError(

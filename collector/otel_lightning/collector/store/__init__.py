@@ -20,7 +20,12 @@ from otel_lightning.collector.store.sql_text import Sql, is_select, quote_litera
 if TYPE_CHECKING:
     from otel_lightning.collector.store.connection import SKIPPED_TO, Store
     from otel_lightning.collector.store.location import StoreLike, opened
-    from otel_lightning.collector.store.opening import keep_files_private, open_file, open_store
+    from otel_lightning.collector.store.opening import (
+        keep_files_private,
+        open_file,
+        open_store,
+        open_when_free,
+    )
     from otel_lightning.collector.store.print_rows import copy_to
     from otel_lightning.collector.store.served_file import ROW_GROUP_ROWS
 
@@ -41,6 +46,7 @@ __all__ = [
     "keep_files_private",
     "open_file",
     "open_store",
+    "open_when_free",
     "opened",
     "quote_literal",
     "read_server",
@@ -51,7 +57,7 @@ __all__ = [
 MODULES = {
     "connection": "SKIPPED_TO Store",
     "location": "StoreLike opened",
-    "opening": "keep_files_private open_file open_store",
+    "opening": "keep_files_private open_file open_store open_when_free",
     "print_rows": "copy_to",
     "served_file": "ROW_GROUP_ROWS",
 }

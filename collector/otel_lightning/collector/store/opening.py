@@ -5,8 +5,10 @@ processes use DuckDB's client-server protocol (Quack) on loopback. `open_store` 
 """
 
 import errno
+import logging
 import os
 import shlex
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +27,7 @@ from otel_lightning.collector.store.served_file import OPTIONS
 from otel_lightning.collector.store.server_file import Server, read_server
 from otel_lightning.collector.store.sql_text import quote_literal, quote_name
 
+logger = logging.getLogger(__name__)
 CONFIG = {
     "autoinstall_known_extensions": "false",
     "storage_compatibility_version": "latest",  # older formats have no zstd
@@ -46,6 +49,8 @@ DAMAGE = (
 )
 LOCKED = "Could not set lock"
 """What DuckDB says if another process holds the file."""
+AGAIN_SECONDS = 0.1
+"""Pause before a file that another process holds is opened again."""
 NO_SPACE = os.strerror(errno.ENOSPC)
 """What the system, and so DuckDB, says if the disk is full."""
 ONLY_ITS_USER = 0o077
@@ -106,6 +111,30 @@ def open_store(
         store.close()
         raise
     return store
+
+
+def open_when_free(path: Path, seconds: float, *, to_serve: bool = False) -> Store:
+    """Open a store as `open_store` does; wait while another process holds its file for a moment.
+
+    Args:
+        path: Path of the DuckDB file.
+        seconds: Longest wait.
+        to_serve: As for `open_store`.
+
+    Raises:
+        StoreError: As for `open_store`.
+    """
+    deadline, has_told = time.monotonic() + seconds, False
+    while True:
+        try:
+            return open_store(path, to_serve=to_serve)
+        except StoreError as error:
+            if LOCKED not in str(error) or time.monotonic() >= deadline:
+                raise
+        if not has_told:
+            has_told = True
+            logger.warning("Waiting up to %g s: another process holds '%s'.", seconds, path)
+        time.sleep(AGAIN_SECONDS)
 
 
 def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:

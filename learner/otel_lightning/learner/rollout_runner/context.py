@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from otel_lightning.collector.load.position import is_up_to_date
 from otel_lightning.collector.sql_client import sql_client
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.rows import Rows
@@ -35,9 +36,17 @@ class RunContext:
 @contextmanager
 def asked(place: RunContext) -> Iterator[Rows | None]:
     """Open the store if it is on this machine; a run that only sends has none, nor a new one."""
-    if (place.is_elsewhere or place.receiver.idle) and not place.store.exists():
+    idle = place.receiver.idle
+    if (place.is_elsewhere or idle) and not place.store.exists():
         yield None
         return
+    if idle is not None:
+        with idle.opened() as opened:
+            if is_up_to_date(opened, place.store):
+                yield opened
+                return
+        idle.wake()
+        idle.withdraw()  # waits until it serves the store
     with _opened(place.store) as opened:
         yield opened
 

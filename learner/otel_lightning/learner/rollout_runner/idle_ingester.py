@@ -1,10 +1,11 @@
-"""The ingester of a first run: it listens at once, but is started only when somebody needs it.
+"""The ingester of a run: it listens at once, but is started only when somebody needs it.
 
 To start `lightning-ingest` takes as much CPU as 100 rollouts of a trivial command. So its socket
 listens before it runs: a connection waits there until it accepts, as with systemd's socket
 activation. It starts at the first connection, once an agent has run for half a second, or five
 seconds after the run began. If none of that happens, no agent has sent anything, and the runner
-writes the journal into the new store itself.
+writes the journal into the store itself. A store whose spool has requests that are not stored yet,
+or that has rows to derive, needs its ingester at once.
 """
 
 import fcntl
@@ -47,14 +48,18 @@ CHANGES = frozenset(
     f"LIGHTNING_{name}"
     for name in (
         "TOKEN", "TLS_CERT", "TLS_KEY", "TLS_CLIENT_CA", "MAX_VALUE_LENGTH", "MAX_ATTRIBUTES",
-        "NO_DERIVE",
+        "NO_DERIVE", "RETAIN", "MAX_SIZE",
     )
 )  # fmt: skip
-"""Variables of `lightning-ingest serve` that change its address or what it stores."""
+"""Variables of `lightning-ingest serve` that change its address, or what it stores or deletes."""
+TAKEN = (
+    "Another lightning-ingest has begun to serve '{}' since this run began. Give the same command "
+    "again: it uses that one, and runs only what is missing."
+)
 
 
 class Claim(NamedTuple):
-    """A listening socket, and the lock that keeps other first runs of the same store waiting."""
+    """A listening socket, and the lock that keeps other runs of the same store waiting."""
 
     listening: socket.socket
     lock: int
@@ -78,7 +83,7 @@ class Claim(NamedTuple):
 def claimed_for(
     store: Path, job: "Job", grading: "Grading", *, owns_process: bool
 ) -> Iterator[Claim | None]:
-    """Listen for the ingester of a new store; yield None if the ingester has to start at once.
+    """Listen for the ingester of a store; yield None if one runs, or has to start at once.
 
     If another run has claimed the store, wait until it serves the store or has ended.
 
@@ -90,13 +95,13 @@ def claimed_for(
     """
     needs_it = job.endpoint or job.url or job.ray or grading.rule
     changes = CHANGES & os.environ.keys() or not sys.platform.startswith("linux")
-    if needs_it or changes or not _is_new(store):
+    if needs_it or changes or not _may_wait(store):
         yield None
         return
-    place = store.with_name(f"{store.name}.runs") / "new-store.lock"
+    place = store.with_name(f"{store.name}.runs") / "idle-ingester.lock"
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("ab") as lock:
-        if not _locked(lock.fileno(), store) or not _is_new(store):
+        if not _locked(lock.fileno(), store) or not _may_wait(store):
             lock.close()  # the next run need not wait for this one
             yield None
             return
@@ -104,8 +109,9 @@ def claimed_for(
             yield Claim(listening, lock.fileno(), owns_process)
 
 
-def _is_new(store: Path) -> bool:
-    return not store.exists() and not spool_folder(store).exists() and read_server(store) is None
+def _may_wait(store: Path) -> bool:
+    """Return whether nobody serves a store, and it has no spool or is there to be compared."""
+    return read_server(store) is None and (store.exists() or not spool_folder(store).exists())
 
 
 def _locked(lock: int, store: Path) -> bool:
@@ -152,9 +158,15 @@ class IdleIngester:
             self.wake()
 
     def wake(self) -> None:
-        """Start the ingester, and do not wait for it: connections wait in the socket's queue."""
+        """Start the ingester, and do not wait for it: connections wait in the socket's queue.
+
+        Raises:
+            DataError: If another process has begun to serve the store.
+        """
         if self.is_awake:
             return
+        if read_server(self.store) is not None:
+            raise DataError(TAKEN.format(self.store))
         self.is_awake = True
         server_file(self.store).unlink(missing_ok=True)
         self.processes.start(self.spec)
@@ -198,17 +210,23 @@ class IdleIngester:
 
     @contextmanager
     def opened(self) -> Iterator["Store"]:
-        """Create the store in this process, for the journal of a run that sent nothing else."""
+        """Open or create the store in this process: no agent runs, or none has sent anything.
+
+        Raises:
+            DataError: If another process has begun to serve the store.
+        """
         if self.claim.owns_process:
             from otel_lightning.collector.without_pandas import leave_out_pandas
 
             leave_out_pandas()
         with uncollected():
             from otel_lightning.collector.load import from_files  # noqa: F401  see `uncollected`
-            from otel_lightning.collector.store import open_store
+            from otel_lightning.collector.store import open_when_free
         former = os.umask(PRIVATE)
         try:
-            with open_store(self.store) as opened:
+            with open_when_free(self.store, WAIT_SECONDS) as opened:
+                if opened.server:
+                    raise DataError(TAKEN.format(self.store))
                 self._opened = opened
                 yield opened
         finally:

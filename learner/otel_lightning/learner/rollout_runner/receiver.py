@@ -211,7 +211,7 @@ def receiving_when_needed(
     claim: Claim,
     patience: float,
 ) -> Iterator[Receiver]:
-    """Listen for an ingester of a new store, which is started when somebody needs it.
+    """Listen for an ingester of a store, which is started when somebody needs it.
 
     Args:
         store: Path of the store.

@@ -63,9 +63,8 @@ def run_agent(
     """Run an agent on tasks and grade its rollouts. The same call again runs missing rollouts.
 
     Spans, tasks and attempts go to the `lightning-ingest` that serves the store; if none does, one
-    is started and ended with the run. The journal of the run is in the folder `STORE.runs`.
-    In the first run of a new store it is started only when it is needed: quick agents that send
-    nothing do without.
+    is started when it is needed, and ended with the run: quick agents that send nothing do without.
+    The journal of the run is in the folder `STORE.runs`.
 
     Args:
         store: Path of the store, which is created if it does not exist.

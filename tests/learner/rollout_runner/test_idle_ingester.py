@@ -1,0 +1,167 @@
+"""Runs of a store that exists and that nobody serves: when they start its ingester."""
+
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from support.running import background, eventually, running
+from support.stores import ask
+
+from otel_lightning.collector.load.batches import Request, load, resume
+from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.store import open_store
+from otel_lightning.learner import DataError
+from otel_lightning.learner.rollout_runner import Grading, Job, idle_ingester, run_agent
+from otel_lightning.learner.rollout_runner.receiver import Event, _request
+
+Tasks = Callable[..., Path]
+EXITS = Grading(by_exit_code=True)
+HOLD = """
+import sys, duckdb
+held = duckdb.connect(sys.argv[1], read_only=True)
+print("held", flush=True)
+sys.stdin.read()"""
+"""Hold a store's file until the standard input ends."""
+READS = """
+import sys, time
+from pathlib import Path
+from otel_lightning.collector.store import open_store
+said = Path(sys.argv[2])
+with open_store(sys.argv[1], read_only=True):
+    while not (said.exists() and "Waiting" in said.read_text()):
+        time.sleep(0.05)"""
+"""Hold a store's file until the ingester waits for it."""
+CONNECTS = """
+to=${OTEL_EXPORTER_OTLP_ENDPOINT#http://}
+test $(wc -l < "$0") = 2 || { exec 3<>/dev/tcp/${to%:*}/${to#*:}; sleep 600; }"""
+"""In the first attempt, connect to the receiver, and stay."""
+
+
+def logged(rollout: str) -> bytes:
+    """A request with a reward, which needs no trace."""
+    said = {"gen_ai.evaluation.score.value": 0.5, "lightning.rollout.id": rollout}
+    event = Event("gen_ai.evaluation.result", 1, {}, said)
+    body: bytes = _request([event]).SerializeToString()
+    return body
+
+
+def started_ingester(store: Path) -> bool:
+    return any(store.with_name(f"{store.name}.runs").glob("*/lightning-ingest.err"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store that exists, and its spool, all of which is stored."""
+    path = tmp_path / "old.duckdb"
+    spool = Spool(spool_folder(path))
+    with open_store(path) as opened:
+        spool.append("logs", logged("before")).result()
+        resume(opened, spool)
+        request = Request("logs", 1, logged("before"))
+        load(opened, [request], end=spool.end, dead_letters=path.parent, derives=False)
+        opened.execute("DELETE FROM stale")
+    spool.close()
+    return path
+
+
+@pytest.fixture
+def quick(tasks: Tasks) -> Job:
+    """An agent that ends at once and sends nothing."""
+    return Job(tasks({"id": "a"}), ["true"], name="quick", stdin="none")
+
+
+def test_quick_agents_that_send_nothing_start_no_ingester_and_the_store_has_the_journal(
+    store: Path, quick: Job
+) -> None:
+    assert run_agent(store, quick, EXITS).mean == 1
+    assert not started_ingester(store)
+    assert len(ask(store, "FROM rewards")) == 1
+    assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
+
+
+def test_what_a_store_knows_is_not_run_again_though_the_journal_is_gone(
+    store: Path, quick: Job
+) -> None:
+    run_agent(store, quick, EXITS)
+    journal = store.with_name("old.duckdb.runs")
+    journal.rename(journal.with_name("gone"))
+    again = run_agent(store, quick, EXITS)
+    assert (again.done_before, again.mean) == (1, 1)
+    assert not started_ingester(store)
+    assert len(ask(store, "FROM tasks")) == len(ask(store, "FROM attempts")) == 1
+    assert len(ask(store, "SELECT * FROM logs WHERE event_name = 'lightning.task'")) == 1
+
+
+def test_requests_that_wait_in_the_spool_are_stored(store: Path, quick: Job) -> None:
+    spool = Spool(spool_folder(store))
+    spool.append("logs", logged("waited")).result()
+    spool.close()
+    run_agent(store, quick, EXITS)
+    assert started_ingester(store)
+    found = {row["rollout_id"] for row in ask(store, "FROM reward_events")}
+    assert {"waited"} < found
+
+
+def test_requests_in_the_spool_of_another_store_are_stored(store: Path, quick: Job) -> None:
+    other = store.with_name("other.duckdb")
+    open_store(other).close()
+    spool_folder(store).rename(spool_folder(other))
+    run_agent(other, quick, EXITS)
+    assert started_ingester(other)
+    assert len(ask(other, "SELECT * FROM rewards WHERE rollout_id = 'before'")) == 1
+
+
+def test_rows_that_are_not_derived_are_derived(store: Path, quick: Job) -> None:
+    with open_store(store) as opened:
+        request = Request("logs", 1, logged("stale"))
+        load(opened, [request], dead_letters=store.parent)
+    run_agent(store, quick, EXITS)
+    assert started_ingester(store)
+    assert len(ask(store, "SELECT * FROM rewards WHERE rollout_id = 'stale'")) == 1
+
+
+@pytest.mark.parametrize("exits_at_once", [True, False])
+def test_run_whose_store_is_taken_by_another_ingester_says_so_and_goes_on_when_run_again(
+    store: Path, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, *, exits_at_once: bool
+) -> None:
+    monkeypatch.setattr(idle_ingester, "WITHIN_SECONDS", 600.0)
+    monkeypatch.setattr(idle_ingester, "QUICK_SECONDS", 600.0)
+    ran, go = store.with_name("ran"), store.with_name("go")
+    script = 'echo >> "$0"; until test -e "$1"; do sleep 0.05; done'
+    command = ["bash", "-c", script + ("" if exits_at_once else CONNECTS), str(ran), str(go)]
+    job = Job(tasks({"id": "a"}), command, name="taken", stdin="none")
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(run_agent, store, job, EXITS)
+        eventually(ran.exists)
+        with running(store):
+            go.touch()
+            with pytest.raises(DataError, match="Another lightning-ingest has begun to serve"):
+                first.result(60)
+            assert run_agent(store, job, EXITS).mean == 1
+    # What had ended does not run again.
+    assert len(ran.read_text()) == (1 if exits_at_once else 2)
+
+
+def test_ingester_waits_until_an_agent_has_closed_the_store(store: Path, tasks: Tasks) -> None:
+    said = store.with_name("old.duckdb.runs") / "reads" / "lightning-ingest.err"
+    command = [sys.executable, "-c", READS, str(store), str(said)]
+    job = Job(tasks({"id": "a"}), command, name="reads", stdin="none", timeout=120)
+    assert run_agent(store, job, EXITS).statuses == {"ok": 1}
+    assert started_ingester(store)
+
+
+def test_runner_waits_until_another_process_has_closed_the_store(
+    store: Path, quick: Job, caplog: pytest.LogCaptureFixture
+) -> None:
+    pipes = {"stdin": -1, "stdout": -1}
+    with (
+        background(sys.executable, "-c", HOLD, str(store), **pipes) as holder,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        assert holder.stdout.readline() == b"held\n"
+        run = threads.submit(run_agent, store, quick, EXITS)
+        eventually(lambda: "another process holds" in caplog.text)
+        holder.stdin.close()
+        assert run.result(60).mean == 1
