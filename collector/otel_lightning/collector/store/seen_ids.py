@@ -46,7 +46,7 @@ class SeenIds:
         # Before the rows are inserted: it is filled with the traces of the store.
         self._filters_of(TRACES)
         keys = self._keys(table, rows.select(IDS[table]))
-        if len(np.unique(keys)) < len(keys):
+        if _has_repeated(keys):
             select = statement(__package__, "distinct_ids", ids=_ids(table))
             positions = self._pick(select, table, rows, np.arange(len(rows)))
             rows, keys = rows.take(positions), keys[positions]
@@ -75,7 +75,7 @@ class SeenIds:
         filters = self._filters_of(TRACES)
         known = _may_hold(filters, keys)
         filters[-1].add(keys)
-        return pa.array(~known)
+        return pa.array((~known).tolist(), pa.bool_())  # see `_has_repeated`
 
     def with_other_content(self, rows: pa.Table) -> pa.Table:
         """Return the spans of a batch that were not stored because another span has their ids.
@@ -154,6 +154,15 @@ class SeenIds:
 def _may_hold(filters: Sequence[BloomFilter], keys: NDArray[np.uint64]) -> NDArray[np.bool_]:
     found: NDArray[np.bool_] = np.any([each.may_hold(keys) for each in filters], axis=0)
     return found
+
+
+def _has_repeated(keys: NDArray[np.uint64]) -> bool:
+    """Return whether two keys are equal.
+
+    `np.unique`, and `pa.array` of numpy's arrays, would import `numpy.ma`: 0.02 CPU-seconds.
+    """
+    ordered = np.sort(keys)
+    return bool((ordered[1:] == ordered[:-1]).any())
 
 
 def _ids(table: str) -> Sql:

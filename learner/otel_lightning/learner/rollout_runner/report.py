@@ -120,6 +120,9 @@ def interval(report: Report) -> tuple[float, float]:
     Rollouts of one task are correlated, so tasks are resampled and not rollouts. This is the
     bootstrap of `evaluate.intervals` without numpy, whose import costs as much as 40 rollouts.
     """
+    if len(values := set(report.rewards.values())) == 1:
+        same = values.pop()  # in each sample
+        return same, same
     by_task: dict[str, list[float]] = {}
     for rollout, value in report.rewards.items():
         by_task.setdefault(report.tasks.get(rollout, rollout), []).append(value)
@@ -129,7 +132,7 @@ def interval(report: Report) -> tuple[float, float]:
     # More tasks than this are put into random blocks, which are resampled instead of tasks.
     blocks = [list(chain.from_iterable(tasks[i::BLOCKS])) for i in range(min(len(tasks), BLOCKS))]
     # A ratio of sums, so that a task with more rollouts weighs more, as in the mean.
-    sums = [(sum(values), len(values)) for values in blocks]
+    sums = [(sum(some), len(some)) for some in blocks]
     means = []
     for _ in range(RESAMPLES):
         totals, counts = zip(*drawing.choices(sums, k=len(sums)), strict=True)
