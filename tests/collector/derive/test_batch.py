@@ -11,7 +11,8 @@ from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.to_arrow import TABLES
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
-from otel_lightning.collector.refresh.refresh import refresh, schemas
+from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import open_store
 
 DATA = Path(__file__).parents[2] / "data"

@@ -15,7 +15,7 @@ from support.spans import chat, said, span
 from otel_lightning.collector.derive import to_arrow
 from otel_lightning.collector.derive.assemble import derive, trace_keys
 from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
-from otel_lightning.collector.refresh.refresh import schemas
+from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import open_store
 
 TRUTHS = sorted(DATA.glob("*/*.truth.json"))

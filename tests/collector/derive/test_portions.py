@@ -17,7 +17,8 @@ from otel_lightning.collector.derive.portions import BATCHES_WHOLE, Portioning
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.otlp.files import read_file
 from otel_lightning.collector.refresh import refresh as refreshing
-from otel_lightning.collector.refresh.refresh import refresh, schemas
+from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import open_store
 
 COMPARED = (*TABLES, "reward_events", "rollout_tasks", "retrievals", "rollout_rows", "trace_keys")

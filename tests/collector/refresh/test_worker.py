@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from support.running import LIMIT_S, eventually
 
-from otel_lightning.collector.refresh.refresh import schemas
+from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError
 from otel_lightning.collector.store import open_store
 

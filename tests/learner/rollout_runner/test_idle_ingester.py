@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support.running import background, eventually, running
+from support.running import background, eventually, finish, running
 from support.stores import ask
 
 from otel_lightning.collector.load.batches import Request, load, resume
@@ -165,3 +165,18 @@ def test_runner_waits_until_another_process_has_closed_the_store(
         eventually(lambda: "another process holds" in caplog.text)
         holder.stdin.close()
         assert run.result(60).mean == 1
+
+
+def test_run_whose_agents_send_nothing_loads_nothing_that_reads_spans_or_talks_to_an_ingester(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    store = tmp_path / "new.duckdb"
+    words = [sys.executable, "-X", "importtime", "-m", "otel_lightning.learner", "run"]
+    words += ["--tasks", str(tasks({"id": "a"})), "--store", str(store), "--exit-code-is-reward"]
+    done = finish(*words, "--stdin", "none", "--", "true")
+    assert done.returncode == 0, done.stderr
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "otel_lightning.collector.derive.loose_logs" in loaded
+    dear = {"otel_lightning.collector.derive.dialects", "numpy.ma", "http.client", "ssl"}
+    assert not dear & loaded
+    assert [row["value"] for row in ask(store, "FROM rewards")] == [1]

@@ -28,6 +28,7 @@ from otel_lightning.collector.derive.rows import (
     Row,
     Span,
     ToolCall,
+    described,
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.span_tree import Node, Place, place_of
@@ -115,11 +116,6 @@ def read(
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
             found.unread[place] = described(error)
     return found
-
-
-def described(error: Exception) -> str:
-    """Return the reason that `unread` states for a span or trace that raised this error."""
-    return f"{type(error).__name__}: {error}"
 
 
 def fold_requests(found: Reading) -> None:

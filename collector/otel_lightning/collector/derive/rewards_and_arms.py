@@ -164,9 +164,12 @@ def _arm(event: CarriedEvent) -> Arm | None:
 
 
 def _stated_rollout(event: CarriedEvent) -> str | None:
-    own = reading.text(event.attributes, names.ROLLOUT_ID)
-    conversation = reading.conversation_id(event.attributes)
-    return own or conversation or reading.text(event.resource, *ROLLOUT_IDS)
+    # The conversation is looked for only without an own id: `loose_logs` imports no dialect.
+    return (
+        reading.text(event.attributes, names.ROLLOUT_ID)
+        or reading.conversation_id(event.attributes)
+        or reading.text(event.resource, *ROLLOUT_IDS)
+    )
 
 
 def number(attributes: Attributes, key: str) -> float | None:

@@ -270,3 +270,8 @@ class Derived:
     """Rollout id to the trace that states its task id."""
     unread: dict[tuple[str, str], str] = field(default_factory=dict)
     """(trace id, span id) of each span whose reader failed, with the error text."""
+
+
+def described(error: Exception) -> str:
+    """Return the reason that `unread` states for a span or trace that raised this error."""
+    return f"{type(error).__name__}: {error}"

@@ -22,14 +22,15 @@ from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
 from otel_lightning.collector.refresh import late_spans, rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, least_time, recent_traces
 from otel_lightning.collector.refresh.rollout_rows import NewRows
+from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, quote_literal, statement
 
 logger = logging.getLogger(__name__)
 SPANS_AT_ONCE = 25_000
 """Number of spans that are derived together, unless one closed set has more: this bounds memory."""
-LOGS_AT_ONCE = 5_000
 TEXT_PER_COMMIT = 200_000_000
 """Rows of more bytes than this are committed and written to the file in parts, to bound memory."""
 BREAKS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -38,8 +39,6 @@ _PARSED: WeakKeyDictionary[Store, ParsedTraces] = WeakKeyDictionary()
 """The parsed traces of rollouts that grow, by open store."""
 _PORTIONING: WeakKeyDictionary[Store, Portioning] = WeakKeyDictionary()
 """Whether batches are derived in portions, by open store."""
-_SCHEMAS: WeakKeyDictionary[Store, dict[str, pa.Schema]] = WeakKeyDictionary()
-"""The columns of the derived tables, by open store."""
 
 
 def refresh(
@@ -217,18 +216,6 @@ def _insert_some(
     return True
 
 
-def schemas(store: Store) -> dict[str, pa.Schema]:
-    """Return the columns of each table that deriving fills, for `Batch.tables`.
-
-    They stay the same while a store is open, so they are asked for once.
-    """
-    if store not in _SCHEMAS:
-        # The columns that `rollout_rows` fills in later are not derived.
-        derived = "SELECT COLUMNS(name -> NOT starts_with(name, 'placed_')) FROM {} LIMIT 0"
-        _SCHEMAS[store] = {table: store.query(derived.format(table)).schema for table in TABLES}
-    return _SCHEMAS[store]
-
-
 def _portioning(store: Store) -> Portioning:
     if store not in _PORTIONING:
         _PORTIONING[store] = Portioning(schemas(store))
@@ -299,32 +286,6 @@ def _uncollected(parsed: ParsedTraces, recent: RecentTraces) -> Iterator[None]:
             parsed.memory.clear()
         if was_enabled:
             gc.enable()
-
-
-def refresh_loose_logs(store: Store) -> int:
-    """Derive some of the stale log records without a trace; return their number."""
-    log_ids = _column(store, statement(__package__, "loose_logs", most=LOGS_AT_ONCE))
-    if log_ids:
-        _derive_loose_logs(store, log_ids)
-    return len(log_ids)
-
-
-def _derive_loose_logs(store: Store, log_ids: Sequence[str]) -> None:
-    ids = Sql(f"log_id IN ({_quoted(log_ids)})")
-    batch = Batch()
-    batch.read([], store.query(statement(__package__, "logs", which=ids)))
-    rows = dict(batch.tables(schemas(store)))
-    with store.transaction():
-        if (rewards := rows.get("reward_events")) is not None:
-            known = _quoted(rewards["reward_id"].to_pylist())
-            # The same reward may have come before: feedback with one id is one reward.
-            store.execute(f"DELETE FROM reward_events WHERE reward_id IN ({known})")
-        new = NewRows()
-        for table, some in rows.items():
-            store.insert(table, some)
-            new.add(table, some)
-        new.keep_rollouts(store)
-        store.execute(f"DELETE FROM stale WHERE kind = 'log' AND id IN ({_quoted(log_ids)})")
 
 
 def _quoted(texts: Iterable[str]) -> str:

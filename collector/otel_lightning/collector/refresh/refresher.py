@@ -19,14 +19,14 @@ import pyarrow as pa
 
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
+from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
 from otel_lightning.collector.refresh.recent_traces import recent_traces
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
-    refresh_loose_logs,
     refresh_with_room,
     replace_rows,
-    schemas,
 )
+from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError, WorkerError
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
 

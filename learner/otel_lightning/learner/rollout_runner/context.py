@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from otel_lightning.collector.load.position import is_up_to_date
-from otel_lightning.collector.sql_client import sql_client
-from otel_lightning.collector.store import StoreError
+from otel_lightning.collector.store import StoreError, read_server
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.rollout_runner.journal import Journal
 from otel_lightning.learner.rollout_runner.processes import Processes
@@ -54,9 +53,12 @@ def asked(place: RunContext) -> Iterator[Rows | None]:
 @contextmanager
 def _opened(store: Path) -> Iterator[Rows]:
     """Ask the ingester that serves a store over HTTP, or open the store."""
-    if (client := sql_client(store)) is not None:
-        yield client
-        return
+    if read_server(store) is not None:
+        from otel_lightning.collector.sql_client import sql_client
+
+        if (client := sql_client(store)) is not None:
+            yield client
+            return
     # Only here: it loads DuckDB and Arrow.
     from otel_lightning.collector.store import open_store
 

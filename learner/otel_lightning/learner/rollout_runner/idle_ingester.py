@@ -220,13 +220,15 @@ class IdleIngester:
 
             leave_out_pandas()
         with uncollected():
-            from otel_lightning.collector.load import from_files  # noqa: F401  see `uncollected`
+            from otel_lightning.collector.load import batches  # noqa: F401  see `uncollected`
+            from otel_lightning.collector.refresh import loose_logs  # noqa: F401
             from otel_lightning.collector.store import open_when_free
         former = os.umask(PRIVATE)
         try:
             with open_when_free(self.store, WAIT_SECONDS) as opened:
                 if opened.server:
                     raise DataError(TAKEN.format(self.store))
+                opened.threads = 1  # a second one would only spin while Python works
                 self._opened = opened
                 yield opened
         finally:

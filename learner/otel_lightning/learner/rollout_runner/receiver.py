@@ -1,16 +1,14 @@
 """The `lightning-ingest` that receives the telemetry of agents and of the runner."""
 
-import http.client
 import json
 import os
-import ssl
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -26,6 +24,9 @@ from otel_lightning.learner.rollout_runner.processes import (
     Spec,
     wait_until,
 )
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 READY_SECONDS = 60.0
 SEND_SECONDS = 60.0
@@ -124,6 +125,8 @@ class Receiver:
             self.send([])
 
     def _refusal(self, body: bytes, sent: Mapping[str, str]) -> str | None:
+        import http.client  # only here: a run whose agents send nothing does without
+
         connection = self._connection()
         headers = {"Content-Type": "application/x-protobuf", **sent}
         try:
@@ -139,10 +142,14 @@ class Receiver:
             return None
         return f"{answer.status} {answer.reason}: {said[:200].decode('utf-8', 'replace')}"
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self) -> "HTTPConnection":
+        from http.client import HTTPConnection, HTTPSConnection
+
         place = urlsplit(self.url)
         if place.scheme != "https":
-            return http.client.HTTPConnection(place.netloc, timeout=SEND_SECONDS)
+            return HTTPConnection(place.netloc, timeout=SEND_SECONDS)
+        import ssl
+
         context = ssl.create_default_context()
         if self.cert:  # the server's own certificate is trusted directly
             # The certificate of a server on this machine is usually self-signed and for any name:
@@ -151,7 +158,7 @@ class Receiver:
             context.check_hostname = False
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.load_verify_locations(self.cert)
-        return http.client.HTTPSConnection(place.netloc, timeout=SEND_SECONDS, context=context)
+        return HTTPSConnection(place.netloc, timeout=SEND_SECONDS, context=context)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,7 @@ from otel_lightning.learner.rollout_runner.receiver import (
     receiving_when_needed,
 )
 from otel_lightning.learner.rollout_runner.report import Report
-from otel_lightning.learner.rollout_runner.servers import UrlExecutor
 from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
-from otel_lightning.learner.rollout_runner.workers import WorkerExecutor
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store import Store
@@ -252,9 +250,14 @@ def _executor(job: Job, place: RunContext) -> Executor:
     telemetry = {"OTEL_SERVICE_NAME": service, **place.receiver.environment()}
     flags = arm_files.write_flags(job.arms, name, folder) if job.arms and not job.url else {}
     settings = ExecutorSettings(job, place.journal, telemetry, flags)
+    # Only the one that is used is imported.
     if job.url:
+        from otel_lightning.learner.rollout_runner.servers import UrlExecutor
+
         return UrlExecutor(settings)
     if job.serve:
+        from otel_lightning.learner.rollout_runner.workers import WorkerExecutor
+
         return WorkerExecutor(settings, place.processes)
     if job.ray:
         from otel_lightning.learner.rollout_runner.ray_cluster import RayExecutor
@@ -401,8 +404,12 @@ def _derive(opened: Rows, place: RunContext) -> None:
     if opened.server:
         wait_until_derived(opened, place.store, place.store_timeout)
         return
-    # Imported only here: it takes 0.2 CPU-seconds, as long as 50 rollouts cost.
-    from otel_lightning.collector.load.from_files import derive_all
+    # Without an ingester, `opened` is the file itself. What derives spans takes 0.2 CPU-seconds to
+    # import, as long as 50 rollouts cost.
+    from otel_lightning.collector.refresh.loose_logs import derive_without_spans
 
-    # Without an ingester, `opened` is the file itself.
-    derive_all(cast("Store", opened), place.store)
+    store = cast("Store", opened)
+    if not derive_without_spans(store):
+        from otel_lightning.collector.load.from_files import derive_all
+
+        derive_all(store, place.store)
