@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from store_schema import FILE, schema
 from support.running import cli
 from support.stores import DATA, RELEASED, UNRELEASED, counts, unpacked
 
@@ -121,6 +122,10 @@ def test_a_new_store_equals_one_that_got_each_migration_alone(tmp_path: Path) ->
         assert applied_files(new) == applied_files(upgraded)
         assert applied_files(new) == {m.version: m.checksum for m in migrations()}
         assert new.query(schema).to_pylist() == upgraded.query(schema).to_pylist()
+
+
+def test_the_schema_of_new_stores_is_made_of_all_migrations() -> None:
+    assert FILE.read_text(encoding="utf-8") == schema(), "run: python tests/store_schema.py"
 
 
 def test_a_new_store_is_made_as_a_whole_or_not_at_all(tmp_path: Path) -> None:

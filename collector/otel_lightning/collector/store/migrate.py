@@ -3,7 +3,8 @@
 Never edit a released migration: a store records the checksum of each migration that it ran, and a
 store with another checksum is refused. Add a new file with the next number instead. If the
 migration changes derived rows, its first line must be `-- derive: again`: then all received spans
-and logs are marked as stale, and the next refreshes derive them again.
+and logs are marked as stale, and the next refreshes derive them again. Run `tests/store_schema.py`
+after adding a file: it writes the schema of new stores.
 """
 
 import hashlib
@@ -58,6 +59,11 @@ def migrations() -> Sequence[Migration]:
     ]
 
 
+def digest(known: Sequence[Migration]) -> str:
+    """Return one hash of several migrations, in hex."""
+    return hashlib.sha256("".join(one.checksum for one in known).encode()).hexdigest()
+
+
 def check(store: Store, path: Path, known: Sequence[Migration] | None = None) -> None:
     """Refuse a store whose schema this version does not support. Change nothing.
 
@@ -88,15 +94,25 @@ def check(store: Store, path: Path, known: Sequence[Migration] | None = None) ->
 def migrate(store: Store, known: Sequence[Migration] | None = None) -> None:
     """Run the migrations that a store lacks. Call `check` first.
 
-    A new store gets all of them in one transaction, which takes a third of the time of one
-    transaction each. In a store with rows each migration and its row in `schema_migrations` are one
-    transaction: DuckDB cannot alter a table that the same transaction has filled. In both cases a
-    crash leaves a migration either complete or not started.
+    A new store gets the schema that they make from one file. If that was made from others, it gets
+    all of them in one transaction, which takes a third of the time of one transaction each. In a
+    store with rows each migration and its row in `schema_migrations` are one transaction: DuckDB
+    cannot alter a table that the same transaction has filled. In all cases a crash leaves a
+    migration either complete or not started.
     """
     known = migrations() if known is None else known
     applied = applied_files(store)
     missing = [migration for migration in known if migration.version not in applied]
     if not missing:
+        return
+    made = statement(__package__, "new_store")
+    if not applied and made.startswith(f"-- {digest(known)}\n"):
+        rows = ", ".join(f"({one.version}, now()::TIMESTAMP, '{one.checksum}')" for one in known)
+        with store.transaction():
+            store.execute(made)
+            store.execute(
+                f"INSERT INTO schema_migrations (version, applied_at, checksum) VALUES {rows}"
+            )
         return
     for together in [[migration] for migration in missing] if applied else [missing]:
         with store.transaction():
