@@ -3,6 +3,7 @@
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -27,24 +28,27 @@ class Progress:
     _reported: float = 0.0
     _bar: "Bar | None" = None
 
-    def report(self, done: int, note: str = "") -> None:
+    def report(self, done: int, note: str | Callable[[], str] = "") -> None:
         """Report the number of finished units, unless the last report is too recent.
 
         Args:
             done: Number of finished units, out of `total`.
-            note: Text beside the numbers, for example the loss.
+            note: Text beside the numbers, for example the loss, or a function that writes it.
         """
         now = time.monotonic()
+        if now - self._started < QUIET_S:
+            return
         is_last = done == self.total
         on_terminal = sys.stderr.isatty()
         every = DRAW_EVERY_S if on_terminal else LINE_EVERY_S
-        if now - self._started < QUIET_S or not (is_last or now - self._reported >= every):
+        if not is_last and now - self._reported < every:
             return
         self._reported = now
+        text = note if isinstance(note, str) else note()
         if on_terminal:
-            self._draw(done, note, is_last=is_last)
+            self._draw(done, text, is_last=is_last)
         else:
-            sys.stderr.write(f"{self.label}: {self._count(done)} {note}".rstrip() + "\n")
+            sys.stderr.write(f"{self.label}: {self._count(done)} {text}".rstrip() + "\n")
 
     def _draw(self, done: int, note: str, *, is_last: bool) -> None:
         if self._bar is None:

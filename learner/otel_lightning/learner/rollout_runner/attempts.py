@@ -190,7 +190,8 @@ def tail(file: Path, characters: int) -> str:
     """Return the last characters of a file; a character that is cut or not UTF-8 is replaced."""
     try:
         with file.open("rb") as opened:
-            size = opened.seek(0, 2)
+            if not (size := opened.seek(0, 2)):
+                return ""
             # A character has at most 4 bytes in UTF-8.
             opened.seek(max(0, size - 4 * characters))
             return opened.read().decode("utf-8", "replace")[-characters:].replace("\0", "\ufffd")

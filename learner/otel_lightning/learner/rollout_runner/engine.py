@@ -146,7 +146,7 @@ class Engine:
                     waiting.append(attempt.next())
                 else:
                     done += 1
-                progress.report(done, told(self.ends))
+                progress.report(done, lambda: told(self.ends))
             self.send(soon=True)
         if not keeps_last:
             self.send()

@@ -1,6 +1,7 @@
 """Ways to run one attempt of an agent: a process for each, a worker that stays, or a server."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -132,5 +133,5 @@ class ProcessExecutor:
 
 
 def _write_once(path: Path, text: str) -> None:
-    if not path.exists():
-        path.write_text(text, encoding="utf-8", errors="replace")
+    with suppress(FileExistsError), path.open("x", encoding="utf-8", errors="replace") as file:
+        file.write(text)

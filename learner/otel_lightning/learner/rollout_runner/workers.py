@@ -34,6 +34,8 @@ class WorkerExecutor:
         """Names of idle workers of each arm. The one that was used last is used next: it is warm,
         and another one is started only if all are busy."""
         self._busy: dict[str, tuple[str | None, str]] = {}
+        self._specs: dict[str, Spec] = {}
+        """The process of each worker, by its name."""
 
     def check(self, attempt: Attempt) -> None:
         """Do nothing: every task fits into a line."""
@@ -73,6 +75,11 @@ class WorkerExecutor:
         return self._names[-1]
 
     def _worker(self, arm: str | None, name: str) -> Spec:
+        if name not in self._specs:
+            self._specs[name] = self._spec(arm, name)
+        return self._specs[name]
+
+    def _spec(self, arm: str | None, name: str) -> Spec:
         job, folder = self._settings.job, self._settings.journal.folder.resolve()
         served = reading(self._settings.flags[arm]) if arm else {}
         variables = {
