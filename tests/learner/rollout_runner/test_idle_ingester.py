@@ -144,6 +144,28 @@ def test_run_whose_store_is_taken_by_another_ingester_says_so_and_goes_on_when_r
     assert len(ran.read_text()) == (1 if exits_at_once else 2)
 
 
+@pytest.mark.parametrize("first_is_graded", [True, False])
+def test_run_that_needs_an_ingester_at_once_and_one_that_may_not_share_one(
+    store: Path, tasks: Tasks, *, first_is_graded: bool
+) -> None:
+    ran, go = store.with_name("ran"), store.with_name("go")
+    grader = "def right(rollouts):\n    return (rollouts['output'] == '').cast(float)\n"
+    (store.parent / "grade.py").write_text(grader)
+    rule, exits = ["--grade", f"{store.parent}/grade.py:right"], ["--exit-code-is-reward"]
+    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
+    words += ["--tasks", str(tasks({"id": "a"})), "--stdin", "none"]
+    first, second = (rule, exits) if first_is_graded else (exits, rule)
+    waits = ["--", "sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done']
+    with background(*words, *first, "--name", "first", *waits, ran, go) as earlier:
+        eventually(lambda: store.with_name("old.duckdb.runs").exists())
+        done = finish(*words, *second, "--name", "second", "--", "touch", str(go))
+        assert done.returncode == 0, done.stderr
+        assert earlier.wait(60) == 0
+    assert len(ask(store, "FROM attempts")) == 2
+    outputs = store.with_name("old.duckdb.runs").glob("*/lightning-ingest.err")
+    assert len([file.parent.name for file in outputs]) == 1
+
+
 def test_ingester_waits_until_an_agent_has_closed_the_store(store: Path, tasks: Tasks) -> None:
     said = store.with_name("old.duckdb.runs") / "reads" / "lightning-ingest.err"
     command = [sys.executable, "-c", READS, str(store), str(said)]

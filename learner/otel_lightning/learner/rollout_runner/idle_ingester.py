@@ -85,7 +85,8 @@ def claimed_for(
 ) -> Iterator[Claim | None]:
     """Listen for the ingester of a store; yield None if one runs, or has to start at once.
 
-    If another run has claimed the store, wait until it serves the store or has ended.
+    If another run has claimed the store, wait until it serves the store or has ended. A run whose
+    ingester starts at once keeps others waiting likewise.
 
     Args:
         store: Path of the store.
@@ -93,25 +94,26 @@ def claimed_for(
         grading: Its `rule` loads what the ingester would.
         owns_process: Whether nothing else runs in this process.
     """
-    needs_it = job.endpoint or job.url or job.ray or grading.rule
-    changes = CHANGES & os.environ.keys() or not sys.platform.startswith("linux")
-    if needs_it or changes or not _may_wait(store):
+    if job.endpoint or not sys.platform.startswith("linux") or read_server(store) is not None:
         yield None
         return
+    needs_it = job.url or job.ray or grading.rule or CHANGES & os.environ.keys()
     place = store.with_name(f"{store.name}.runs") / "idle-ingester.lock"
     place.parent.mkdir(parents=True, exist_ok=True)
     with place.open("ab") as lock:
-        if not _locked(lock.fileno(), store) or not _may_wait(store):
+        if not _locked(lock.fileno(), store) or read_server(store) is not None:
             lock.close()  # the next run need not wait for this one
             yield None
-            return
-        with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
-            yield Claim(listening, lock.fileno(), owns_process)
+        elif needs_it or not _may_wait(store):
+            yield None
+        else:
+            with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+                yield Claim(listening, lock.fileno(), owns_process)
 
 
 def _may_wait(store: Path) -> bool:
-    """Return whether nobody serves a store, and it has no spool or is there to be compared."""
-    return read_server(store) is None and (store.exists() or not spool_folder(store).exists())
+    """Return whether a store has no spool, or is there to be compared with it."""
+    return store.exists() or not spool_folder(store).exists()
 
 
 def _locked(lock: int, store: Path) -> bool:
