@@ -57,7 +57,7 @@ def store(tmp_path: Path) -> Path:
     path = tmp_path / "old.duckdb"
     spool = Spool(spool_folder(path))
     with open_store(path) as opened:
-        spool.append("logs", logged("before")).result()
+        spool.append("logs", logged("before")).result(60)
         resume(opened, spool)
         request = Request("logs", 1, logged("before"))
         load(opened, [request], end=spool.end, dead_letters=path.parent, derives=False)
@@ -96,7 +96,7 @@ def test_what_a_store_knows_is_not_run_again_though_the_journal_is_gone(
 
 def test_requests_that_wait_in_the_spool_are_stored(store: Path, quick: Job) -> None:
     spool = Spool(spool_folder(store))
-    spool.append("logs", logged("waited")).result()
+    spool.append("logs", logged("waited")).result(60)
     spool.close()
     run_agent(store, quick, EXITS)
     assert started_ingester(store)
