@@ -7,6 +7,7 @@ import socket
 import sys
 from pathlib import Path
 
+import click
 import pytest
 import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
@@ -14,6 +15,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, cli_here, finish
 
+from otel_lightning.collector.command_line import expected_errors
 from otel_lightning.collector.store import open_store
 
 SPAN = {"traceId": "0a" * 16, "spanId": "0b" * 8, "name": "json"}
@@ -165,6 +167,19 @@ def test_answers_come_as_table_json_csv_and_parquet(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     assert pq.read_table(file)["name"].to_pylist() == ["json"]
+
+
+def test_a_file_in_place_of_the_spool_is_told_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "t.duckdb.spool").write_text("not a folder")
+    told = cli("serve", "--store", "t.duckdb", "--http", "127.0.0.1:0", cwd=tmp_path)
+    assert (told.returncode, "'t.duckdb.spool'" in told.stderr) == (1, True), told.stderr
+    assert "move it away" in told.stderr
+
+
+def test_an_error_of_a_file_names_it(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(click.ClickException, match=r"/folder': Is a directory"), expected_errors():
+        (tmp_path / "folder").read_text()
 
 
 @pytest.mark.parametrize("command", ["load", "open"])

@@ -1,8 +1,10 @@
 """The spool: what it answered for is there, whatever happens to its tail."""
 
+import errno
 import itertools
 import os
 import random
+import re
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ from support.examples import examples
 
 from otel_lightning.collector import spool as spool_module
 from otel_lightning.collector.spool import SET_ASIDE, Spool, SpoolError
-from otel_lightning.collector.spool_format import HEADER, Position
+from otel_lightning.collector.spool_format import HEADER, Position, segment_path
 
 START = Position(1, 0)
 EVERYTHING = 1 << 30
@@ -300,6 +302,64 @@ def test_a_deleted_segment_that_cannot_be_put_back_costs_no_descriptors(tmp_path
         assert len(list(descriptors.iterdir())) == before
         append(spool, b"after")
         assert bodies(spool) == [b"x" * 100, b"after"]
+
+
+def test_a_file_in_place_of_the_folder_is_told_with_its_path_and_a_remedy(tmp_path: Path) -> None:
+    folder = tmp_path / "t.spool"
+    folder.write_text("not a folder")
+    with pytest.raises(OSError, match=rf"'{folder}' .*move it away"):
+        Spool(folder)
+    folder.unlink()
+    with opened(folder) as spool:
+        folder.rename(tmp_path / "moved")
+        folder.write_text("not a folder")
+        with pytest.raises(SpoolError, match=rf"'{folder}/.*' .*move it away"):
+            append(spool, b"refused")
+        assert str(folder) in spool.alarms.raised()[0].reason
+        folder.unlink()
+        (tmp_path / "moved").rename(folder)
+        append(spool, b"after")
+        assert bodies(spool) == [b"after"]
+
+
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [(errno.EROFS, "mount it for writing"), (errno.ENOSPC, "Make room"), (errno.EIO, "dmesg")],
+)
+def test_a_failed_write_is_told_with_its_path_and_a_remedy(
+    number: int, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with opened(tmp_path) as spool:
+        monkeypatch.setattr("os.write", fail)
+        segment = re.escape(str(segment_path(tmp_path, 1)))
+        with pytest.raises(SpoolError, match=f"'{segment}' .*{remedy}"):
+            append(spool, b"refused")
+        # A file system that has become read-only refuses to cut the file, too.
+        monkeypatch.setattr("os.ftruncate", fail)
+        with pytest.raises(SpoolError, match=f"'{segment}' .*{remedy}"):
+            append(spool, b"refused")
+        monkeypatch.undo()
+        with pytest.raises(SpoolError, match=f"'{segment}' .*restart lightning-ingest"):
+            append(spool, b"refused")
+
+
+def test_nothing_is_put_back_before_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as spool:
+        append(spool, b"kept")
+        next(tmp_path.glob("*.spool")).unlink()
+        monkeypatch.setattr(spool_module, "copied", lambda *_: os.open(tmp_path / "no" / "no", 0))
+        with pytest.raises(SpoolError):
+            append(spool, b"refused")
+        assert "put back" not in caplog.text
+        monkeypatch.undo()
+        append(spool, b"after")
+        assert caplog.text.count("put back") == 1
+        assert bodies(spool) == [b"kept", b"after"]
 
 
 def test_what_came_before_a_new_segment_is_in_earlier_files(tmp_path: Path) -> None:

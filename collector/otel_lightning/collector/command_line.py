@@ -41,7 +41,11 @@ def expected_errors() -> Iterator[None]:
     try:
         yield
     except (StoreError, OSError) as error:
-        text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        text = str(error)
+        if isinstance(error, OSError) and error.strerror:
+            # Without its number; an error whose text we wrote ourselves has no file name.
+            named = f"'{error.filename}': " if error.filename is not None else ""
+            text = f"{named}{error.strerror}"
         # DuckDB's errors quote stored values, whose control characters must not reach a terminal.
         raise click.ClickException("\n".join(map(printable, text.split("\n")))) from error
 

@@ -35,6 +35,7 @@ from otel_lightning.collector.spool_format import (
     segment_path,
     segments_of,
 )
+from otel_lightning.collector.spool_faults import fault
 from otel_lightning.collector.spool_identity import spool_id, write_spool_id
 
 logger = logging.getLogger(__name__)
@@ -73,7 +74,11 @@ class Spool:
     """An append-only log of requests in a folder, with one writer thread and one reader."""
 
     def __init__(self, folder: Path, *, backlog_bytes: int = BACKLOG_BYTES) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        """Open a spool, or create it, and start its thread.
+
+        Raises:
+            OSError: If it cannot be read or written; the text says what to do.
+        """
         self.folder = folder
         self.backlog_bytes = backlog_bytes
         self.arrived = threading.Event()
@@ -86,8 +91,12 @@ class Spool:
         self._accounting = threading.Lock()  # the writer adds segments, the loader removes them
         self._full: dict[int, int] = {}  # size in bytes of each segment that is full
         self._queue: queue.SimpleQueue[_Waiting | Future[Position] | None] = queue.SimpleQueue()
-        self.id = spool_id(folder)
-        self._start()
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.id = spool_id(folder)
+            self._start()
+        except OSError as error:
+            raise OSError(error.errno, fault(folder, error)) from error
         self._writer = threading.Thread(target=self._write, name="spool")
         self._writer.start()
 
@@ -239,7 +248,7 @@ class Spool:
             if self._durable.offset:
                 self._rotate()
         except (OSError, SpoolError) as error:
-            begun.set_exception(SpoolError(str(error)))
+            begun.set_exception(SpoolError(self._told(error)))
         else:
             begun.set_result(self._durable)
 
@@ -292,10 +301,10 @@ class Spool:
             parts = [part for i in batch for part in encode(i.signal, i.body, i.rows)]
             self._append(parts)
         except (OSError, SpoolError) as error:
-            self._recover(error)
+            reason = self._recover(error)
             for item in batch:
                 if item.done.set_running_or_notify_cancel():  # False if the sender disconnected
-                    item.done.set_exception(SpoolError(str(error)))
+                    item.done.set_exception(SpoolError(reason))
             return
         self._note_written()
         for item in batch:
@@ -322,9 +331,7 @@ class Spool:
         except OSError as error:
             # After a failed sync the kernel may drop the pages, and a second sync would succeed
             # without them. So the contents of the disk are unknown: accept no more requests.
-            self._failed = (
-                f"the spool could not be made durable ({error}); restart lightning-ingest"
-            )
+            self._failed = f"{self._told(error)} Then restart lightning-ingest."
             raise
         # Somebody may have deleted the file during the write.
         self._keep_in_place()
@@ -340,14 +347,13 @@ class Spool:
         with suppress(FileNotFoundError):
             if path.stat().st_ino == os.fstat(self._file).st_ino:
                 return
-        lost = self._forget_lost_segments()
-        logger.error(
-            "'%s' was deleted or moved while it was written. It is put back; %d bytes of earlier "
-            "segments that were not stored yet are lost.", path, lost,
-        )  # fmt: skip
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._file = copied(self._file, path)
         write_spool_id(self.folder, self.id)
+        logger.error(
+            "'%s' was deleted or moved while it was written. It is put back; %d bytes of earlier "
+            "segments that were not stored yet are lost.", path, self._forget_lost_segments(),
+        )  # fmt: skip
 
     def _forget_lost_segments(self) -> int:
         """Remove full segments without a file from the list; return their bytes not stored."""
@@ -374,14 +380,25 @@ class Spool:
             self._full[self._durable.segment] = self._durable.offset
             self._file, self._durable = file, Position(segment, 0)
 
-    def _recover(self, error: Exception) -> None:
-        """Remove the bytes of a failed write, such as on a full disk, before the next write."""
+    def _recover(self, error: Exception) -> str:
+        """Remove the bytes of a failed write, such as on a full disk, before the next write.
+
+        Returns:
+            Why the write failed.
+        """
         if isinstance(error, OSError) and not self._failed:
             try:
                 self._cut()
             except OSError as second:
-                self._failed = f"the spool cannot be written ({second}); restart lightning-ingest"
-        self.alarms.sound(RECEIVING, self._failed or str(error))
+                self._failed = f"{self._told(second)} Then restart lightning-ingest."
+        reason = self._failed or self._told(error)
+        self.alarms.sound(RECEIVING, reason)
+        return reason
+
+    def _told(self, error: Exception) -> str:
+        if isinstance(error, OSError):
+            return fault(segment_path(self.folder, self._durable.segment), error)
+        return str(error)
 
     def _cut(self) -> None:
         """Remove what was written after the durable records."""

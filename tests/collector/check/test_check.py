@@ -10,6 +10,7 @@ from support.otlp_client import column, send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, eventually
 
+from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.receive.feedback import read_feedback
@@ -103,3 +104,10 @@ def test_a_damaged_spool_is_named(store: Store, path: Path) -> None:
     file = next(spool_folder(path).glob("*.spool"))
     file.write_bytes(file.read_bytes().replace(b"second", b"sec0nd"))
     assert unwell(store, path) == ["spool"]
+
+
+def test_a_file_in_place_of_the_spool_is_named(store: Store, path: Path) -> None:
+    spool_folder(path).write_text("not a folder")
+    (told,) = [finding for finding in check(store, path) if not finding.well]
+    assert str(spool_folder(path)) in told.value
+    assert "move it away" in told.value

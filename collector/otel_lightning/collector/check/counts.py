@@ -14,6 +14,8 @@ from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.receive.metrics import raised_alarms, wrong_ports
 from otel_lightning.collector.refresh.refresh import find_stale
+from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.spool_faults import folder_fault
 from otel_lightning.collector.store import Server, Store, StoreError, statement
 
 COUNTED = (
@@ -83,6 +85,8 @@ def _backlog(store: Store, path: Path) -> Finding:
 
     While a process stores them, a backlog is normal: only a long wait is bad.
     """
+    if fault := folder_fault(spool_folder(path)):
+        return Finding("spool", fault, well=False)
     unstored = waiting(store, path)
     if not store.server or not unstored:
         return Finding("spool backlog", number_of(unstored, "byte"), unstored == 0)
