@@ -1,9 +1,10 @@
 """Alarms: the present faults of the receiving process.
 
 An alarm is raised when requests cannot be written to the spool, acknowledged ones cannot be stored
-or derived, old traces cannot be deleted, or no checkpoint can be written, and cleared when that
-works again. While it is raised, `/metrics` shows it, and `lightning-ingest check` names it and
-exits with 1. If it lasts, new requests are refused with 503, except for the last two.
+or derived, or only too late, when parts of the process die again and again, when old traces cannot
+be deleted, or no checkpoint can be written. It is cleared when that works again. While it is
+raised, `/metrics` shows it, and `lightning-ingest check` names it and exits with 1. If it lasts,
+new requests are refused with 503, except for those in `HARMLESS`.
 The log has one line when an alarm is raised and one when it is cleared.
 
 `check` runs in another process, and the store itself may be broken. So the alarms are also written
@@ -23,17 +24,21 @@ from otel_lightning.collector.atomic_file import PRIVATE, replaced
 logger = logging.getLogger(__name__)
 
 RECEIVING, RETAINING, CHECKPOINTING = "receiving", "retaining", "checkpointing"
+LAGGING, RESTARTING = "lagging", "restarting"
 KINDS = {
     RECEIVING: "Requests cannot be written to the spool: senders are asked to send them again.",
     "storing": "What was acknowledged cannot be stored.",
     "deriving": "What was stored cannot be derived.",
     "retrying": "Batches to derive are given up again and again, and their rows do not come.",
+    LAGGING: "Rows are stored and derived later than --max-lag after their request.",
+    RESTARTING: "Parts of the process die again and again, and are started again.",
     RETAINING: "Old traces cannot be deleted, so more is kept than --retain or --max-size allows.",
     CHECKPOINTING: "No checkpoint can be written, so DuckDB's log grows with all that is stored.",
 }
 """Every alarm by name, and its meaning. Add a line here to add an alarm."""
-HARMLESS = frozenset({RETAINING, CHECKPOINTING})
-"""Alarms for which no request is refused: nothing that is sent is at risk."""
+HARMLESS = frozenset({LAGGING, RESTARTING, RETAINING, CHECKPOINTING})
+"""Alarms for which no request is refused: nothing that is sent is at risk. While rows lag, the
+spool refuses requests by a rule of its own, which leaves out what a former process left."""
 REFUSE_AFTER_SECONDS = 60.0
 """Duration of an alarm after which new requests are refused; by default."""
 
@@ -85,7 +90,9 @@ class Alarms:
         if name not in self._raised:  # runs after each batch, so without the lock
             return
         with self._lock:
-            ended = self._raised.pop(name)
+            ended = self._raised.pop(name, None)
+            if ended is None:  # another thread has just cleared it
+                return
             lasted = self._clock() - ended.since
             logger.warning("Alarm '%s' is over after %.0f seconds.", name, lasted)
             self._write()

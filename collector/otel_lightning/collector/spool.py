@@ -25,6 +25,7 @@ from otel_lightning.collector.alarms import RECEIVING, Alarms
 from otel_lightning.collector.atomic_file import sync
 from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.segment_file import copied, make_durable, write_all
+from otel_lightning.collector.spool_faults import fault, set_aside
 from otel_lightning.collector.spool_format import (
     Damage,
     Position,
@@ -35,7 +36,6 @@ from otel_lightning.collector.spool_format import (
     segment_path,
     segments_of,
 )
-from otel_lightning.collector.spool_faults import fault
 from otel_lightning.collector.spool_identity import spool_id, write_spool_id
 
 logger = logging.getLogger(__name__)
@@ -437,32 +437,6 @@ def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
         for damage in contents(folder, segment).damages
         if damage.end > loaded
     )
-
-
-def set_aside(folder: Path, damage: Damage, aside: Path) -> Path:
-    """Copy damaged bytes of a spool to a durable file, and log it.
-
-    Args:
-        folder: The spool's folder.
-        damage: The bytes.
-        aside: The folder for the copy; it is made if it does not exist.
-
-    Returns:
-        The file.
-    """
-    aside.mkdir(mode=0o700, parents=True, exist_ok=True)
-    segment, offset = damage.start
-    file = aside / f"{segment:010d}.{offset}.damaged"
-    with segment_path(folder, segment).open("rb") as damaged_segment:
-        damaged_segment.seek(offset)
-        content = damaged_segment.read(damage.size)
-    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as copy:
-        copy.write(content)
-        copy.flush()
-        make_durable(copy.fileno())  # the segment will be deleted
-    sync(aside)
-    logger.error("The spool is damaged: %s; they are kept in '%s'.", damage.reason, file)
-    return file
 
 
 def _behind(sizes: Mapping[int, int], loaded: Position) -> int:

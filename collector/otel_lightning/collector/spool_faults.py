@@ -1,8 +1,15 @@
-"""Say why a spool cannot be read or written, which file it is about, and what to do next."""
+"""Faults of a spool: why it cannot be read or written, what to do next, and damage to set aside."""
 
 import errno
+import logging
 import os
 from pathlib import Path
+
+from otel_lightning.collector.atomic_file import sync
+from otel_lightning.collector.segment_file import make_durable
+from otel_lightning.collector.spool_format import Damage, segment_path
+
+logger = logging.getLogger(__name__)
 
 ELSEWHERE = "Another file is in the place of the spool's folder: move it away."
 READ_ONLY = "Its file system is read-only: mount it for writing."
@@ -48,3 +55,29 @@ def folder_fault(folder: Path) -> str | None:
     elif not os.access(folder, os.W_OK | os.X_OK):
         number = errno.EACCES
     return fault(folder, OSError(number, os.strerror(number))) if number else None
+
+
+def set_aside(folder: Path, damage: Damage, aside: Path) -> Path:
+    """Copy damaged bytes of a spool to a durable file, and log it.
+
+    Args:
+        folder: The spool's folder.
+        damage: The bytes.
+        aside: The folder for the copy; it is made if it does not exist.
+
+    Returns:
+        The file.
+    """
+    aside.mkdir(mode=0o700, parents=True, exist_ok=True)
+    segment, offset = damage.start
+    file = aside / f"{segment:010d}.{offset}.damaged"
+    with segment_path(folder, segment).open("rb") as damaged_segment:
+        damaged_segment.seek(offset)
+        content = damaged_segment.read(damage.size)
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as copy:
+        copy.write(content)
+        copy.flush()
+        make_durable(copy.fileno())  # the segment will be deleted
+    sync(aside)
+    logger.error("The spool is damaged: %s; they are kept in '%s'.", damage.reason, file)
+    return file

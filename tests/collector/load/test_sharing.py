@@ -9,8 +9,10 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.running import eventually
 
-from otel_lightning.collector.check.counts import LONGEST_UNDERIVED_SECONDS, check
+from otel_lightning.collector.alarms import Alarms, alarms_file
+from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.load.sharing import (
@@ -21,6 +23,7 @@ from otel_lightning.collector.load.sharing import (
     Sharing,
 )
 from otel_lightning.collector.refresh.refresh import find_stale, rebuild, refresh
+from otel_lightning.collector.serve.supervision import Supervisor
 from otel_lightning.collector.spool import Spool, SpoolError
 from otel_lightning.collector.store import Store, open_store
 
@@ -34,7 +37,7 @@ def one_span() -> bytes:
     return sent.SerializeToString()
 
 
-REQUEST = one_span()
+REQUEST, REQUEST_TRACE = one_span(), (b"t" * 16).hex()
 
 
 def spooled(folder: Path) -> "closing[Spool]":
@@ -146,18 +149,93 @@ def test_senders_are_refused_while_their_requests_wait_too_long_to_be_stored(
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
 
 
-def test_a_long_lag_is_logged_once_although_nothing_is_stale_between_batches(
+def lag_of(spool: Spool, *, seconds: float, alarms: Alarms) -> Lag:
+    """The lag of a process that began some seconds ago, at the default --max-lag of 30 s."""
+    lag = Lag(spool, LoaderSettings(), alarms)
+    lag._started_ns -= int(seconds * SECOND_NS)
+    lag._started_steady_ns -= int(seconds * SECOND_NS)
+    return lag
+
+
+def names(alarms: Alarms) -> list[str]:
+    return [alarm.name for alarm in alarms.raised()]
+
+
+def test_a_long_lag_is_one_alarm_although_nothing_is_stale_between_batches(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    alarms = Alarms()
     with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
-        lag = Loader(store.cursor(), spool, LoaderSettings(max_lag_seconds=30)).lag
-        for seconds in (1, 40, 35, 16):
+        lag = lag_of(spool, seconds=1000, alarms=alarms)
+        for seconds, raised in ((1, []), (29, []), (40, ["lagging"]), (16, ["lagging"]), (14, [])):
             lag.note(store, (), time.time_ns() - seconds * SECOND_NS)
-        assert [one.getMessage() for one in caplog.records] == [
-            "Storing and deriving lag 40 s, more than --max-lag (30 s)."
-        ]
+            assert names(alarms) == raised
+        told, over = caplog.messages
+        assert "a request has waited 40 s; --max-lag is 30 s" in told
+        assert "'lagging' is over" in over
+
+
+def test_a_long_wait_to_be_derived_is_an_alarm_that_check_and_senders_hear(tmp_path: Path) -> None:
+    path = tmp_path / "t.duckdb"
+    alarms = Alarms(alarms_file(path))
+    with open_store(path) as store, spooled(tmp_path) as spool:
+        _store_at(store, tmp_path, time.time_ns() - 40 * SECOND_NS)
+        lag = lag_of(spool, seconds=1000, alarms=alarms)
         lag.note(store, (), None)
-        assert caplog.messages[1:] == ["Storing and deriving keep up again: they lag 0 s."]
+        assert names(alarms) == ["lagging"]
+        assert "more than --max-lag" in str(lag.refusal())
+        assert alarms.refusal() is None
+        unwell = [finding.name for finding in check(store, path) if not finding.well]
+        assert unwell == ["not derived", "alarm lagging"]
+        refresh(store)
+        lag.note(store, (), None)
+        assert (names(alarms), lag.refusal()) == ([], None)
+        assert all(finding.well for finding in check(store, path))
+
+
+def test_what_a_former_process_left_lags_from_the_start_of_this_one(tmp_path: Path) -> None:
+    alarms = Alarms()
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        _store_at(store, tmp_path, time.time_ns() - 3600 * SECOND_NS)
+        lag_of(spool, seconds=25, alarms=alarms).note(store, (), 1)
+        assert not names(alarms)
+        old = lag_of(spool, seconds=35, alarms=alarms)
+        old.note(store, (), 1)
+        assert (names(alarms), old.refusal()) == (["lagging"], None)
+
+
+def test_what_an_upgrade_marks_is_no_alarm(tmp_path: Path) -> None:
+    alarms = Alarms()
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        _store_at(store, tmp_path, 1)
+        rebuild(store)
+        lag_of(spool, seconds=1000, alarms=alarms).note(store, (), None)
+        assert not names(alarms)
+
+
+def test_a_rollout_that_is_put_off_is_late_only_after_five_minutes(tmp_path: Path) -> None:
+    alarms = Alarms()
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        put_off = [REQUEST_TRACE]
+        _store_at(store, tmp_path, time.time_ns() - 200 * SECOND_NS)
+        lag = lag_of(spool, seconds=1000, alarms=alarms)
+        lag.note(store, put_off, None)
+        assert (names(alarms), lag.refusal()) == ([], None)
+        store.execute("UPDATE stale SET received_at = received_at - INTERVAL 200 SECONDS")
+        lag.note(store, put_off, None)
+        assert (names(alarms), lag.refusal()) == (["lagging"], None)
+
+
+def test_a_lag_is_noticed_while_the_loader_is_busy(tmp_path: Path) -> None:
+    alarms = Alarms()
+    with open_store(tmp_path / "t.duckdb") as store, spooled(tmp_path) as spool:
+        loader = Loader(store.cursor(), spool, LoaderSettings(max_lag_seconds=1e-6), alarms)
+        spool.append("traces", REQUEST, rows=1).result(timeout=10)
+        supervisor = Supervisor(loader, spool, (), alarms)
+        supervisor._looked_at -= 10
+        supervisor.look()  # the loader, which is not started, never looks
+        assert names(alarms) == ["lagging"]
+        assert spool.refusal()
 
 
 def test_a_clock_that_is_set_back_does_not_end_the_refusal(
@@ -175,12 +253,12 @@ def test_a_clock_that_is_set_back_does_not_end_the_refusal(
 
 
 def test_check_names_what_is_not_derived(tmp_path: Path) -> None:
-    path = tmp_path / "t.duckdb"
+    path, seconds = tmp_path / "t.duckdb", 600
     with open_store(path) as store:
-        _store_at(store, tmp_path, time.time_ns() - int(2 * LONGEST_UNDERIVED_SECONDS) * SECOND_NS)
+        _store_at(store, tmp_path, time.time_ns() - seconds * SECOND_NS)
         (waits,) = [one for one in check(store, path) if one.name == "not derived"]
-        (seconds,) = re.findall(r"received (\d+) seconds ago", waits.value)
-        assert int(seconds) >= int(2 * LONGEST_UNDERIVED_SECONDS)
+        (told,) = re.findall(r"received (\d+) seconds ago", waits.value)
+        assert int(told) >= seconds
         assert refresh(store)
         (waits,) = [one for one in check(store, path) if one.name == "not derived"]
         assert waits.value == "nothing waits"

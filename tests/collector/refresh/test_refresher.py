@@ -19,7 +19,7 @@ from otel_lightning.collector.load import loader as loading
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import LoaderSettings
-from otel_lightning.collector.refresh import frames, worker_process
+from otel_lightning.collector.refresh import frames, worker_process, worker_watch
 from otel_lightning.collector.refresh import refresher as refreshing
 from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.backoff import Backoff
@@ -64,7 +64,7 @@ def test_tables_are_the_same_with_and_without_workers(tmp_path: Path) -> None:
 def test_a_worker_that_is_stopped_is_killed_and_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refreshing, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(worker_watch, "WATCH_SECONDS", 0.1)
     with opened(tmp_path) as (store, refresher):
         # Only now: before, it may be slow to start.
         monkeypatch.setattr(working, "STALLED_SECONDS", 1.0)

@@ -2,12 +2,15 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from support.running import LIMIT_S, eventually
 
+from otel_lightning.collector.refresh import frames
+from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError
 from otel_lightning.collector.store import open_store
@@ -36,3 +39,39 @@ def test_a_death_that_was_reported_before_a_question_is_told_again(
                 worker.keys()
     finally:
         worker.end()
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[Worker]:
+    with open_store(tmp_path / "t.duckdb") as store:
+        started = Worker(schemas(store), lambda: None)
+    eventually(lambda: started.is_ready)
+    started.started()
+    yield started
+    started.end()
+
+
+def test_a_message_that_a_worker_cannot_read_ends_it(worker: Worker) -> None:
+    worker._ready.clear()
+    worker._to.write(frames.HEADER.pack(frames.SCHEMA, 2**62))  # more than any memory
+    worker._to.flush()
+    eventually(lambda: worker.is_ready)
+    with pytest.raises(WorkerDiedError, match="status 1"):
+        worker.keys()
+
+
+def test_an_answer_that_cannot_be_read_counts_as_a_death(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_arguments: object) -> object:
+        raise MemoryError("too large")
+
+    # The thread that receives waits in the former function for the next message.
+    monkeypatch.setattr(working, "ENDING_SECONDS", 0.01)
+    monkeypatch.setattr(frames, "read", fail)
+    worker.read([], pa.table({}))
+    assert worker._next()[0] in (frames.KEYS, frames.FAILED)  # was waited for before
+    with pytest.raises(WorkerDiedError, match="status -9"):
+        worker._next()
+    assert "too large" in caplog.text
+    assert worker.is_ready

@@ -7,7 +7,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import NamedTuple
 
-from otel_lightning.collector.alarms import KINDS, Alarm, read_alarms
+from otel_lightning.collector.alarms import KINDS, LAGGING, Alarm, read_alarms
 from otel_lightning.collector.ingester_client import metrics_of
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished import Unfinished
@@ -22,9 +22,6 @@ COUNTED = (
     "spans", "logs", "rejected", "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms",
     "rewards", "rollouts", "transitions", "unread_spans", "stale",
 )  # fmt: skip
-LONGEST_WAIT_SECONDS = 60.0
-# A long rollout that still grows waits four times as long as deriving it took, so it may wait long.
-LONGEST_UNDERIVED_SECONDS = 300.0
 
 
 class Finding(NamedTuple):
@@ -49,7 +46,7 @@ def check(store: Store, path: Path) -> list[Finding]:
         *(Finding(table, f"{counts[table]:,}", _is_well(table, counts)) for table in COUNTED),
         _repeated(store),
         _backlog(store, path),
-        _derive_backlog(store),
+        _derive_backlog(store, is_late=LAGGING in {alarm.name for alarm in alarms}),
         *_unfinished(store, path),
         *map(_alarm, alarms),
         *(_running(store.server, {alarm.name for alarm in alarms}) if store.server else ()),
@@ -83,7 +80,7 @@ def _running(server: Server, told: set[str]) -> Iterator[Finding]:
 def _backlog(store: Store, path: Path) -> Finding:
     """Report the bytes on the spool that are not stored yet.
 
-    While a process stores them, a backlog is normal: only a long wait is bad.
+    While a process stores them, a backlog is normal: the alarm `lagging` tells a wait too long.
     """
     if fault := folder_fault(spool_folder(path)):
         return Finding("spool", fault, well=False)
@@ -93,13 +90,15 @@ def _backlog(store: Store, path: Path) -> Finding:
     received_ns = oldest_waiting(store, path)
     seconds = (time.time_ns() - received_ns) / 1e9 if received_ns else 0.0
     told = f"{number_of(unstored, 'byte')}, the oldest received {seconds:.0f} seconds ago"
-    return Finding("spool backlog", told, seconds <= LONGEST_WAIT_SECONDS)
+    return Finding("spool backlog", told)
 
 
-def _derive_backlog(store: Store) -> Finding:
+def _derive_backlog(store: Store, *, is_late: bool) -> Finding:
     """Report the age of the oldest stale trace.
 
-    A long wait is bad only while a process derives: without one, nothing is expected to happen.
+    Args:
+        store: A direct or served store.
+        is_late: Whether the process that derives has raised the alarm `lagging`.
     """
     stale = find_stale(store)
     if stale.oldest_ns is None:
@@ -107,7 +106,7 @@ def _derive_backlog(store: Store) -> Finding:
         return Finding("not derived", told or "nothing waits", well=True)
     seconds = (time.time_ns() - stale.oldest_ns) / 1e9
     told = f"the oldest received {seconds:.0f} seconds ago"
-    return Finding("not derived", told, not store.server or seconds <= LONGEST_UNDERIVED_SECONDS)
+    return Finding("not derived", told, not is_late)
 
 
 def _repeated(store: Store) -> Finding:

@@ -1,9 +1,12 @@
-"""How far storing and deriving lag, and how the spool slows senders by it."""
+"""How far storing and deriving lag, when that is an alarm, and how the spool slows senders by it.
 
-import logging
+The alarm `lagging` has one rule, in `Lag.watch`: `/metrics` and `lightning-ingest check` show it.
+"""
+
 import time
 from collections.abc import Iterable
 
+from otel_lightning.collector.alarms import LAGGING, Alarms
 from otel_lightning.collector.load.pacing import Pacing
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.load.trusted_clock import steady_ns
@@ -11,7 +14,9 @@ from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.spool import Spool
 from otel_lightning.collector.store import Store
 
-logger = logging.getLogger(__name__)
+LONGEST_PUT_OFF_SECONDS = 300.0
+"""Lag from which a growing rollout is an alarm, too. It waits four times as long as deriving it
+took (`Backoff`), so a long one may exceed the largest lag for good reason."""
 
 
 class Lag:
@@ -22,16 +27,17 @@ class Lag:
     work may take hours after a long stop.
     """
 
-    def __init__(self, spool: Spool, settings: LoaderSettings) -> None:
-        self._spool, self._derives = spool, settings.derive
+    def __init__(self, spool: Spool, settings: LoaderSettings, alarms: Alarms) -> None:
+        self._spool, self._derives, self._alarms = spool, settings.derive, alarms
         self._max_lag = settings.max_lag_seconds
         self._started_ns, self._started_steady_ns = time.time_ns(), steady_ns()
         self._inherited = spool.backlog()
         self._pacing = Pacing(settings.max_lag_seconds)
-        self._is_long = False  # whether the log has reported a lag above the limit
         self._new_ids = self._ids_before = 0
         self._new_ns: int | None = None
         self._oldest_ns: int | None = None
+        self._late_from_ns: int | None = None
+        self._put_off_ns: int | None = None
         self._unstored_ns: int | None = None
 
     def derive_seconds(self) -> float:
@@ -71,37 +77,56 @@ class Lag:
         self._pacing.derived(traces, seconds)
 
     def note(self, store: Store, waiting: Iterable[str], unstored_ns: int | None) -> None:
-        """Measure the lag; log when it exceeds the limit, and when it no longer does.
+        """Measure the lag after a batch, and watch it.
 
         Args:
             store: The store.
-            waiting: Rollouts that wait to be derived again, which do not count.
+            waiting: Rollouts that were put off; they do not slow senders.
             unstored_ns: When the oldest request that is not stored was received, Unix nanoseconds.
         """
-        # Again at each look: a clock that was set back dates what comes now before the first one.
-        start_ns = time.time_ns() - (steady_ns() - self._started_steady_ns)
-        since_ns = min(self._started_ns, start_ns)
-        is_own = unstored_ns is not None and unstored_ns >= since_ns
-        self._unstored_ns = unstored_ns if is_own else None
         if self._derives:
+            since_ns = self._since_ns()
             found = find_stale(store, since_ns, waiting)
             self._ids_before, self._new_ids = self._new_ids, found.new_ids
             self._new_ns = found.new_ns
+            self._put_off_ns = _latest(found.put_off_ns, since_ns)
+            self._late_from_ns = _latest(found.oldest_ns, since_ns)
             undated = self._started_ns if found.has_undated else None
             known = [at for at in (found.oldest_ns, undated) if at is not None]
             self._oldest_ns = min(known, default=None)
-        self._log(max(self.derive_seconds(), _age(unstored_ns)))
+        self.watch(unstored_ns)
 
-    def _log(self, lag: float) -> None:
+    def watch(self, unstored_ns: int | None) -> None:
+        """Raise the alarm `lagging` if something waits too long, and clear it if nothing does.
+
+        Any thread may call it, also while the loader does not come to its next batch. What a former
+        process left waits since this one began; what an upgrade or --rebuild marked has no time,
+        and is no alarm.
+
+        Args:
+            unstored_ns: When the oldest request that is not stored was received, Unix nanoseconds.
+        """
+        since_ns = self._since_ns()
+        is_own = unstored_ns is not None and unstored_ns >= since_ns
+        self._unstored_ns = unstored_ns if is_own else None
+        lag = max(_age(self._late_from_ns), _age(_latest(unstored_ns, since_ns)))
+        put_off = _age(self._put_off_ns)
         # Two thresholds (hysteresis), so that a lag near the limit does not fill the log.
-        if self._is_long == (lag > (self._max_lag / 2 if self._is_long else self._max_lag)):
+        share = 0.5 if self._alarms.is_raised(LAGGING) else 1.0
+        if put_off > share * max(LONGEST_PUT_OFF_SECONDS, self._max_lag):
+            lag = max(lag, put_off)
+        elif lag <= share * self._max_lag:
+            self._alarms.clear(LAGGING)
             return
-        self._is_long = not self._is_long
-        if self._is_long:
-            told = "Storing and deriving lag %.0f s, more than --max-lag (%g s)."
-            logger.warning(told, lag, self._max_lag)
-        else:
-            logger.warning("Storing and deriving keep up again: they lag %.0f s.", lag)
+        if not self._alarms.is_raised(LAGGING):
+            told = f"a request has waited {lag:.0f} s; --max-lag is {self._max_lag:g} s"
+            self._alarms.sound(LAGGING, told)
+
+    def _since_ns(self) -> int:
+        """Return when this process began, in Unix nanoseconds."""
+        # Again at each look: a clock that was set back dates what comes now before the first one.
+        start_ns = time.time_ns() - (steady_ns() - self._started_steady_ns)
+        return min(self._started_ns, start_ns)
 
     def _own_seconds(self) -> float:
         """Return the age in seconds of this process's oldest request with anything left to do."""
@@ -109,6 +134,10 @@ class Lag:
 
     def _unstored(self) -> int:
         return max(self._spool.backlog() - self._inherited, 0)
+
+
+def _latest(at_ns: int | None, since_ns: int) -> int | None:
+    return None if at_ns is None else max(at_ns, since_ns)
 
 
 def _age(since_ns: int | None) -> float:

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, Alarms
+from otel_lightning.collector.background import BackgroundThread
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
@@ -91,7 +92,7 @@ class Loader(threading.Thread):
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
         spool.forget(self.position)  # what a former process stored is no backlog
-        self.lag = Lag(spool, settings)
+        self.lag = Lag(spool, settings, self._alarms)
         spool.backpressure, spool.alarms = self.lag, self._alarms
         self._note_lag()
 
@@ -104,6 +105,11 @@ class Loader(threading.Thread):
     def derive_retries(self) -> int:
         """How often the same traces were given up since they were derived last."""
         return self._refresher.retries
+
+    @property
+    def worker_watch(self) -> BackgroundThread:
+        """The thread that kills worker processes that do nothing; it may not be started yet."""
+        return self._refresher.watch
 
     @property
     def repeated_ids(self) -> int:
@@ -242,7 +248,8 @@ class Loader(threading.Thread):
             unstored_ns: int | None = self._ahead[0].received_ns
         else:
             unstored_ns = self._spool.oldest_ns(self.position)
-        self.lag.note(self._store, self._refresher.backoff.waiting(), unstored_ns)
+        put_off = self._refresher.backoff.put_off(self._settings.max_lag_seconds)
+        self.lag.note(self._store, put_off, unstored_ns)
 
     def _note_retries(self) -> None:
         """Raise an alarm if the same traces are given up again and again; clear it otherwise.

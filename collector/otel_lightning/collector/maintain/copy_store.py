@@ -18,7 +18,8 @@ from otel_lightning.collector.atomic_file import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.quantities import number_of
-from otel_lightning.collector.spool import SET_ASIDE, set_aside, spool_folder
+from otel_lightning.collector.spool import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool_faults import set_aside
 from otel_lightning.collector.spool_format import (
     SIGNALS,
     Damage,

@@ -22,6 +22,7 @@ GAUGES = {
     "loader_lag_seconds": "Age of the oldest durable request that is not stored and derived yet.",
     "derive_lag_seconds": "Age of the oldest stored request that is not derived yet.",
     "worker_restarts": "Deriving processes that died and were replaced since the start.",
+    "thread_failures": "Errors in background threads, which went on, since the start.",
     "derive_retries": "How often the same traces were given up since they were derived last.",
     "repeated_ids": "Spans not stored since the start, because other spans have their ids.",
 }

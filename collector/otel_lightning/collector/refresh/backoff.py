@@ -43,6 +43,18 @@ class Backoff:
         now = self.clock()
         return [name for name, one in self._derived.items() if one.due > now]
 
+    def put_off(self, grace: float) -> list[str]:
+        """Return the ids of the rollouts that wait, or whose delay ended recently.
+
+        The latter are picked next, or derived in a worker. Their oldest span is as old as the delay
+        was long, which is no lag.
+
+        Args:
+            grace: Seconds since the delay, at most `MEMORY_SECONDS`.
+        """
+        since = self.clock() - min(grace, MEMORY_SECONDS)
+        return [name for name, one in self._derived.items() if one.due > since]
+
     def note(self, sizes: Mapping[str, Size], began: float) -> None:
         """Note that rollouts were derived together, and set the delays of the large ones.
 

@@ -89,6 +89,8 @@ class Stale(NamedTuple):
     """When the first of those was received, Unix nanoseconds."""
     oldest_ns: int | None
     """When the first of all was received, Unix nanoseconds."""
+    put_off_ns: int | None
+    """When the first of those that were put off was received; they count nowhere else."""
     has_undated: bool
     """Whether some have no time, because nobody was to derive them when they were stored."""
 
@@ -99,7 +101,7 @@ def find_stale(store: Store, since_ns: int = 0, waiting: Iterable[str] = ()) -> 
     Args:
         store: Any store.
         since_ns: Traces and log records that were received since then are new.
-        waiting: Ids of the rollouts that wait to be derived again; they do not count.
+        waiting: Ids of the rollouts that were put off, which only `put_off_ns` tells.
     """
     select = statement(__package__, "find_stale", since=since_ns, waiting=[*waiting] or [""])
     return Stale(**store.query(select).to_pylist()[0])

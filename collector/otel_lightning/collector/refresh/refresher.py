@@ -28,6 +28,7 @@ from otel_lightning.collector.refresh.refresh import (
 )
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError, WorkerError
+from otel_lightning.collector.refresh.worker_watch import WorkerWatch
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
 
 logger = logging.getLogger(__name__)
@@ -39,8 +40,6 @@ SPANS_A_TRACE = 20
 MOST_DEATHS = 3
 """Deaths of workers in a row, without a batch that was derived, that count as an error."""
 WAIT_SECONDS = 0.5
-WATCH_SECONDS = 5.0
-"""How often a thread looks for workers that do nothing."""
 IDLE_SECONDS = 60.0
 """Time without need after which the workers are ended."""
 HELD = Sql("(FROM held)")
@@ -95,8 +94,8 @@ class Refresher:
             wake: Called from another thread when a worker has answered.
         """
         self._store, self._most = store, workers if workers > 1 else 0
-        self._answered, self._closed = threading.Event(), threading.Event()
-        self._watch: threading.Thread | None = None
+        self._answered = threading.Event()
+        self.watch = WorkerWatch(self._at_work)
         self._wake = wake
         self._starting: list[Worker] = []
         self._idle: list[Worker] = []
@@ -192,9 +191,7 @@ class Refresher:
 
     def close(self) -> None:
         """End all workers."""
-        self._closed.set()
-        if self._watch is not None:
-            self._watch.join()
+        self.watch.stop()
         self._end_all()
 
     def _end_all(self) -> None:
@@ -221,17 +218,13 @@ class Refresher:
             self._start_one()
         return bool(self._idle)
 
-    def _watch_workers(self) -> None:
-        """Kill workers that do nothing: this thread's owner may wait for one in a write."""
-        while not self._closed.wait(WATCH_SECONDS):
-            # Copies, because the owner changes the lists meanwhile.
-            for worker in [*self._starting, *(flight.worker for flight in [*self._flights])]:
-                worker.kill_if_stalled()
+    def _at_work(self) -> list[Worker]:
+        # Copies, because another thread asks, and this one changes the lists meanwhile.
+        return [*self._starting, *(flight.worker for flight in [*self._flights])]
 
     def _start_one(self) -> None:
-        if self._watch is None:
-            self._watch = threading.Thread(target=self._watch_workers, name="watch", daemon=True)
-            self._watch.start()
+        if self.watch.ident is None:
+            self.watch.start()
         self._starting.append(Worker(schemas(self._store), self._wake_up))
 
     def _take_started(self) -> None:

@@ -1,6 +1,7 @@
 """A worker process as its owner sees it: batches to it, keys and rows from it."""
 
 import json
+import logging
 import queue
 import subprocess
 import sys
@@ -16,6 +17,8 @@ import pyarrow as pa
 from otel_lightning.collector.derive.sizes import Size
 from otel_lightning.collector.refresh import frames
 
+logger = logging.getLogger(__name__)
+
 PART_BYTES = 8_000_000
 """Spans of about this many bytes are sent in one message."""
 ANSWERS_AHEAD = 16
@@ -25,6 +28,8 @@ STALLED_SECONDS = 60.0
 """A worker that owes an answer, uses no CPU and exchanges nothing for this long is killed: somebody
 has stopped it (SIGSTOP), or it waits for what never comes."""
 DIED = -1
+ENDING_SECONDS = 5.0
+"""Longest time from the end of a process's answers to its own end."""
 
 
 class WorkerDiedError(Exception):
@@ -163,6 +168,14 @@ class Worker:
             with suppress(OSError):  # what was not flushed is lost with the process
                 stream.close()  # type: ignore[union-attr]  # both are pipes
 
+    def _ended(self) -> int:
+        """Return the process's exit status; kill it if only the thread that reads it has ended."""
+        try:
+            return self._process.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            return self._process.wait()
+
     def _begin_question(self) -> None:
         self._ready.clear()
         # The receiver has reported the death before: nobody else will set `_ready` again. A write
@@ -174,7 +187,7 @@ class Worker:
         kind, content = self._answers.get()
         self._active_at = time.monotonic()
         if kind == DIED:
-            status = self._process.wait()
+            status = self._ended()
             raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}.")
         if kind == frames.FAILED:
             raise WorkerError(content.decode(errors="replace"))
@@ -198,7 +211,11 @@ class Worker:
                     self._ready.set()
                     self._wake()
         except (EOFError, OSError, ValueError):
-            # ValueError: `end` closed the stream meanwhile.
+            pass  # ValueError: `end` closed the stream meanwhile
+        except Exception:  # such as an answer that needs too much memory
+            logger.exception("The answers of worker process %d cannot be read.", self.pid)
+        finally:
+            # Whatever it was: otherwise the owner would wait for ever.
             self._answers.put((DIED, b""))
             self._died.set()  # before `_ready`, see `_begin_question`
             self._ready.set()

@@ -57,6 +57,9 @@ class Inbox:
                 self._queue.put(frames.read(self._stream))
         except EOFError:
             self._queue.put(None)
+        except Exception:  # noqa: BLE001  without this thread, the others would wait for ever
+            traceback.print_exc()
+            os._exit(1)
 
 
 class WorkerBatch:

@@ -12,6 +12,7 @@ import socket
 import threading
 from contextlib import suppress
 
+from otel_lightning.collector.background import BackgroundThread
 from otel_lightning.collector.tcp_connections import (
     CLOSED,
     DESCRIPTORS,
@@ -65,7 +66,7 @@ def connections_within(limit: int) -> int:
     return room
 
 
-class IdleConnections(threading.Thread):
+class IdleConnections(BackgroundThread):
     """A thread that closes the longest idle connections when many are open.
 
     It opens no descriptor for that, so it works even when none is left.
@@ -78,16 +79,17 @@ class IdleConnections(threading.Thread):
             ports: The server's ports; only connections to them are closed.
             most: Highest number of open connections.
         """
-        super().__init__(name="idle-connections", daemon=True)
+        super().__init__("idle-connections")
         self._ports, self._most = ports, most
         self._stopping = threading.Event()
         self._has_warned = False
         self._looks = 0
 
-    def run(self) -> None:
+    def look_until_stopped(self) -> None:
         """Look four times a second; most looks only count the open descriptors."""
         while DESCRIPTORS.exists() and not self._stopping.wait(LOOK_SECONDS):
-            self._look()
+            with self.surviving():
+                self._look()
 
     def stop(self) -> None:
         """End the thread."""

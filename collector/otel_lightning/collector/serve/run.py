@@ -36,6 +36,7 @@ from otel_lightning.collector.serve.descriptors import (
 )
 from otel_lightning.collector.serve.open_page import open_page
 from otel_lightning.collector.serve.settings import Address, Settings
+from otel_lightning.collector.serve.supervision import Supervisor
 from otel_lightning.collector.serve.wrong_protocol import watched
 from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import (
@@ -59,7 +60,6 @@ logger = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 10
 GRACE_SECONDS = 4  # part of DRAIN_SECONDS for requests in progress
-LOOK_SECONDS = 0.5  # interval of the check that the threads are alive
 HELD_SECONDS = 8.0  # for another process to close the store; exporters give up after 10
 SELECT_SECONDS = 120.0  # for a SELECT over HTTP
 FAILED, INTERRUPTED = 1, 130
@@ -126,15 +126,17 @@ def _serve(
     idle_connections = IdleConnections(_ports(settings, server), bound.connections)
     idle_connections.start()
     try:
+        background = [idle_connections, *([store.client_watch] if store.client_watch else [])]
+        supervisor = Supervisor(loader, spool, background, alarms)
         receiver = replace(
-            _receiver(settings, spool, loader, server),
+            _receiver(settings, spool, loader, supervisor, server),
             alarms=alarms,
             grpc_address=str(settings.grpc) if settings.grpc else None,
         )
         page = open_page(receiver, settings, store, server) if settings.has_page else None
         running = Running(
             partial(_ready, settings, server, say),
-            Threads(loader.is_alive, spool.is_alive),
+            supervisor,
             page,
             _sql_route(receiver, store, server),
         )
@@ -159,29 +161,11 @@ class OverGrpc(NamedTuple):
     watched: Callable[[], AbstractContextManager[None]]
 
 
-class Threads(NamedTuple):
-    """Functions that tell whether the loader's and the spool's threads are alive.
-
-    Without them no acknowledged request is stored.
-    """
-
-    loader: Callable[[], bool]
-    spool: Callable[[], bool]
-
-    async def until_one_dies(self) -> str:
-        """Return the name of a thread once it has ended."""
-        while True:
-            for name, is_alive in self._asdict().items():
-                if not is_alive():
-                    return name
-            await asyncio.sleep(LOOK_SECONDS)
-
-
 class Running(NamedTuple):
-    """What to call once the servers accept requests, the threads to watch, and further routes."""
+    """What to call once the servers accept requests, who watches threads, and further routes."""
 
     ready: Callable[[], None]
-    threads: Threads
+    supervisor: Supervisor
     page: Page | None
     sql: SqlRoute
 
@@ -235,13 +219,29 @@ def _over_grpc(receiver: Receiver, settings: Settings) -> "OverGrpc":
     )
 
 
+def _started(over_grpc: OverGrpc) -> list[threading.Thread]:
+    """Start the gRPC server, and return its threads that take requests.
+
+    If one of them dies, as when the system has no room for another thread, the port still accepts
+    connections, and nobody answers.
+    """
+    before = set(threading.enumerate())
+    over_grpc.server.start()
+    new = [one for one in threading.enumerate() if one not in before and "_serve" in one.name]
+    for thread in new:
+        thread.name = "gRPC"
+    return new
+
+
 def _server(store: Store, settings: Settings) -> Server:
     cert = str(settings.tls.cert.resolve()) if settings.tls else None
     server = store.serve(str(settings.http), settings.memory_bytes, settings.readers)
     return replace(server, tls_cert=cert)
 
 
-def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) -> Receiver:
+def _receiver(
+    settings: Settings, spool: Spool, loader: Loader, supervisor: Supervisor, server: Server
+) -> Receiver:
     listening = [one.host for one in settings.addresses]
     # `lightning-ingest load` sends with a second token, from a file that only the store's owner
     # can read.
@@ -249,7 +249,7 @@ def _receiver(settings: Settings, spool: Spool, loader: Loader, server: Server) 
     return Receiver(
         spool,
         AccessGuard.of(tokens, listening, settings.allowed_hosts),
-        partial(_gauges, spool, loader),
+        partial(_gauges, spool, loader, supervisor),
         settings.max_body,
     )
 
@@ -266,7 +266,7 @@ def _sql_route(receiver: Receiver, store: Store, server: Server) -> SqlRoute:
     return SqlRoute(receiver, server.token, ask)
 
 
-def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
+def _gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, float]:
     oldest = spool.oldest_ns(loader.position)
     unstored = 0.0 if oldest is None else max(time.time_ns() - oldest, 0) / 1e9
     underived = loader.lag.derive_seconds()
@@ -276,6 +276,7 @@ def _gauges(spool: Spool, loader: Loader) -> dict[str, float]:
         "derive_lag_seconds": underived,
         "repeated_ids": loader.repeated_ids,
         "worker_restarts": loader.worker_restarts,
+        "thread_failures": supervisor.thread_failures,
         "derive_retries": loader.derive_retries,
     }
 
@@ -305,7 +306,7 @@ async def _receive(
         reload = partial(_reload, settings.tls, over_grpc, over_http)
         loop.add_signal_handler(signal.SIGHUP, reload)
     if over_grpc:
-        over_grpc.server.start()
+        running.supervisor.watch(_started(over_grpc))
     serving = asyncio.create_task(over_http.serve())
     try:
         await _until_open(settings.http, serving)
@@ -313,7 +314,7 @@ async def _receive(
             running.ready()
             # The signal may have come before `then` was set.
             if stopping.deadline is None:
-                await _until_stopped(stopped, over_grpc, serving, running.threads)
+                await _until_stopped(stopped, serving, running.supervisor)
     except ConnectionError:
         stopping.exit_code = FAILED
         raise
@@ -325,9 +326,8 @@ async def _receive(
 
 async def _until_stopped(
     stopped: asyncio.Event,
-    over_grpc: OverGrpc | None,
     over_http: asyncio.Task[None],
-    threads: Threads,
+    supervisor: Supervisor,
 ) -> None:
     """Wait for the request to stop.
 
@@ -336,27 +336,23 @@ async def _until_stopped(
             half of the senders, or acknowledge requests that are never stored.
     """
     asked = asyncio.create_task(stopped.wait())
-    died = asyncio.create_task(threads.until_one_dies())
-    tasks: set[asyncio.Task[Any]] = {asked, over_http, died}
-    if over_grpc:
-        ended = asyncio.create_task(asyncio.to_thread(over_grpc.server.wait_for_termination))
-        tasks.add(ended)
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    died = asyncio.create_task(supervisor.until_one_dies())
+    await asyncio.wait({asked, over_http, died}, return_when=asyncio.FIRST_COMPLETED)
     # This has no effect if the task is done, which is asked below.
     died.cancel()
     if stopped.is_set():
         return
-    if died in tasks and died.done() and not died.cancelled():
+    if died.done() and not died.cancelled():
         raise ConnectionError(
-            f"the {died.result()} thread ended by itself; the log says why. What was acknowledged "
+            f"the {died.result()} ended by itself; the log says why. What was acknowledged "
             f"is kept; start lightning-ingest again."
         )
-    raise _dead("HTTP", over_http) if over_http.done() else _dead("gRPC", ended)
+    raise _dead(over_http)
 
 
-def _dead(name: str, task: asyncio.Task[Any]) -> ConnectionError:
+def _dead(task: asyncio.Task[None]) -> ConnectionError:
     return ConnectionError(
-        f"the {name} server ended by itself ({task.exception() or 'it gave no reason'}). What was "
+        f"the HTTP server ended by itself ({task.exception() or 'it gave no reason'}). What was "
         f"acknowledged is kept; start lightning-ingest again."
     )
 
@@ -367,7 +363,9 @@ async def _stop(
     """Accept no new requests, and wait up to `GRACE_SECONDS` for those in progress."""
     waited: list[Awaitable[object]] = [asyncio.wait([serving], timeout=GRACE_SECONDS)]
     if over_grpc:
-        waited.append(asyncio.to_thread(over_grpc.server.stop(grace=GRACE_SECONDS).wait))
+        # Limited, because it is never set if the server's thread has died.
+        is_over = over_grpc.server.stop(grace=GRACE_SECONDS).wait
+        waited.append(asyncio.to_thread(is_over, GRACE_SECONDS + 1))
     over_http.stop()  # type: ignore[no-untyped-call]
     await asyncio.gather(*waited)
 
@@ -426,4 +424,4 @@ async def _until_open(address: Address, serving: asyncio.Task[None]) -> None:
             writer.close()
             return
         await asyncio.sleep(0.02)
-    raise _dead("HTTP", serving)
+    raise _dead(serving)

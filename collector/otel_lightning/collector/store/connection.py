@@ -17,6 +17,7 @@ import pyarrow as pa
 from otel_lightning.collector import machine
 from otel_lightning.collector.store import attribute_columns, read_only, spilling
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
+from otel_lightning.collector.store.gone_clients import ClientWatch
 from otel_lightning.collector.store.memory import MEMORY_BYTES
 from otel_lightning.collector.store.page_reads import PageReads
 from otel_lightning.collector.store.reader_limits import (
@@ -304,6 +305,11 @@ class Store:
             raise RuntimeError("serve the store first")
         apart = self._answers.apart if self._answers else None
         return PageReads(self._connection, self._guard, apart)
+
+    @property
+    def client_watch(self) -> ClientWatch | None:
+        """The thread that ends statements of clients that have gone; None without limits."""
+        return self._answers.client_watch if self._answers else None
 
     def served_file(self) -> ServedFile:
         """Return an object that replaces the file; the store must be served already."""

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from otel_lightning.collector.background import BackgroundThread
 from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.tcp_connections import (
     DESCRIPTORS,
@@ -40,7 +41,7 @@ class Statement:
     """Sockets of the connections that it may belong to; None before the first look."""
 
 
-class ClientWatch(threading.Thread):
+class ClientWatch(BackgroundThread):
     """A thread that cancels statements whose client has gone. It does nothing but on Linux."""
 
     def __init__(self, port: int) -> None:
@@ -49,7 +50,7 @@ class ClientWatch(threading.Thread):
         Args:
             port: The port of the SQL server, in this process.
         """
-        super().__init__(name="client-watch", daemon=True)
+        super().__init__("client-watch")
         self._port = port
         self._running: set[Statement] = set()
         self._possible: list[int] = []  # descriptors of connections that statements may belong to
@@ -69,7 +70,7 @@ class ClientWatch(threading.Thread):
             with self._changed:
                 self._running.discard(statement)
 
-    def run(self) -> None:
+    def look_until_stopped(self) -> None:
         """Look once a second while statements run."""
         while hasattr(socket, "TCP_INFO") and DESCRIPTORS.exists():
             with self._changed:
@@ -79,8 +80,9 @@ class ClientWatch(threading.Thread):
                     return
                 before = time.monotonic() - LOOK_SECONDS
                 old = [one for one in self._running if one.began < before]
-            if old:
-                self._look(old)
+            with self.surviving():
+                if old:
+                    self._look(old)
 
     def stop(self) -> None:
         """End the thread."""

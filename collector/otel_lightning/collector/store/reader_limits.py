@@ -69,6 +69,11 @@ class LimitedReads:
         """The processes for statements with unbounded memory; None if memory is not limited."""
         return self._apart
 
+    @property
+    def client_watch(self) -> ClientWatch | None:
+        """The thread that watches the clients; None before `served_at`."""
+        return self._clients
+
     def close(self) -> None:
         """Stop the reader processes, and watch no more clients."""
         if self._apart:

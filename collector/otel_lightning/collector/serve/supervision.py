@@ -1,0 +1,118 @@
+"""Watch the threads of `lightning-ingest serve`, how far they lag, and what dies again and again.
+
+A thread without which nothing is received, stored or derived ends the process when it dies. Worker
+processes are replaced, and background threads go on after an error: both are counted, and raise the
+alarm `restarting` if it happens again and again.
+"""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+
+from otel_lightning.collector.alarms import RESTARTING, Alarms
+from otel_lightning.collector.background import BackgroundThread
+from otel_lightning.collector.load.loader import Loader
+from otel_lightning.collector.spool import Spool
+
+LOOK_SECONDS = 0.5
+LAG_SECONDS = 5.0  # interval of the look at the lag, which reads a request from the spool
+MANY = 3
+WITHIN_SECONDS = 300.0
+
+
+class Repetition:
+    """Tells whether something happens again and again: `MANY` times within `WITHIN_SECONDS`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Start with nothing.
+
+        Args:
+            clock: Returns a time in seconds.
+        """
+        self._clock = clock
+        self._seen = 0
+        self._times: deque[float] = deque(maxlen=MANY)
+
+    def is_frequent(self, total: int) -> bool:
+        """Return whether it happens again and again; call it often.
+
+        Args:
+            total: How often it has happened until now.
+        """
+        now = self._clock()
+        self._times.extend([now] * min(total - self._seen, MANY))
+        self._seen = total
+        while self._times and now - self._times[0] > WITHIN_SECONDS:
+            self._times.popleft()
+        return len(self._times) == MANY
+
+
+class Supervisor:
+    """Looks after the threads of the process, from its event loop."""
+
+    def __init__(
+        self, loader: Loader, spool: Spool, background: Iterable[BackgroundThread], alarms: Alarms
+    ) -> None:
+        """Prepare; `until_one_dies` looks.
+
+        Args:
+            loader: The loader, which owns the worker processes.
+            spool: The spool.
+            background: The other threads, some of which may not be started yet.
+            alarms: Gets the alarms `lagging` and `restarting`.
+        """
+        self._loader, self._spool, self._alarms = loader, spool, alarms
+        self._background = [loader.worker_watch, *background]
+        self._servers: list[threading.Thread] = []
+        self._looked_at = time.monotonic()
+        self._repetitions = {name: Repetition() for name in self._restarts()}
+
+    @property
+    def thread_failures(self) -> int:
+        """Number of errors in background threads since the start."""
+        return sum(thread.failures for thread in self._background)
+
+    def watch(self, threads: Iterable[threading.Thread]) -> None:
+        """Watch the threads of a server, which end only with the process."""
+        self._servers += threads
+
+    async def until_one_dies(self) -> str:
+        """Return what has ended by itself, once something has, such as "loader thread"."""
+        while (dead := self._dead()) is None:
+            await asyncio.sleep(LOOK_SECONDS)
+            self.look()
+        return dead
+
+    def look(self) -> None:
+        """Raise or clear the alarms `restarting` and, every `LAG_SECONDS`, `lagging`."""
+        frequent = [
+            name
+            for name, total in self._restarts().items()
+            if self._repetitions[name].is_frequent(total)
+        ]
+        if frequent:
+            each = f"{MANY} times or more within {WITHIN_SECONDS:g} s"
+            self._alarms.sound(RESTARTING, f"{' and '.join(frequent)} failed {each}; see the log")
+        else:
+            self._alarms.clear(RESTARTING)
+        if time.monotonic() - self._looked_at > LAG_SECONDS:
+            # The loader looks after each batch. It does not while it waits for something.
+            self._looked_at = time.monotonic()
+            self._loader.lag.watch(self._spool.oldest_ns(self._loader.position))
+
+    def _restarts(self) -> Mapping[str, int]:
+        return {
+            "worker processes": self._loader.worker_restarts,
+            "background threads": self.thread_failures,
+        }
+
+    def _dead(self) -> str | None:
+        if not self._loader.is_alive():
+            return "loader thread"
+        if not self._spool.is_alive():
+            return "spool thread"
+        dead = [f"{one.name} thread" for one in self._background if one.has_died]
+        dead += [f"{one.name} server" for one in self._servers if not one.is_alive()]
+        return dead[0] if dead else None
