@@ -31,7 +31,7 @@ from otel_lightning.collector.store.seen_ids import SeenIds
 
 COMPARED = (
     "llm_calls", "tool_calls", "agent_runs", "retrievals", "rewards", "reward_events", "arms",
-    "rollouts", "rollout_rows", "trace_keys", "unread_spans",
+    "rollouts", "rollout_rows", "rollout_tasks", "trace_keys", "unread_spans",
 )  # fmt: skip
 SECOND_NS = 1_000_000_000
 OTHER_TRACE = (11, 12)
@@ -188,6 +188,24 @@ def test_recordings_in_any_portions_give_the_tables_of_all_at_once(
 ) -> None:
     sent = list(single_requests(capture))
     assert in_portions(sent, chance) == all_at_once(sent)
+
+
+@pytest.mark.parametrize("size", [1, 1_000], ids=["large", "small"])
+@pytest.mark.parametrize("has_calls", [True, False], ids=["calls", "no calls"])
+def test_a_rollout_that_gets_another_id_leaves_no_task_behind(
+    size: int, *, has_calls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_traces, "LARGE_SPANS", size)
+    named = {"lightning__task__id": "task"}
+    first = call(2, 1, [], message("assistant", "a"), **named) if has_calls else span(2, 1, **named)
+    root = span(1, None, lightning__rollout__id="another")
+    with open_store(tmp_path / "t.duckdb") as store:
+        for sent in (first, root):
+            load(store, [at(request(sent), 5)], dead_letters=tmp_path)
+            derive(store)
+        found = store.query("FROM rollout_tasks").to_pylist()
+    trace_id = (1).to_bytes(16).hex()
+    assert found == [{"rollout_id": "another", "task_id": "task", "stated_by": trace_id}]
 
 
 def rows_ids(store: Store, table: str) -> dict[str, int]:

@@ -234,7 +234,11 @@ class Batch:
         rows = without(self._derived or Derived(), self.unchanged | self.changes.keys())
         for trace_id, changed in self.changes.items():
             rows = with_rows(rows, trace_id, changed.new)
-        rows = replace(rows, tasks=self._portions.tasks() | rows.tasks)
+        rows = replace(
+            rows,
+            tasks=self._portions.tasks() | rows.tasks,
+            tasks_stated_by=self._portions.stated_by() | rows.tasks_stated_by,
+        )
         yield from to_arrow.tables(rows, schemas)
         yield from self._portions.tables()
 

@@ -134,6 +134,10 @@ class Portions:
         """Return the task id of each rollout that has one."""
         return {rollout: task for one in self._some for rollout, task in one.tasks.items()}
 
+    def stated_by(self) -> dict[str, str]:
+        """Return the trace that states the task of each rollout that has one."""
+        return {rollout: one.stated_by[rollout] for one in self._some for rollout in one.tasks}
+
     def tables(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the rows of the tables with a trace id: a table's name and some of its rows."""
         for name in to_arrow.PER_TRACE:

@@ -52,8 +52,18 @@ def tables(derived: Derived, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple
         schemas: The columns of each of `TABLES`.
     """
     if derived.tasks:
-        rows = {"rollout_id": list(derived.tasks), "task_id": list(derived.tasks.values())}
-        yield "rollout_tasks", pa.table(rows)
+        # A judgement without a trace comes from the trace with the empty id.
+        stated = [derived.tasks_stated_by.get(rollout_id) or None for rollout_id in derived.tasks]
+        yield (
+            "rollout_tasks",
+            pa.table(
+                {
+                    "rollout_id": list(derived.tasks),
+                    "task_id": list(derived.tasks.values()),
+                    "stated_by": pa.array(stated, pa.string()),
+                }
+            ),
+        )
     # The calls of a rollout repeat each other's messages: side by side they compress best.
     calls = sorted(derived.llm_calls, key=lambda call: (call.rollout_id or "", call.step or 0))
     records: dict[str, Sequence[Any]] = {

@@ -245,6 +245,12 @@ class ClosedSet:
         since = self._recent.rows_since(traces)
         self._delete(traces, {table: since[table] for table in tables})
 
+    def delete_tasks(self) -> None:
+        """Delete the tasks that traces of the set state: their rollouts may get other ids."""
+        if self._recent.rows_since(self._read)["rollout_tasks"] != NOWHERE:
+            self._choose(self._read)
+            self._store.execute("DELETE FROM rollout_tasks WHERE stated_by IN (FROM chosen)")
+
     def keep_rows(self, trace_ids: Iterable[str]) -> None:
         """Let these traces keep their derived rows, because they would be written again."""
         # They have no new spans, so they are not stale.

@@ -37,6 +37,7 @@ TIMES = {
     "reward_events": "time",
     "rollout_rows": "start_time",
     "unread_spans": None,
+    "rollout_tasks": None,
 }
 """The column of each derived table that bounds a search; None if the table has no times."""
 

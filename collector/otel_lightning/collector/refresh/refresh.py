@@ -149,6 +149,7 @@ def _refresh_traces(
         # For all traces of the set, before the unchanged ones are taken out of it: a rollout's row
         # is made from all of its calls.
         closed.delete_rows([rollout_rows.TABLE])
+        closed.delete_tasks()
         closed.keep_rows(batch.unchanged)
         closed.delete_rows(PER_TRACE, but=batch.changes)
         late_spans.replace_changed(store, batch.changes, recent_traces(store))
@@ -179,6 +180,7 @@ def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
     with store.transaction():
         traces = closed.trace_ids()
         closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
+        closed.delete_tasks()
         is_whole = _insert_some(store, closed, rows, new)
     if not is_whole:
         _insert_rest(store, closed, rows, new)
@@ -203,7 +205,7 @@ def _insert_some(
     """Insert rows up to the limit of one commit; return whether none are left."""
     size = 0
     for table, some in rows:
-        # This table has no trace id, so `delete_rows` did not delete its rows.
+        # A judgement without a trace may have stated the task before.
         if table == "rollout_tasks":
             rollouts = _quoted(some["rollout_id"].to_pylist())
             store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN ({rollouts})")
