@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.spans import span
 
-from otel_lightning.collector.derive import dialects, flattened
+from otel_lightning.collector.derive import dialects, flat_messages, flat_readers, flattened
 from otel_lightning.collector.derive.dialects import indexed
-from otel_lightning.collector.derive.flat_messages import USES, FlatMessages
+from otel_lightning.collector.derive.flat_messages import MOST_KEYS, USES, FlatMessages
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.text import messages
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
@@ -150,3 +150,42 @@ def test_calls_of_one_shape_with_other_tools_offer_their_own() -> None:
         assert isinstance(call, LlmCall)
         offered.append([tool["name"] for tool in call.tool_definitions or ()])
     assert offered == [["add"], ["add"], ["sub"], ["add"]]
+
+
+def long_history(messages: int, prefix: str = "p") -> dict[str, str]:
+    return flat([{"role": "user", "content": f"text {at}"} for at in range(messages)], prefix)
+
+
+def test_a_reader_of_very_many_keys_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    compiled = flat_readers.history
+
+    def note(places: Any, other: Any) -> Any:
+        made.append(len(places))
+        return compiled(places, other)
+
+    monkeypatch.setattr(flat_readers, "history", note)
+    most = MOST_KEYS // 2
+    for count in (most, most + 1, 50_000):
+        read, attributes = FlatMessages("p.", indexed._message), long_history(count)
+        found = [read.conversation(attributes, None) for _ in range(USES + 2)]
+        assert all(one == found[0] for one in found)
+        assert len(found[0]) == count
+    assert made == [most]
+
+
+def test_compiled_readers_are_dropped_when_they_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kept = flat_messages._Compiled()
+    monkeypatch.setattr(flat_messages, "_compiled", kept)
+    monkeypatch.setattr(flat_messages, "MOST_KEPT_KEYS", 50)
+    read = FlatMessages("p.", indexed._message)
+    for _ in range(2):
+        for count in range(1, 20):  # each length is a shape of its own
+            attributes = long_history(count)
+            found = [read.conversation(attributes, None) for _ in range(USES + 2)]
+            assert [len(one) for one in found] == [count] * (USES + 2)
+            assert kept.keys <= 50
+            assert kept.keys == sum(2 * len(one.places) for one in kept._plans)
+            assert all(one.read for one in kept._plans)

@@ -11,7 +11,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otel_lightning.collector.derive.sizes import Size
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.refresh.backoff import LARGE, LARGE_SPANS, Backoff
+from otel_lightning.collector.refresh.backoff import (
+    LARGE,
+    LARGE_SPANS,
+    MEMORY_SECONDS,
+    PATIENCE,
+    Backoff,
+)
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
 
@@ -142,3 +148,20 @@ def test_a_short_rollout_never_waits() -> None:
     backoff = Backoff(lambda: 0.0)
     backoff.note({"short": Size(LARGE - 1, LARGE_SPANS - 1)}, began=-10.0)
     assert backoff.waiting() == []
+
+
+def test_a_rollout_is_put_off_until_it_had_time_to_be_derived() -> None:
+    now = 0.0
+    backoff = Backoff(clock=lambda: now)
+    now = 10.0
+    backoff.note({"long": Size(LARGE, 0), "short": Size(1, 1)}, 0.0)
+    due = now + (now * PATIENCE) * LARGE / (LARGE + 2)
+    now = due - 1
+    assert (backoff.waiting(), backoff.put_off(30)) == (["long"], ["long"])
+    now = due + 29
+    assert (backoff.waiting(), backoff.put_off(30)) == ([], ["long"])
+    now = due + 31
+    assert backoff.put_off(30) == []
+    assert backoff.put_off(1_000) == ["long"]  # as long as it is remembered
+    now = due + MEMORY_SECONDS
+    assert backoff.put_off(1_000) == []

@@ -22,6 +22,12 @@ Item = dict[str, Any]
 USES = 32
 """Threshold: a reader is compiled at this use of a shape. Compiling costs as much as it saves in
 about 64 uses, and a growing history makes a new shape for each length."""
+MOST_KEYS = 1_000
+"""Maximum number of keys that a compiled reader reads: compiling takes about 0.1 ms and 18 KB a
+key, so one for 100,000 keys would take 6 s and 2 GB."""
+MOST_KEPT_KEYS = 100_000
+"""Maximum number of keys of all compiled readers; a key keeps about 370 bytes of code. Above it all
+are dropped, and those that are used again are compiled again."""
 
 
 class _Plan:
@@ -35,12 +41,39 @@ class _Plan:
         self.uses = 0
 
     def reader(self, make: Callable[[list[Place], Any], Any], other: Any) -> Any:
-        """Return the compiled function, or None before the shape was used often enough."""
+        """Return the compiled function; None before the shape was used often, or if it is large."""
         if self.read is None:
             self.uses += 1
-            if self.uses >= USES:
+            if self.uses == USES and (keys := _keys_of(self.places)) <= MOST_KEYS:
+                _compiled.add(self, keys)
                 self.read = make(self.places, other)
         return self.read
+
+
+class _Compiled:
+    """The plans with a compiled function, and how many keys these read together."""
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self._plans: list[_Plan] = []
+
+    def add(self, plan: _Plan, keys: int) -> None:
+        """Note that a plan's function is compiled; drop all others if they become too many."""
+        if self.keys + keys > MOST_KEPT_KEYS:
+            for one in self._plans:
+                one.read, one.uses = None, 0
+            self._plans.clear()
+            self.keys = 0
+        self._plans.append(plan)
+        self.keys += keys
+
+
+_compiled = _Compiled()
+
+
+def _keys_of(places: list[Place]) -> int:
+    # A message has a role and a text; a tool call has an id, a name and arguments.
+    return sum(2 + 3 * len(place.calls) for place in places)
 
 
 class FlatMessages:
