@@ -75,7 +75,7 @@ class Loader(threading.Thread):
         self._alarms = alarms or Alarms()
         self._store, self._spool, self._settings = store, spool, settings
         self._file = StoreFile(store.path)
-        self._known = SeenIds(store)
+        self.seen_ids = SeenIds(store)
         self._refresher = Refresher(store, settings.workers, spool.arrived.set)
         self._ahead: list[Record] = []  # records read from the spool but not stored yet
         self._stopping = threading.Event()
@@ -114,7 +114,7 @@ class Loader(threading.Thread):
     @property
     def repeated_ids(self) -> int:
         """Number of spans not stored since the start because another span has their ids."""
-        return self._known.repeated
+        return self.seen_ids.repeated
 
     def run(self) -> None:
         """Store and derive until `stop` is called, then once more for the rest."""
@@ -370,7 +370,7 @@ class Loader(threading.Thread):
         load(
             self._store,
             requests,
-            self._known,
+            self.seen_ids,
             limits=self._settings.limits,
             end=end,
             dead_letters=dead_letters,

@@ -35,6 +35,7 @@ from otel_lightning.collector.store import (
     read_server,
     statement,
 )
+from otel_lightning.collector.store.kept_filters import filters_file
 from otel_lightning.collector.store.seen_ids import SeenIds
 from otel_lightning.collector.store.sql_text import quote_name
 from otel_lightning.collector.store.tables_with import tables_with
@@ -97,6 +98,7 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
         raise StoreError(f"'{path}' is served by process {server.pid}, which answers no SQL.")
     with ExitStack() as old_files, open_store(path, create=False) as store:
         erase_spilled(path)
+        filters_file(path).unlink(missing_ok=True)  # it has bits of the hashes of erased ids
         if memory_bytes:
             store.limit(memory_bytes)
         _empty_spool(store, path)

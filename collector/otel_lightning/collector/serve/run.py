@@ -43,6 +43,7 @@ from otel_lightning.collector.store import (
     Server,
     Store,
     StoreError,
+    kept_filters,
     open_when_free,
     server_file,
     write_server,
@@ -98,6 +99,7 @@ class BoundSockets(NamedTuple):
 def _serve(
     settings: Settings, bound: BoundSockets, stopping: "StopSignals", say: Callable[[str], None]
 ) -> None:
+    filters = kept_filters.take(settings.store)
     # Whoever connects to a socket that was inherited waits in its queue meanwhile.
     patience = HELD_SECONDS if settings.http.inherited is not None else 0.0
     store = open_when_free(settings.store, patience, to_serve=True)
@@ -115,6 +117,7 @@ def _serve(
     try:
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
+        loader.seen_ids.restore(filters)
         store.offer(BACKUP, partial(_back_up, loader, settings.store))
         forgetting = Forgetting(loader, store.served_file())
         store.offer(FORGET, forgetting.begin)
@@ -147,6 +150,7 @@ def _serve(
         server_file(settings.store).unlink(missing_ok=True)
         _drain(spool, loader, stopping, say)
         store.close()
+        kept_filters.keep(settings.store, loader.seen_ids.filters)
 
 
 def _ports(settings: Settings, server: Server) -> set[int]:

@@ -29,6 +29,30 @@ class BloomFilter:
         self._bits = np.zeros(capacity * BITS_A_KEY // 8, np.uint8)
 
     @property
+    def rows(self) -> int:
+        """Number of keys that were added."""
+        return self._rows
+
+    @property
+    def probes(self) -> int:
+        """Number of bits of each key."""
+        return self._probes
+
+    @property
+    def bits(self) -> NDArray[np.uint8]:
+        """The whole content, shape [bytes]."""
+        return self._bits
+
+    def restore(self, bits: NDArray[np.uint8], rows: int) -> None:
+        """Take over the content of a filter of the same capacity and number of probes.
+
+        Raises:
+            ValueError: If it has another size.
+        """
+        self._bits[:] = bits
+        self._rows = rows
+
+    @property
     def is_full(self) -> bool:
         """Whether more keys would make false positives too frequent."""
         return self._rows > self.capacity

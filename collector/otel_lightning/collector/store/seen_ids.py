@@ -6,7 +6,7 @@ the table. The first search reads only spans in the same range of start times, w
 without reading the other blocks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store.bloom_filter import BloomFilter
 from otel_lightning.collector.store.connection import Store
+from otel_lightning.collector.store.kept_filters import Filters
 from otel_lightning.collector.store.sql_text import Sql, statement
 
 IDS = {"spans": ("trace_id", "span_id"), "logs": ("log_id",)}
@@ -37,9 +38,18 @@ class SeenIds:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._filters: dict[str, list[BloomFilter]] = {}
+        self._filters: Filters = {}
         self.repeated = 0
         """Number of spans that were not stored, because other spans have their ids, since start."""
+
+    @property
+    def filters(self) -> Mapping[str, list[BloomFilter]]:
+        """The filters that were built or restored, by table."""
+        return self._filters
+
+    def restore(self, filters: Filters) -> None:
+        """Take over filters of all stored ids, instead of building them from the tables."""
+        self._filters = filters
 
     def unknown(self, table: str, rows: pa.Table) -> pa.Table:
         """Return the rows that `table` lacks, without duplicates among them, and add their ids."""

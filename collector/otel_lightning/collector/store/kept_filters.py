@@ -1,0 +1,107 @@
+"""Keep the filters of `SeenIds` in a file from one process to the next.
+
+To build them from ten million stored spans takes eight CPU-seconds, during which nothing is stored.
+The file is written when a process has closed the store, and deleted when the next one has read it.
+It counts only if the store's file is the one that was closed then, to the nanosecond of its last
+change: a filter that lacks an id would let a duplicate in, while one with too many does no harm.
+"""
+
+import json
+import logging
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from otel_lightning.collector.atomic_file import PRIVATE, replaced
+from otel_lightning.collector.store.bloom_filter import BloomFilter
+
+logger = logging.getLogger(__name__)
+
+LEAST_IDS = 500_000
+"""Filters of fewer ids are not kept: to build them takes less than half a second."""
+Filters = dict[str, list[BloomFilter]]
+"""The filters by table; each holds other ids."""
+
+
+def filters_file(store_path: Path) -> Path:
+    """Return the file of the kept filters, which is beside the store."""
+    return store_path.with_name(store_path.name + ".ids")
+
+
+def keep(store_path: Path, filters: Mapping[str, list[BloomFilter]]) -> None:
+    """Write the filters of a store that was closed, if it is worth it.
+
+    A disk that is too full for them is no error: they are built again.
+    """
+    if sum(one.rows for some in filters.values() for one in some) < LEAST_IDS:
+        return
+    contents = [
+        (table, one.capacity, one.rows, one.probes, one.bits)
+        for table, some in filters.items()
+        for one in some
+    ]
+    try:
+        told = {
+            "store": _stamp(store_path),
+            "filters": [content[:4] for content in contents],
+            "checksum": _checksum([bits for *_, bits in contents]),
+        }
+        with replaced(filters_file(store_path), PRIVATE) as temporary, temporary.open("wb") as file:
+            file.write(json.dumps(told).encode() + b"\n")
+            for *_, bits in contents:
+                file.write(bits.data)
+    except OSError as error:
+        logger.info("The filters of stored ids are not kept: %s", error)
+
+
+def take(store_path: Path) -> Filters:
+    """Read and delete the filters of a store that is not open yet; none if they do not fit it."""
+    file = filters_file(store_path)
+    try:
+        content = file.read_bytes()
+        file.unlink()  # from now on the store has ids that it lacks
+        found = _read(content, _stamp(store_path))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        logger.info("The kept filters of stored ids are not used: %s", error)
+        return {}
+    if store_path.with_name(store_path.name + ".wal").exists():
+        return {}
+    return found
+
+
+def _read(content: bytes, stamp: list[int]) -> Filters:
+    head, _, rest = content.partition(b"\n")
+    told: dict[str, Any] = json.loads(head)
+    if told["store"] != stamp:
+        raise ValueError("the store has changed since")
+    parts, at = [], 0
+    for table, capacity, rows, probes in told["filters"]:
+        made = BloomFilter(capacity, probes)
+        size = len(made.bits)
+        made.restore(np.frombuffer(rest, np.uint8, size, at), rows)
+        at += size
+        parts.append((table, made))
+    if told["checksum"] != _checksum([one.bits for _, one in parts]):
+        raise ValueError("the file is damaged")
+    found: Filters = {}
+    for table, one in parts:
+        found.setdefault(table, []).append(one)
+    return found
+
+
+def _stamp(store_path: Path) -> list[int]:
+    """Return what changes whenever the store's file does."""
+    now = store_path.stat()
+    return [now.st_ino, now.st_size, now.st_mtime_ns]
+
+
+def _checksum(parts: list[Any]) -> int:
+    checksum = 0
+    for bits in parts:
+        checksum = zlib.crc32(bits, checksum)
+    return checksum

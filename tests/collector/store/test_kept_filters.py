@@ -1,0 +1,96 @@
+"""The filters of stored ids outlive their process if the store's file is as it was left."""
+
+from pathlib import Path
+
+import pytest
+from support.requests_by_hand import trace_request
+
+from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.store import kept_filters, open_store
+from otel_lightning.collector.store.kept_filters import filters_file, keep, take
+from otel_lightning.collector.store.seen_ids import SeenIds
+
+SENT = [Request("traces", 1, trace_request(*"abc").SerializeToString())]
+
+
+@pytest.fixture(autouse=True)
+def _few_ids_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_filters, "LEAST_IDS", 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store with three spans, whose filters were kept when it was closed."""
+    path = tmp_path / "t.duckdb"
+    with open_store(path) as store:
+        known = SeenIds(store)
+        assert load(store, SENT, known, dead_letters=tmp_path) == len("abc")
+    keep(path, known.filters)
+    return path
+
+
+def test_kept_filters_know_what_is_stored_without_reading_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert filters_file(path).stat().st_mode & 0o777 == 0o600
+    filters = take(path)
+    assert not filters_file(path).exists()
+    other = [Request("traces", 2, trace_request(*"xyz").SerializeToString())]
+    with open_store(path) as store:
+        known = SeenIds(store)
+        known.restore(filters)
+
+        def fail(*_arguments: object) -> None:
+            raise AssertionError("the ids of the whole table were read")
+
+        monkeypatch.setattr(SeenIds, "_filled", fail)
+        monkeypatch.setattr(SeenIds, "_filled_traces", fail)
+        assert load(store, SENT, known, dead_letters=path.parent) == 0
+        assert load(store, other, known, dead_letters=path.parent) == len("xyz")
+        assert load(store, other, known, dead_letters=path.parent) == 0
+    keep(path, known.filters)
+    assert {name: [one.rows for one in some] for name, some in take(path).items()} == {
+        name: [one.rows for one in some] for name, some in known.filters.items()
+    }
+
+
+def test_filters_of_a_store_that_was_written_since_are_not_used(path: Path) -> None:
+    with open_store(path) as store:
+        store.execute("CREATE TABLE mine (n INTEGER)")
+    assert take(path) == {}
+    assert not filters_file(path).exists()
+
+
+def test_filters_of_another_file_are_not_used(path: Path, tmp_path: Path) -> None:
+    path.rename(tmp_path / "away")
+    path.write_bytes((tmp_path / "away").read_bytes())  # as when a backup is restored
+    assert take(path) == {}
+
+
+def test_filters_beside_a_log_of_duckdb_are_not_used(path: Path) -> None:
+    path.with_name(path.name + ".wal").write_bytes(b"a process died")
+    assert take(path) == {}
+
+
+@pytest.mark.parametrize("at", [0, 30, 1_000, -1])
+def test_damaged_filters_are_not_used(at: int, path: Path) -> None:
+    content = bytearray(filters_file(path).read_bytes())
+    content[at] ^= 1
+    filters_file(path).write_bytes(content)
+    assert take(path) == {}
+
+
+def test_a_part_of_the_filters_is_not_used(path: Path) -> None:
+    file = filters_file(path)
+    file.write_bytes(file.read_bytes()[:-1])
+    assert take(path) == {}
+
+
+def test_filters_of_few_ids_are_not_kept(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_filters, "LEAST_IDS", 1_000)
+    filters = take(path)
+    keep(tmp_path / "t.duckdb", filters)
+    assert filters
+    assert not filters_file(path).exists()
