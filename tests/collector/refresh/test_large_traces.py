@@ -16,14 +16,17 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.deliveries import single_requests, tables
 
 from otel_lightning.collector.derive import large_traces
+from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.large_traces import LargeTraces
 from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
 from otel_lightning.collector.derive.rows_by_trace import KEYS, change, noted
 from otel_lightning.collector.derive.span_tree import Node
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.retention import LoaderSettings, forget
 from otel_lightning.collector.refresh import late_spans
+from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
 from otel_lightning.collector.refresh.refresh import rebuild, refresh
 from otel_lightning.collector.store import Store, open_store
@@ -34,6 +37,7 @@ COMPARED = (
     "rollouts", "rollout_rows", "rollout_tasks", "trace_keys", "unread_spans",
 )  # fmt: skip
 SECOND_NS = 1_000_000_000
+REWARD = "gen_ai.evaluation.result"
 OTHER_TRACE = (11, 12)
 """The numbers of the spans of a second trace."""
 CAPTURES = (
@@ -136,9 +140,6 @@ def logs() -> list[Request]:
     return found
 
 
-REWARD = "gen_ai.evaluation.result"
-
-
 def at(sent: Request, seconds: int) -> Request:
     return sent._replace(received_ns=seconds * SECOND_NS)
 
@@ -206,6 +207,54 @@ def test_a_rollout_that_gets_another_id_leaves_no_task_behind(
         found = store.query("FROM rollout_tasks").to_pylist()
     trace_id = (1).to_bytes(16).hex()
     assert found == [{"rollout_id": "another", "task_id": "task", "stated_by": trace_id}]
+
+
+@pytest.mark.parametrize("kind", ["gen_ai.user.message", REWARD])
+@pytest.mark.parametrize("comes_first", ["span", "log record"])
+def test_a_log_record_and_the_span_that_it_names_may_come_in_any_order(
+    kind: str, comes_first: str, tmp_path: Path
+) -> None:
+    root, named = request(span(1, None)), request(call(8, 1, [], message("assistant", "so")))
+    (said,) = (one for one in logs()[:2] if kind.encode() in one.body)
+    said = of_span(said, 8)
+    order = [named, said] if comes_first == "span" else [said, named]
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number, some in enumerate(([root, order[0]], [order[1]])):
+            load(store, [at(one, 5 + number) for one in some], dead_letters=tmp_path)
+            derive(store)
+        assert tables(store, COMPARED) == all_at_once([root, named, said])
+
+
+def of_span(sent: Request, number: int) -> Request:
+    """Return the request of a log record that names another span."""
+    message = ExportLogsServiceRequest.FromString(sent.body)
+    message.resource_logs[0].scope_logs[0].log_records[0].span_id = number.to_bytes(8)
+    return sent._replace(body=message.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("grown", "is_noted", "is_resumed"), [(3, True, True), (2, True, False), (3, False, False)]
+)
+def test_a_trace_that_grew_much_or_whose_late_spans_are_unknown_is_read_as_a_whole(
+    grown: int, *, is_noted: bool, is_resumed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_spans, "GROWN", grown)
+    trace_id, parsed, recent = (1).to_bytes(16).hex(), ParsedTraces(), RecentTraces()
+    node = Node(trace_id, (trace_id, ""), "span 1", 1, {}, None, None, None)
+    parsed.large.keep(trace_id, Reading(nodes={(trace_id, (1).to_bytes(8).hex()): node}))
+    parsed.large.wrote(trace_id, noted({}))
+    if is_noted:
+        recent.arrived([trace_id], [True], 5 * SECOND_NS)
+        recent.derived([trace_id], [], {})
+        recent.arrived([trace_id], [False], 6 * SECOND_NS)
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, [at(request(span(1, None)), 5)], dead_letters=tmp_path)
+        load(store, [at(request(span(2, 1)), 6)], dead_letters=tmp_path)
+        with store.transaction():
+            size_new(store, [""])
+            closed = ClosedSet(store, 10, ())
+            found = late_spans.resume(store, closed, Batch(parsed), parsed, recent)
+    assert (trace_id in found, trace_id in parsed.large) == (is_resumed, is_resumed)
 
 
 def rows_ids(store: Store, table: str) -> dict[str, int]:
