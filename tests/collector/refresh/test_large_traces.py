@@ -211,10 +211,11 @@ def test_a_rollout_that_gets_another_id_leaves_no_task_behind(
 
 @pytest.mark.parametrize("kind", ["gen_ai.user.message", REWARD])
 @pytest.mark.parametrize("comes_first", ["span", "log record"])
-def test_a_log_record_and_the_span_that_it_names_may_come_in_any_order(
+def test_a_log_record_may_come_before_the_span_that_it_names_and_after_it(
     kind: str, comes_first: str, tmp_path: Path
 ) -> None:
-    root, named = request(span(1, None)), request(call(8, 1, [], message("assistant", "so")))
+    bare = span(8, 1, gen_ai__operation__name="chat", gen_ai__request__model="m")
+    root, named = request(span(1, None)), request(bare)
     (said,) = (one for one in logs()[:2] if kind.encode() in one.body)
     said = of_span(said, 8)
     order = [named, said] if comes_first == "span" else [said, named]
@@ -223,6 +224,49 @@ def test_a_log_record_and_the_span_that_it_names_may_come_in_any_order(
             load(store, [at(one, 5 + number) for one in some], dead_letters=tmp_path)
             derive(store)
         assert tables(store, COMPARED) == all_at_once([root, named, said])
+
+
+def test_a_tool_call_whose_execution_comes_late_is_replaced(tmp_path: Path) -> None:
+    asks = {"role": "assistant", "parts": [{"type": "tool_call", "id": "c1", "name": "search"}]}
+    told = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c1", "response": "x"}]}
+    first = [
+        request(one)
+        for one in (
+            span(1, None),
+            call(2, 1, [message("user", "hello")], asks),
+            call(6, 1, [message("user", "hello"), asks, told], message("assistant", "bye")),
+        )
+    ]
+    late = [request(tool(4, 1, "search", "c1"))]
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number, some in enumerate((first, late)):
+            load(store, [at(one, 5 + number) for one in some], dead_letters=tmp_path)
+            derive(store)
+            assert store.query("SELECT tool_call_id FROM tool_calls").num_rows == 1
+        assert tables(store, COMPARED) == all_at_once([*first, *late])
+
+
+def test_a_kept_trace_without_new_spans_is_not_read_again_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (
+        request(call(number, 1, [], message("assistant", "a"), gen_ai__conversation__id="talk"))
+        for number in (2, OTHER_TRACE[0])
+    )
+    parsed: list[int] = []
+    read = LargeTraces.with_late
+
+    def note(kept: LargeTraces, trace_id: str, found: Reading) -> Reading:
+        parsed.append(len(found.nodes))
+        return read(kept, trace_id, found)
+
+    monkeypatch.setattr(LargeTraces, "with_late", note)
+    with open_store(tmp_path / "t.duckdb") as store:
+        for number, sent in enumerate((one, other)):
+            load(store, [at(sent, 5 + number)], dead_letters=tmp_path)
+            derive(store)
+        assert parsed == [0]
+        assert tables(store, COMPARED) == all_at_once([one, other])
 
 
 def of_span(sent: Request, number: int) -> Request:
