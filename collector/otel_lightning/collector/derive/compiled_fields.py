@@ -9,7 +9,8 @@ Example:
     FIELDS.fill(call, span.attributes)
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive.rows import Attributes
@@ -47,6 +48,18 @@ def _lower(*texts: str) -> str | None:
     return None
 
 
+def first(shape: Shape, keys: Iterable[str]) -> Callable[[Attributes], str | None]:
+    """Return a function that does what `reading.text` does for the attributes of one shape."""
+    known = [key for key in keys if key in shape.known]
+    if not known:
+        return lambda _: None
+    if len(known) == 1:
+        (key,) = known
+        return lambda attributes: attributes[key] or None
+    values = itemgetter(*known)
+    return lambda attributes: next(filter(None, values(attributes)), None)
+
+
 class Fields:
     """Some fields of a row, and a compiled function for each shape that fills them in."""
 
@@ -61,11 +74,13 @@ class Fields:
         shape = shape_of(attributes)
         fill: Fill | None = shape.plans.get(self)
         if fill is None:
-            fill = shape.plans[self] = self._compiled(shape)
+            fill = shape.plans[self] = self.filler(shape)
         fill(row, attributes)
 
-    def _compiled(self, shape: Shape) -> Fill:
-        """Return a function with one line for each field: `row.model = a[k0] or a[k1] or None`.
+    def filler(self, shape: Shape) -> Fill:
+        """Return the function that does what `fill` does for the attributes of one shape.
+
+        It has one line for each field: `row.model = a[k0] or a[k1] or None`.
 
         The keys are values of its globals (`k0`) and no part of its text.
         """

@@ -141,8 +141,10 @@ def mark_held(calls: Iterable[LlmCall]) -> None:
         if lost or alone or _lacks_requests(call):
             call.content = "truncated" if call.content == "full" else call.content
             broken.add(call.response_id or "")
-        talked |= {talk} if talk else set()
-        known |= {call.response_id} if call.response_id else set()
+        if talk:
+            talked.add(talk)
+        if call.response_id:
+            known.add(call.response_id)
 
 
 def _held(call: LlmCall) -> str | None:

@@ -148,9 +148,9 @@ def _links(column: pa.ListArray) -> list[tuple[str, ...]]:
 
 def _cut(values: list[Any], column: pa.ListArray) -> list[tuple[Any, ...]]:
     """Cut the values of a column of lists where its lists end."""
-    lengths = column.value_lengths().fill_null(0).to_pylist()
-    end, found = 0, []
-    for length in lengths:
-        found.append(tuple(values[end : end + length]))
-        end += length
+    lengths = column.value_lengths().fill_null(0).to_numpy()  # [lists]
+    ends = lengths.cumsum()
+    found: list[tuple[Any, ...]] = [()] * len(column)
+    for place in lengths.nonzero()[0].tolist():  # most lists are empty
+        found[place] = tuple(values[ends[place] - lengths[place] : ends[place]])
     return found

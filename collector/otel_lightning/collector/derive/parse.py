@@ -11,12 +11,12 @@ from otel_lightning.collector.derive import (
     duplicates,
     late_inputs,
     outlines,
-    reading,
     rewards_and_arms,
     rollouts,
     spellings,
     tools,
 )
+from otel_lightning.collector.derive.compiled_fields import first
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -100,16 +100,15 @@ def read(
             continue
         own = by_span.get(place) if by_span else None
         with_logs = span._replace(logs=tuple(own)) if own else span
-        shape = shape_of(span.attributes)
-        plan = shape.plan(_Plan)
+        plan = shape_of(span.attributes).plan(_Plan)
         # Before all that may fail: a span that cannot be read still connects the spans below it.
         nodes[place] = stated.node(span, place, plan)
         try:
             # Only these spans can carry a reward or an arm, so all others are not searched.
             if span.events or plan.has_output or span.name == rewards_and_arms.ANNOTATION:
                 _add_rewards_and_arms(found, span.trace_id, rewards_and_arms.of_span(with_logs))
-            row = dialects.read(with_logs, shape)
-            if row is not None:
+            reader = plan.decision.of(with_logs)
+            if reader is not None and (row := reader(with_logs)) is not None:
                 if cleared := dialects.make_fit(row):
                     found.unread[place] = cleared
                 _add_row(found, place, row)
@@ -142,14 +141,21 @@ def fold_requests(found: Reading) -> None:
 
 
 class _Plan:
-    """Which ids and rewards the attributes of a shape may state."""
+    """Who reads the spans of a shape, and which ids and rewards their attributes may state."""
 
-    __slots__ = ("has_output", "states_conversation", "states_rollout", "states_task")
+    __slots__ = (
+        "conversation",
+        "decision",
+        "has_output",
+        "states_rollout",
+        "states_task",
+    )
 
     def __init__(self, shape: Shape) -> None:
         known = shape.known
+        self.decision = shape.plan(dialects.decision)
         self.states_rollout = names.ROLLOUT_ID in known
-        self.states_conversation = not known.isdisjoint(spellings.CONVERSATION)
+        self.conversation = first(shape, spellings.CONVERSATION)
         self.states_task = names.TASK_ID in known
         self.has_output = not known.isdisjoint(rewards_and_arms.AGENTOPS_OUTPUTS)
 
@@ -177,7 +183,7 @@ class _Stated:
             span.start_ns,
             resource,
             (plan.states_rollout and attributes[names.ROLLOUT_ID]) or rollout_id,
-            reading.conversation_id(attributes) if plan.states_conversation else None,
+            plan.conversation(attributes),
             (plan.states_task and attributes[names.TASK_ID]) or task_id,
         ))  # fmt: skip
 

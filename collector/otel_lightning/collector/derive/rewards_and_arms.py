@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from otel_lightning.collector.derive import flattened, reading
 from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
+from otel_lightning.collector.derive.shapes import shape_of
 from otel_lightning.collector.derive.text.json_text import parse
 from otel_lightning.instrumentation import attributes as names
 
@@ -44,7 +45,7 @@ def of_span(span: Span) -> Iterator[Reward | Arm]:
             yield from _event_row(CarriedEvent(event.name, event.time_ns, event.attributes, *place))
     if span.name == ANNOTATION:
         yield from _annotated(span)
-    elif not span.attributes.keys().isdisjoint(AGENTOPS_OUTPUTS):
+    elif not shape_of(span.attributes).known.isdisjoint(AGENTOPS_OUTPUTS):
         yield from _returned(span)
 
 
@@ -65,18 +66,18 @@ def _event_row(event: CarriedEvent) -> Iterator[Reward | Arm]:
 
 
 def _reward(event: CarriedEvent) -> Reward:
-    said = event.attributes
+    said = event.attributes.get
     return Reward(
         reward_id=_reward_id(event),
-        name=reading.text(said, names.EVALUATION_NAME) or UNNAMED,
-        value=number(said, names.EVALUATION_SCORE_VALUE),
-        label=reading.text(said, names.EVALUATION_SCORE_LABEL),
-        explanation=reading.text(said, names.EVALUATION_EXPLANATION),
+        name=said(names.EVALUATION_NAME) or UNNAMED,
+        value=number(event.attributes, names.EVALUATION_SCORE_VALUE),
+        label=said(names.EVALUATION_SCORE_LABEL) or None,
+        explanation=said(names.EVALUATION_EXPLANATION) or None,
         trace_id=event.trace_id or None,
         span_id=event.span_id or None,
-        response_id=reading.text(said, names.RESPONSE_ID),
+        response_id=said(names.RESPONSE_ID) or None,
         rollout_id=_stated_rollout(event),
-        task_id=reading.text(said, names.TASK_ID) or reading.text(event.resource, names.TASK_ID),
+        task_id=said(names.TASK_ID) or event.resource.get(names.TASK_ID) or None,
         source=event.source,
         time_ns=event.time_ns,
     )

@@ -179,10 +179,12 @@ class Rollouts:
     """Stated conversation ids."""
     by_trace: Mapping[str, str]
     """Trace id to rollout id, for spans without a stated id."""
+    alone: Mapping[str, str]
+    """Trace id to stated id, for traces whose spans all have the same one; see `_alone`."""
 
     def of(self, trace_id: str, span_id: str | None) -> str:
         """Return the rollout of a span or, if the span is unknown, of its trace."""
-        stated = self.stated((trace_id, span_id or ""))
+        stated = self.alone.get(trace_id) or self.stated((trace_id, span_id or ""))
         return stated or self.by_trace.get(trace_id, trace_id)
 
     def states(self, trace_id: str) -> bool:
@@ -191,7 +193,13 @@ class Rollouts:
 
     def stated(self, place: Place) -> str | None:
         """Return the rollout id stated for a span or, if there is none, the conversation id."""
-        return self.named.of(place) or self.talks.of(place)
+        return self.alone.get(place[0]) or self.named.of(place) or self.talks.of(place)
+
+
+def _alone(named: StatedIds, talks: StatedIds) -> dict[str, str]:
+    """Return the traces in which each span states the same, as rollout or else as conversation."""
+    unnamed = {one: talk for one, talk in talks.by_trace.items() if one not in named.traces}
+    return {**unnamed, **named.by_trace}
 
 
 def assign(
@@ -216,7 +224,8 @@ def assign(
     """
     talks = conversations.of_rollouts(nodes, within)
     named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
-    found = Rollouts(stated_ids(nodes, named), stated_ids(nodes, talks), {})
+    stated = stated_ids(nodes, named), stated_ids(nodes, talks)
+    found = Rollouts(*stated, by_trace={}, alone=_alone(*stated))
     ordered = list(calls)
     groups = _Groups()
     for call in ordered:

@@ -5,7 +5,7 @@ places of its values are decided once per shape and not once per span. A growing
 shape for each length, so the number of cached shapes is limited.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter, itemgetter
 from typing import Any, TypeVar
 
@@ -76,6 +76,16 @@ def shape_of(attributes: Attributes) -> Shape:
     if type(attributes) is Shaped:
         return attributes.shape
     return shape_of_keys(tuple(attributes))
+
+
+def values_of(keys: Sequence[str]) -> Callable[[Attributes], tuple[str, ...]]:
+    """Return a function that returns the values of these keys, in order, as a tuple."""
+    if not keys:
+        return lambda _: ()
+    if len(keys) == 1:  # `itemgetter` returns the value alone then
+        (key,) = keys
+        return lambda attributes: (attributes[key],)
+    return itemgetter(*keys)
 
 
 class Plans(dict[tuple[str, ...], Plan]):

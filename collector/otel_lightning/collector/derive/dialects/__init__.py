@@ -68,18 +68,18 @@ def _rank(module: ModuleType) -> tuple[int, str]:
 FAMILIES: tuple[Family, ...] = tuple(_families())
 
 
-def read(span: Span, shape: Shape | None = None) -> Row | None:
+def read(span: Span) -> Row | None:
     """Return the model call, tool execution, agent run or retrieval that a span records, if any.
 
     Args:
         span: The span, with the log records that carry its span id.
-        shape: The shape of its attributes, if the caller knows it already.
     """
-    reader = (shape or shape_of(span.attributes)).plan(_decision).of(span)
+    reader: Reader | None = shape_of(span.attributes).plan(decision).of(span)
     return reader(span) if reader else None
 
 
-def _decision(_: Shape) -> Decision:
+def decision(_: Shape) -> Decision:
+    """Return what decides for the spans of one shape which function reads them, or None of them."""
     return Decision(_reader)
 
 

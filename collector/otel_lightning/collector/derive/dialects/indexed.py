@@ -1,7 +1,5 @@
 """Flattened `gen_ai.prompt.N.…` attributes: Traceloop before 0.50, AgentOps, Agent Lightning."""
 
-from collections.abc import Callable
-from operator import itemgetter
 from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
@@ -15,7 +13,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.shapes import Shape, shape_of
+from otel_lightning.collector.derive.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.text import json_text, tool_values
 
 NAME = "indexed"
@@ -89,23 +87,25 @@ def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
 class _Plan:
     """What the keys of a shape say about how to read a model call."""
 
-    __slots__ = ("contents", "has_tokens", "known_tools", "last_tools", "parameters", "tools")
+    __slots__ = (
+        "contents",
+        "has_tokens",
+        "has_tools",
+        "known_tools",
+        "last_tools",
+        "parameters",
+        "tools",
+    )
 
     def __init__(self, shape: Shape) -> None:
         given = ((name, f"gen_ai.request.{name}") for name in PARAMETERS)
         self.parameters = [(name, key) for name, key in given if key in shape.known]
-        self.contents = _values([key for key in shape.keys if key.endswith(".content")])
+        self.contents = values_of([key for key in shape.keys if key.endswith(".content")])
         self.has_tokens = not shape.known.isdisjoint(TOKENS)
-        self.tools = _values([key for key in shape.keys if key.startswith(TOOLS)])
+        self.has_tools = shape.has_any(TOOLS)
+        self.tools = values_of([key for key in shape.keys if key.startswith(TOOLS)])
         self.known_tools: dict[tuple[str, ...], list[Any] | None] = {}
         self.last_tools: tuple[tuple[str, ...], list[Any] | None] = (), None
-
-
-def _values(keys: list[str]) -> Callable[[Attributes], tuple[str, ...]] | None:
-    """Return a function that returns the values of attributes, or None without keys."""
-    if len(keys) == 1:
-        return lambda attributes: (attributes[keys[0]],)
-    return itemgetter(*keys) if keys else None
 
 
 def _read_call(span: Span) -> LlmCall:
@@ -118,7 +118,7 @@ def _read_call(span: Span) -> LlmCall:
     if plan.parameters:
         given = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
         call.request_params = given
-    if plan.tools:
+    if plan.has_tools:
         call.tool_definitions = _tools(attributes, plan, plan.tools(attributes))
     call.input_messages = SENT.conversation(attributes, span.memory) or None
     if span.scope_name not in NAMES_ONLY:
@@ -129,8 +129,8 @@ def _read_call(span: Span) -> LlmCall:
         call.prompt_token_ids = call.prompt_token_ids or prompt
         call.completion_token_ids = call.completion_token_ids or sampled
     # A text that is no JSON was not truncated.
-    texts = plan.contents(attributes) if plan.contents else ()
-    return span_rows.completed(call, *[text for text in texts if text[:1] in JSON_STARTS])
+    texts = [text for text in plan.contents(attributes) if text[:1] in JSON_STARTS]
+    return span_rows.completed(call, *texts)
 
 
 def _tools(attributes: Attributes, plan: _Plan, told: tuple[str, ...]) -> list[Any] | None:

@@ -24,7 +24,7 @@ from otel_lightning.collector.derive.rows import (
     Row,
     Span,
 )
-from otel_lightning.collector.derive.shapes import Shape, shape_of
+from otel_lightning.collector.derive.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.text import (
     json_text,
     lost_arguments,
@@ -103,6 +103,15 @@ NAMED = "spring.ai.model.request.tool.names"
 TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools", NAMED)
 ASKED_FOR = ("model", "openai.request.model", "param.model")
 """Keys of the requested model where the conventions' key has the responding one."""
+ASKED_FOR_KEYS = frozenset(ASKED_FOR)
+REASONS = (
+    "gen_ai.response.finish_reasons",
+    "gen_ai.response.finish_reason",
+    "anthropic.message.stop_reason",
+)
+"""Keys of the finish reasons: the first has a list of them, the others have one."""
+MOST_SETTINGS = 64
+"""Maximum number of different settings that are kept per shape."""
 LAST_PIECES = {"opentelemetry.instrumentation.google_generativeai"}
 """The scopes of packages that keep only the last piece of a streamed answer, and do not say which
 answers were streamed."""
@@ -139,12 +148,17 @@ def offered(*texts: str | None) -> list[Any] | None:
 
 
 FIELDS = Fields(
-    provider=lower("gen_ai.provider.name", "gen_ai.system"),
-    request_model=text("gen_ai.request.model"),
-    response_model=text("gen_ai.response.model", "openai.response.model"),
     response_id=text("gen_ai.response.id"),
     tool_definitions=Field(TOOLS, offered),
 )
+PROVIDERS = ("gen_ai.provider.name", "gen_ai.system")
+ANSWERING = ("gen_ai.response.model", "openai.response.model")
+SETTINGS = Fields(
+    provider=lower(*PROVIDERS),
+    request_model=text("gen_ai.request.model"),
+    response_model=text(*ANSWERING),
+)
+SETTINGS_KEYS = frozenset((*PROVIDERS, *ANSWERING, *ASKED_FOR, *REASONS))
 
 
 def matches(span: Span) -> bool:
@@ -219,18 +233,68 @@ def _agent_name(span: Span) -> str | None:
     return reading.text(span.attributes, *keys, "traceloop.workflow.name") or span.name
 
 
+class _Settings:
+    """What a call states that most calls of an agent repeat: models, parameters, finish reasons."""
+
+    __slots__ = (
+        "finish_reason",
+        "parameters",
+        "provider",
+        "reasons",
+        "request_model",
+        "response_model",
+    )
+
+    provider: str | None
+    request_model: str | None
+    response_model: str | None
+
+    def __init__(self, attributes: Attributes) -> None:
+        """Read the attributes whose keys `_says_settings` names; there may be others."""
+        self.provider = self.request_model = self.response_model = None
+        SETTINGS.fill(self, attributes)
+        if not ASKED_FOR_KEYS.isdisjoint(attributes):
+            asked = _model_asked_for(attributes)
+            if asked != self.request_model:
+                self.response_model = self.response_model or self.request_model
+            self.request_model = asked
+        self.parameters = _parameters(attributes, _parameter_names(tuple(attributes)))
+        self.reasons = finish_reasons(attributes)
+        self.finish_reason = messages.finish_reason(self.reasons[0])
+
+
+def _says_settings(key: str) -> bool:
+    """Tell whether a key may hold one of the values of `_Settings`."""
+    return key in SETTINGS_KEYS or bool(_parameter_names((key,)))
+
+
 class _Plan:
     """What the keys of a shape say about how to read a model call."""
 
-    __slots__ = ("asked", "has_id_inside", "is_named", "is_whole", "parameters")
+    __slots__ = ("_keys", "_known", "_values", "fill", "fill_counts", "has_id_inside", "is_named")
 
     def __init__(self, shape: Shape) -> None:
         known = shape.known
-        self.parameters = _parameter_names(shape.keys)
-        self.asked = not known.isdisjoint(ASKED_FOR)
+        self._keys = tuple(filter(_says_settings, shape.keys))
+        self._values = values_of(self._keys)
+        self._known: dict[tuple[str, ...], _Settings] = {}
+        self.fill = FIELDS.filler(shape)
+        is_whole = not known.isdisjoint(("response", *RAW_USAGE))
+        self.fill_counts = _fill_whole if is_whole else COUNTS.filler(shape)
         self.has_id_inside = "response_data" in known
-        self.is_whole = not known.isdisjoint(("response", *RAW_USAGE))
         self.is_named = "gen_ai.tool.call.id" in known
+
+    def settings(self, attributes: Attributes) -> _Settings:
+        """Return the settings of a call; those that calls repeat are read once."""
+        values = self._values(attributes)
+        found = self._known.get(values)
+        if found is None:
+            if len(self._known) >= MOST_SETTINGS:
+                self._known.clear()
+            # From these attributes alone, so the others cannot change what is kept.
+            found = _Settings(dict(zip(self._keys, values, strict=True)))
+            self._known[values] = found
+        return found
 
 
 def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
@@ -239,24 +303,17 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     plan = shape_of(attributes).plan(_Plan)
     call = span_rows.llm_call(span, dialect)
     call.operation = operation
-    FIELDS.fill(call, attributes)
-    if plan.asked:
-        asked = _model_asked_for(attributes)
-        if asked != call.request_model:
-            call.response_model = call.response_model or call.request_model
-        call.request_model = asked
+    plan.fill(call, attributes)
+    said = plan.settings(attributes)
+    call.provider, call.request_model = said.provider, said.request_model
+    call.response_model, call.finish_reason = said.response_model, said.finish_reason
+    call.request_params = said.parameters.copy()
     if plan.has_id_inside:
         call.response_id = call.response_id or _id_inside(attributes)
     # An item of the Responses API has two ids (fc_… and call_…), and packages write either one.
-    call.lost_ids = (call.response_id or "").startswith("resp_")
-    call.request_params = _parameters(attributes, plan.parameters)
-    reasons = finish_reasons(attributes)
-    call.finish_reason = messages.finish_reason(reasons[0])
-    cut = semconv_messages.fill(call, span, attributes, len(reasons))
-    if plan.is_whole:
-        _fill_whole(call, attributes)
-    else:
-        COUNTS.fill(call, attributes)
+    call.lost_ids = call.response_id is not None and call.response_id.startswith("resp_")
+    cut = semconv_messages.fill(call, span, attributes, len(said.reasons))
+    plan.fill_counts(call, attributes)
     if plan.is_named:
         _name_requests(call, attributes)
     if span_rows.is_gemini(call):
@@ -271,7 +328,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if (
         call.finish_reason == "stop"
         and _hides_requests(call)
-        and reasons[0] in (None, "stop", "completed")
+        and said.reasons[0] in (None, "stop", "completed")
     ):
         call.finish_reason = None
     return call
@@ -396,9 +453,8 @@ def _parameter_names(keys: tuple[str, ...]) -> list[tuple[str, str]]:
 
 def finish_reasons(attributes: Attributes) -> Sequence[Any]:
     """Return the reported finish reasons, one per choice."""
-    listed = attributes.get("gen_ai.response.finish_reasons")
-    single = ("gen_ai.response.finish_reason", "anthropic.message.stop_reason")
-    return (listed and _reasons(listed)) or (reading.text(attributes, *single),)
+    listed = attributes.get(REASONS[0])
+    return (listed and _reasons(listed)) or (reading.text(attributes, *REASONS[1:]),)
 
 
 @lru_cache(maxsize=256)

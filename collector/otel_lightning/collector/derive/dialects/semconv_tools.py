@@ -3,6 +3,7 @@
 from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive.compiled_fields import first
 from otel_lightning.collector.derive.rows import Attributes, Span, ToolCall
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, text_blocks, tool_values
@@ -31,6 +32,8 @@ TOLD = "tool_error"
 SPRING = "spring.ai.tool.definition.name"
 NAMES = ("gen_ai.tool.name", "tool.name", "traceloop.entity.name", SPRING)
 IDS = ("gen_ai.tool.call.id", "spring.ai.tool.call.id", "tool_call.id")
+WRAPPERS = frozenset(("input_str", "tool_name", "args"))
+"""Each wrapper that frameworks put around arguments has one of these keys."""
 MERGED_TOOLS = "(merged tools)"
 """Google ADK's name for a span that only sums up parallel tool executions."""
 
@@ -38,32 +41,44 @@ MERGED_TOOLS = "(merged tools)"
 def read(span: Span) -> ToolCall | None:
     """Read the execution of a tool, or return None if the span only sums up other executions."""
     attributes = span.attributes
-    name = reading.text(attributes, *NAMES)
+    plan = shape_of(attributes).plan(_Plan)
+    name = plan.name(attributes)
     if name == MERGED_TOOLS:
         return None
-    given = reading.text(attributes, *ARGUMENTS) or _message_content(attributes, "input")
-    result = _result(reading.text(attributes, *RESULTS) or _message_content(attributes, "output"))
+    given = plan.arguments(attributes) or _message_content(attributes, "input")
+    told = plan.result(attributes) or _message_content(attributes, "output")
+    result = _result(told)
     if given == "{}" and attributes.get("gcp.vertex.agent.tool_response") == "{}":
         given = result = None  # Google ADK writes `{}` for both if content is not recorded
     message = tool_values.tool_message(result)
-    if "gen_ai.tool.name" not in attributes:
-        name = message.get("name") or name  # the span's name is that of a class, not of the tool
+    if plan.is_named_by_class:
+        name = message.get("name") or name
     tool = span_rows.tool_call(
         span,
         name=name or span.name,
-        tool_call_id=reading.text(attributes, *IDS) or message.get("tool_call_id"),
+        tool_call_id=plan.call_id(attributes) or message.get("tool_call_id"),
         arguments=_arguments(given),
         result=text_blocks.outcome(message.get("content", result)),
     )
     # The span of a tool whose error was told to the model may end without an error.
-    if tool.error_type is None and "true" in map(attributes.get, shape_of(attributes).plan(_flags)):
+    if plan.flags and tool.error_type is None and "true" in map(attributes.get, plan.flags):
         tool.error_type = TOLD
     return tool
 
 
-def _flags(shape: Shape) -> tuple[str, ...]:
-    """Return the keys of a shape that may say that a tool failed, such as `mcp.tool.isError`."""
-    return tuple(key for key in shape.keys if key.endswith(("is_error", "isError")))
+class _Plan:
+    """How to read the fields of an execution from the keys of a shape."""
+
+    __slots__ = ("arguments", "call_id", "flags", "is_named_by_class", "name", "result")
+
+    def __init__(self, shape: Shape) -> None:
+        known = shape.known
+        self.name, self.call_id = first(shape, NAMES), first(shape, IDS)
+        self.arguments, self.result = first(shape, ARGUMENTS), first(shape, RESULTS)
+        # Those that may say that a tool failed, such as `mcp.tool.isError`.
+        self.flags = [key for key in shape.keys if key.endswith(("is_error", "isError"))]
+        # Then the span's name is that of a class, not of the tool.
+        self.is_named_by_class = "gen_ai.tool.name" not in known
 
 
 def _message_content(attributes: Attributes, side: str) -> str | None:
@@ -79,6 +94,8 @@ def _arguments(text: str | None) -> Any:
     value = json_text.parse(text)
     if not isinstance(value, dict):
         return text if value is None else value
+    if WRAPPERS.isdisjoint(value):
+        return value
     if isinstance(value.get("input_str"), str):
         return json_text.parse_literal(value["input_str"]) or value["input_str"]
     if set(value) == {"tool_name", "arguments"}:

@@ -20,7 +20,7 @@ from otel_lightning.collector.derive.text.content_blocks import (
     read_response,
 )
 from otel_lightning.collector.derive.text.json_text import is_cut, parse
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.text.message_memory import MESSAGE_KEYS, MessageMemory
 from otel_lightning.collector.derive.text.tool_parts import (
     Part,
     distinct_calls,
@@ -169,7 +169,9 @@ def one_text(values: Any) -> Message | None:
     parts = value.get("parts")
     if type(parts) is not list or len(parts) != 1 or not _is_canonical(value):
         return None
-    return _finished(value)
+    # The message itself, if its keys are in the order in which messages are stored.
+    is_finished = len(value) == MESSAGE_KEYS and next(iter(value)) == "role"
+    return value if is_finished else _finished(value)
 
 
 def one_turn(values: Iterable[Any]) -> list[Message]:
@@ -288,7 +290,7 @@ def _is_canonical(value: Mapping[str, Any]) -> bool:
     parts = value.get("parts")
     if type(parts) is not list or value.get("role") not in _PLAIN_ROLES:
         return False
-    if len(value) - ("finish_reason" in value) != 2:  # noqa: PLR2004 - role, parts
+    if len(value) != MESSAGE_KEYS and len(value) - ("finish_reason" in value) != MESSAGE_KEYS:
         return False
     return _is_plain_text(parts[0]) if len(parts) == 1 else all(map(_is_plain_text, parts))
 

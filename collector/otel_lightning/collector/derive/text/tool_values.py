@@ -143,6 +143,8 @@ def tool_message(result: Any) -> Mapping[str, Any]:
     Returns:
         The message, with `content` and `tool_call_id`; {} if the result holds none.
     """
+    if isinstance(result, str) and not result.startswith("content="):  # as most results are
+        return {}
     for key in ("output", "data", "kwargs"):
         inner = result.get(key) if isinstance(result, dict) else None
         result = inner if isinstance(inner, dict | str) else result
