@@ -618,3 +618,14 @@ def test_the_node_of_a_graph_is_the_agent_only_if_no_agent_is_named(prefix: str)
         "writer",
         "boss",
     ]
+
+
+def test_a_plain_message_is_stored_with_its_role_first_whatever_order_it_came_in() -> None:
+    parts = [{"type": "text", "content": "hi"}]
+    for sent in ({"role": "user", "parts": parts}, {"parts": parts, "role": "user"}):
+        keys = {"gen_ai.input.messages": [sent], "gen_ai.output.messages": [sent]}
+        call = read(span({"gen_ai.operation.name": "chat", **keys}))
+        assert isinstance(call, LlmCall)
+        stored = [list(one) for one in (call.input_messages or [])]
+        stored += [list(one) for one in (call.output_messages or [])]
+        assert stored == [["role", "parts"]] * 2

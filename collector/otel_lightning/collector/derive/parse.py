@@ -147,6 +147,7 @@ class _Plan:
         "conversation",
         "decision",
         "has_output",
+        "states_conversation",
         "states_rollout",
         "states_task",
     )
@@ -155,6 +156,7 @@ class _Plan:
         known = shape.known
         self.decision = shape.plan(dialects.decision)
         self.states_rollout = names.ROLLOUT_ID in known
+        self.states_conversation = not known.isdisjoint(spellings.CONVERSATION)
         self.conversation = first(shape, spellings.CONVERSATION)
         self.states_task = names.TASK_ID in known
         self.has_output = not known.isdisjoint(rewards_and_arms.AGENTOPS_OUTPUTS)
@@ -183,7 +185,7 @@ class _Stated:
             span.start_ns,
             resource,
             (plan.states_rollout and attributes[names.ROLLOUT_ID]) or rollout_id,
-            plan.conversation(attributes),
+            plan.conversation(attributes) if plan.states_conversation else None,
             (plan.states_task and attributes[names.TASK_ID]) or task_id,
         ))  # fmt: skip
 

@@ -30,8 +30,8 @@ from otel_lightning.collector.derive.text.tool_parts import (
 SHORT = 8
 """Histories of at most this many messages do not share them with other histories: to look for a
 shared copy of each message costs more than the few copies that are saved."""
-PLAIN_KEYS = len(("role", "content"))
-"""Number of keys of a message that has only what every message has."""
+PLAIN_KEYS = 2
+"""Number of keys of a message (role, content) or part (type, content) that is text alone."""
 ROLES = {
     "system": "system",
     "developer": "system",
@@ -166,8 +166,7 @@ def one_text(values: Any) -> Message | None:
     if type(values) is not list or len(values) != 1 or type(values[0]) is not dict:
         return None
     value = values[0]
-    parts = value.get("parts")
-    if type(parts) is not list or len(parts) != 1 or not _is_canonical(value):
+    if not _is_canonical(value) or len(value["parts"]) != 1:
         return None
     # The message itself, if its keys are in the order in which messages are stored.
     is_finished = len(value) == MESSAGE_KEYS and next(iter(value)) == "role"
@@ -303,7 +302,7 @@ def _finished(value: Mapping[str, Any]) -> Message:
 
 
 def _is_plain_text(part: Any) -> bool:
-    if type(part) is not dict or len(part) != len(_PLAIN_PART) or part.get("type") != "text":
+    if type(part) is not dict or len(part) != PLAIN_KEYS or part.get("type") != "text":
         return False
     text = part.get("content")
     # `BLOCKS` has ten characters.
@@ -444,7 +443,6 @@ _MORE = {
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
-_PLAIN_PART = ("type", "content")
 _ODD_TEXT = ("", BLOCKS)
 _PLAIN_ROLES = ("system", "user", "assistant")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
