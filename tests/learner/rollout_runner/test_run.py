@@ -243,6 +243,17 @@ def test_quick_agents_of_a_new_store_are_stored_without_a_grader_too(
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
 
 
+def test_output_that_the_store_shortens_is_counted(tmp_path: Path, tasks: Tasks) -> None:
+    """The limit counts characters: `ä` has two bytes."""
+    store = tmp_path / "new.duckdb"
+    file = tasks({"id": "whole", "times": 20_000}, {"id": "cut", "times": 20_001})
+    words = ["sh", "-c", 'printf "ä%.0s" $(seq "$0")', "{times}"]
+    report = run_agent(store, Job(file, words, stdin="none"), Grading(by_exit_code=True))
+    assert report.shortened == 1
+    outputs = {row["task_id"]: row["output"] for row in ask(store, "FROM attempts")}
+    assert outputs == dict.fromkeys(("whole", "cut"), "ä" * 20_000)
+
+
 def test_first_request_of_an_agent_starts_the_ingester_of_a_new_store(
     tmp_path: Path, tasks: Tasks, agent: Agent
 ) -> None:

@@ -172,6 +172,8 @@ def tell(report: "Report", store: str) -> None:
 
 def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
     """Return numbers that are told if they are not 0, with their words after 1 and after more."""
+    from otel_lightning.learner.rollout_runner.attempts import KEPT_OUTPUT
+
     return (
         (
             report.retried,
@@ -202,6 +204,12 @@ def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
             "process that an agent had left behind was",
             "processes that agents had left behind were",
             "ended",
+        ),
+        (
+            report.shortened,
+            "attempt printed",
+            "attempts printed",
+            f"more than {KEPT_OUTPUT:,} characters; the store and graders get the last ones",
         ),
         (
             report.silent,

@@ -199,6 +199,16 @@ def tail(file: Path, characters: int) -> str:
         return ""
 
 
+def is_longer(file: Path, characters: int) -> bool:
+    """Return whether a file has more characters than `tail` returns."""
+    try:
+        size = file.stat().st_size
+    except OSError:
+        return False
+    # A character has 1 to 4 bytes in UTF-8, so most files need not be read.
+    return size > characters and (size > 4 * characters or len(tail(file, size)) > characters)
+
+
 def as_text(value: Any) -> str:
     """Return text as it is, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

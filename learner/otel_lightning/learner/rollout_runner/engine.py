@@ -14,11 +14,13 @@ from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import (
     FAILED,
+    KEPT_OUTPUT,
     LOST,
     OK,
     Attempt,
     about,
     attempt_event,
+    is_longer,
     status_of,
 )
 from otel_lightning.learner.rollout_runner.executors import Executor
@@ -111,6 +113,7 @@ class Engine:
     retried: int = 0
     interrupted: int = 0
     left: int = 0
+    shortened: int = 0
     ends: Counter[str] = field(default_factory=Counter)
     """Attempts of this start by status."""
     reasons: Counter[str] = field(default_factory=Counter)
@@ -205,6 +208,8 @@ class Engine:
         self.ends[status] += 1
         self.interrupted += cut
         self.left += ended.left
+        written = self.journal.outputs / f"{ended.rollout_id}.out"
+        self.shortened += is_longer(written, KEPT_OUTPUT)
         self.journal.ended[ended.rollout_id] = ended
         self.unsent.append(ended)
         # What was cut off by Ctrl-C says nothing about the agent.

@@ -45,6 +45,8 @@ class Report:
     """Rollouts that were lost in each attempt, so that the same call does not attempt them."""
     left_processes: int = 0
     """Processes that agents left behind, which were killed."""
+    shortened: int = 0
+    """Attempts with more standard output than the store and graders get."""
     silent: int = 0
     """Rollouts that ended without any model call in the store."""
     stopped: str | None = None

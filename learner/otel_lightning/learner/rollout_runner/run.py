@@ -231,6 +231,7 @@ def _run_and_grade(
         worked_on_twice=cut_off if job.url else 0,
         given_up=sum(one.status == LOST and not one.is_open(job.retries) for one in ends.values()),
         left_processes=engine.left,
+        shortened=engine.shortened,
         silent=silent,
         stopped=stopped,
         problems=tuple(graded.problems),
