@@ -187,5 +187,5 @@ def test_compiled_readers_are_dropped_when_they_are_too_many(
             found = [read.conversation(attributes, None) for _ in range(USES + 2)]
             assert [len(one) for one in found] == [count] * (USES + 2)
             assert kept.keys <= 50
-            assert kept.keys == sum(2 * len(one.places) for one in kept._plans)
-            assert all(one.read for one in kept._plans)
+            plans = [read._plan(long_history(each)) for each in range(1, 20)]
+            assert kept.keys == sum(2 * len(one.places) for one in plans if one.read)
