@@ -1,4 +1,4 @@
--- 373a5c8a4c0cad51f52f98c7040000746d1ee57b7eef4315b61eff04a31bb420
+-- 1ee8ab77abde3b6f6e9ec4742573c629ffb3d13b7b19d15c05e3bc05b4bb2536
 -- Made of the migrations by tests/store_schema.py.
 CREATE TABLE schema_migrations("version" INTEGER NOT NULL, applied_at TIMESTAMP NOT NULL, checksum VARCHAR);
 CREATE TABLE spans(trace_id VARCHAR NOT NULL, span_id VARCHAR NOT NULL, parent_span_id VARCHAR, "name" VARCHAR, kind VARCHAR, start_time TIMESTAMP_NS, end_time TIMESTAMP_NS, status_code VARCHAR, status_message VARCHAR, service_name VARCHAR, scope_name VARCHAR, scope_version VARCHAR, resource_json VARCHAR, resource MAP(VARCHAR, VARCHAR) GENERATED ALWAYS AS(CAST(CAST(resource_json AS "JSON") AS MAP(VARCHAR, VARCHAR))), attributes MAP(VARCHAR, VARCHAR), events STRUCT("time" TIMESTAMP_NS, "name" VARCHAR, attributes MAP(VARCHAR, VARCHAR))[], links STRUCT(trace_id VARCHAR, span_id VARCHAR, attributes MAP(VARCHAR, VARCHAR))[], trace_state VARCHAR, flags UINTEGER, dropped_attributes_count UINTEGER, dropped_events_count UINTEGER, dropped_links_count UINTEGER, received_at TIMESTAMP_NS, "gen_ai.operation.name" VARCHAR, "gen_ai.provider.name" VARCHAR, "gen_ai.system" VARCHAR, "gen_ai.request.model" VARCHAR, "gen_ai.response.model" VARCHAR, "gen_ai.conversation.id" VARCHAR, "gen_ai.agent.name" VARCHAR, "gen_ai.tool.name" VARCHAR, "gen_ai.usage.input_tokens" VARCHAR, "gen_ai.usage.output_tokens" VARCHAR, "openinference.span.kind" VARCHAR, "llm.model_name" VARCHAR, "session.id" VARCHAR, "lightning.rollout.id" VARCHAR, "lightning.task.id" VARCHAR, "error.type" VARCHAR);
@@ -10,7 +10,7 @@ CREATE TABLE tool_calls(trace_id VARCHAR, span_id VARCHAR, rollout_id VARCHAR, l
 CREATE TABLE agent_runs(trace_id VARCHAR NOT NULL, span_id VARCHAR NOT NULL, rollout_id VARCHAR, "name" VARCHAR, kind VARCHAR, parent_span_id VARCHAR, start_time TIMESTAMP_NS, end_time TIMESTAMP_NS);
 CREATE TABLE arms(trace_id VARCHAR, span_id VARCHAR, rollout_id VARCHAR, "key" VARCHAR NOT NULL, arm VARCHAR NOT NULL, propensity DOUBLE, policy_version VARCHAR, "time" TIMESTAMP_NS);
 CREATE TABLE reward_events(reward_id VARCHAR NOT NULL, trace_id VARCHAR, span_id VARCHAR, response_id VARCHAR, rollout_id VARCHAR, task_id VARCHAR, "name" VARCHAR NOT NULL, "value" DOUBLE, "label" VARCHAR, explanation VARCHAR, "source" VARCHAR, "time" TIMESTAMP_NS, placed_rollout_id VARCHAR, placed_trace_id VARCHAR, placed_span_id VARCHAR);
-CREATE TABLE rollout_tasks(rollout_id VARCHAR NOT NULL, task_id VARCHAR NOT NULL);
+CREATE TABLE rollout_tasks(rollout_id VARCHAR NOT NULL, task_id VARCHAR NOT NULL, stated_by VARCHAR);
 CREATE TABLE trace_keys(trace_id VARCHAR NOT NULL, "key" UBIGINT NOT NULL, added_at TIMESTAMP_NS);
 CREATE TABLE stale(kind VARCHAR NOT NULL, id VARCHAR NOT NULL, spans BIGINT, first_time TIMESTAMP_NS, near VARCHAR, received_at TIMESTAMP_NS);
 CREATE TABLE unread_spans(trace_id VARCHAR NOT NULL, span_id VARCHAR NOT NULL, reason VARCHAR);
