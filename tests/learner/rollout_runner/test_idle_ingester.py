@@ -1,5 +1,6 @@
 """Runs of a store that exists and that nobody serves: when they start its ingester."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -105,12 +106,14 @@ def test_requests_that_wait_in_the_spool_are_stored(store: Path, quick: Job) -> 
 
 
 def test_requests_in_the_spool_of_another_store_are_stored(store: Path, quick: Job) -> None:
-    other = store.with_name("other.duckdb")
-    open_store(other).close()
-    spool_folder(store).rename(spool_folder(other))
-    run_agent(other, quick, EXITS)
-    assert started_ingester(other)
-    assert len(ask(other, "SELECT * FROM rewards WHERE rollout_id = 'before'")) == 1
+    shutil.rmtree(spool_folder(store))
+    spool = Spool(spool_folder(store))
+    # As long as the one that the store has: its position is the end of this spool, too.
+    spool.append("logs", logged("others")).result(60)
+    spool.close()
+    run_agent(store, quick, EXITS)
+    assert started_ingester(store)
+    assert len(ask(store, "SELECT * FROM rewards WHERE rollout_id = 'others'")) == 1
 
 
 def test_rows_that_are_not_derived_are_derived(store: Path, quick: Job) -> None:
