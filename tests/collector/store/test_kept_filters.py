@@ -1,11 +1,17 @@
 """The filters of stored ids outlive their process if the store's file is as it was left."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support.requests_by_hand import trace_request
 
+from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load
+from otel_lightning.collector.load.loader import Loader, LoaderSettings
+from otel_lightning.collector.maintain.erase import Selection
+from otel_lightning.collector.maintain.erase_served import erase_served
+from otel_lightning.collector.spool import Spool, spool_folder
 from otel_lightning.collector.store import kept_filters, open_store
 from otel_lightning.collector.store.kept_filters import filters_file, keep, take
 from otel_lightning.collector.store.seen_ids import SeenIds
@@ -83,6 +89,25 @@ def test_damaged_filters_are_not_used(at: int, path: Path) -> None:
 def test_a_part_of_the_filters_is_not_used(path: Path) -> None:
     file = filters_file(path)
     file.write_bytes(file.read_bytes()[:-1])
+    assert take(path) == {}
+
+
+def test_filters_with_ids_that_were_erased_are_not_kept(path: Path) -> None:
+    filters = take(path)
+    with (
+        open_store(path, to_serve=True) as store,
+        closing(Spool(spool_folder(path))) as spool,
+    ):
+        store.serve("127.0.0.1:1")
+        loader = Loader(store.cursor(), spool, LoaderSettings(), Alarms(refuse_after=60.0))
+        loader.seen_ids.restore(filters)
+        loader.start()
+        try:
+            everything = Selection(where="span_id IS NOT NULL")
+            assert erase_served(loader, store.served_file(), everything).traces
+        finally:
+            loader.stop()
+    keep(path, loader.seen_ids.filters)
     assert take(path) == {}
 
 

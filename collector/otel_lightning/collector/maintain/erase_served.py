@@ -182,6 +182,7 @@ def _delete_rows(loader: Loader, store: Store, file: ServedFile, selection: Sele
     loader.derive_all()
     with _log_overwritten(file.path):
         store.await_checkpoint()
+        loader.seen_ids.may_be_kept = False
         erased = erase_rows(store, file.path, selection)
         loader.derive_all()
     return erased

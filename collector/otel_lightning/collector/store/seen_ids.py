@@ -41,11 +41,13 @@ class SeenIds:
         self._filters: Filters = {}
         self.repeated = 0
         """Number of spans that were not stored, because other spans have their ids, since start."""
+        self.may_be_kept = True
+        """Whether the filters may be written to disk: not with bits of ids that were erased."""
 
     @property
     def filters(self) -> Mapping[str, list[BloomFilter]]:
-        """The filters that were built or restored, by table."""
-        return self._filters
+        """The filters to keep for the next process, by table."""
+        return self._filters if self.may_be_kept else {}
 
     def restore(self, filters: Filters) -> None:
         """Take over filters of all stored ids, instead of building them from the tables."""
