@@ -1,6 +1,7 @@
 """`lightning-learn prompts`."""
 
 from contextlib import closing
+from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -108,7 +109,8 @@ SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-
     "--budget",
     type=click.IntRange(1),
     default=200,
-    help="With --search. Number of rollouts, which is never exceeded.",
+    help="With --search. Number of rollouts, which is never exceeded. If the search is killed, the "
+    "same command goes on with it, and the budget holds over all starts.",
 )
 def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
     """Let a model propose better prompts from logged rollouts, and give them a little traffic.
@@ -122,14 +124,14 @@ def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
         from otel_lightning.learner.prompts.propose import propose_prompts
 
         asked = endpoint_of(settings)
-        ask = _search(agent, store, settings)
+        ask = _search(agent, store, settings, asked.model)
         request = _request(store, settings)
         with closing(Proposer(asked)) as proposer:
             result = propose_prompts(store, request, proposer, ask)
     _tell(result, request)
 
 
-def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any]) -> Any:
+def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any], model: str) -> Any:
     """Return how to get proposals with --search, or None without; take its options out."""
     names = ("search", "tasks", "budget", "jobs", "grade", "grade_command", "exit_code_is_reward")
     given = {name: settings.pop(name) for name in names}
@@ -144,24 +146,23 @@ def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any]) -> Any
             "--search gepa needs its package. Install it with: pip install "
             "'otel-lightning[learner,prompts]'"
         )
-    from secrets import token_hex
-
     from otel_lightning.learner.prompts.search import Search, searching
     from otel_lightning.learner.prompts.search_runs import Runs
     from otel_lightning.learner.rollout_runner import Job, read_tasks
     from otel_lightning.learner.rollout_runner.tasks import TRAIN, chosen
 
-    name = f"search-{token_hex(4)}"
+    grading = grading_of({**given, "reward": settings["reward"]})
     runs = Runs(
         store=Path(store),
         flags=settings["flags"],
         key=settings["key"],
-        job=Job(tasks=(), command=agent, name=name, jobs=given["jobs"]),
-        grading=grading_of({**given, "reward": settings["reward"]}),
-        folder=Path(f"{store}.searches"),
+        job=Job(tasks=(), command=agent, jobs=given["jobs"]),
+        grading=grading,
+        folder=(folder := Path(f"{store}.searches")),
     )
     tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
-    return searching(Search(tasks, given["budget"], runs))
+    about = [agent, asdict(grading), model]
+    return searching(Search(tasks, given["budget"], runs, folder, about))
 
 
 def _request(store: str, settings: dict[str, Any]) -> "Request":
