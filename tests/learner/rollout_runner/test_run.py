@@ -243,6 +243,31 @@ def test_quick_agents_of_a_new_store_are_stored_without_a_grader_too(
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
 
 
+RUNNER = """
+import sys
+from pathlib import Path
+from otel_lightning.learner.rollout_runner import Job, run_agent
+store, tasks, *command = sys.argv[1:]
+run_agent(store, Job(Path(tasks), command, name="ends", jobs=1, grace=60))
+"""
+
+
+def test_agent_that_ends_after_the_runner_was_killed_is_not_run_again(
+    served: Path, tmp_path: Path, tasks: Tasks
+) -> None:
+    log, go = tmp_path / "log", tmp_path / "go"
+    file = tasks({"id": "waits"}, {"id": "next"})
+    script = 'echo begun >> "$0"; until test -e "$1"; do sleep 0.01; done; echo ended >> "$0"'
+    command = ["sh", "-c", script, str(log), str(go)]
+    log.touch()
+    with background(sys.executable, "-c", RUNNER, str(served), str(file), *command):
+        eventually(lambda: "begun" in log.read_text())  # and here it is killed
+    go.touch()
+    report = run_agent(served, Job(file, command, name="ends", jobs=1))
+    assert (report.statuses, report.done_before) == ({"ok": 2}, 1)
+    assert log.read_text().splitlines().count("ended") == len(["waits", "next"])
+
+
 def test_output_that_the_store_shortens_is_counted(tmp_path: Path, tasks: Tasks) -> None:
     """The limit counts characters: `ä` has two bytes."""
     store = tmp_path / "new.duckdb"

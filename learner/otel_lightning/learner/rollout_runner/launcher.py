@@ -57,7 +57,7 @@ class Running:
         self.asked: dict[str, Any] | None = None
         """The attempt that a worker has been asked for; `started_ns` and `deadline` are its own."""
         self.is_leaving = False
-        """Whether a worker has been told that there are no more tasks."""
+        """Whether it may end by itself, and is interrupted at its deadline."""
 
     @property
     def mark(self) -> bytes:
@@ -174,13 +174,23 @@ class Launcher:
         return self.closing and not self.running and not self.left
 
     def _end_in_order(self) -> None:
-        """End the agents, and once there are none, the services."""
+        """Let the agents finish or end them, and once there are none, end the services."""
         agents = [one for one in self.running.values() if not one.is_service]
         for one in agents or list(self.running.values()):
-            if one.kill_at is None and self.workers and one.pipes:
+            if one.kill_at is not None:
+                continue
+            if self.workers and one.pipes:
                 self.workers.let_finish(one)
-            elif one.kill_at is None:
+            elif one.is_service:
                 self.end(one, "interrupted")
+            else:
+                self._let_finish(one)
+
+    def _let_finish(self, one: Running) -> None:
+        """Give an agent its grace: what ends by itself in that time need not run again."""
+        at = time.monotonic() + one.spec.get("grace", 2.0)
+        if not one.is_leaving and (one.deadline is None or one.deadline > at):
+            one.is_leaving, one.deadline = True, at
 
     def end(self, one: Running, status: str) -> None:
         """Ask a process to end, for the reason that its status tells."""

@@ -177,6 +177,8 @@ class Processes:
 
     def close(self) -> None:
         """End all processes, agents before services, and wait until none is left."""
+        with suppress(OSError, LauncherDiedError):
+            self.stop()  # at the mere end of its input, the launcher would let agents finish
         with suppress(OSError):
             # The launcher takes the end of its input as the request to end everything.
             _pipe(self._process.stdin).close()
