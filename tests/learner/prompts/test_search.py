@@ -1,13 +1,10 @@
 """`--search gepa`: a search with real rollouts, and each of GEPA's faults that is guarded."""
 
 import json
-import os
 import random
-import re
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +19,11 @@ from support.prompt_server import (
     PromptServer,
     Reply,
     Script,
-    current_prompt,
     learns_rules,
     prompt_server,
     proposal,
     true_success,
 )
-from support.stores import ask
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
@@ -37,8 +32,7 @@ from otel_lightning.learner.prompts.plan import Proposed, Request
 from otel_lightning.learner.prompts.propose import propose_prompts
 from otel_lightning.learner.prompts.records import Record
 from otel_lightning.learner.prompts.rollouts import Window
-from otel_lightning.learner.prompts.search import Adapter, Search, searching
-from otel_lightning.learner.prompts.search_journal import Evaluated, Evaluation
+from otel_lightning.learner.prompts.search import Adapter, Evaluated, Search, searching
 from otel_lightning.learner.rollout_runner import Task
 from otel_lightning.learner.score.judges.endpoint import Endpoint
 
@@ -62,7 +56,7 @@ class World:
     def by_rules(prompt: str, kind: str) -> float:
         return 0.9 if f"{kind}: {RULES[kind]}." in prompt else UNKNOWN
 
-    def __call__(self, tasks: Sequence[Task], value: Any, _: Evaluation) -> Evaluated:
+    def __call__(self, tasks: Sequence[Task], value: Any, _: int) -> Evaluated:
         self.rollouts += len(tasks)
         rewards, records = {}, {}
         for task in tasks:
@@ -96,19 +90,14 @@ def flags(traces: "Traces", tmp_path: Path) -> Path:
     return path
 
 
-def search(  # noqa: PLR0913, PLR0917 - the settings that the tests differ in
-    traces: "Traces",
-    flags: Path,
-    server: PromptServer,
-    world: World,
-    budget: int = 200,
-    folder: Path | None = None,
+def search(
+    traces: "Traces", flags: Path, server: PromptServer, world: World, budget: int = 200
 ) -> Proposed:
     request = Request(
         Window(KEY), flags, cache=traces.path.with_suffix(".judge"), candidates=1, concurrency=1
     )
     proposer = Proposer(Endpoint(server.url, "writer", 1.0, retries=0))
-    asking = searching(Search(TASKS, budget, world, folder))
+    asking = searching(Search(TASKS, budget, world))
     return propose_prompts(traces.path, request, proposer, asking)
 
 
@@ -183,7 +172,7 @@ def test_rollouts_without_a_reward_count_as_the_mean_of_the_others(
     traces: "Traces", flags: Path, serve: Serve
 ) -> None:
     class Forgetful(World):
-        def __call__(self, tasks: Sequence[Task], value: Any, number: Evaluation) -> Evaluated:
+        def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
             found = super().__call__(tasks, value, number)
             kept = {one: value for one, value in found.rewards.items() if one[-1] != "7"}
             return Evaluated(kept or dict(list(found.rewards.items())[:1]), found.records)
@@ -191,7 +180,7 @@ def test_rollouts_without_a_reward_count_as_the_mean_of_the_others(
     assert search(traces, flags, serve(learns_rules), Forgetful(), 120).judged
 
     class Silent(World):
-        def __call__(self, tasks: Sequence[Task], value: Any, number: Evaluation) -> Evaluated:
+        def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
             return Evaluated({}, super().__call__(tasks, value, number).records)
 
     with pytest.raises(DataError, match="No rollout of the search has a reward"):
@@ -256,154 +245,3 @@ def test_command_runs_the_agent_with_each_prompt_and_stores_every_rollout(
     runs = traces.ask("SELECT run_id, count(*) AS n FROM attempts GROUP BY run_id ORDER BY run_id")
     assert len(runs) >= 4  # the first prompt, both on three tasks, and the new one
     assert sum(row["n"] for row in runs) <= 20
-
-
-JUDGED = """
-import json, os, sys
-flag = json.load(open(os.environ["FLAGD_OFFLINE_FLAG_SOURCE_PATH"]))["flags"]["support-prompt"]
-prompt = flag["variants"][flag["defaultVariant"]]
-open(os.environ["LOG"], "a").write(os.environ["LIGHTNING_ROLLOUT_ID"] + "\\n")
-sys.exit(int(os.environ["LIGHTNING_TASK_ID"][1:]) % 5 >= prompt.count("!"))
-"""
-
-
-def adds_a_mark(request: dict[str, Any], number: int) -> Reply:
-    return proposal(f"{unnumbered(current_prompt(request))}! Way {number}")
-
-
-def unnumbered(text: str) -> str:
-    """Leave the number out, which is another one if a kill cut off a call of the model."""
-    return re.sub(r" Way \d+", "", text)
-
-
-def search_until(place: Path, store: Path, url: str, until: int | None) -> tuple[int, str]:
-    """Run the command, and kill its process group once so many rollouts have begun."""
-    log, said = place / "log", place / "said"
-    words = [sys.executable, "-m", "otel_lightning.learner", "prompts", "--store", str(store)]
-    words += ["--key", KEY, "--flags", str(place / "flags.json"), "--endpoint", url]
-    words += ["--model", "m", "--candidates", "1", "--search", "gepa", "--budget", "60"]
-    words += ["--tasks", str(place / "tasks.jsonl"), "--exit-code-is-reward", "--jobs", "2"]
-    words += ["--held-out", "0.1", "--", sys.executable, "-I", "-S", str(place / "agent.py")]
-    environment = {**os.environ, "LOG": str(log)}
-    with said.open("w") as file:
-        both = {"stdout": file, "stderr": file, "env": environment}
-        with running.background(*words, start_new_session=True, **both) as run:
-            if until is not None:
-                running.eventually(
-                    lambda: run.poll() is not None or len(lines_of(log)) >= until, running.LIMIT_S
-                )
-                with suppress(ProcessLookupError):
-                    os.killpg(run.pid, signal.SIGKILL)
-            return run.wait(running.LIMIT_S), said.read_text()
-
-
-def lines_of(file: Path) -> list[str]:
-    return file.read_text().splitlines() if file.exists() else []
-
-
-def prepared(place: Path, flags: Path) -> None:
-    place.mkdir()
-    (place / "flags.json").write_bytes(flags.read_bytes())
-    (place / "agent.py").write_text(JUDGED)
-    rows = "".join(json.dumps({"id": f"t{i}", "kind": "refund"}) + "\n" for i in range(14))
-    (place / "tasks.jsonl").write_text(rows)
-
-
-@pytest.mark.slow
-def test_killed_search_goes_on_within_its_budget_and_ends_as_without_a_kill(
-    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
-) -> None:
-    found, ends = {}, {}
-    for name, kills in (("whole", ()), ("killed", (3, 9, 25))):
-        place, server = tmp_path / name, serve(adds_a_mark)
-        prepared(place, flags)
-        store = place / "traces.duckdb"
-        store.write_bytes(traces.path.read_bytes())
-        for until in kills:
-            code, _ = search_until(place, store, server.url, until)
-            assert code == -signal.SIGKILL
-        code, said = search_until(place, store, server.url, None)
-        assert code == 0, said
-        assert ("The search goes on: " in said) is bool(kills)
-        variants = json.loads((place / "flags.json").read_text())["flags"][KEY]["variants"]
-        found[name] = sorted(unnumbered(text) for text in variants.values())
-        asked = "SELECT status, count(*) AS n FROM attempts GROUP BY status"
-        ends[name] = {row["status"]: row["n"] for row in ask(store, asked)}
-        attempts = lines_of(place / "log")
-        assert len(attempts) == len(set(attempts))
-    assert found["killed"] == found["whole"]
-    assert len(found["whole"]) == 2
-    # What a kill cut off is lost and runs again; what ended does not.
-    lost = ends["killed"].pop("lost", 0)
-    assert lost <= 2 * 3
-    assert ends["killed"] == ends["whole"]
-    assert 40 < sum(ends["whole"].values()) <= 60
-
-
-def test_search_goes_on_by_its_journal_when_the_model_fails_meanwhile(
-    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
-) -> None:
-    world = World()
-    answers: list[Reply] = []
-
-    def fails_later(request: dict[str, Any], number: int) -> Reply:
-        answers.append(learns_rules(request, number))
-        return answers[-1] if len(answers) != 2 else Reply("later", None, 403)
-
-    server = serve(fails_later)
-    with pytest.raises(DataError, match="gave no answer"):
-        search(traces, flags, server, world, 120, tmp_path)
-    spent = world.rollouts
-    assert 20 < spent < 120
-    result = search(traces, flags, server, world, 120, tmp_path)
-    assert spent < world.rollouts <= 120
-    assert result.judged
-
-
-def test_budget_holds_when_a_killed_search_cannot_go_the_same_way(
-    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
-) -> None:
-    world = World()
-    with pytest.raises(DataError, match="gave no answer"):
-        search(
-            traces,
-            flags,
-            serve(lambda _, n: proposal(f"Way {n}.") if n < 2 else Reply("no", None, 403)),
-            world,
-            80,
-            tmp_path,
-        )
-    document = json.loads(flags.read_text())
-    document["flags"][KEY]["variants"]["first"] = "Another text of somebody."
-    flags.write_text(json.dumps(document))
-    silent = serve(lambda *_: Reply("no", None, 403))
-    with pytest.raises(DataError, match=r"had spent \d+ of 80 .* another --seed"):
-        search(traces, flags, silent, world, 80, tmp_path)
-    assert world.rollouts <= 80
-
-
-ALWAYS_FAILS = "import sys; sys.exit('no such table: rooms')"
-
-
-@pytest.mark.slow
-def test_agent_that_always_fails_is_named_and_not_the_grader(
-    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
-) -> None:
-    (tmp_path / "agent.py").write_text(ALWAYS_FAILS)
-    (tmp_path / "grade.py").write_text("def right(calls):\n    return calls\n")
-    rows = "".join(json.dumps({"id": f"t{i}", "kind": "refund"}) + "\n" for i in range(14))
-    (tmp_path / "tasks.jsonl").write_text(rows)
-    options = ["--search", "gepa", "--budget", "60", "--tasks", str(tmp_path / "tasks.jsonl")]
-    graded = [*options, "--held-out", "0.1", "--grade", f"{tmp_path / 'grade.py'}:right"]
-    agent = ["--", sys.executable, "-I", "-S", str(tmp_path / "agent.py")]
-    server = serve(adds_a_mark)
-    result = run_search(traces.path, flags, server.url, *graded, *agent)
-    assert result.exit_code == 1
-    assert "The agent ended well in no rollout of the search (ok 0, failed 7" in result.stderr
-    assert "no such table: rooms" in result.stderr
-    assert "Mend the agent, and run the same command" in result.stderr
-    assert "Give a grader" not in result.stderr
-    # Once it is mended, the same command works: its failures are not taken for the prompt's.
-    (tmp_path / "agent.py").write_text("")
-    mended = run_search(traces.path, flags, server.url, *options, "--exit-code-is-reward", *agent)
-    assert "ended well in no rollout" not in mended.stderr

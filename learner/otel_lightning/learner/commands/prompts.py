@@ -1,7 +1,6 @@
 """`lightning-learn prompts`."""
 
 from contextlib import closing
-from dataclasses import asdict
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -109,8 +108,7 @@ SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-
     "--budget",
     type=click.IntRange(1),
     default=200,
-    help="With --search. Number of rollouts, which is never exceeded. If the search is killed, the "
-    "same command goes on with it, and the budget holds over all starts.",
+    help="With --search. Number of rollouts, which is never exceeded.",
 )
 def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
     """Let a model propose better prompts from logged rollouts, and give them a little traffic.
@@ -124,14 +122,14 @@ def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
         from otel_lightning.learner.prompts.propose import propose_prompts
 
         asked = endpoint_of(settings)
-        ask = _search(agent, store, settings, asked.model)
+        ask = _search(agent, store, settings)
         request = _request(store, settings)
         with closing(Proposer(asked)) as proposer:
             result = propose_prompts(store, request, proposer, ask)
     _tell(result, request)
 
 
-def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any], model: str) -> Any:
+def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any]) -> Any:
     """Return how to get proposals with --search, or None without; take its options out."""
     names = ("search", "tasks", "budget", "jobs", "grade", "grade_command", "exit_code_is_reward")
     given = {name: settings.pop(name) for name in names}
@@ -146,23 +144,24 @@ def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any], model:
             "--search gepa needs its package. Install it with: pip install "
             "'otel-lightning[learner,prompts]'"
         )
+    from secrets import token_hex
+
     from otel_lightning.learner.prompts.search import Search, searching
     from otel_lightning.learner.prompts.search_runs import Runs
     from otel_lightning.learner.rollout_runner import Job, read_tasks
     from otel_lightning.learner.rollout_runner.tasks import TRAIN, chosen
 
-    grading = grading_of({**given, "reward": settings["reward"]})
+    name = f"search-{token_hex(4)}"
     runs = Runs(
         store=Path(store),
         flags=settings["flags"],
         key=settings["key"],
-        job=Job(tasks=(), command=agent, jobs=given["jobs"]),
-        grading=grading,
-        folder=(folder := Path(f"{store}.searches")),
+        job=Job(tasks=(), command=agent, name=name, jobs=given["jobs"]),
+        grading=grading_of({**given, "reward": settings["reward"]}),
+        folder=Path(f"{store}.searches"),
     )
     tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
-    about = [agent, asdict(grading), model]
-    return searching(Search(tasks, given["budget"], runs, folder, about))
+    return searching(Search(tasks, given["budget"], runs))
 
 
 def _request(store: str, settings: dict[str, Any]) -> "Request":

@@ -10,15 +10,12 @@ guarded here, each point by a test:
 - A cut or unfenced answer, a copy or a repetition becomes a prompt: the usual checks come first.
 - Its budget is looked at between iterations only: ours is never exceeded.
 - A rollout without a reward is an error to it: such a rollout counts as the mean of the others.
-- A killed search begins anew: ours has a journal, over whose starts together the budget holds.
 - The best score of many is too high: it is called that, and only the gate promotes.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gepa.api import optimize
@@ -37,12 +34,6 @@ from otel_lightning.learner.prompts.plan import (
     taken_names,
 )
 from otel_lightning.learner.prompts.records import Record
-from otel_lightning.learner.prompts.search_journal import (
-    Evaluate,
-    SearchJournal,
-    digest,
-    opened_search,
-)
 from otel_lightning.learner.prompts.variants import WHOLE_TEXT, Variant
 from otel_lightning.learner.rollout_runner.tasks import Task as AgentTask
 from otel_lightning.learner.score.judges.asking import (
@@ -69,6 +60,20 @@ Texts = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The results of a prompt on some tasks."""
+
+    rewards: Mapping[str, float]
+    """Reward of each graded task, by its id."""
+    records: Mapping[str, Record]
+    """What the proposing model is shown of a task, by its id; tasks without text have none."""
+
+
+Evaluate = Callable[[Sequence[AgentTask], Any, int], Evaluated]
+"""Runs the agent with a variant's value on tasks; the number counts the evaluations."""
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
     """A search: the tasks, the number of rollouts and how to run them."""
 
@@ -76,10 +81,6 @@ class Search:
     """Tasks to search by, of the train split only."""
     budget: int
     evaluate: Evaluate
-    folder: Path | None = None
-    """Folder of the journal by which a killed search goes on; None keeps it in memory only."""
-    about: Any = None
-    """What makes it another search if it changes: the agent, the grader and the model."""
 
     @property
     def validation(self) -> int:
@@ -131,12 +132,13 @@ class _Asked:
 class Adapter(GEPAAdapter[AgentTask, Any, Any]):
     """GEPA's view of the agent: it inherits, because a look-alike would be ignored silently."""
 
-    def __init__(
-        self, search: Search, asked: _Asked, parent: Variant, journal: SearchJournal
-    ) -> None:
+    def __init__(self, search: Search, asked: _Asked, parent: Variant) -> None:
         self._search, self._asked, self._parent = search, asked, parent
-        self._journal = journal
+        self.spent = 0
+        self.missing = 0
+        """Rollouts without a reward."""
         self.failure: Exception | None = None
+        self._evaluations = 0
 
     def evaluate(
         self,
@@ -147,17 +149,23 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         """Run the agent with a prompt on tasks.
 
         Raises:
-            DataError: If no rollout has a reward, the agent always fails, or the budget would be
-                exceeded.
+            DataError: If no rollout has a reward, or the budget would be exceeded.
         """
         # GEPA may draw a task twice into a batch; it is run once.
         tasks = {task.task_id: task for task in batch}
-        try:
-            found = self._journal.evaluated(list(tasks.values()), value_of(self._parent, candidate))
-        except Exception as error:
-            self.failure = error  # GEPA swallows some of them
-            raise
+        if self.spent + len(tasks) > self._search.budget:
+            raise DataError("The budget of rollouts is spent.")  # never: the search stops before
+        self.spent += len(tasks)
+        value = value_of(self._parent, candidate)
+        found = self._search.evaluate(list(tasks.values()), value, self._evaluations)
+        self._evaluations += 1
         rewards = [found.rewards[one] for one in tasks if one in found.rewards]
+        if not rewards:
+            raise DataError(
+                "No rollout of the search has a reward. Give a grader, or let the agent send "
+                "rewards."
+            )
+        self.missing += len(tasks) - len(rewards)
         # The mean of the others neither rewards nor punishes a prompt for a grader's failure.
         others = sum(rewards) / len(rewards)
         scores = [found.rewards.get(task.task_id, others) for task in batch]
@@ -208,8 +216,7 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         """Tell whether the next iteration could exceed the budget, or the model has failed."""
         # Asked before each iteration: one begins only if the budget covers the most that it may
         # take.
-        spent = self._journal.spent
-        return self.failure is not None or spent + self._search.iteration > self._search.budget
+        return self.failure is not None or self.spent + self._search.iteration > self._search.budget
 
     def _proposed(self, candidate: Texts, component: str, records: tuple[Record, ...]) -> str:
         asked = self._asked
@@ -271,55 +278,15 @@ def searching(
     def ask(
         plan: Plan, request: Request, proposer: Proposer, _: str
     ) -> tuple[tuple[Judged, ...], Usage]:
-        with (
-            closing(AnswerCache(request.cache)) as cache,
-            opened_search(
-                search.folder, _name(search, plan, request), search.budget, search.evaluate
-            ) as journal,
-        ):
-            parent = _parent(plan, journal)
-            if journal.before:
-                _say(
-                    f"The search goes on: {journal.before:,} of {search.budget:,} rollouts were "
-                    "run before. They are not run again."
-                )
+        parent = plan.variants[plan.parent]
+        with closing(AnswerCache(request.cache)) as cache:
             session = Session(proposer, cache, Progress("Search", 0), request.concurrency)
             asked = _Asked(plan, request, proposer, taken_names(plan, request), session)
-            adapter = Adapter(search, asked, parent, journal)
+            adapter = Adapter(search, asked, parent)
             found = _optimized(search, adapter, parent, request.seed)
-            if journal.has_left and not asked.judged:
-                raise journal.exhausted()
-        wanted = min(request.candidates, plan.room)
-        return _chosen(found, asked, parent, wanted), session.usage
+        return _chosen(found, asked, min(request.candidates, plan.room)), session.usage
 
     return ask
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-
-
-def _name(search: Search, plan: Plan, request: Request) -> str:
-    """Name the search, so that the same command finds what it did before it was killed.
-
-    Once its proposals are recorded, the history is longer, and the same command is a new search.
-    """
-    tasks = [task.whole_fingerprint for task in search.tasks]
-    where = [request.window.key, str(request.flags.resolve())]
-    known = [*where, request.seed, plan.history.count, tasks, search.about]
-    return f"search-{digest(known)}"
-
-
-def _parent(plan: Plan, journal: SearchJournal) -> Variant:
-    """Return the variant to improve: that of the earlier start, unless it was changed since."""
-    if journal.parent is not None:
-        name, value = journal.parent
-        found = plan.variants.get(name)
-        if found is not None and found.value == value:
-            return found
-    parent = plan.variants[plan.parent]
-    journal.begin(parent.name, parent.value)
-    return parent
 
 
 def _optimized(
@@ -349,10 +316,9 @@ def _optimized(
     return sorted(scored, key=lambda one: -one[0])
 
 
-def _chosen(
-    found: list[tuple[float, Texts]], asked: _Asked, parent: Variant, count: int
-) -> tuple[Judged, ...]:
+def _chosen(found: list[tuple[float, Texts]], asked: _Asked, count: int) -> tuple[Judged, ...]:
     """Keep the proposals that are in the best prompts of the pool; the others are refused."""
+    parent = asked.plan.variants[asked.plan.parent]
     best = {}
     for score, texts in found[: max(count, 0)]:
         best[str(value_of(parent, texts))] = (score, value_of(parent, texts))

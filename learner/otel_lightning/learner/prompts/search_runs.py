@@ -16,22 +16,9 @@ from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.prompts.records import Record, make_records
 from otel_lightning.learner.prompts.rollouts import Rollouts
-from otel_lightning.learner.prompts.search_journal import (
-    GIVE_GRADER,
-    NO_REWARD,
-    Evaluated,
-    Evaluation,
-)
+from otel_lightning.learner.prompts.search import Evaluated
 from otel_lightning.learner.rollout_runner import Grading, Job, Report, Task, run_agent
 from otel_lightning.learner.rollout_runner.arms import reading
-from otel_lightning.learner.rollout_runner.attempts import OK
-from otel_lightning.learner.rollout_runner.engine import AgentFailsError
-from otel_lightning.learner.rollout_runner.report import told
-
-MEND = (
-    "Mend the agent, and run the same command: these rollouts are run anew, and they count for "
-    "--budget."
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,30 +34,20 @@ class Runs:
     folder: Path
     """Folder for the flag files, each of which serves one prompt."""
 
-    def __call__(self, tasks: Sequence[Task], value: Any, one: Evaluation) -> Evaluated:
+    def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
         """Run a prompt on tasks.
 
         Raises:
-            AgentFailsError: If no rollout ended well and none has a reward.
             DataError: If the run does not end.
         """
-        flags = self._served(value, one.name)
-        job = replace(
-            self.job, tasks=tasks, name=one.name, seed=one.number, environment=reading(flags)
-        )
-        try:
-            report = run_agent(self.store, job, self.grading)
-        except AgentFailsError as error:
-            raise AgentFailsError(error.problem, MEND) from error
+        name = f"{self.job.name}.{number}"
+        flags = self._served(value, name)
+        job = replace(self.job, tasks=tasks, name=name, seed=number, environment=reading(flags))
+        report = run_agent(self.store, job, self.grading)
         if report.stopped or report.interrupted:
-            raise DataError(
-                f"The search was stopped ({report.stopped or 'interrupted'}). Run the same command "
-                "again: it goes on."
-            )
-        if not report.rewards:
-            return Evaluated({}, {}, _problem(report))
+            raise DataError(f"Run '{name}' did not end ({report.stopped or 'interrupted'}).")
         rewards = {report.tasks[rollout]: value for rollout, value in report.rewards.items()}
-        return Evaluated(rewards, self._records(report))
+        return Evaluated(rewards, self._records(report) if report.rewards else {})
 
     def _served(self, value: Any, name: str) -> Path:
         document = copy.deepcopy(flag_file.read_flag_file(self.flags, self.key))
@@ -99,22 +76,3 @@ class Runs:
         with open_store(self.store) as found:
             records = make_records(found, Rollouts(rows, 1, 0), list(report.rewards))
         return {report.tasks[rollout]: record for rollout, record in records.items()}
-
-
-def _problem(report: Report) -> str:
-    """Say why no rollout of a run has a reward.
-
-    Raises:
-        AgentFailsError: If the agent is the cause, and not the grader.
-    """
-    # The most frequent one comes first.
-    reason = next(iter(report.reasons), None)
-    said = f" Most often: {reason}." if reason else ""
-    if not report.statuses.get(OK):
-        raise AgentFailsError(
-            f"The agent ended well in no rollout of the search ({told(report.statuses)}), so none "
-            f"has a reward.{said}",
-            MEND,
-        )
-    problems = " ".join(report.problems) or GIVE_GRADER
-    return f"{NO_REWARD} Agents: {told(report.statuses)}.{said} {problems}"

@@ -66,14 +66,6 @@ class AttemptHistory:
         return self.status == LOST and (self.ends[-1][1] or self.lost <= retries)
 
 
-class AgentFailsError(DataError):
-    """The agent cannot work at all, so that a run of it says nothing."""
-
-    def __init__(self, problem: str, remedy: str) -> None:
-        super().__init__(f"{problem} {remedy}")
-        self.problem = problem
-
-
 @dataclass(slots=True)
 class Stop:
     """Ctrl-C: the first waits for the running attempts, the second ends them."""
@@ -230,21 +222,23 @@ class Engine:
         if self.ends[OK] or status == OK:
             return
         if ended.status == "not_started":
-            problem = f"The agent cannot be started: {ended.reason}."
-            remedy = "Check the words after '--', or those of --serve."
+            problem = (
+                f"The agent cannot be started: {ended.reason}. Check the words after '--', or "
+                "those of --serve."
+            )
         elif self.give_up_after and sum(self.ends.values()) >= self.give_up_after:
             # A worker or a server tells the error in its answer, and a process on standard error.
             words = ended.reason or last_words(self.journal.outputs / f"{ended.rollout_id}.err")
             problem = (
                 f"None of the first {number_of(sum(self.ends.values()), 'attempt')} ended well "
-                f"({told(self.ends)}). The last one said: {words or 'nothing'}."
+                f"({told(self.ends)}). The last one said: {words or 'nothing'}. Mend the agent, "
+                "and run the same command with --rerun failed --rerun timeout."
             )
-            remedy = "Mend the agent, and run the same command with --rerun failed --rerun timeout."
         else:
             return
         self.executor.stop()
         self.send()
-        raise AgentFailsError(problem, remedy)
+        raise DataError(problem)
 
 
 def send_ended(
