@@ -33,6 +33,7 @@ from otel_lightning.learner.prompts.propose import propose_prompts
 from otel_lightning.learner.prompts.records import Record
 from otel_lightning.learner.prompts.rollouts import Window
 from otel_lightning.learner.prompts.search import Adapter, Evaluated, Search, searching
+from otel_lightning.learner.prompts.search_record import Evaluation, SearchRecord
 from otel_lightning.learner.rollout_runner import Task
 from otel_lightning.learner.score.judges.endpoint import Endpoint
 
@@ -91,13 +92,17 @@ def flags(traces: "Traces", tmp_path: Path) -> Path:
 
 
 def search(
-    traces: "Traces", flags: Path, server: PromptServer, world: World, budget: int = 200
+    traces: "Traces",
+    flags: Path,
+    server: PromptServer,
+    world: World | Search,
+    budget: int = 200,
 ) -> Proposed:
     request = Request(
         Window(KEY), flags, cache=traces.path.with_suffix(".judge"), candidates=1, concurrency=1
     )
     proposer = Proposer(Endpoint(server.url, "writer", 1.0, retries=0))
-    asking = searching(Search(TASKS, budget, world))
+    asking = searching(world if isinstance(world, Search) else Search(TASKS, budget, world))
     return propose_prompts(traces.path, request, proposer, asking)
 
 
@@ -220,6 +225,163 @@ def test_options_of_a_search_are_told_apart(traces: "Traces", flags: Path, tmp_p
     lonely = run_search(traces.path, flags, "http://x", *tasks, "--", sys.executable)
     assert lonely.exit_code == 2
     assert "Add it." in lonely.stderr
+
+
+def test_rollouts_of_another_way_of_an_earlier_start_count_against_the_budget(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    world = World()
+    with_other = SearchRecord(evaluations=[Evaluation("other", 20), Evaluation("other", 3)])
+    search(traces, flags, serve(learns_rules), Search(TASKS, 69, world, with_other))
+    assert with_other.rollouts == world.rollouts + 23 <= 69
+
+    spent = SearchRecord(evaluations=[Evaluation("other", 60)])
+    with pytest.raises(DataError, match=r"69 rollouts is spent.* 60 of them .* larger --budget"):
+        search(traces, flags, serve(learns_rules), Search(TASKS, 69, World(), spent))
+
+
+def test_search_goes_on_with_the_prompt_that_it_began_with(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    class Watched(World):
+        def __init__(self, last: int) -> None:
+            super().__init__()
+            self.last, self.values = last, list[Any]()
+
+        def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
+            if number == self.last:
+                raise InterruptedError
+            self.values.append(value)
+            return super().__call__(tasks, value, number)
+
+    record, server = SearchRecord(), serve(learns_rules)
+    with pytest.raises(InterruptedError):
+        search(traces, flags, server, Search(TASKS, 60, Watched(2), record))
+    document = json.loads(flags.read_text())
+    flag = document["flags"][KEY]
+    flag["variants"]["second"] = "You answer everybody."
+    flag["targeting"] = {"fractional": [["first", 1], ["second", 1]]}
+    flags.write_text(json.dumps(document))
+    for i in range(40):
+        traces.call(f"s{i}")
+        traces.arm(f"s{i}", "second", 0.5)
+        traces.reward(f"s{i}", 1.0)
+    traces.store()
+    world = Watched(-1)
+    search(traces, flags, server, Search(TASKS, 60, world, record))
+    assert world.values[0] == FIRST
+    # Without that record, the log says that the other one is better now.
+    other = Watched(1)
+    with pytest.raises(InterruptedError):
+        search(traces, flags, server, Search(TASKS, 60, other))
+    assert other.values == ["You answer everybody."]
+
+
+@pytest.fixture
+def searched(
+    traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
+) -> Iterator[Callable[..., Result]]:
+    """Search with an agent of a few lines, whose store an ingester serves."""
+    server = serve(lambda _, n: proposal(f"Check twice, way {n}."))
+
+    def command(agent: str, *options: str, tasks: int = 14) -> Result:
+        (tmp_path / "agent.py").write_text(agent)
+        rows = "".join(json.dumps({"id": f"t{i}", "kind": "refund"}) + "\n" for i in range(tasks))
+        (tmp_path / "tasks.jsonl").write_text(rows)
+        more = ["--search", "gepa", "--tasks", str(tmp_path / "tasks.jsonl"), *options]
+        agent_words = ["--", sys.executable, "-I", "-S", str(tmp_path / "agent.py")]
+        return run_search(traces.path, flags, server.url, *more, "--held-out", "0.1", *agent_words)
+
+    with running.running(traces.path):
+        yield command
+
+
+@pytest.mark.slow
+def test_agent_that_always_fails_is_named_with_its_last_words(
+    searched: Callable[..., Result], traces: "Traces"
+) -> None:
+    broken = "import sys; sys.exit('no module named tools')"
+    for tasks, said in ((14, "none ended well"), (60, "None of the first 20 attempts ended well")):
+        failed = searched(broken, "--budget", "60", tasks=tasks)
+        assert failed.exit_code == 1
+        assert said in failed.stderr
+        assert "The last one said: " in failed.stderr
+        assert "no module named tools. Mend the agent" in failed.stderr
+        assert "it begins a new search" in failed.stderr
+        assert "grade" not in failed.stderr.lower()
+        assert "--rerun" not in failed.stderr
+    # The mended agent is run: what failed in the search before does not count as done.
+    mended = searched("", "--budget", "60")
+    assert "let the agent send rewards" in mended.stderr
+    (found,) = traces.ask("SELECT count(*) AS n FROM attempts WHERE status = 'ok'")
+    assert found["n"] > 0
+
+
+@pytest.mark.slow
+def test_grader_that_fails_is_named_and_its_rollouts_are_graded_by_the_next_start(
+    searched: Callable[..., Result], traces: "Traces", tmp_path: Path
+) -> None:
+    grader = tmp_path / "grader.py"
+    grader.write_text("import sys; sys.exit('the judge is away')")
+    graded = ("--budget", "20", "--grade-command", f"{sys.executable} {grader}")
+    failed = searched("", *graded)
+    assert failed.exit_code == 1
+    assert "ended well" in failed.stderr
+    assert "the judge is away" in failed.stderr
+    assert "Mend the grader" in failed.stderr
+    before = traces.ask("SELECT rollout_id FROM attempts")
+    grader.write_text("print(0)")
+    again = searched("", *graded)
+    assert f"{len(before)} rollouts of its budget of 20 began before" in again.stdout
+    assert again.exit_code == 3
+    assert len(before) < len(traces.ask("SELECT rollout_id FROM attempts")) <= 20
+
+
+GRADER = """
+from pathlib import Path
+graded = Path(__file__).with_name("graded")
+graded.open("a").write(".")
+print(len(graded.read_text()))
+"""
+"""Grades each rollout better than the one before."""
+
+
+@pytest.mark.slow
+def test_after_a_completed_search_or_another_prompt_the_same_command_begins_anew(
+    searched: Callable[..., Result], traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    runs = "SELECT DISTINCT run_id FROM attempts"
+    (tmp_path / "grader.py").write_text(GRADER)
+    grader = f"{sys.executable} {tmp_path / 'grader.py'}"
+    options = ("--budget", "20", "--grade-command", grader)
+    tried = searched(AGENT, *options, "--dry-run")
+    assert tried.exit_code == 0, tried.output
+    ran, graded = traces.ask(runs), (tmp_path / "graded").read_text()
+
+    # A dry run writes nothing, so the command after it writes what it found: no rollout is run
+    # or graded once more.
+    first = searched(AGENT, *options)
+    assert "goes on: " in first.stdout
+    assert first.exit_code == 0, first.output
+    assert traces.ask(runs) == ran
+    assert (tmp_path / "graded").read_text() == graded
+    found = set(json.loads(flags.read_text())["flags"][KEY]["variants"]) - {"first"}
+    assert found
+    assert all(f"{name}: " in tried.stdout for name in found)
+
+    second = searched(AGENT, *options)
+    assert "goes on" not in second.stdout
+    assert len(traces.ask(runs)) > len(ran)
+
+    # A search in the middle, whose prompt is changed by hand.
+    broken = searched("import sys; sys.exit()", "--budget", "20", "--grade-command", "false")
+    assert "Mend the grader" in broken.stderr
+    document = json.loads(flags.read_text())
+    for name in document["flags"][KEY]["variants"]:
+        document["flags"][KEY]["variants"][name] += " Be kind."
+    flags.write_text(json.dumps(document))
+    changed = searched("import sys; sys.exit()", "--budget", "20", "--grade-command", "false")
+    assert "cannot go on, because its prompt was changed" in changed.stdout
 
 
 @pytest.mark.slow

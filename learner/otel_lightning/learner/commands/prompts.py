@@ -1,6 +1,7 @@
 """`lightning-learn prompts`."""
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,10 +29,17 @@ from otel_lightning.learner.commands.values import Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.prompts.plan import Proposed, Request
+    from otel_lightning.learner.prompts.search import Search
 
 option = partial(shared_option, command="prompts")
 SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-reward")
 """Options of --search, which runs an agent."""
+WORDS = (
+    *("key", "flags", "grade", "grade_command", "exit_code_is_reward", "reward", "seed"),
+    *("model", "temperature", "max_length", "shuffle_rewards"),
+)
+"""Settings that the way of a search depends on. A search with others is another one; with a larger
+--budget or another --jobs, it is the same."""
 
 
 @click.command()
@@ -108,7 +116,8 @@ SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-
     "--budget",
     type=click.IntRange(1),
     default=200,
-    help="With --search. Number of rollouts, which is never exceeded.",
+    help="With --search. Number of rollouts, which is never exceeded: all starts of a search that "
+    "was killed share it.",
 )
 def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
     """Let a model propose better prompts from logged rollouts, and give them a little traffic.
@@ -121,16 +130,41 @@ def prompts(agent: tuple[str, ...], store: str, **settings: Any) -> None:
         from otel_lightning.learner.prompts.ask import Proposer
         from otel_lightning.learner.prompts.propose import propose_prompts
 
-        asked = endpoint_of(settings)
-        ask = _search(agent, store, settings)
-        request = _request(store, settings)
-        with closing(Proposer(asked)) as proposer:
-            result = propose_prompts(store, request, proposer, ask)
+        with ExitStack() as held:
+            search = _search(agent, store, settings, held)
+            asked = endpoint_of(settings)
+            request = _request(store, settings)
+            if search is not None:
+                request = replace(request, run_id=search.record.name)
+            proposer = held.enter_context(closing(Proposer(asked)))
+            result = propose_prompts(store, request, proposer, _asking(search))
     _tell(result, request)
 
 
-def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any]) -> Any:
-    """Return how to get proposals with --search, or None without; take its options out."""
+def _asking(search: "Search | None") -> Any:
+    """Return how to get proposals: by a search, or None for one call each."""
+    if search is None:
+        return None
+    from otel_lightning.learner.prompts.search import searching
+
+    if search.record.replaces:
+        click.echo(
+            f"Search {search.record.replaces} cannot go on, because its prompt was changed. A new "
+            "one begins."
+        )
+    if search.record.rollouts:
+        click.echo(
+            f"Search {search.record.name} goes on: "
+            f"{number_of(search.record.rollouts, 'rollout')} of its budget of {search.budget:,} "
+            "began before."
+        )
+    return searching(search)
+
+
+def _search(
+    agent: tuple[str, ...], store: str, settings: dict[str, Any], held: ExitStack
+) -> "Search | None":
+    """Return the search of --search, or None without; take its options out."""
     names = ("search", "tasks", "budget", "jobs", "grade", "grade_command", "exit_code_is_reward")
     given = {name: settings.pop(name) for name in names}
     if given["search"] is None:
@@ -144,24 +178,27 @@ def _search(agent: tuple[str, ...], store: str, settings: dict[str, Any]) -> Any
             "--search gepa needs its package. Install it with: pip install "
             "'otel-lightning[learner,prompts]'"
         )
-    from secrets import token_hex
-
-    from otel_lightning.learner.prompts.search import Search, searching
+    from otel_lightning.learner.prompts.search import Search
+    from otel_lightning.learner.prompts.search_record import opened_search
     from otel_lightning.learner.prompts.search_runs import Runs
     from otel_lightning.learner.rollout_runner import Job, read_tasks
     from otel_lightning.learner.rollout_runner.tasks import TRAIN, chosen
 
-    name = f"search-{token_hex(4)}"
+    tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
+    flags: Path = settings["flags"]
+    words = {name: given.get(name, settings.get(name)) for name in WORDS}
+    words |= {"agent": agent, "tasks": [task.whole_fingerprint for task in tasks]}
+    place = (flags, settings["key"])
+    record = held.enter_context(opened_search(Path(store), Path(f"{store}.searches"), place, words))
     runs = Runs(
         store=Path(store),
-        flags=settings["flags"],
+        flags=flags,
         key=settings["key"],
-        job=Job(tasks=(), command=agent, name=name, jobs=given["jobs"]),
+        job=Job(tasks=(), command=agent, jobs=given["jobs"]),
         grading=grading_of({**given, "reward": settings["reward"]}),
-        folder=Path(f"{store}.searches"),
+        record=record,
     )
-    tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
-    return searching(Search(tasks, given["budget"], runs))
+    return Search(tasks, given["budget"], runs, record)
 
 
 def _request(store: str, settings: dict[str, Any]) -> "Request":

@@ -34,6 +34,7 @@ from otel_lightning.learner.prompts.plan import (
     taken_names,
 )
 from otel_lightning.learner.prompts.records import Record
+from otel_lightning.learner.prompts.search_record import SearchRecord, evaluation_key
 from otel_lightning.learner.prompts.variants import WHOLE_TEXT, Variant
 from otel_lightning.learner.rollout_runner.tasks import Task as AgentTask
 from otel_lightning.learner.score.judges.asking import (
@@ -80,7 +81,10 @@ class Search:
     tasks: Sequence[AgentTask]
     """Tasks to search by, of the train split only."""
     budget: int
+    """Largest number of rollouts of all starts together."""
     evaluate: Evaluate
+    record: SearchRecord = field(default_factory=SearchRecord)
+    """What earlier starts did; a new one by default."""
 
     @property
     def validation(self) -> int:
@@ -153,10 +157,8 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
         """
         # GEPA may draw a task twice into a batch; it is run once.
         tasks = {task.task_id: task for task in batch}
-        if self.spent + len(tasks) > self._search.budget:
-            raise DataError("The budget of rollouts is spent.")  # never: the search stops before
-        self.spent += len(tasks)
         value = value_of(self._parent, candidate)
+        self._begin(list(tasks.values()), value)
         found = self._search.evaluate(list(tasks.values()), value, self._evaluations)
         self._evaluations += 1
         rewards = [found.rewards[one] for one in tasks if one in found.rewards]
@@ -176,6 +178,22 @@ class Adapter(GEPAAdapter[AgentTask, Any, Any]):
             trajectories=shown if capture_traces else None,
             num_metric_calls=len(tasks),
         )
+
+    def _begin(self, tasks: Sequence[AgentTask], value: Any) -> None:
+        """Take an evaluation from the budget, and note that it begins."""
+        record, number = self._search.record, self._evaluations
+        key = evaluation_key(tasks, value)
+        unused = record.cost(number, key)
+        self.spent += len(tasks) + unused
+        if self.spent > self._search.budget:
+            # Only if this walk is another than that of an earlier start: `should_stop` comes first.
+            raise DataError(
+                f"The budget of {number_of(self._search.budget, 'rollout')} is spent. An earlier "
+                f"start ran {unused} of them for prompts that do not come up again, since the "
+                "model's answers or the rollouts' records are not those of then. Give a larger "
+                "--budget."
+            )
+        record.begin(number, key, len(tasks))
 
     def make_reflective_dataset(
         self,
@@ -278,6 +296,7 @@ def searching(
     def ask(
         plan: Plan, request: Request, proposer: Proposer, _: str
     ) -> tuple[tuple[Judged, ...], Usage]:
+        plan = search.record.pinned(plan)
         parent = plan.variants[plan.parent]
         with closing(AnswerCache(request.cache)) as cache:
             session = Session(proposer, cache, Progress("Search", 0), request.concurrency)

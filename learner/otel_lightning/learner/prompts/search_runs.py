@@ -13,12 +13,20 @@ import polars as pl
 from otel_lightning.collector.store import open_store
 from otel_lightning.instrumentation.attributes import POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.prompts.records import Record, make_records
 from otel_lightning.learner.prompts.rollouts import Rollouts
 from otel_lightning.learner.prompts.search import Evaluated
-from otel_lightning.learner.rollout_runner import Grading, Job, Report, Task, run_agent
+from otel_lightning.learner.prompts.search_record import Graded, SearchRecord, evaluation_key
+from otel_lightning.learner.rollout_runner import OK, Grading, Job, Report, Task, run_agent
 from otel_lightning.learner.rollout_runner.arms import reading
+from otel_lightning.learner.rollout_runner.engine import HopelessError
+from otel_lightning.learner.rollout_runner.report import told
+
+SAID = 600
+"""Characters of the end of standard error that an error quotes."""
+ANEW = "Mend the agent, and run the same command again: it begins a new search."
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +39,72 @@ class Runs:
     job: Job
     """The agent; its tasks and its name are replaced for each evaluation."""
     grading: Grading
-    folder: Path
-    """Folder for the flag files, each of which serves one prompt."""
+    record: SearchRecord
+    """The record of the search; flag files that each serve one prompt are put beside it."""
 
     def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
-        """Run a prompt on tasks.
+        """Run a prompt on tasks, as far as earlier starts of the search have not done it.
 
         Raises:
-            DataError: If the run does not end.
+            DataError: If the run does not end, or no rollout has a reward.
         """
-        name = f"{self.job.name}.{number}"
+        graded = self.record.evaluations[number].graded
+        if graded is None:
+            graded = self._run(tasks, value, number)
+            self.record.end(number, graded)
+        return Evaluated({one.task_id: one.reward for one in graded}, self._records(graded))
+
+    def _run(self, tasks: Sequence[Task], value: Any, number: int) -> list[Graded]:
+        # The hash of the prompt and the tasks is in it, so that the journal of one prompt never
+        # counts for another.
+        name = f"{self.record.name}.{number}-{evaluation_key(tasks, value)}"
         flags = self._served(value, name)
         job = replace(self.job, tasks=tasks, name=name, seed=number, environment=reading(flags))
-        report = run_agent(self.store, job, self.grading)
+        try:
+            report = run_agent(self.store, job, self.grading)
+        except HopelessError as error:
+            self.record.give_up()
+            raise DataError(f"{error.problem} {ANEW}") from error
         if report.stopped or report.interrupted:
-            raise DataError(f"Run '{name}' did not end ({report.stopped or 'interrupted'}).")
-        rewards = {report.tasks[rollout]: value for rollout, value in report.rewards.items()}
-        return Evaluated(rewards, self._records(report) if report.rewards else {})
+            raise DataError(
+                f"Run '{name}' did not end ({report.stopped or 'interrupted'}). Run the same "
+                "command again: the search goes on where it was."
+            )
+        if not report.rewards:
+            raise self._without_rewards(report)
+        return [Graded(one, report.tasks[one], value) for one, value in report.rewards.items()]
+
+    def _without_rewards(self, report: Report) -> DataError:
+        """Return the error that says whose fault it is: the agent's, or the grader's."""
+        if not report.statuses.get(OK):
+            # What has failed is not run again, so going on would end here each time.
+            self.record.give_up()
+            return DataError(
+                f"No rollout of the search has a reward, because none ended well "
+                f"({told(report.statuses)}). The last one said: {self._last_words(report)}. {ANEW}"
+            )
+        problems = " ".join(f"Grading: {one}." for one in report.problems)
+        if self.grading.is_given:
+            return DataError(
+                f"No rollout of the search has a reward, though {report.statuses[OK]} of "
+                f"{report.planned} ended well. {problems} Mend the grader, and run the same "
+                "command again: they are graded again, and the search goes on."
+            )
+        self.record.give_up()
+        return DataError(
+            "No rollout of the search has a reward. Give a grader, or let the agent send rewards. "
+            "The next start begins a new search."
+        )
+
+    def _last_words(self, report: Report) -> str:
+        with open_store(self.store) as found:
+            rows = read(found, __package__, "last_failure", run_id=report.run_id).to_dicts()
+        if not rows:
+            return "nothing"
+        row = rows[0]
+        words = " ".join((row["errors"] or "").split())[-SAID:]
+        code = None if row["exit_code"] is None else f"code {row['exit_code']}"
+        return ": ".join(part for part in (row["reason"] or code, words) if part) or "nothing"
 
     def _served(self, value: Any, name: str) -> Path:
         document = copy.deepcopy(flag_file.read_flag_file(self.flags, self.key))
@@ -58,21 +115,22 @@ class Runs:
         flag["variants"] = {arm: value}
         flag |= {"state": "ENABLED", "defaultVariant": arm}
         flag["metadata"] = {f"{PROPENSITY}.{arm}": 1.0, POLICY_VERSION: f"run-{name}"}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        file = self.folder.resolve() / f"{name}.json"
+        file = (self.record.folder or Path()).resolve() / f"{name}.json"
         file.write_text(json.dumps(document), encoding="utf-8")
         return file
 
-    def _records(self, report: Report) -> Mapping[str, Record]:
-        low, high = min(report.rewards.values()), max(report.rewards.values())
+    def _records(self, graded: Sequence[Graded]) -> Mapping[str, Record]:
+        rewards = {one.rollout_id: one.reward for one in graded}
+        low, high = min(rewards.values()), max(rewards.values())
         # Below the middle is a failure. If all are equal, they are failures unless they reach 0.5.
         middle = (low + high) / 2 if low < high else max(low, 0.5)
         rows = pl.DataFrame(
             [
                 {"rollout_id": one, "judged_as": one, "arm": "this", "outcome": value}
-                for one, value in report.rewards.items()
+                for one, value in rewards.items()
             ]
         ).with_columns(failed=pl.col("outcome") < middle)
+        tasks = {one.rollout_id: one.task_id for one in graded}
         with open_store(self.store) as found:
-            records = make_records(found, Rollouts(rows, 1, 0), list(report.rewards))
-        return {report.tasks[rollout]: record for rollout, record in records.items()}
+            records = make_records(found, Rollouts(rows, 1, 0), list(rewards))
+        return {tasks[rollout]: record for rollout, record in records.items()}

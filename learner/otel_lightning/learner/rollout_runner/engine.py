@@ -41,6 +41,15 @@ SAID = 120
 INTERRUPTED = "interrupted"
 
 
+class HopelessError(DataError):
+    """The agent cannot be started, or none of its first attempts ended well."""
+
+    def __init__(self, problem: str, advice: str) -> None:
+        super().__init__(f"{problem} {advice}")
+        self.problem = problem
+        """What is wrong, without what to do in `lightning-learn run`."""
+
+
 @dataclass(frozen=True, slots=True)
 class AttemptHistory:
     """The results of the attempts at one planned rollout, by attempt number."""
@@ -131,7 +140,7 @@ class Engine:
             keeps_last: Leave the last ends in `unsent`, for the caller to send with more.
 
         Raises:
-            DataError: If the agent cannot be started, or the first attempts all fail.
+            HopelessError: If the agent cannot be started, or the first attempts all fail.
         """
         progress = Progress("Rollouts", total)
         done = total - len(planned)
@@ -222,23 +231,21 @@ class Engine:
         if self.ends[OK] or status == OK:
             return
         if ended.status == "not_started":
-            problem = (
-                f"The agent cannot be started: {ended.reason}. Check the words after '--', or "
-                "those of --serve."
-            )
+            problem = f"The agent cannot be started: {ended.reason}."
+            advice = "Check the words after '--', or those of --serve."
         elif self.give_up_after and sum(self.ends.values()) >= self.give_up_after:
             # A worker or a server tells the error in its answer, and a process on standard error.
             words = ended.reason or last_words(self.journal.outputs / f"{ended.rollout_id}.err")
             problem = (
                 f"None of the first {number_of(sum(self.ends.values()), 'attempt')} ended well "
-                f"({told(self.ends)}). The last one said: {words or 'nothing'}. Mend the agent, "
-                "and run the same command with --rerun failed --rerun timeout."
+                f"({told(self.ends)}). The last one said: {words or 'nothing'}."
             )
+            advice = "Mend the agent, and run the same command with --rerun failed --rerun timeout."
         else:
             return
         self.executor.stop()
         self.send()
-        raise DataError(problem)
+        raise HopelessError(problem, advice)
 
 
 def send_ended(
