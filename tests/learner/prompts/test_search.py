@@ -277,6 +277,33 @@ def test_search_goes_on_with_the_prompt_that_it_began_with(
     assert other.values == ["You answer everybody."]
 
 
+def test_budget_holds_though_other_proposals_are_recorded_before_a_search_goes_on(
+    traces: "Traces", flags: Path, serve: Serve
+) -> None:
+    class Recorded(World):
+        def __init__(self) -> None:
+            super().__init__()
+            self.known: dict[tuple[int, str], Evaluated] = {}
+
+        def __call__(self, tasks: Sequence[Task], value: Any, number: int) -> Evaluated:
+            if (number, value) not in self.known:
+                self.known[number, value] = super().__call__(tasks, value, number)
+            return self.known[number, value]
+
+    world, record = Recorded(), SearchRecord()
+    fails = serve(lambda _, n: proposal(f"Way {n}.") if n < 2 else Reply("no", None, 403))
+    with pytest.raises(DataError, match="gave no answer"):
+        search(traces, flags, fails, Search(TASKS, 80, world, record))
+    before = world.rollouts
+    plain = Proposer(Endpoint(serve(lambda *_: proposal("Plain one.")).url, "writer", 1.0))
+    cache = traces.path.with_suffix(".judge")
+    propose_prompts(traces.path, Request(Window(KEY), flags, cache=cache, candidates=1), plain)
+    again = serve(lambda _, n: proposal(f"Way {n + 2}."))
+    assert search(traces, flags, again, Search(TASKS, 80, world, record)).judged
+    assert before < world.rollouts == record.rollouts <= 80
+    assert all(one.unused == 0 for one in record.evaluations)
+
+
 @pytest.fixture
 def searched(
     traces: "Traces", flags: Path, serve: Serve, tmp_path: Path
