@@ -19,7 +19,7 @@ from otel_lightning.collector.maintain.erase import Selection, erase
 from otel_lightning.collector.maintain.erase_served import erase_anyhow
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.spool import Spool, spool_folder
-from otel_lightning.collector.store import Store, StoreError, open_store
+from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 
 SECRET = b"Ada Lovelace, 12 St James's Square"
 ADDRESS = {"address": SECRET.decode()}
@@ -73,6 +73,15 @@ def path(tmp_path: Path) -> Path:
             " 'a' AS parent, input_messages AS text, [rollout_id] AS records,"
             " now()::TIMESTAMP_NS AS created FROM llm_calls"
         )
+        other = str(tmp_path / "other.judge")
+        for command, config in (
+            ("judge", {"cache": other}), ("prompts", {"seed": 1}), ("rft", {"steps": 1}),
+        ):  # fmt: skip
+            store.execute(
+                "INSERT INTO runs (run_id, command, config) VALUES"
+                f" ('{command}', '{command}', {quote_literal(json.dumps(config))})"
+            )
+    Path(other).write_bytes(SECRET)
     spool = Spool(spool_folder(path))
     for number in (2, 4):  # the second for the second time
         spool.append("traces", call(number)).result(timeout=10)
