@@ -7,8 +7,8 @@ first: if the runner is killed, no end is forgotten. When standard input closes,
 asked or was killed, it ends all processes and then itself.
 
 A worker stays, and is asked for one attempt after the other. This process gives it the tasks and
-reads its answers, so that no answer is forgotten either. When the input closes, a worker may finish
-the task that it has within its grace.
+reads its answers, so that no answer is forgotten either. When the input closes, an agent may end,
+and a worker finish the task that it has, within its grace.
 
 It uses `os` instead of `pathlib`, which it would use several times for each agent, and imports
 little: each start of a run waits for it. `dataclasses`, `typing` and `subprocess`
@@ -30,6 +30,7 @@ from contextlib import suppress
 
 TYPE_CHECKING = False  # type checkers know the name; `typing` itself is not imported
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from otel_lightning.learner.rollout_runner.launcher_workers import Pipes, Workers
@@ -157,7 +158,7 @@ class Launcher:
             # `kill_at` is set by the first SIGTERM. From then on only its deadline counts, not the
             # others.
             if one.kill_at is not None and now >= one.kill_at:
-                _signal_group(pid, signal.SIGKILL)
+                _signal(pid, signal.SIGKILL, os.killpg)
             elif one.kill_at is None and one.deadline is not None and now >= one.deadline:
                 self.end(one, "interrupted" if one.is_leaving else "timeout")
             elif one.kill_at is None and _writes_too_much(one.spec):
@@ -174,30 +175,27 @@ class Launcher:
         return self.closing and not self.running and not self.left
 
     def _end_in_order(self) -> None:
-        """Let the agents finish or end them, and once there are none, end the services."""
+        """Let the agents finish, and once there are none, end the services."""
+        now = time.monotonic()
         agents = [one for one in self.running.values() if not one.is_service]
         for one in agents or list(self.running.values()):
-            if one.kill_at is not None:
+            if one.kill_at is not None or one.is_leaving:
                 continue
+            at = now + one.spec.get("grace", 2.0)
             if self.workers and one.pipes:
                 self.workers.let_finish(one)
             elif one.is_service:
                 self.end(one, "interrupted")
-            else:
-                self._let_finish(one)
-
-    def _let_finish(self, one: Running) -> None:
-        """Give an agent its grace: what ends by itself in that time need not run again."""
-        at = time.monotonic() + one.spec.get("grace", 2.0)
-        if not one.is_leaving and (one.deadline is None or one.deadline > at):
-            one.is_leaving, one.deadline = True, at
+            elif one.deadline is None or one.deadline > at:
+                # What ends by itself in that time need not run again.
+                one.is_leaving, one.deadline = True, at
 
     def end(self, one: Running, status: str) -> None:
         """Ask a process to end, for the reason that its status tells."""
         if one.kill_at is None:
             one.status = status
             one.kill_at = time.monotonic() + one.spec.get("grace", 2.0)
-            _signal_group(one.pid, signal.SIGTERM)
+            _signal(one.pid, signal.SIGTERM, os.killpg)
 
     def _end_what_it_left(self, one: Running) -> int:
         """Ask the processes of an ended agent to end; return their number."""
@@ -212,7 +210,7 @@ class Launcher:
         # `found`.
         self.left.update(dict.fromkeys(found, at))
         number = signal.SIGTERM if one.status == "exited" else signal.SIGKILL
-        _signal_group(one.pid, number)
+        _signal(one.pid, number, os.killpg)
         for pid in found:
             _signal(pid, number)
         return len(found)
@@ -220,10 +218,9 @@ class Launcher:
     def _find_orphans(self, now: float) -> None:
         """Find processes whose parent has ended, in any session, and end them."""
         for pid in _children():
-            if pid in self.running or pid in self.left:
-                continue
+            is_known = pid in self.running or pid in self.left
             # Its agent may still run: then the agent let it go, and it ends with its agent.
-            if not any(_is_of(pid, one) for one in self.running.values()):
+            if not is_known and not any(_is_of(pid, one) for one in self.running.values()):
                 self.left[pid] = now + 2.0
                 _signal(pid, signal.SIGTERM)
 
@@ -416,11 +413,8 @@ def _next_ended() -> int:
 
 
 def _writes_too_much(spec: dict[str, Any]) -> bool:
-    most = spec.get("max_output")
-    if most is None:
-        return False
-    files = (spec["stdout"], spec["stderr"])
-    return any(os.stat(file).st_size > most for file in files)  # noqa: PTH116 - see above
+    most, files = spec.get("max_output"), (spec["stdout"], spec["stderr"])
+    return most is not None and any(os.stat(file).st_size > most for file in files)  # noqa: PTH116 - see above
 
 
 def _children() -> list[int]:
@@ -429,12 +423,8 @@ def _children() -> list[int]:
         listed = _bytes_of(f"/proc/self/task/{os.getpid()}/children")
     except OSError:
         return []
-    return [int(pid) for pid in listed.split() if not _is_ended(int(pid))]
-
-
-def _is_ended(pid: int) -> bool:
-    fields = _stat(pid)
-    return not fields or fields[0] == "Z"
+    # Without those that have ended: they are zombies, or gone.
+    return [pid for pid in map(int, listed.split()) if _stat(pid)[:1] not in ([], ["Z"])]
 
 
 def _bytes_of(path: str) -> bytes:
@@ -467,14 +457,9 @@ def _is_of(pid: int, one: Running) -> bool:
     return one.mark in variables
 
 
-def _signal(pid: int, number: int) -> None:
+def _signal(pid: int, number: int, send: Callable[[int, int], None] = os.kill) -> None:
     with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
+        send(pid, number)
 
 
 def _adopt_orphans() -> None:
