@@ -81,20 +81,17 @@ class Searched:
         }
         words = [str(word) for pair in options.items() for word in pair]
         command = ["-m", "otel_lightning.learner", "prompts", *words, *more]
-        with subprocess.Popen(
-            [sys.executable, "-c", WAIT, *command, "--", *self.agent],
+        with running.background(
+            *(sys.executable, "-c", WAIT, *command, "--", *self.agent),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
         ) as process:
-            try:
-                told = json.dumps({"group": process.pid, "agent": agent})
-                (self.folder / "kill.json").write_text(told)
-                out, err = process.communicate("begin\n", timeout=running.LIMIT_S)
-            finally:
-                process.kill()
+            told = json.dumps({"group": process.pid, "agent": agent})
+            (self.folder / "kill.json").write_text(told)
+            out, err = process.communicate("begin\n", timeout=running.LIMIT_S)
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
     @property
