@@ -246,13 +246,8 @@ def test_a_tool_call_whose_execution_comes_late_is_replaced(tmp_path: Path) -> N
         assert tables(store, COMPARED) == all_at_once([*first, *late])
 
 
-def test_a_kept_trace_without_new_spans_is_not_read_again_for_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one, other = (
-        request(call(number, 1, [], message("assistant", "a"), gen_ai__conversation__id="talk"))
-        for number in (2, OTHER_TRACE[0])
-    )
+def late_spans_parsed(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list that gets the number of spans that each parsing of late spans has read."""
     parsed: list[int] = []
     read = LargeTraces.with_late
 
@@ -261,6 +256,17 @@ def test_a_kept_trace_without_new_spans_is_not_read_again_for_another(
         return read(kept, trace_id, found)
 
     monkeypatch.setattr(LargeTraces, "with_late", note)
+    return parsed
+
+
+def test_a_kept_trace_without_new_spans_is_not_read_again_for_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (
+        request(call(number, 1, [], message("assistant", "a"), gen_ai__conversation__id="talk"))
+        for number in (2, OTHER_TRACE[0])
+    )
+    parsed = late_spans_parsed(monkeypatch)
     with open_store(tmp_path / "t.duckdb") as store:
         for number, sent in enumerate((one, other)):
             load(store, [at(sent, 5 + number)], dead_letters=tmp_path)
@@ -332,14 +338,7 @@ def test_a_late_span_is_the_only_one_that_is_parsed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, late = made()[:10], made()[10:]
-    parsed: list[int] = []
-    read = LargeTraces.with_late
-
-    def note(kept: LargeTraces, trace_id: str, found: Reading) -> Reading:
-        parsed.append(len(found.nodes))
-        return read(kept, trace_id, found)
-
-    monkeypatch.setattr(LargeTraces, "with_late", note)
+    parsed = late_spans_parsed(monkeypatch)
     with open_store(tmp_path / "t.duckdb") as store:
         load(store, [at(one, 5) for one in first], dead_letters=tmp_path)
         derive(store)

@@ -291,26 +291,33 @@ def test_first_request_of_an_agent_starts_the_ingester_of_a_new_store(
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
 
 
+WAITS = ["sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done']
+"""An agent that makes its first file, and ends when there is its second."""
+
+
+def running_command(store: Path, tasks: Path) -> list[str]:
+    """Return the command of a run, up to the option whose value is its name."""
+    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
+    return [*words, "--tasks", str(tasks), "--exit-code-is-reward", "--name"]
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_second_run_of_a_store_uses_the_ingester_of_the_first_until_it_ends(
     tmp_path: Path, tasks: Tasks, *, exists: bool
 ) -> None:
     store, running = tmp_path / "new.duckdb", tmp_path / "running"
-    file = tasks({"id": "a"})
     if exists:
         with open_store(store):
             pass
-    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
-    words += ["--tasks", str(file), "--exit-code-is-reward", "--name"]
+    words = running_command(store, tasks({"id": "a"}))
     second = tmp_path / "second"
     third, said = tmp_path / "third", tmp_path / "said"
-    waits = ["sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done']
     with (
         said.open("w") as errors,
-        background(*words, "first", "--", *waits, running, second, stderr=errors) as first,
+        background(*words, "first", "--", *WAITS, running, second, stderr=errors) as first,
     ):
         eventually(running.exists)
-        with background(*words, "second", "--", *waits, second, third) as other:
+        with background(*words, "second", "--", *WAITS, second, third) as other:
             # The agent of the first has ended, and the second still needs the ingester.
             eventually(lambda: first.poll() is not None or "uses" in said.read_text())
             third.touch()
@@ -323,13 +330,11 @@ def test_second_run_of_a_store_uses_the_ingester_of_the_first_until_it_ends(
 
 def test_interrupt_ends_the_wait_for_another_run(tmp_path: Path, tasks: Tasks) -> None:
     store, running = tmp_path / "new.duckdb", tmp_path / "running"
-    words = [sys.executable, "-m", "otel_lightning.learner", "run", "--store", str(store)]
-    words += ["--tasks", str(tasks({"id": "a"})), "--exit-code-is-reward", "--name"]
+    words = running_command(store, tasks({"id": "a"}))
     said, second = tmp_path / "said", tmp_path / "second"
-    waits = ["sh", "-c", 'touch "$0"; until test -e "$1"; do sleep 0.05; done']
     with (
         said.open("w") as errors,
-        background(*words, "first", "--", *waits, running, second, stderr=errors) as first,
+        background(*words, "first", "--", *WAITS, running, second, stderr=errors) as first,
     ):
         eventually(running.exists)
         endless = ["sh", "-c", 'touch "$0"; sleep 600', second]

@@ -72,7 +72,7 @@ class Runs:
             )
         if not report.rewards:
             raise self._without_rewards(report)
-        return [Graded(one, report.tasks[one], value) for one, value in report.rewards.items()]
+        return [Graded(one, report.tasks[one], reward) for one, reward in report.rewards.items()]
 
     def _without_rewards(self, report: Report) -> DataError:
         """Return the error that says whose fault it is: the agent's, or the grader's."""
