@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 option = partial(shared_option, command="prompts")
 SEARCHING = ("--tasks", "--jobs", "--grade", "--grade-command", "--exit-code-is-reward")
 """Options of --search, which runs an agent."""
-WORDS = (
-    *("key", "flags", "grade", "grade_command", "exit_code_is_reward", "reward", "seed"),
-    *("model", "temperature", "max_length", "shuffle_rewards"),
-)
-"""Settings that the way of a search depends on. A search with others is another one; with a larger
---budget or another --jobs, it is the same."""
+IDENTITY = (
+    "key", "flags", "grade", "grade_command", "exit_code_is_reward", "reward", "seed", "model",
+    "temperature", "max_length", "shuffle_rewards",
+)  # fmt: skip
+"""Settings by which a search is known again. With others it is another search; with a larger
+--budget or another --jobs it is the same."""
 
 
 @click.command()
@@ -186,10 +186,12 @@ def _search(
 
     tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
     flags: Path = settings["flags"]
-    words = {name: given.get(name, settings.get(name)) for name in WORDS}
-    words |= {"agent": agent, "tasks": [task.whole_fingerprint for task in tasks]}
+    identity = {name: given.get(name, settings.get(name)) for name in IDENTITY}
+    identity |= {"agent": agent, "tasks": [task.whole_fingerprint for task in tasks]}
     place = (flags, settings["key"])
-    record = held.enter_context(opened_search(Path(store), Path(f"{store}.searches"), place, words))
+    record = held.enter_context(
+        opened_search(Path(store), Path(f"{store}.searches"), place, identity)
+    )
     runs = Runs(
         store=Path(store),
         flags=flags,

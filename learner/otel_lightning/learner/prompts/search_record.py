@@ -135,15 +135,15 @@ def evaluation_key(tasks: Sequence[Task], value: Any) -> str:
 
 @contextmanager
 def opened_search(
-    store: StoreLike, folder: Path, place: tuple[Path, str], words: Mapping[str, Any]
+    store: StoreLike, folder: Path, place: tuple[Path, str], identity: Mapping[str, Any]
 ) -> Iterator[SearchRecord]:
-    """Open the record of the search that was begun with the same words and has not ended.
+    """Open the record of the search that was begun with the same settings and has not ended.
 
     Args:
         store: Path of the store, or an open store.
         folder: Folder of all searches of the store.
         place: The flag file and the flag.
-        words: All settings that the way of the search depends on.
+        identity: All settings that the way of the search depends on.
 
     Yields:
         The record; a new one if there is none to go on with. No other process has it open.
@@ -152,7 +152,7 @@ def opened_search(
         DataError: If another process has it open, or it cannot be read.
         StoreError: If the store cannot be read.
     """
-    prefix = f"search-{_hash(words)[:10]}-"
+    prefix = f"search-{_hash(identity)[:10]}-"
     with opened(store) as found:
         ended = set(read(found, __package__, "ended_searches", prefix=prefix)["run_id"])
     path, key = place
