@@ -1,6 +1,8 @@
-"""Memory is what the cgroup allows, not what the host has."""
+"""Memory is what the cgroup allows, not what the host has; workers are counted by cores."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -39,3 +41,21 @@ def test_the_smallest_limit_counts(
 
 def test_where_there_are_no_cgroups_the_machine_counts(tmp_path: Path) -> None:
     assert memory_bytes(tmp_path, tmp_path / "missing") == PHYSICAL
+
+
+AFFINITY = hasattr(os, "sched_setaffinity")
+
+
+@pytest.mark.skipif(not AFFINITY, reason="this system cannot take cores from a process")
+def test_one_core_has_no_worker_process_and_two_have_two() -> None:
+    told = (
+        "import os\n"
+        "from otel_lightning.collector.machine import workers\n"
+        "cores = sorted(os.sched_getaffinity(0))\n"
+        "for some in (1, 2, len(cores)):\n"
+        "    os.sched_setaffinity(0, cores[:some])\n"
+        "    print(len(cores[:some]), workers())\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    for cores, workers in (map(int, line.split()) for line in shown.stdout.splitlines()):
+        assert workers == {1: 1, 2: 2}.get(cores, cores - 1)

@@ -65,7 +65,7 @@ WORKERS = click.option(
     callback=_workers,
     envvar="LIGHTNING_WORKERS",
     help="Processes that derive under load; with 0 or 1 none is started."
-    "  [default: cores less one]",
+    "  [default: cores less one, and 2 on two cores]",
 )
 
 

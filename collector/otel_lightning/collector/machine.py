@@ -22,9 +22,13 @@ def memory_bytes(mounted: Path = CGROUPS, own: Path = OWN_CGROUP) -> int:
 
 
 def workers() -> int:
-    """Return the number of cores that this process may use, less one for storing; at least one."""
+    """Return how many worker processes may derive under load.
+
+    One core is left for storing. But from two cores on there are at least two workers: one derives
+    while the rows of the other are written.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max((cores or 1) - 1, 1)
+    return max(cores - 1, 2) if cores and cores > 1 else 1
 
 
 def _limits(mounted: Path, own: Path) -> Iterator[int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+import psutil
 import pytest
 from support.deliveries import SENT, WITH_REWARD, expected, tables
 from support.running import LIMIT_S, background, eventually
@@ -223,6 +224,18 @@ def test_few_spans_are_derived_without_a_worker(
         load(store, [Request("traces", 1, SENT[0].body)], dead_letters=tmp_path)
         assert refresher.step(FEW).ids == 1
         assert not refresher.is_working
+
+
+def test_a_short_burst_starts_no_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refreshing, "START_TIMES", 1_000_000)
+    with (
+        open_store(tmp_path / "t.duckdb") as store,
+        closing(Refresher(store, workers=2)) as refresher,
+    ):
+        load(store, [Request("traces", 1, SENT[0].body)], dead_letters=tmp_path)
+        before = psutil.Process().children()
+        assert refresher.step(FEW).ids == 1
+        assert psutil.Process().children() == before
 
 
 @pytest.mark.slow

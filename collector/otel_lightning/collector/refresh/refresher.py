@@ -34,7 +34,10 @@ from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, stateme
 logger = logging.getLogger(__name__)
 
 LEAST_SPANS = 2_000
-"""Fewer stale spans are derived in this process: to start a worker would take longer."""
+"""Fewer stale spans are derived in this process, also if workers run."""
+START_TIMES = 5
+"""The first worker is started when so many times `LEAST_SPANS` wait: its start takes half a
+CPU-second, which a short burst would not gain."""
 SPANS_A_TRACE = 20
 """Assumed spans of a trace that was not looked at yet."""
 MOST_DEATHS = 3
@@ -208,13 +211,14 @@ class Refresher:
         if not self._most:
             return False
         query = statement(__package__, "count_stale", each=SPANS_A_TRACE)
-        if int(self._store.query(query)["n"][0].as_py()) < LEAST_SPANS:
+        waiting = int(self._store.query(query)["n"][0].as_py())
+        if waiting < LEAST_SPANS:
             if time.monotonic() - self._used_at > IDLE_SECONDS:
                 self._end_all()
             return False
         self._used_at = time.monotonic()
         self._take_started()
-        if not self._idle and not self._starting:
+        if not self._idle and not self._starting and waiting >= START_TIMES * LEAST_SPANS:
             self._start_one()
         return bool(self._idle)
 
