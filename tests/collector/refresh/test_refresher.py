@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from support.deliveries import SENT, WITH_REWARD, expected, tables
+from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, background, eventually
 
 from otel_lightning.collector.alarms import Alarms
@@ -21,6 +23,7 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.refresh import frames, worker_process, worker_watch
+from otel_lightning.collector.refresh import refresh as refresh_module
 from otel_lightning.collector.refresh import refresher as refreshing
 from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.backoff import Backoff
@@ -28,10 +31,12 @@ from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.worker import WorkerError
 from otel_lightning.collector.spool import Spool
-from otel_lightning.collector.store import Store, open_store
+from otel_lightning.collector.store import Store, StoreError, open_store
 
 FEW = 8
 """Spans a batch, so that the recordings make many batches, most of which have to grow."""
+LARGE = [Request("traces", 1, trace_request(os.urandom(500_000).hex()).SerializeToString())]
+"""A batch that does not fit into a pipe."""
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +79,67 @@ def test_a_worker_that_is_stopped_is_killed_and_replaced(
         os.kill(refresher._flights[0].worker.pid, signal.SIGSTOP)
         derive_all(refresher)
         assert refresher.restarts >= 1
+        assert tables(store) == expected()
+
+
+def test_a_worker_that_stops_reading_while_it_gets_a_batch_is_killed_and_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_watch, "WATCH_SECONDS", 0.1)
+    with opened(tmp_path) as (store, refresher), ThreadPoolExecutor(1) as threads:
+        monkeypatch.setattr(working, "STALLED_SECONDS", 1.0)
+        load(store, LARGE, dead_letters=tmp_path)
+        workers = [worker.pid for worker in refresher._idle]
+        for worker in workers:
+            os.kill(worker, signal.SIGSTOP)
+        derived = threads.submit(derive_all, refresher)
+        try:
+            derived.result(LIMIT_S)
+        finally:
+            for worker in workers:  # otherwise the thread would wait for ever
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+        assert refresher.restarts >= 1
+        assert not len(store.query("FROM stale"))
+
+
+def test_a_batch_that_cannot_be_read_leaves_no_worker_behind(tmp_path: Path) -> None:
+    with opened(tmp_path) as (store, refresher):
+        load(store, SENT, dead_letters=tmp_path)
+        workers = [Path(f"/proc/{worker.pid}") for worker in refresher._idle]
+        assert all(worker.exists() for worker in workers)
+        store.execute("ALTER TABLE logs RENAME TO away")
+        with pytest.raises(StoreError, match="logs"):
+            refresher.step(FEW, paced=False)
+        store.execute("ALTER TABLE away RENAME TO logs")
+        derive_all(refresher)
+        assert not len(store.query("FROM stale"))
+    assert not any(worker.exists() for worker in workers)
+
+
+def test_rows_whose_worker_dies_between_two_commits_are_there_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refresh_module, "TEXT_PER_COMMIT", 1)
+    with opened(tmp_path) as (store, refresher):
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        refresher.step(paced=False)
+        (flight,) = refresher._flights
+        worker = flight.worker
+        eventually(lambda: worker.is_ready)
+        while not flight.is_read:
+            refresher._advance(flight, Backoff())
+            eventually(lambda: worker.is_ready)
+        first = [worker._answers.get(timeout=LIMIT_S) for _ in (frames.NAME, frames.ROWS)]
+        os.kill(worker.pid, signal.SIGKILL)
+        while worker._answers.get(timeout=LIMIT_S)[0] != working.DIED:
+            pass
+        for answer in (*first, (working.DIED, b"")):  # as if it had sent no more
+            worker._answers.put(answer)
+        refresher._advance(flight, Backoff())
+        assert refresher.restarts == 1
+        assert len(store.query(f"FROM {first[0][1].decode()}"))
+        derive_all(refresher)
         assert tables(store) == expected()
 
 

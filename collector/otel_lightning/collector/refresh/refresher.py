@@ -144,7 +144,7 @@ class Refresher:
             spans_at_once: About how many spans to derive in one batch.
             paced: Whether growing rollouts wait, as `backoff` says.
         """
-        began = time.monotonic()
+        began, restarts = time.monotonic(), self.restarts
         # A new `Backoff` knows no rollout, so nothing waits.
         backoff = self.backoff if paced else Backoff()
         # Batches in flight are brought to their end, also when little is stale by now.
@@ -174,7 +174,9 @@ class Refresher:
         spent = self._spent
         if ids:
             self._spent = 0.0
-        return Step(ids, spent, ids > 0 or is_sent, self._batch_seconds)
+        # After a death there is something to do, though perhaps no worker is left for it now.
+        is_busy = ids > 0 or is_sent or self.restarts > restarts
+        return Step(ids, spent, is_busy, self._batch_seconds)
 
     def start(self) -> None:
         """Start all workers and wait until they are ready."""
@@ -259,6 +261,8 @@ class Refresher:
     def _note_death(self, flight: _Flight, error: WorkerDiedError) -> None:
         self._retries.update(flight.names)
         self._end(flight)
+        # Some of its rows may be committed already, so nobody knows where the former rows end.
+        recent_traces(self._store).clear()
         self._count_death(error)
 
     def _count_death(self, error: WorkerDiedError) -> None:
@@ -368,11 +372,18 @@ class Refresher:
                 if not held:  # nothing is left: what was given up was derived, or erased
                     self._retries.clear()
                 return False
+            names = set(closed.names())
             worker = self._idle.pop()
-            worker.begin()
-            flight = _Flight(worker, closed, backoff.clock(), time.monotonic(), set(closed.names()))
-            self._read(flight)
-        self._flights.append(flight)
+            flight = _Flight(worker, closed, backoff.clock(), time.monotonic(), names)
+            # Before anything is sent: a worker that reads nothing is found among the flights, and
+            # killed.
+            self._flights.append(flight)
+            try:
+                worker.begin()
+                self._read(flight)
+            except BaseException:
+                self._end(flight)  # it may be in the middle of a question
+                raise
         return True
 
     def _wake_up(self) -> None:
