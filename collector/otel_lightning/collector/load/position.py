@@ -51,9 +51,12 @@ def is_up_to_date(store: Rows, path: Path) -> bool:
 def oldest_waiting(store: Rows, path: Path) -> int | None:
     """Return when the oldest request that is not stored yet was received, Unix nanoseconds."""
     folder, position = spool_folder(path), spool_position(store)
-    with suppress(FileNotFoundError):  # the loader has just deleted the segment, or it is empty
-        for record in scan(folder, position):
-            return record.received_ns
+    for segment in segments_of(folder):
+        if segment < position.segment:
+            continue
+        with suppress(FileNotFoundError):  # the loader has just deleted it
+            for record in scan(folder, max(position, Position(segment, 0))):
+                return record.received_ns
     return None
 
 

@@ -1,0 +1,32 @@
+"""How far a spool is stored, as another process than the loader's sees it."""
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.running import LIMIT_S
+
+from otel_lightning.collector import spool as spool_module
+from otel_lightning.collector.load.batches import move_to
+from otel_lightning.collector.load.position import oldest_waiting, waiting
+from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.store import open_store
+
+
+def test_requests_of_the_next_segment_wait_when_the_one_before_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spool_module, "SEGMENT_BYTES", 1)
+    path, before = tmp_path / "t.duckdb", time.time_ns()
+    with open_store(path) as store, closing(Spool(spool_folder(path))) as spool:
+        for body in (b"first", b"second"):
+            spool.append("traces", body).result(LIMIT_S)
+        first, second = spool.read(Position(1, 0), 1 << 20)
+        for end, left in ((Position(1, 0), first), (first.end, second)):
+            move_to(store, end)
+            assert waiting(store, path) > 0
+            assert before <= left.received_ns == oldest_waiting(store, path)
+        move_to(store, second.end)
+        assert (waiting(store, path), oldest_waiting(store, path)) == (0, None)
