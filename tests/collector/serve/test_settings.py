@@ -1,10 +1,11 @@
 """Addresses to listen on."""
 
 import socket
+from pathlib import Path
 
 import pytest
 
-from otel_lightning.collector.serve.settings import Address
+from otel_lightning.collector.serve.settings import Address, Settings
 
 
 def test_inherited_socket_is_used_as_it_is() -> None:
@@ -15,6 +16,29 @@ def test_inherited_socket_is_used_as_it_is() -> None:
         taken = address.bind()
         assert taken.fileno() == number
         taken.detach()
+
+
+@pytest.mark.parametrize(
+    ("family", "kind"),
+    [(socket.AF_UNIX, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM)],
+    ids=["unix", "udp"],
+)
+def test_inherited_socket_of_another_kind_is_refused(
+    family: socket.AddressFamily, kind: socket.SocketKind
+) -> None:
+    with (
+        socket.socket(family, kind) as other,
+        pytest.raises(ValueError, match="is no TCP socket that was inherited"),
+    ):
+        Address.parse(f"fd://{other.fileno()}")
+
+
+def test_grpc_takes_no_inherited_socket(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        grpc = Address.parse(f"fd://{listening.fileno()}")
+        settings = Settings(tmp_path / "t.duckdb", grpc, Address.parse("127.0.0.1:0"))
+        with pytest.raises(ValueError, match="give --grpc HOST:PORT"):
+            settings.check()
 
 
 @pytest.mark.parametrize("text", ["fd://", "fd://x", "fd://99999"])

@@ -21,6 +21,7 @@ from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, Reade
 MIB = 1024 * 1024
 NONE = "none"
 FD = "fd://"
+TCP = {(family, socket.SOCK_STREAM) for family in (socket.AF_INET, socket.AF_INET6)}
 
 
 class Address(NamedTuple):
@@ -54,10 +55,12 @@ class Address(NamedTuple):
         try:
             # A copy, so that closing it leaves the inherited one open.
             with socket.socket(fileno=os.dup(int(number))) as taken:
-                host, port, *_ = taken.getsockname()
+                kind, place = (taken.family, taken.type), taken.getsockname()
         except (OSError, ValueError) as error:
             raise ValueError(f"'{text}' is no TCP socket that was inherited: {error}") from error
-        return cls(host, port, int(number))
+        if kind not in TCP:
+            raise ValueError(f"'{text}' is no TCP socket that was inherited, but of another kind.")
+        return cls(place[0], place[1], int(number))
 
     def bind(self) -> socket.socket:
         """Bind a socket to the address without listening; port 0 becomes a free port.
@@ -138,6 +141,8 @@ class Settings:
             raise ValueError(
                 "the token must be ASCII and not empty. Make one: openssl rand -hex 32"
             )
+        if self.grpc and self.grpc.inherited is not None:
+            raise ValueError("gRPC cannot use a socket that was inherited: give --grpc HOST:PORT.")
         if self.tls:
             self.tls.check()
         needs_client = self.tls is not None and self.tls.client_ca is not None
