@@ -126,3 +126,11 @@ def test_alarms_of_a_former_process_are_gone_when_the_next_one_starts(tmp_path: 
     Alarms(file).sound("storing", "it broke")
     Alarms(file)
     assert read_alarms(tmp_path / "t.duckdb") == []
+
+
+def test_an_orderly_stop_leaves_the_alarms_that_are_still_true(tmp_path: Path) -> None:
+    alarms = Alarms(alarms_file(tmp_path / "t.duckdb"))
+    for name in ("restarting", "storing", "checkpointing"):
+        alarms.sound(name, "it broke")
+    alarms.end()
+    assert [alarm.name for alarm in read_alarms(tmp_path / "t.duckdb")] == ["storing"]

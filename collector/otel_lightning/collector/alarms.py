@@ -8,7 +8,8 @@ new requests are refused with 503, except for those in `HARMLESS`.
 The log has one line when an alarm is raised and one when it is cleared.
 
 `check` runs in another process, and the store itself may be broken. So the alarms are also written
-to a file beside the store, which remains if the process dies.
+to a file beside the store, which remains if the process dies. After an orderly stop it has those
+that are still true, such as `storing`.
 """
 
 import json
@@ -39,6 +40,8 @@ KINDS = {
 HARMLESS = frozenset({LAGGING, RESTARTING, RETAINING, CHECKPOINTING})
 """Alarms for which no request is refused: nothing that is sent is at risk. While rows lag, the
 spool refuses requests by a rule of its own, which leaves out what a former process left."""
+OF_THE_PROCESS = frozenset({RESTARTING, CHECKPOINTING})
+"""Alarms that tell nothing about what is stored, so they are over when the process has stopped."""
 REFUSE_AFTER_SECONDS = 60.0
 """Duration of an alarm after which new requests are refused; by default."""
 
@@ -95,6 +98,13 @@ class Alarms:
                 return
             lasted = self._clock() - ended.since
             logger.warning("Alarm '%s' is over after %.0f seconds.", name, lasted)
+            self._write()
+
+    def end(self) -> None:
+        """Leave in the file, at an orderly stop, only the alarms that are true without us."""
+        with self._lock:
+            for name in OF_THE_PROCESS & self._raised.keys():
+                del self._raised[name]
             self._write()
 
     def is_raised(self, name: str) -> bool:

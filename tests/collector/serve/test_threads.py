@@ -3,19 +3,29 @@
 import json
 import re
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import grpc
+import grpc._server
 import pytest
 from support.otlp_client import metric, send
 from support.requests_by_hand import trace_request
-from support.running import background, cli, eventually, finish, written_by
+from support.running import LIMIT_S, background, cli, eventually, finish, written_by
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.serve.supervision import MANY, WITHIN_SECONDS, Repetition, Supervisor
+from otel_lightning.collector.serve.run import start_grpc
+from otel_lightning.collector.serve.supervision import (
+    LAG_SECONDS,
+    MANY,
+    WITHIN_SECONDS,
+    Repetition,
+    Supervisor,
+)
 from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.spool_format import segment_path
 from otel_lightning.collector.store import open_store
 
 BREAK_AND_SERVE = """
@@ -59,12 +69,13 @@ def broken_command(broken: str, how: str, store: Path) -> list[str]:
         ("Loader.run", "lambda self: None", "the loader thread ended by itself"),
         ("Spool._write", "lambda self: None", "the spool thread ended by itself"),
         ("Loader.__init__", "fail", "the file is broken"),
+        ("IdleConnections.start", "no_thread", "can't start new thread"),
         ("IdleConnections._look", "leave", "the idle-connections thread ended by itself"),
         ("ClientWatch.look_until_stopped", "leave", "the client-watch thread ended by itself"),
     ],
-    ids=["loader", "spool", "store", "idle", "clients"],
+    ids=["loader", "spool", "store", "no thread", "idle", "clients"],
 )
-def test_a_thread_that_dies_ends_the_process(
+def test_a_thread_that_dies_or_does_not_start_ends_the_process(
     broken: str, how: str, told: str, tmp_path: Path
 ) -> None:
     ended = finish(*broken_command(broken, how, tmp_path / "t"), seconds=60)
@@ -87,6 +98,23 @@ def test_a_grpc_server_that_takes_no_more_requests_ends_the_process(tmp_path: Pa
     assert "the gRPC server ended by itself" in log.read_text()
 
 
+def test_a_thread_of_grpc_that_cannot_be_watched_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    serves = grpc._server._serve
+
+    def polls(state: object) -> None:  # as another version of grpcio may call it
+        serves(state)
+
+    monkeypatch.setattr(grpc._server, "_serve", polls)
+    server = grpc.server(ThreadPoolExecutor(1))
+    try:
+        assert start_grpc(server) == []
+    finally:
+        assert server.stop(None).wait(LIMIT_S)
+    assert "The thread of the gRPC server is not found" in caplog.text
+
+
 def test_a_background_thread_that_fails_goes_on_is_counted_and_raises_an_alarm(
     tmp_path: Path,
 ) -> None:
@@ -105,8 +133,26 @@ def test_a_background_thread_that_fails_goes_on_is_counted_and_raises_an_alarm(
             assert "background threads" in told.stdout
             process.terminate()
             assert process.wait(60) == 0
+    assert "alarm" not in cli("check", "--store", str(store)).stdout
     assert log.read_text().count("the file is broken") == 1
     assert log.read_text().count("Alarm 'restarting'") == 1
+
+
+def test_a_spool_that_cannot_be_read_does_not_end_the_process(tmp_path: Path) -> None:
+    with (
+        open_store(tmp_path / "t.duckdb") as store,
+        closing(Spool(tmp_path / "t.duckdb.spool")) as spool,
+    ):
+        loader = Loader(store.cursor(), spool)
+        spool.append("traces", trace_request("one").SerializeToString()).result(LIMIT_S)
+        segment = segment_path(spool.folder, spool.end.segment)
+        segment.unlink()
+        segment.mkdir()
+        with pytest.raises(IsADirectoryError):
+            spool.oldest_ns(loader.position)
+        supervisor = Supervisor(loader, spool, (), Alarms())
+        supervisor._looked_at -= 2 * LAG_SECONDS
+        supervisor.look()
 
 
 def test_what_happens_again_and_again_is_told_until_it_stops() -> None:

@@ -287,7 +287,7 @@ class Loader(threading.Thread):
             self._alarms.sound(alarm, _in_one_line(error))
             raise
         except Exception as error:  # if the thread ended, nothing would be stored any more
-            if alarm not in {raised.name for raised in self._alarms.raised()}:
+            if not self._alarms.is_raised(alarm):
                 logger.exception("%s failed; it is tried again", alarm.capitalize())
             self._alarms.sound(alarm, _in_one_line(error))
             self._stopping.wait(RETRY_SECONDS)

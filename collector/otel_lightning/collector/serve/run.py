@@ -114,6 +114,7 @@ def _serve(
     gc.freeze()  # imported modules are never garbage: the collector need not scan them
     server = _server(store, settings)
     spool = Spool(spool_folder(settings.store))
+    idle_connections = IdleConnections(_ports(settings, server), bound.connections)
     try:
         alarms = Alarms(alarms_file(settings.store), settings.refuse_after)
         loader = Loader(store.cursor(), spool, settings.loader, alarms)
@@ -122,12 +123,11 @@ def _serve(
         forgetting = Forgetting(loader, store.served_file())
         store.offer(FORGET, forgetting.begin)
         store.offer(FORGOTTEN, forgetting.end)
+        idle_connections.start()
+        loader.start()  # the last one: from now on it has to be stopped
     except BaseException:
         spool.close()  # its thread would keep the process alive
         raise
-    loader.start()
-    idle_connections = IdleConnections(_ports(settings, server), bound.connections)
-    idle_connections.start()
     try:
         background = [idle_connections, *([store.client_watch] if store.client_watch else [])]
         supervisor = Supervisor(loader, spool, background, alarms)
@@ -150,6 +150,7 @@ def _serve(
         server_file(settings.store).unlink(missing_ok=True)
         _drain(spool, loader, stopping, say)
         store.close()
+        alarms.end()
         kept_filters.keep(settings.store, loader.seen_ids.filters)
 
 
@@ -223,17 +224,24 @@ def _over_grpc(receiver: Receiver, settings: Settings) -> "OverGrpc":
     )
 
 
-def _started(over_grpc: OverGrpc) -> list[threading.Thread]:
+def start_grpc(server: "GrpcServer") -> list[threading.Thread]:
     """Start the gRPC server, and return its threads that take requests.
 
     If one of them dies, as when the system has no room for another thread, the port still accepts
     connections, and nobody answers.
     """
     before = set(threading.enumerate())
-    over_grpc.server.start()
+    server.start()
+    # grpcio has no way to ask for them. Python names a thread after the function that it runs.
     new = [one for one in threading.enumerate() if one not in before and "_serve" in one.name]
     for thread in new:
         thread.name = "gRPC"
+    if not new:
+        logger.error(
+            "The thread of the gRPC server is not found: this version of grpcio names it "
+            "otherwise. If it dies, nobody notices, and no request over gRPC is answered. Install "
+            "another version of grpcio."
+        )
     return new
 
 
@@ -310,7 +318,7 @@ async def _receive(
         reload = partial(_reload, settings.tls, over_grpc, over_http)
         loop.add_signal_handler(signal.SIGHUP, reload)
     if over_grpc:
-        running.supervisor.watch(_started(over_grpc))
+        running.supervisor.watch(start_grpc(over_grpc.server))
     serving = asyncio.create_task(over_http.serve())
     try:
         await _until_open(settings.http, serving)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from otel_lightning.collector.alarms import RESTARTING, Alarms
 from otel_lightning.collector.background import BackgroundThread
@@ -100,7 +101,8 @@ class Supervisor:
         if time.monotonic() - self._looked_at > LAG_SECONDS:
             # The loader looks after each batch. It does not while it waits for something.
             self._looked_at = time.monotonic()
-            self._loader.lag.watch(self._spool.oldest_ns(self._loader.position))
+            with suppress(OSError):  # the loader cannot read the spool either: alarm `storing`
+                self._loader.lag.watch(self._spool.oldest_ns(self._loader.position))
 
     def _restarts(self) -> Mapping[str, int]:
         return {
