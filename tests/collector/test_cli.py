@@ -182,6 +182,23 @@ def test_an_error_of_a_file_names_it(tmp_path: Path) -> None:
         (tmp_path / "folder").read_text()
 
 
+def test_text_that_is_not_utf8_is_told_with_its_file(tmp_path: Path) -> None:
+    store, file = tmp_path / "t.duckdb", tmp_path / "latin.sql"
+    open_store(store).close()
+    file.write_bytes("SELECT 'é'".encode("latin-1"))
+    for command in (["sql", "--file", str(file)], ["prices", str(file)]):
+        told = cli_here(*command, "--store", str(store), cwd=tmp_path)
+        assert told.returncode == 1
+        assert f"Error: '{file}' is not UTF-8 text" in told.stderr
+        assert "Save it as UTF-8." in told.stderr
+    for command in ("sql", "show"):
+        words = (sys.executable, "-m", "otel_lightning.collector", command, "--store", store)
+        names = ("-",) if command == "show" else ()
+        piped = finish(*words, *names, input=b"SELECT '\xe9'", text=False)
+        assert piped.returncode == 1
+        assert b"Error: Standard input is not UTF-8 text" in piped.stderr
+
+
 @pytest.mark.parametrize("command", ["load", "open"])
 def test_a_client_certificate_without_its_key_is_refused_before_anything_else(
     command: str, tmp_path: Path

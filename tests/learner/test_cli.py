@@ -131,6 +131,14 @@ def test_no_option_takes_a_number_that_is_not_finite() -> None:
         RangeOfRewards().convert("-inf,inf", None, None)
 
 
+@pytest.mark.parametrize("option", ["--serve", "--grade-command"])
+def test_a_command_whose_quote_is_not_closed_is_wrong_usage(option: str) -> None:
+    done = CliRunner().invoke(cli, ["run", "--tasks", "t.jsonl", option, "python 'worker.py"])
+    assert done.exit_code == 2, done.output
+    assert f"Invalid value for '{option}'" in done.output
+    assert "'python 'worker.py' cannot be split into words: No closing quotation" in done.output
+
+
 @pytest.mark.parametrize(
     "words",
     [

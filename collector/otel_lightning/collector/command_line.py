@@ -33,14 +33,14 @@ STORE = click.option(
 
 
 @contextmanager
-def expected_errors() -> Iterator[None]:
-    """Report an error of the store or of a file as one line, without a traceback."""
+def expected_errors(*others: type[Exception]) -> Iterator[None]:
+    """Report an error of the store, of a file or of another kind without a traceback."""
     from otel_lightning.collector.store import StoreError
     from otel_lightning.collector.store.print_rows import printable
 
     try:
         yield
-    except (StoreError, OSError) as error:
+    except (StoreError, OSError, *others) as error:
         text = str(error)
         if isinstance(error, OSError) and error.strerror:
             # Without its number; an error whose text we wrote ourselves has no file name.

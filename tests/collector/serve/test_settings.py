@@ -45,3 +45,9 @@ def test_grpc_takes_no_inherited_socket(tmp_path: Path) -> None:
 def test_file_descriptor_that_is_no_socket_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="fd://"):
         Address.parse(text)
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:65536", "127.0.0.1:99999"])
+def test_port_that_no_machine_has_is_refused_with_the_ports_that_there_are(text: str) -> None:
+    with pytest.raises(ValueError, match=rf"'{text}' has no port from 0 to 65535"):
+        Address.parse(text)

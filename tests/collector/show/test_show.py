@@ -21,6 +21,7 @@ from support.running import Ingester, background, cli, eventually
 from support.sending import post
 from support.stores import unpacked
 
+from otel_lightning.collector.commands.show import ids_in
 from otel_lightning.collector.show import text as text_module
 from otel_lightning.collector.show.conversation import ShownMessages
 from otel_lightning.collector.show.find import find_rollout
@@ -236,6 +237,26 @@ def test_nothing_found_ends_with_1_and_a_wrong_range_with_2(store: Store, tmp_pa
     assert (none.returncode, "ticket-77" in none.stderr) == (1, True)
     wrong = cli("show", "--steps", "x", "--store", path)
     assert (wrong.returncode, "is no range of steps" in wrong.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ('[{"task": "t", "rollout_id": "a"}]', ["a"]),
+        ('[{"id": "a", "n": 5}, {"id": "b", "n": 6}]', ["a", "b"]),
+        ('{"id": "a"}', ["a"]),
+        ('["a", "b", "a"]', ["a", "b"]),
+        ("id,n\na,5\n", ["id", "a"]),
+    ],
+)
+def test_the_id_may_have_another_name_in_a_pipe(text: str, ids: list[str]) -> None:
+    assert ids_in(text) == ids
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[{}]", '[{"id": null}]', "null"])
+def test_a_pipe_without_an_id_is_one_sentence(text: str) -> None:
+    with pytest.raises(StoreError, match="The pipe holds no rollout id"):
+        ids_in(text)
 
 
 @pytest.mark.parametrize("no_color", [False, True])

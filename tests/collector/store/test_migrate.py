@@ -128,6 +128,20 @@ def test_the_schema_of_new_stores_is_made_of_all_migrations() -> None:
     assert FILE.read_text(encoding="utf-8") == schema(), "run: python tests/store_schema.py"
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_database_of_another_program_is_refused_and_stays_as_it_is(
+    tmp_path: Path, *, read_only: bool
+) -> None:
+    path = tmp_path / "sales.duckdb"
+    with open_file(path, read_only=False) as theirs:
+        theirs.execute("CREATE TABLE orders (id INTEGER)")
+    with pytest.raises(StoreError, match="no store of otel-lightning: it has the table 'orders'"):
+        open_store(path, read_only=read_only)
+    with open_file(path, read_only=True) as theirs:
+        tables = theirs.query("SELECT table_name AS n FROM duckdb_tables()")["n"].to_pylist()
+    assert tables == ["orders"]
+
+
 def test_a_new_store_is_made_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
     broken = Migration(9_001, "SELECT error('no');")
     with open_file(tmp_path / "t.duckdb", read_only=False) as store:

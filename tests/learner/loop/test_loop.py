@@ -350,6 +350,10 @@ BAD = {
     "[learn]\nwhat = ['policy']",
     "[gate] alpha must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\n"
     "key = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
+    "[hooks] after_round cannot be split into words: No closing quotation": (
+        "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\nkey = 'k'\nflags = 'f'\n"
+        "[learn]\nwhat = ['policy']\n[hooks]\nafter_round = \"notify 'me\""
+    ),
 }
 
 

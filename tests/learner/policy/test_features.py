@@ -1,10 +1,21 @@
 """Features of the input that cannot be learned from are named."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.policy.features import Features, check_leaks
+from otel_lightning.learner.policy.features import Features, check_leaks, read_spec
+
+
+@pytest.mark.parametrize("content", [b"[features]\n# \xe9\n", b"[features", None])
+def test_file_that_cannot_be_read_is_named(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "features.toml"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(DataError, match=f"'{file}' is not a readable TOML file"):
+        read_spec(file)
 
 
 def features(column: np.ndarray) -> Features:

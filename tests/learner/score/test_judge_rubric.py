@@ -51,6 +51,14 @@ def test_a_bad_rubric_says_what_is_wrong_with_it(
     assert error in str(raised.value)
 
 
+@pytest.mark.parametrize("name", ["a.toml", "a.md"])
+def test_a_rubric_that_is_not_utf8_is_named(tmp_path: Path, name: str) -> None:
+    file = tmp_path / name
+    file.write_bytes("höflich".encode("latin-1"))
+    with pytest.raises(OSError, match=rf"'{file}' is not UTF-8 text .* Save it as UTF-8"):
+        read_rubric(file)
+
+
 def test_the_rubrics_of_the_how_to_are_one_rubric_in_two_forms() -> None:
     page = (ROOT / "docs" / "how-to" / "judge-rollouts.md").read_text()
     written = dict(re.findall(r"```(markdown|toml)\n(.*?)```", page, re.DOTALL))

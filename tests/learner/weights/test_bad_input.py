@@ -247,6 +247,9 @@ def test_settings_file_with_an_unknown_table(logged: "Traces", model: Path, tmp_
     file.write_text("[trainer]\nweight_decay = 1\n")
     told = error(logged, model, tmp_path, "--settings", str(file))
     assert "has 'trainer'; only the tables [trl] and [algorithm] are read" in told
+    file.write_bytes(b"[trl]\n# \xe9\n")
+    told = error(logged, model, tmp_path, "--settings", str(file))
+    assert f"'{file}' is not TOML: 'utf-8' codec can't decode" in told
 
 
 @pytest.mark.parametrize(

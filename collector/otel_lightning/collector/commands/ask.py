@@ -12,6 +12,7 @@ from otel_lightning.collector.commands.attach import attach_script
 from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, is_select, open_store
 from otel_lightning.collector.store.print_rows import Layout, write
+from otel_lightning.collector.text_input import read_stdin, read_text
 
 PLAIN_FILE = Layout()
 
@@ -43,10 +44,14 @@ def layout(width: int | None, max_rows: int, *, in_color: bool) -> Layout:
 
 
 def text_of(file: Path | None) -> str | None:
-    """Read the query from a file or a pipe; return None if a user types at a terminal."""
+    """Read the query from a file or a pipe; return None if a user types at a terminal.
+
+    Raises:
+        OSError: If the file or the pipe cannot be read, or is not UTF-8.
+    """
     if file is not None:
-        return file.read_text(encoding="utf-8")
-    return None if sys.stdin.isatty() else sys.stdin.read()
+        return read_text(file)
+    return None if sys.stdin.isatty() else read_stdin()
 
 
 def check(query: str) -> None:

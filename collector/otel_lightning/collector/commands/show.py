@@ -19,6 +19,7 @@ from otel_lightning.collector.show.rollout import Rollout, Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text, step_lines
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.print_rows import printable
+from otel_lightning.collector.text_input import read_stdin
 
 POLL_SECONDS = 1.0
 FROM_PIPE = "-"
@@ -132,7 +133,7 @@ def _new_lines(rollout: Rollout, look: TextStyle) -> Iterator[str]:
 def _names(given: Iterable[str]) -> Iterator[str]:
     for name in given:
         if name == FROM_PIPE:
-            yield from ids_in(sys.stdin.read())
+            yield from ids_in(read_stdin())
         else:
             yield name
 
@@ -141,7 +142,8 @@ def ids_in(text: str) -> list[str]:
     r"""Read rollout ids from the output of another command, such as `lightning-ingest sql`.
 
     Args:
-        text: One id per line, CSV or a table with the id as the first column, or JSON.
+        text: One id per line, CSV or a table with the id as the first column, or JSON with the id
+            as `rollout_id` or as the first field.
 
     Raises:
         StoreError: If there is no id.
@@ -165,5 +167,10 @@ def _from_json(text: str) -> list[str] | None:
         value: Any = json.loads(text)
     except ValueError:
         return None
-    rows = value if isinstance(value, list) else [value]
-    return [str(row["rollout_id"]) if isinstance(row, dict) else str(row) for row in rows]
+    return [_id_of(row) for row in (value if isinstance(value, list) else [value])]
+
+
+def _id_of(row: Any) -> str:
+    if isinstance(row, dict):
+        row = row.get("rollout_id", next(iter(row.values()), None))
+    return "" if row is None else str(row)

@@ -50,8 +50,8 @@ def sql_command(  # noqa: PLR0913  click passes each option
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is binary: say where to with --output FILE.")
     chosen = ask.layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
-    text = query if query is not None else ask.text_of(file)
     with expected_errors():
+        text = query if query is not None else ask.text_of(file)
         if text is None:
             from otel_lightning.collector.commands.prompt import prompt
 

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector.store import Store, StoreError
+from otel_lightning.collector.text_input import read_text
 
 PER_MILLION = ("input", "output", "cached_input", "cache_creation_input")
 LITELLM = {
@@ -55,9 +56,7 @@ def set_prices(store: Store, path: Path) -> int:
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:
-    # Spreadsheets put a byte order mark before a CSV file; it would become part of the first
-    # column's name.
-    text = path.read_text(encoding="utf-8-sig")
+    text = read_text(path)
     if path.suffix.lower() != ".json":
         return list(csv.DictReader(text.splitlines()))
     try:

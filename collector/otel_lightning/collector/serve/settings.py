@@ -22,6 +22,7 @@ MIB = 1024 * 1024
 NONE = "none"
 FD = "fd://"
 TCP = {(family, socket.SOCK_STREAM) for family in (socket.AF_INET, socket.AF_INET6)}
+LAST_PORT = 65_535
 
 
 class Address(NamedTuple):
@@ -42,8 +43,10 @@ class Address(NamedTuple):
         if text.startswith(FD):
             return cls._of_inherited(text)
         host, _, port = text.rpartition(":")
-        if not host or not port.isdigit():
+        if not host or not port.isdecimal():
             raise ValueError(f"'{text}' is not HOST:PORT. Example: 127.0.0.1:4318")
+        if int(port) > LAST_PORT:
+            raise ValueError(f"'{text}' has no port from 0 to {LAST_PORT}. Example: 127.0.0.1:4318")
         # An IPv6 address stands in brackets: `[::1]:4318`.
         return cls(host.strip("[]"), int(port))
 

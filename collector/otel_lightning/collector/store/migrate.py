@@ -28,6 +28,12 @@ COLUMNS = """
     WHERE database_name = current_database() AND schema_name = 'main' AND NOT internal
 """
 
+ANY_TABLE = """
+    SELECT table_name FROM duckdb_tables()
+    WHERE database_name = current_database() AND NOT internal
+    ORDER BY table_name LIMIT 1
+"""
+
 Layout = set[tuple[str, str, str]]
 """Table, column and type of every column of a database."""
 
@@ -68,10 +74,17 @@ def check(store: Store, path: Path, known: Sequence[Migration] | None = None) ->
     """Refuse a store whose schema this version does not support. Change nothing.
 
     Raises:
-        StoreError: If the schema is newer than ours, or a migration has another checksum.
+        StoreError: If the file is a database of another program, the schema is newer than ours, or
+            a migration has another checksum.
     """
     known = migrations() if known is None else known
     applied = applied_files(store)
+    if not applied and (theirs := store.rows(ANY_TABLE)):
+        raise StoreError(
+            f"'{path}' is a DuckDB database, but no store of otel-lightning: it has the table "
+            f"'{theirs[0]['table_name']}' and none of ours. Nothing was changed. Choose another "
+            "file with --store; a new one is created."
+        )
     newest = known[-1].version
     if max(applied, default=0) > newest:
         raise StoreError(

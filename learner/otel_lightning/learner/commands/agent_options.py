@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from otel_lightning.learner.commands.common import FILE, Command, option
-from otel_lightning.learner.commands.values import Finite
+from otel_lightning.learner.commands.values import CommandLine, Finite
 
 if TYPE_CHECKING:
     from otel_lightning.learner.rollout_runner import Grading
@@ -46,7 +46,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
         "rewards are those that the agent sends.",
     },
     "--grade-command": {
-        "metavar": "COMMAND",
+        "type": CommandLine(),
         "help": "Reward by a program: it reads JSON and prints a number, or an object with score "
         "and explanation.",
     },

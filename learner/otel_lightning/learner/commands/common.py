@@ -103,13 +103,10 @@ shuffle_option = option(
 @contextmanager
 def expected_errors() -> Iterator[None]:
     """Print errors that the user can fix as one sentence; others keep their traceback."""
-    from otel_lightning.collector.store import StoreError
     from otel_lightning.learner.errors import DataError
 
-    try:
+    with command_line.expected_errors(DataError):
         yield
-    except (DataError, StoreError, OSError) as error:
-        raise click.ClickException(str(error)) from error
 
 
 def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:

@@ -18,7 +18,7 @@ from otel_lightning.learner.commands.common import (
     store_option,
 )
 from otel_lightning.learner.commands.common import option as shared_option
-from otel_lightning.learner.commands.values import Shard
+from otel_lightning.learner.commands.values import CommandLine, Shard
 
 if TYPE_CHECKING:
     from otel_lightning.learner.rollout_runner import Grading, Job, Report
@@ -56,7 +56,7 @@ SHOWN_REASONS = 3
 )
 @option(
     "--serve",
-    metavar="COMMAND",
+    type=CommandLine(),
     help="Instead of AGENT: start workers that stay, which read a task as a JSON line and write a "
     "JSON line. For agents that take long to start.",
 )

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -53,6 +54,20 @@ class Since(click.ParamType[datetime]):
             return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
         except (ValueError, OverflowError):  # no time, or one before the year 1
             self.fail(f"'{value}' is no time such as 2026-11-01 or 7d (ago).", param, ctx)
+
+
+class CommandLine(click.ParamType[str]):
+    """A command with its arguments in one text, which `shlex` can split into words."""
+
+    name = "COMMAND"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Check the text, such as `python worker.py`, and return it unchanged."""
+        try:
+            shlex.split(value)
+        except ValueError as error:
+            self.fail(f"'{value}' cannot be split into words: {error}.", param, ctx)
+        return str(value)
 
 
 class Shard(click.ParamType[tuple[int, int]]):

@@ -1,6 +1,7 @@
 """The settings of a loop, in the file `loop.toml`."""
 
 import dataclasses
+import shlex
 import tomllib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -201,6 +202,7 @@ def read_config(path: Path) -> Config:
         raise DataError(f"'{path}' is not TOML: {error}.") from error
     config: Config = _part(Config, {"name": path.stem, **tables}, str(path), "")
     _check(config, path)
+    _check_commands(config, path)
     return config
 
 
@@ -246,6 +248,20 @@ def _check(config: Config, path: Path) -> None:
     for name, is_right, allowed in ranges:
         if not is_right:
             raise DataError(f"{path}: {name} must be {allowed}.")
+
+
+def _check_commands(config: Config, path: Path) -> None:
+    """Refuse a command that would fail only when its round needs it."""
+    commands = {
+        "[weights] serve": config.weights.serve if config.weights else None,
+        "[hooks] after_round": config.hooks.after_round,
+        "[hooks] after_loop": config.hooks.after_loop,
+    }
+    for name, command in commands.items():
+        try:
+            shlex.split(command or "")
+        except ValueError as error:
+            raise DataError(f"{path}: {name} cannot be split into words: {error}.") from error
 
 
 def _part(kind: Any, values: dict[str, Any], path: str, where: str) -> Any:

@@ -61,7 +61,7 @@ def read_spec(path: Path) -> dict[str, str]:
     """
     try:
         spec = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"'{path}' is not a readable TOML file ({error}).") from error
     features = spec.get("features")
     texts = isinstance(features, dict) and all(isinstance(v, str) for v in features.values())

@@ -102,7 +102,7 @@ def read_settings_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"'{path}' is not TOML: {error}.") from None
     if unknown := tables.keys() - {"trl", "algorithm"}:
         raise DataError(

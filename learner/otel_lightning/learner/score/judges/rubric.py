@@ -8,6 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.text_input import read_text
 from otel_lightning.learner.errors import DataError
 
 MEASURES = ("intent_resolution", "task_adherence", "task_completion")
@@ -54,12 +55,12 @@ def read_rubric(path: Path) -> Rubric:
 
     Raises:
         DataError: If the file has another format, or a required value is missing.
-        OSError: If the file cannot be read.
+        OSError: If the file cannot be read, or is not UTF-8.
     """
     parsers = {".toml": parse_toml, ".md": parse_markdown}
     if path.suffix not in parsers:
         raise DataError(f"{path}: a rubric is a .toml or .md file. Rename it, or write one.")
-    return parsers[path.suffix](path.read_text(encoding="utf-8"), str(path))
+    return parsers[path.suffix](read_text(path), str(path))
 
 
 def parse_toml(text: str, where: str) -> Rubric:
