@@ -1,11 +1,9 @@
-"""OpenAI's Codex: the model, token counts and errors of each request, and whole executions of tools.
+"""OpenAI's Codex: the model, token counts and errors of each request, and executions of tools.
 
 Several spans tell of one request: `TURN` names the model, a `RECEIVED` below it has the counts, and
 a `SENT` below it tells how the server refused it. Each becomes a call, and `duplicates` merges
 them. Messages are in no span. What a tool was given and returned is in a log record only.
 """
-
-from itertools import chain
 
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Reader, Span, ToolCall
@@ -43,7 +41,7 @@ def reader(span: Span) -> Reader:
     """Return the function that reads the spans of this name."""
     if span.name == RECEIVED and COUNTED in span.attributes:
         return _read_counts
-    if CALLED <= span.attributes.keys():
+    if span.attributes.keys() >= CALLED:
         return _read_tool
     return _READERS.get(span.name, _no_row)
 
@@ -119,14 +117,10 @@ def _told(span: Span, name: str) -> Attributes:
     Each has fields that the other lacks. The name is an attribute, as Rust's own name of an event
     is the line of code that wrote it.
     """
-    last: dict[str, Attributes] = {}
-    for kind, one in chain(
-        (("event", event.attributes) for event in span.events),
-        (("log", log.attributes) for log in span.logs),
-    ):
-        if one.get("event.name") == name:
-            last[kind] = one
-    return {**last.get("event", {}), **last.get("log", {})}
+    events = [event.attributes for event in span.events]
+    logs = [log.attributes for log in span.logs]
+    found = [[one for one in told if one.get("event.name") == name] for told in (events, logs)]
+    return {key: value for told in found for key, value in (told or [{}])[-1].items()}
 
 
 _REFUSED = 400

@@ -6,7 +6,8 @@ from typing import Any
 
 from otel_lightning.collector.derive.text import json_text
 
-SCHEMAS = ("parameters", "input_schema", "inputSchema", "parameters_json_schema", "arguments")
+_GEMINI = ("parameters_json_schema", "parametersJsonSchema")
+SCHEMAS = ("parameters", "input_schema", "inputSchema", *_GEMINI, "arguments")
 """The spellings of the schema of a tool's parameters."""
 # For example `content='5' name='add' tool_call_id='call_1'`.
 SPELLED = re.compile(rf"content={json_text.QUOTED}( .*)? tool_call_id='(?P<id>[^']+)'.*", re.DOTALL)
