@@ -47,8 +47,8 @@ tools. Where they are missing, `content` says `absent`, `redacted` or `truncated
 carry them; the instrumentation that comes with this project adds both to any of them.
 - Arms, rewards and rollout ids do not depend on the dialect: they are events and attributes of \
 their own.
-- Logfire wrote the response id of a streamed answer on neither of its two spans when `logfire` \
-was recorded, which holds streamed calls only; where one of the spans has it, it is read. A reward \
+- Logfire wrote the response id of OpenAI's streamed answers on neither of its two spans when \
+`logfire` was recorded, and that of Anthropic's on one; where one has it, it is read. A reward \
 that names the response finds no call without it; let it name the rollout, the trace or the span.
 - Some packages record no model calls of some frameworks: OpenInference for CrewAI and Haystack 3, \
 Traceloop for Agno 3, CrewAI and LlamaIndex 0.14, and the conventions' own packages for Agno, \
@@ -63,6 +63,16 @@ leaves out `previous_response_id`, so a history that the provider stores is not 
 - Traceloop for Haystack 2 writes no messages and no models; as the answer it writes the name of a \
 field, which is not read. OpenInference for the Claude Agent SDK for TypeScript writes runs and \
 executions, and no model calls.
+- Codex (`[otel]` with both `exporter` and `trace_exporter` in its `config.toml`) sends the \
+model, the token counts and the error of each request, and what its tools were given and \
+returned, but no messages. Without `trace_exporter` it sends log records alone, which are not \
+read. Gemini CLI sends whole messages if `telemetry.traces` and `telemetry.logPrompts` are set, \
+and no response ids.
+- Traceloop for Ollama loses the tool calls of answers, so a conversation without an id falls \
+apart into several rollouts; OpenInference for Ollama has them. OpenInference for Instructor \
+writes no model calls, only functions around them; trace the model's client beside it. \
+LlamaIndex's own `llama-index-observability-otel` cuts all texts after 200 characters and names \
+no model, so nothing of it is read.
 - Mastra 1 through `@mastra/arize` writes no token counts, ids and finish reasons of streamed \
 calls, and of a call that failed only that the agent's run failed.
 - VoltAgent 2 writes one span for all model calls of a run, without their answers, so only the \

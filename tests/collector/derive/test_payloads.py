@@ -136,6 +136,21 @@ def test_geminis_system_prompt_is_in_its_config_in_either_spelling(key: str) -> 
     assert request_messages({"contents": contents, "config": {key: "Be brief."}}) == expected
 
 
+@pytest.mark.parametrize(("ended", "reason"), [("stop", "tool_calls"), ("length", "length")])
+def test_a_response_of_ollamas_says_its_model_usage_reasoning_and_tool_calls(
+    ended: str, reason: str
+) -> None:
+    asked = {"function": {"name": "sun", "arguments": {"city": "Rome"}}}
+    message = {"role": "assistant", "content": "", "thinking": "I look.", "tool_calls": [asked]}
+    counts = {"prompt_eval_count": 31, "eval_count": 9}
+    answered = {"model": "m", "done": True, "done_reason": ended, "message": message, **counts}
+    call = read_call({"model": "m", "messages": [{"role": "user", "content": "Hi"}]}, answered)
+    (answer,) = call.output_messages or []
+    assert [part["type"] for part in answer["parts"]] == ["reasoning", "tool_call"]
+    assert (call.response_model, call.finish_reason) == ("m", reason)
+    assert (call.input_tokens, call.output_tokens) == (31, 9)
+
+
 def test_a_response_of_coheres_says_its_id_usage_and_tool_calls() -> None:
     asked = {"id": "c1", "type": "function", "function": {"name": "sun", "arguments": "{}"}}
     message = {"role": "assistant", "tool_plan": "I ask.", "tool_calls": [asked]}

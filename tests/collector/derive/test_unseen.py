@@ -45,6 +45,7 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "litellm/stream",
         "openinference_agno/responses",
         "openinference_portkey/tasks",
+        "openinference_ollama/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
@@ -156,6 +157,50 @@ def test_agnos_record_of_an_execution_is_unwrapped_and_tells_of_a_failure() -> N
     ).tool_calls
     assert (good.result, good.told_error) == ("It shines.", False)
     assert (bad.result, bad.told_error) == ({"error": "no such city"}, True)
+
+
+def test_anthropics_blocks_that_were_written_as_python_spells_them_are_read() -> None:
+    """Logfire writes so the blocks of an answer that the agent sends back as it got them."""
+    spelled = [
+        "ThinkingBlock(signature='c2ln', thinking='I look.', type='thinking')",
+        "TextBlock(citations=None, text='A moment.', type='text')",
+        "ToolUseBlock(id='c1', caller=None, input={'city': 'Oslo'}, name='sun', type='tool_use')",
+    ]
+    turn = {"role": "assistant", "parts": [{"type": "text", "content": one} for one in spelled]}
+    call = only_call(chat([QUESTION, turn, answered("c1", "It shines.")], said("assistant", "Yes")))
+    (request,) = asked("c1", "sun", {"city": "Oslo"})["parts"]
+    assert (call.input_messages or [])[1]["parts"] == [
+        {"type": "reasoning", "content": "I look."},
+        {"type": "text", "content": "A moment."},
+        request,
+    ]
+
+
+@pytest.mark.parametrize("text", ["TextBlock(", "TextBlock(text=hello())", "ToolUseBlock()"])
+def test_a_text_that_only_begins_like_a_block_is_a_text(text: str) -> None:
+    call = only_call(chat([QUESTION], said("assistant", text)))
+    assert (call.output_messages or [])[0]["parts"] == [{"type": "text", "content": text}]
+
+
+def test_a_model_that_answered_is_known_from_the_record_that_does_not_echo_the_request() -> None:
+    """Logfire's span of a stream has the requested model under both keys."""
+    models = {"gen_ai.request.model": "m", "gen_ai.response.model": "m"}
+    asks = {**models, "gen_ai.operation.name": "chat", "gen_ai.input.messages": [QUESTION]}
+    answers = {
+        **asks,
+        "gen_ai.response.model": "m-2026",
+        "gen_ai.output.messages": [said("assistant", "Yes.")],
+    }
+    call, late = span(asks, id="a"), span(answers, id="b", trace="t2", at=1, ends=1)
+    (merged,) = derive([call, late], []).llm_calls
+    assert (merged.span_id, merged.request_model, merged.response_model) == ("a", "m", "m-2026")
+
+
+def test_instructors_spans_around_a_model_call_are_no_tools() -> None:
+    kind = {"openinference.span.kind": "TOOL", "output.value": '{"city": "Rome"}'}
+    scope = "openinference.instrumentation.instructor"
+    assert not derive([span(kind, name="instructor.patch", scope=scope)], []).tool_calls
+    assert derive([span(kind, name="sun")], []).tool_calls
 
 
 def test_what_tools_answered_within_an_assistants_message_keeps_its_place() -> None:

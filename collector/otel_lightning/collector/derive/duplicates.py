@@ -309,6 +309,10 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
         unknown = getattr(call, name) is None and name != "error_type"
         if unknown and (name != "error_message" or call.error_type):
             setattr(call, name, _first(layers, name))
+    # Some records repeat the requested model as the one that answered, where others know it.
+    answering = (one for one in layers if one.response_model not in (None, one.request_model))
+    if (known := next(answering, None)) is not None:
+        call.response_model = known.response_model
     # Outermost first, so that the innermost value of a parameter wins: it is the closest to the
     # request.
     call.request_params = {k: v for layer in layers[::-1] for k, v in layer.request_params.items()}

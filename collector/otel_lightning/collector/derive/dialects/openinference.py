@@ -35,6 +35,8 @@ OTHERS = frozenset(
 )
 """Keys of another dialect. A span that has one of them was written by another instrumentation, and
 a processor only added OpenInference's keys; the other dialect's keys hold more."""
+NO_TOOLS = {"openinference.instrumentation.instructor"}
+"""The scopes of packages whose spans of tools are none: Instructor's are around model calls."""
 EVENT_OF = "metadata.path"
 """The key under which BeeAI names what an event belongs to."""
 DSPY_FINISH = "finish.__call__"
@@ -58,7 +60,7 @@ def reader(span: Span) -> Reader:
         plan = shape_of(span.attributes).plan(openinference_calls.Plan)
         return partial(_read_call, plan, OPERATIONS[kind])
     if kind == "TOOL":
-        return _read_tool
+        return _no_row if span.scope_name in NO_TOOLS else _read_tool
     if kind in RETRIEVALS:
         return partial(_read_retrieval, RETRIEVALS[kind])
     return _read_agent if kind == "AGENT" else _no_row

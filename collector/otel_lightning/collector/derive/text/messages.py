@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import hosted_tools
+from otel_lightning.collector.derive.text import hosted_tools, spelled_objects
 from otel_lightning.collector.derive.text.content_blocks import (
     BLOCKS,
     ELIDED,
@@ -205,11 +205,11 @@ def with_system(
 
 
 def system_parts(text: str | None) -> list[Part]:
-    """Return the parts of system instructions, which are JSON parts or plain text."""
+    """Return the parts of system instructions, which are JSON parts, a JSON text or plain text."""
     if text is None or is_cut(text):
         return []
     value = parse(text)
-    return content_parts(value if isinstance(value, list) else text)
+    return content_parts(value if isinstance(value, list | str) else text)
 
 
 def read_message(value: Any) -> list[Message]:
@@ -305,7 +305,7 @@ def _is_plain_text(part: Any) -> bool:
     if type(part) is not dict or len(part) != PLAIN_KEYS or part.get("type") != "text":
         return False
     text = part.get("content")
-    # `BLOCKS` has ten characters.
+    # `BLOCKS` has ten characters, and so has each other text in `_ODD_TEXT` but the empty one.
     return type(text) is str and text[:10] not in _ODD_TEXT and '"function_call"' not in text
 
 
@@ -334,7 +334,7 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
         return {"role": role, "parts": [response_part(call_id, body)]}
     parts = [*_reasoning_parts(value), *content_parts(body), *_tool_calls(value)]
     if role == "assistant":
-        parts = [_written_out(part) for part in parts]
+        parts = [known for part in parts for known in _written_out(part)]
         # Providers send an empty text beside tool calls.
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
     message: Message = {"role": role, "parts": distinct_calls(parts)}
@@ -345,7 +345,7 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
 
 
 def _reasoning_parts(value: Mapping[str, Any]) -> list[Part]:
-    for key in ("reasoning_content", "reasoning"):
+    for key in _REASONING:
         if isinstance(value.get(key), str) and value[key]:
             return [{"type": "reasoning", "content": value[key]}]
     return []
@@ -360,14 +360,23 @@ def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
     )
 
 
-def _written_out(part: Part) -> Part:
-    """Return the tool call in a text part: some packages write an unknown block as JSON text."""
+def _written_out(part: Part) -> list[Part]:
+    """Return the parts of a block that a package wrote into a text, as it did not know its type.
+
+    Such a text is JSON, or the `repr()` of one of the blocks of Anthropic's SDK.
+    """
     text = part.get("content")
-    if part["type"] == "text" and isinstance(text, str) and '"function_call"' in text:
+    if part["type"] != "text" or not isinstance(text, str):
+        return [part]
+    if '"function_call"' in text:
         item = parse(text)
         if isinstance(item, dict) and item.get("type") == "function_call":
-            return read_call(item)
-    return part
+            return [read_call(item)]
+    if text.startswith(_SPELLED):
+        block = spelled_objects.parse(text)
+        if isinstance(block, dict) and "type" in block:
+            return content_parts([block])
+    return [part]
 
 
 def _split(message: Message) -> list[Message]:
@@ -436,14 +445,18 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Keys of the reasoning in a message of a chat; the last is Ollama's."""
 _MORE = {
     *("parts", "type", "kwargs", "data", "additional_kwargs", "finish_reason"),
-    *("reasoning_content", "reasoning"),
+    *_REASONING,
 }
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
-_ODD_TEXT = ("", BLOCKS)
+_SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
+"""How the `repr()` of a block begins; see `_written_out`."""
+_ODD_TEXT = {"", BLOCKS, *(one[: len(BLOCKS)] for one in _SPELLED)}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call": _call_item,

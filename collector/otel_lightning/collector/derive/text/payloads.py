@@ -17,9 +17,11 @@ from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 Payload = Mapping[str, Any]
 
-_INPUT = ("prompt_tokens", "input_tokens", "prompt_token_count", "promptTokenCount", "inputTokens")
+_GEMINI_INPUT = ("prompt_token_count", "promptTokenCount")
+_OLLAMA_INPUT, _OLLAMA_OUTPUT = "prompt_eval_count", "eval_count"
+_INPUT = ("prompt_tokens", "input_tokens", *_GEMINI_INPUT, "inputTokens", _OLLAMA_INPUT)
 _GEMINI_OUTPUT = ("candidates_token_count", "candidatesTokenCount")
-_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens", *_GEMINI_OUTPUT)
+_OUTPUT = ("completion_tokens", "output_tokens", "outputTokens", *_GEMINI_OUTPUT, _OLLAMA_OUTPUT)
 _THOUGHTS = ("thoughts_token_count", "thoughtsTokenCount", "thoughtsTokens")
 _REASONED = ("reasoning_tokens", "reasoningTokens", "reasoning", *_THOUGHTS)
 _READ = ("cache_read_input_tokens", "cacheReadInputTokens")
@@ -260,6 +262,8 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
         if isinstance(counts := response[key], dict):
             fill_usage(call, usage(counts))
             break
+    if _OLLAMA_INPUT in response:  # it has no usage object
+        fill_usage(call, usage(response))
     if plan.has_choices or "prompt_token_ids" in response:
         _fill_tokens(call, response)
     return True
@@ -282,9 +286,11 @@ def response_messages(response: Payload) -> list[Message] | None:
     if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
     said = details(details(response, "output"), "message")  # Bedrock's
+    if "done" in response:
+        said = details(response, "message")  # Ollama's
     if "id" in response and "finish_reason" in response:
         said = details(response, "message")  # Cohere's
-    reason = response.get("stopReason", response.get("finish_reason"))
+    reason = _first_set(response, ("stopReason", "finish_reason", "done_reason"))
     return _turn([said], reason) if said else None
 
 
