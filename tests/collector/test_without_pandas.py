@@ -111,20 +111,6 @@ def judged() -> bytes:
     return read_feedback(items, START_NS + 11).request.SerializeToString()
 
 
-def test_arrow_computes_without_its_help_texts() -> None:
-    program = """
-import sys, warnings
-warnings.simplefilter("error")
-from otel_lightning.collector.without_pandas import leave_out_pandas
-leave_out_pandas()
-import pyarrow as pa, pyarrow.compute as pc
-assert pc.sum(pa.array([1, None, 2]), min_count=1).as_py() == 3
-assert pa.chunked_array([[1, 1, 2]]).unique().to_pylist() == [1, 2]
-assert "pydoc" not in sys.modules, "the texts are parsed"
-"""
-    finish(sys.executable, "-c", program, check=True)
-
-
 @pytest.mark.slow
 def test_every_command_and_page_works(without_pandas: Path) -> None:
     (without_pandas / "traces.otlp.pb").write_bytes(b"".join(odd_traces()))

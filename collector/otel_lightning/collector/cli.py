@@ -158,10 +158,10 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
     Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port 4317, those with http/protobuf or
     http/json to port 4318.
     """
-    from otel_lightning.collector.without_pandas import leave_out_pandas
+    from otel_lightning.collector.light_imports import leave_out_unused
 
     # Before anything that loads Arrow.
-    leave_out_pandas()
+    leave_out_unused()
     with uncollected():
         from otel_lightning.collector.serve.logs import log_to_stderr, say_with
         from otel_lightning.collector.serve.run import serve as receive

@@ -19,9 +19,9 @@ import pyarrow as pa
 from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.portions import Portioning
+from otel_lightning.collector.light_imports import leave_out_unused
 from otel_lightning.collector.orphans import end_with
 from otel_lightning.collector.refresh import frames
-from otel_lightning.collector.without_pandas import leave_out_pandas
 
 FRAMES_AHEAD = 4
 """Messages that are read before they are needed, so that the sender need not wait for us."""
@@ -114,7 +114,7 @@ def main() -> None:
     threading.Thread(target=end_with, args=[os.getppid()], daemon=True).start()
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # a print must not end up among the answers
-    leave_out_pandas()
+    leave_out_unused()
     share_memory()
     gc.freeze()
     gc.disable()  # the rows hold no cycles, and visiting them again and again takes long

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from otel_lightning.collector.light_imports import leave_out_unused
 from otel_lightning.collector.orphans import end_with
 from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.child_process import (
@@ -25,7 +26,6 @@ from otel_lightning.collector.store.child_process import (
     send,
 )
 from otel_lightning.collector.store.reader_scans import REMOTE, Scans
-from otel_lightning.collector.without_pandas import leave_out_pandas
 
 ASK, READY, ROWS, FAILED = range(4)
 PROCESSES = 2
@@ -113,7 +113,7 @@ def _too_much(memory_bytes: int) -> str:
 
 def main() -> None:
     """Answer statements from stdin until it is closed."""
-    leave_out_pandas()
+    leave_out_unused()
     import duckdb
 
     from otel_lightning.collector.store.opening import attach

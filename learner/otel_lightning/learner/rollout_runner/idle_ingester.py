@@ -218,9 +218,9 @@ class IdleIngester:
             DataError: If another process has begun to serve the store.
         """
         if self.claim.owns_process:
-            from otel_lightning.collector.without_pandas import leave_out_pandas
+            from otel_lightning.collector.light_imports import leave_out_unused
 
-            leave_out_pandas()
+            leave_out_unused()
         with uncollected():
             from otel_lightning.collector.load import batches  # noqa: F401  see `uncollected`
             from otel_lightning.collector.refresh import loose_logs  # noqa: F401

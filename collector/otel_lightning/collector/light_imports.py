@@ -15,7 +15,7 @@ HELP_TEXTS = "pyarrow.vendored.docscrape"
 """The module with which `pyarrow.compute` parses help texts."""
 
 
-class WithoutPandas:
+class _LeavesOut:
     """Finds none of `LEFT_OUT`, as if not installed. An entry of `sys.meta_path`."""
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> None:
@@ -38,14 +38,14 @@ class _WithoutHelpTexts(ModuleType):
         return {"Parameters": ()}
 
 
-def leave_out_pandas() -> None:
-    """Make imports of `LEFT_OUT` fail in this process from now on, unless they came before.
+def leave_out_unused() -> None:
+    """Make imports of `LEFT_OUT` fail, and Arrow read no help texts, unless they came before.
 
     For the ingester, its deriving workers and its reader processes: they never turn a time that is
     not whole microseconds into a Python object, which Arrow does by pandas.
     """
-    if not any(isinstance(finder, WithoutPandas) for finder in sys.meta_path):
-        sys.meta_path.insert(0, WithoutPandas())
+    if not any(isinstance(finder, _LeavesOut) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _LeavesOut())
     sys.modules.setdefault(HELP_TEXTS, _WithoutHelpTexts(HELP_TEXTS))
     # Nothing here uses linear algebra, and numpy's OpenBLAS starts a thread for each core: 0.03
     # CPU-seconds with two of them.
