@@ -1,10 +1,14 @@
 """The filters of stored ids outlive their process if the store's file is as it was left."""
 
+import json
+import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.otlp_client import send
 from support.requests_by_hand import trace_request
+from support.running import LIMIT_S, background, written_by
 
 from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.load.batches import Request, load
@@ -119,3 +123,22 @@ def test_filters_of_few_ids_are_not_kept(
     keep(tmp_path / "t.duckdb", filters)
     assert filters
     assert not filters_file(path).exists()
+
+
+FEW_ARE_KEPT = """
+from otel_lightning.collector.store import kept_filters
+kept_filters.LEAST_IDS = 1
+from otel_lightning.collector.__main__ import main
+main()
+"""
+
+
+def test_a_process_that_is_stopped_keeps_its_filters_for_the_next(tmp_path: Path) -> None:
+    store = tmp_path / "t.duckdb"
+    words = [sys.executable, "-c", FEW_ARE_KEPT, "serve", "--store", str(store), "--grpc", "none"]
+    with background(*words, "--http", "127.0.0.1:0") as process:
+        http = json.loads(written_by(process, tmp_path / "t.duckdb.server"))["http"]
+        assert send(http, SENT[0].body).status == 200
+        process.terminate()
+        assert process.wait(LIMIT_S) == 0
+    assert {name: one.rows for name, (one,) in take(store).items()} == {"spans": 3, "traces": 3}

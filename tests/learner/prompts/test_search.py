@@ -24,6 +24,7 @@ from support.prompt_server import (
     proposal,
     true_success,
 )
+from support.searched_prompt import FIRST, KEY, first_prompt
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from conftest import Traces
 
 Serve = Callable[[Script], PromptServer]
-FIRST = "You answer the requests of customers."
-KEY = "support-prompt"
 TASKS = [Task(f"t{i}", {"kind": KINDS[i % 5]}) for i in range(40)]
 
 
@@ -80,14 +79,7 @@ def serve() -> Iterator[Serve]:
 def flags(traces: "Traces", tmp_path: Path) -> Path:
     """A flag file, and a store with a few rollouts of its only variant."""
     path = tmp_path / "flags.json"
-    flag = {"state": "ENABLED", "defaultVariant": "first", "variants": {"first": FIRST}}
-    path.write_text(json.dumps({"flags": {KEY: flag}}, indent=2))
-    for i in range(6):
-        traces.call(f"r{i}")
-        traces.arm(f"r{i}", "first", 1.0)
-        traces.task(f"r{i}", f"task-{i}")
-        traces.reward(f"r{i}", float(i % 2))
-    traces.store()
+    first_prompt(traces, path)
     return path
 
 
@@ -198,6 +190,7 @@ def test_in_a_world_of_noise_the_claimed_score_is_not_believed(
     world = World(lambda *_: 0.5)
     result = search(traces, flags, serve(lambda _, n: proposal(f"Way {n}.")), world, 300)
     document = json.loads(flags.read_text())["flags"][KEY]
+    assert result.candidates
     for one in result.candidates:  # a small share, and no promotion: the gate has not spoken
         assert dict(document["targeting"]["fractional"])[one.name] == 1000
     assert traces.ask("SELECT * FROM policies") == []

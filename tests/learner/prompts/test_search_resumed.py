@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from support import running
 from support.prompt_server import Reply, prompt_server, proposal
+from support.searched_prompt import KEY, first_prompt
 from support.traced_agent import TRACING
 
 from otel_lightning.collector.store import open_store
@@ -21,7 +22,7 @@ from otel_lightning.collector.store import open_store
 if TYPE_CHECKING:
     from conftest import Traces
 
-KEY, FIRST, BUDGET = "support-prompt", "You answer the requests of customers.", 44
+BUDGET = 44
 # Whether it is right depends on the hash of the prompt and the task, and later prompts are better.
 AGENT = f"""
 import hashlib, json, os, signal, sys, time
@@ -144,14 +145,7 @@ def make(new_traces: "Callable[[], Traces]") -> Iterator[Make]:
             rows = [{"id": f"t{i}", "question": f"How is thing {i}?"} for i in range(14)]
             lines = "".join(json.dumps(row) + "\n" for row in rows)
             (folder / "tasks.jsonl").write_text(lines)
-            flag = {"state": "ENABLED", "defaultVariant": "first", "variants": {"first": FIRST}}
-            (folder / "flags.json").write_text(json.dumps({"flags": {KEY: flag}}, indent=2))
-            for i in range(6):
-                traces.call(f"r{i}")
-                traces.arm(f"r{i}", "first", 1.0)
-                traces.task(f"r{i}", f"task-{i}")
-                traces.reward(f"r{i}", float(i % 2))
-            traces.store()
+            first_prompt(traces, folder / "flags.json")
             stack.enter_context(running.running(traces.path))
             searched = Searched(folder, traces.path)
             searched.url = stack.enter_context(prompt_server(searched.answer)).url
