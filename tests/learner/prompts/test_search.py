@@ -218,6 +218,10 @@ def test_options_of_a_search_are_told_apart(traces: "Traces", flags: Path, tmp_p
     lonely = run_search(traces.path, flags, "http://x", *tasks, "--", sys.executable)
     assert lonely.exit_code == 2
     assert "Add it." in lonely.stderr
+    for option in (("--budget", "20"), ("--grade", "r.py:f"), ("--exit-code-is-reward",)):
+        ignored = run_search(traces.path, flags, "http://x", *option)
+        assert ignored.exit_code == 2
+        assert f"{option[0]} has no effect without --search gepa" in ignored.stderr
 
 
 def test_rollouts_of_another_way_of_an_earlier_start_count_against_the_budget(

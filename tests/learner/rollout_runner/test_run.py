@@ -534,3 +534,11 @@ def test_receiver_that_is_busy_for_longer_than_a_request_may_take_is_waited_for(
         with pytest.raises(StoreError, match="503"):
             Receiver(url, {}, patience=0.1).send([event])
         Receiver(url, {}, patience=60).send([event])
+
+
+def test_options_of_arms_have_no_effect_without_arms(tasks: Tasks, tmp_path: Path) -> None:
+    for option, text in (("--key", "prompt"), ("--flags", str(tmp_path / "flags.json"))):
+        words = ["run", "--tasks", str(tasks({"id": "a"})), option, text, "--", "true"]
+        refused = CliRunner().invoke(cli, words)
+        assert refused.exit_code == 2
+        assert f"{option} has no effect without --arm" in refused.stderr

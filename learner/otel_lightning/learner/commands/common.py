@@ -1,11 +1,12 @@
 """Options, error handling and reports that several commands share."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from otel_lightning.collector import command_line
 from otel_lightning.collector.quantities import number_of
@@ -107,6 +108,23 @@ def expected_errors() -> Iterator[None]:
 
     with command_line.expected_errors(DataError):
         yield
+
+
+def refuse_given(names: Iterable[str], when: str) -> None:
+    """Refuse options on the command line that would be ignored.
+
+    Args:
+        names: Names of the parameters.
+        when: Why they are ignored, such as "with --model".
+    """
+    context = click.get_current_context()
+    given = {
+        name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    }
+    for one in context.command.params:
+        if one.name in given:
+            shown = one.opts[0] if isinstance(one, click.Option) else one.human_readable_name
+            raise click.UsageError(f"{shown} has no effect {when}. Leave it out.")
 
 
 def report_verdict(verdict: "Verdict", passed: str, refused: str) -> None:

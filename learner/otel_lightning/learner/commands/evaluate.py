@@ -1,12 +1,10 @@
 """`lightning-learn evaluate`."""
 
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.agent_options import agent_options
@@ -19,6 +17,7 @@ from otel_lightning.learner.commands.common import (
     missing_option,
     option,
     propensities_option,
+    refuse_given,
     reward_option,
     reward_range_option,
     since_option,
@@ -144,12 +143,12 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
             f"--plots draws what --key evaluates, into a file that ends in {', '.join(PLOTS)}."
         )
     if model:
-        _refuse_given(BY_LOG, "--model")
+        refuse_given(BY_LOG, "with --model")
         evaluate_by_running(store, model, reward, seed, running)
         return
     if key is None:
         raise click.UsageError("Give --key, to judge by the log, or --model, to judge by running.")
-    _refuse_given(running, "--key")
+    refuse_given(running, "with --key")
     with expected_errors():
         from otel_lightning.learner.policy.choices import Window
         from otel_lightning.learner.policy.evaluate import Question, evaluate_policy
@@ -174,18 +173,6 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
     _print(answer)
     if plots is not None:
         click.echo(f"The plots are in {plots}.")
-
-
-def _refuse_given(names: Iterable[str], kind: str) -> None:
-    """Refuse options on the command line that this kind of evaluation would ignore."""
-    context = click.get_current_context()
-    given = {
-        name for name in names if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    }
-    for one in context.command.params:
-        if one.name in given:
-            shown = one.opts[0] if isinstance(one, click.Option) else one.human_readable_name
-            raise click.UsageError(f"{shown} has no effect with {kind}. Leave it out.")
 
 
 def _print(answer: "Answer") -> None:

@@ -17,6 +17,7 @@ from otel_lightning.learner.commands.common import (
     flags_option,
     held_out_option,
     key_option,
+    refuse_given,
     reward_option,
     shuffle_option,
     since_option,
@@ -170,6 +171,7 @@ def _search(
     if given["search"] is None:
         if agent or given["tasks"]:
             raise click.UsageError("AGENT and --tasks are for --search gepa. Add it.")
+        refuse_given(given, "without --search gepa")
         return None
     if not agent or not given["tasks"]:
         raise click.UsageError("--search runs an agent: give --tasks FILE and -- AGENT.")

@@ -15,6 +15,7 @@ from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,
     held_out_option,
+    refuse_given,
     store_option,
 )
 from otel_lightning.learner.commands.common import option as shared_option
@@ -103,6 +104,8 @@ def run(  # noqa: PLR0913 - one parameter an option
 
         if arm and not (key and flags):
             raise click.UsageError("--arm needs --key and --flags, which say where the arms are.")
+        if not arm:
+            refuse_given(("key", "flags"), "without --arm")
         if len(arm) == 1:
             raise click.UsageError("Comparing needs two arms or more: --arm A --arm B.")
         arms = Arms(key, flags, arm) if arm and key and flags else None
