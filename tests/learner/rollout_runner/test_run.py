@@ -16,11 +16,12 @@ from support.otlp_client import send
 from support.running import background, eventually, finish, serving, start
 from support.stores import ask
 
-from otel_lightning.collector.store import StoreError, open_store
+from otel_lightning.collector.store import StoreError, open_store, read_server
 from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.rollout_runner import Arms, Grading, Job, run_agent
-from otel_lightning.learner.rollout_runner.receiver import Event, Receiver
+from otel_lightning.learner.rollout_runner.processes import Processes
+from otel_lightning.learner.rollout_runner.receiver import INGESTER, Event, Receiver, receiving
 
 Tasks = Callable[..., Path]
 Agent = Callable[[str], list[str]]
@@ -343,6 +344,15 @@ def test_interrupt_ends_the_wait_for_another_run(tmp_path: Path, tasks: Tasks) -
             first.send_signal(signal.SIGINT)
             assert first.wait(60) == 0
     assert "Traceback" not in said.read_text()
+
+
+def test_ingester_of_a_run_has_ended_before_another_run_may_look_for_one(tmp_path: Path) -> None:
+    store = tmp_path / "new.duckdb"
+    with Processes() as processes:
+        with receiving(store, processes, tmp_path):
+            assert read_server(store) is not None
+        assert processes.service_ended(INGESTER)
+        assert read_server(store) is None
 
 
 def test_ingester_of_a_new_store_that_cannot_start_ends_the_run_with_its_last_words(

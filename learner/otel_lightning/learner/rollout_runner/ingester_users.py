@@ -35,9 +35,10 @@ class IngesterUsers:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def wait_for_others(self) -> None:
-        """Wait until no other run uses the ingester, and keep new ones waiting until it has ended.
+        """Wait until no other run uses the ingester, and keep new ones waiting in `join`.
 
-        The user may end the wait by SIGINT (Ctrl+C).
+        New ones wait until the lock is closed, so end the ingester before. The user may end the
+        wait by SIGINT (Ctrl+C).
         """
         began, told = time.monotonic(), False
         try:

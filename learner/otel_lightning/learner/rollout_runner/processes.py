@@ -146,10 +146,12 @@ class Processes:
         """Tell all workers that there are no more tasks, and wait until they have ended."""
         self._services.pop(WORKERS, None)
         self._say({"dismiss": {}})
-        deadline = time.monotonic() + seconds
-        while not self.service_ended(WORKERS) and time.monotonic() < deadline:
-            for _ in self.ended(LOOK_SECONDS):
-                pass
+        self._await_service(WORKERS, seconds)
+
+    def end_service(self, name: str, seconds: float) -> None:
+        """Ask a service to end, and wait until it has, or for at most this long."""
+        self.stop(name)
+        self._await_service(name, seconds)
 
     def ended(self, seconds: float) -> Iterator[Ended]:
         """Yield how processes ended, waiting at most this long for the first.
@@ -206,6 +208,12 @@ class Processes:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _await_service(self, name: str, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while not self.service_ended(name) and time.monotonic() < deadline:
+            for _ in self.ended(LOOK_SECONDS):  # those of agents are in the journal
+                pass
 
     def _say(self, command: Mapping[str, Any]) -> None:
         pipe = _pipe(self._process.stdin)

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from http.client import HTTPConnection
 
 READY_SECONDS = 60.0
+GRACE_SECONDS = 20.0
+"""Time for the ingester to store what it has received, before it is killed."""
+ENDING_SECONDS = GRACE_SECONDS + 5.0
+"""Longest wait for its end."""
 SEND_SECONDS = 60.0
 """Timeout of one request, and the least time that a refused request is sent again."""
 RETRY_SECONDS = 0.5
@@ -207,7 +211,7 @@ def receiving(
             yield _local(store, patience)
         finally:
             users.wait_for_others()
-            processes.stop(INGESTER)
+            processes.end_service(INGESTER, ENDING_SECONDS)
 
 
 @contextmanager
@@ -236,7 +240,7 @@ def receiving_when_needed(
         if idle.is_awake:
             with users_of_ingester(store) as users:
                 users.wait_for_others()
-                processes.stop(INGESTER)
+                processes.end_service(INGESTER, ENDING_SECONDS)
 
 
 def _local(store: Path, patience: float) -> Receiver:
@@ -274,7 +278,7 @@ def _spec(store: Path, folder: Path, http: str, *, listens: int | None = None) -
         folder,
         # The ingester must not trace itself into its own store.
         environment={"LIGHTNING_INSTRUMENT": "false"},
-        grace=20.0,
+        grace=GRACE_SECONDS,
         is_service=True,
         listens=listens,
     )
