@@ -355,6 +355,25 @@ def test_ingester_of_a_run_has_ended_before_another_run_may_look_for_one(tmp_pat
         assert read_server(store) is None
 
 
+def test_attempt_that_ctrl_c_cut_off_is_repeated_where_only_the_store_tells_it(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    store, begun, go = tmp_path / "new.duckdb", tmp_path / "begun", tmp_path / "go"
+    agent = ["sh", "-c", 'test -e "$1" || { touch "$0"; sleep 600; }', str(begun), str(go)]
+    file = tasks({"id": "a"})
+    words = [*running_command(store, file), "cut", "--retries", "0", "--", *agent]
+    with background(*words) as first:
+        eventually(begun.exists)
+        # Two of the same might arrive as one.
+        first.send_signal(signal.SIGINT)
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(60) == 1
+    store.with_name("new.duckdb.runs").rename(tmp_path / "gone")
+    go.touch()
+    job = Job(file, agent, name="cut", retries=0, stdin="none")
+    assert run_agent(store, job, Grading(by_exit_code=True)).statuses == {"ok": 1}
+
+
 def test_ingester_of_a_new_store_that_cannot_start_ends_the_run_with_its_last_words(
     tmp_path: Path, tasks: Tasks, agent: Agent
 ) -> None:

@@ -1,4 +1,4 @@
-"""Attempts whose machine was lost with its journal: the store has calls of theirs, and no end."""
+"""Attempts that the runner's end cut off, as the store tells it without the runner's journal."""
 
 import time
 from collections.abc import Sequence
@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, about
-from otel_lightning.learner.rollout_runner.engine import INTERRUPTED, AttemptHistory
-from otel_lightning.learner.rollout_runner.journal import Journal, Started
+from otel_lightning.learner.rollout_runner.engine import AttemptHistory
+from otel_lightning.learner.rollout_runner.journal import RUNNER_KILLED, Journal, Started
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
-from otel_lightning.learner.rollout_runner.processes import Ended
+from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 LOST_WITH_ITS_MACHINE = "its runner on another machine ended before it"
 """Reason of an attempt of which the store has calls and no machine tells the end."""
+CUT_OFF = frozenset({INTERRUPTED, RUNNER_KILLED, LOST_WITH_ITS_MACHINE})
+"""Reasons in the store of attempts that the runner's end, or Ctrl-C, cut off."""
 
 
 def note_cut_off_elsewhere(

@@ -26,7 +26,7 @@ from otel_lightning.learner.rollout_runner.attempts import (
 from otel_lightning.learner.rollout_runner.executors import Executor
 from otel_lightning.learner.rollout_runner.journal import Journal, Started
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
-from otel_lightning.learner.rollout_runner.processes import Ended, last_words
+from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended, last_words
 from otel_lightning.learner.rollout_runner.receiver import Event, Receiver
 from otel_lightning.learner.rollout_runner.report import told
 
@@ -38,7 +38,6 @@ SENT_AT_ONCE = 200
 """Most attempts in one request: each may have 24,000 characters of output."""
 SAID = 120
 """Characters of the end of standard error that tell why an agent failed."""
-INTERRUPTED = "interrupted"
 
 
 class HopelessError(DataError):

@@ -18,10 +18,12 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.processes import Ended
+from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 LOCK_SECONDS = 30.0
 """Longest wait for the launcher of a killed runner, which ends its agents first."""
+RUNNER_KILLED = "the runner was killed"
+"""Reason of an attempt that started and never ended."""
 FOLDER_VARIABLE = "LIGHTNING_RUN_FOLDER"
 NAMES = frozenset(field.name for field in fields(Ended))
 
@@ -70,7 +72,7 @@ class Journal:
     def note_interrupted(self) -> list[Ended]:
         """Note that attempts which started and never ended were interrupted; return them."""
         cut = [
-            Ended(one, "interrupted", started.time, time.time_ns(), reason="the runner was killed")
+            Ended(one, INTERRUPTED, started.time, time.time_ns(), reason=RUNNER_KILLED)
             for one, started in self.started.items()
             if one not in self.ended
         ]

@@ -77,6 +77,10 @@ class Spec:
         }
 
 
+INTERRUPTED = "interrupted"
+"""Status of an attempt that the runner's end, or Ctrl-C, cut off."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
     """How one attempt ended, as the journal has it."""

@@ -24,7 +24,7 @@ from otel_lightning.learner.rollout_runner.attempts import (
     tail,
 )
 from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
-from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Spec
+from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended, Processes, Spec
 
 FILE, FLAGS = "{lightning-task-file}", "{lightning-flag-file}"
 """Texts in a command that become paths on the machine that runs it."""
@@ -160,7 +160,7 @@ class RayExecutor:
         try:
             found = self._ray.get(reference)
         except self._ray.exceptions.TaskCancelledError:
-            ended = Ended(name, "interrupted", started, time.time_ns())
+            ended = Ended(name, INTERRUPTED, started, time.time_ns())
         except self._ray.exceptions.RayError as error:
             said = f"Ray lost it: {type(error).__name__}"
             ended = Ended(name, "lost", started, time.time_ns(), reason=said)

@@ -17,9 +17,8 @@ from otel_lightning.learner.rollout_runner import grading as graders
 from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, status_of, task_event
 from otel_lightning.learner.rollout_runner.context import RunContext, asked, connected
-from otel_lightning.learner.rollout_runner.cut_off import note_cut_off_elsewhere
+from otel_lightning.learner.rollout_runner.cut_off import CUT_OFF, note_cut_off_elsewhere
 from otel_lightning.learner.rollout_runner.engine import (
-    INTERRUPTED,
     AttemptHistory,
     Engine,
     send_ended,
@@ -34,7 +33,12 @@ from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.idle_ingester import Claim, claimed_for
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
-from otel_lightning.learner.rollout_runner.processes import Ended, LauncherDiedError, Processes
+from otel_lightning.learner.rollout_runner.processes import (
+    INTERRUPTED,
+    Ended,
+    LauncherDiedError,
+    Processes,
+)
 from otel_lightning.learner.rollout_runner.receiver import (
     SEND_SECONDS,
     Event,
@@ -280,8 +284,7 @@ def _attempts_of(
     }
     if store is not None:
         for row in rows_of(store, "known_attempts", run_id=journal.folder.name):
-            # The store has no flag for "cut off"; its reason says "the runner was killed".
-            cut = "runner" in (row["reason"] or "")
+            cut = row["reason"] in CUT_OFF  # the store has no other mark of it
             known.setdefault(row["rollout_id"], (row["status"], cut))
     found = {}
     for one in rollouts:

@@ -24,7 +24,7 @@ from otel_lightning.learner.rollout_runner.attempts import (
 )
 from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
 from otel_lightning.learner.rollout_runner.plan import Arms
-from otel_lightning.learner.rollout_runner.processes import Ended
+from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 SERVER_ERRORS = 500
 LONGEST_ANSWER = 64 * 2**20
@@ -77,7 +77,7 @@ class ThreadExecutor:
         """Record all running attempts as interrupted; later answers are ignored."""
         with self._lock:
             for name, started in list(self._running.items()):
-                self._end(Ended(name, "interrupted", started, time.time_ns()), "")
+                self._end(Ended(name, INTERRUPTED, started, time.time_ns()), "")
 
     def close(self) -> None:
         """Do nothing."""
