@@ -1,9 +1,12 @@
 """Runs of a store that exists and that nobody serves: when they start its ingester."""
 
+import os
+import resource
 import shutil
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -26,14 +29,15 @@ print("held", flush=True)
 sys.stdin.read()"""
 """Hold a store's file until the standard input ends."""
 READS = """
-import sys, time
+import os, socket, sys, time
 from pathlib import Path
 from otel_lightning.collector.store import open_store
 said = Path(sys.argv[2])
-with open_store(sys.argv[1], read_only=True):
+host, port = os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].removeprefix("http://").split(":")
+with open_store(sys.argv[1], read_only=True), socket.create_connection((host, int(port)), 60):
     while not (said.exists() and "Waiting" in said.read_text()):
         time.sleep(0.05)"""
-"""Hold a store's file until the ingester waits for it."""
+"""Hold a store's file, ask for the ingester, and hold on until it waits for the file."""
 CONNECTS = """
 to=${OTEL_EXPORTER_OTLP_ENDPOINT#http://}
 test $(wc -l < "$0") = 2 || { exec 3<>/dev/tcp/${to%:*}/${to#*:}; sleep 600; }"""
@@ -68,6 +72,13 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
+def only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let only a connection start the ingester, and no time."""
+    monkeypatch.setattr(idle_ingester, "WITHIN_SECONDS", 600.0)
+    monkeypatch.setattr(idle_ingester, "QUICK_SECONDS", 600.0)
+
+
+@pytest.fixture
 def quick(tasks: Tasks) -> Job:
     """An agent that ends at once and sends nothing."""
     return Job(tasks({"id": "a"}), ["true"], name="quick", stdin="none")
@@ -80,6 +91,16 @@ def test_quick_agents_that_send_nothing_start_no_ingester_and_the_store_has_the_
     assert not started_ingester(store)
     assert len(ask(store, "FROM rewards")) == 1
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
+
+
+def test_quick_agents_run_in_a_process_with_many_open_files(store: Path, quick: Job) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4_096), hard))
+    with ExitStack() as files:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1_100):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        assert run_agent(store, quick, EXITS).mean == 1
 
 
 def test_what_a_store_knows_is_not_run_again_though_the_journal_is_gone(
@@ -126,11 +147,10 @@ def test_rows_that_are_not_derived_are_derived(store: Path, quick: Job) -> None:
 
 
 @pytest.mark.parametrize("exits_at_once", [True, False])
+@pytest.mark.usefixtures("only_when_asked")
 def test_run_whose_store_is_taken_by_another_ingester_says_so_and_goes_on_when_run_again(
-    store: Path, tasks: Tasks, monkeypatch: pytest.MonkeyPatch, *, exits_at_once: bool
+    store: Path, tasks: Tasks, *, exits_at_once: bool
 ) -> None:
-    monkeypatch.setattr(idle_ingester, "WITHIN_SECONDS", 600.0)
-    monkeypatch.setattr(idle_ingester, "QUICK_SECONDS", 600.0)
     ran, go = store.with_name("ran"), store.with_name("go")
     script = 'echo >> "$0"; until test -e "$1"; do sleep 0.05; done'
     command = ["bash", "-c", script + ("" if exits_at_once else CONNECTS), str(ran), str(go)]
@@ -169,6 +189,7 @@ def test_run_that_needs_an_ingester_at_once_and_one_that_may_not_share_one(
     assert len([file.parent.name for file in outputs]) == 1
 
 
+@pytest.mark.usefixtures("only_when_asked")
 def test_ingester_waits_until_an_agent_has_closed_the_store(store: Path, tasks: Tasks) -> None:
     said = store.with_name("old.duckdb.runs") / "reads" / "lightning-ingest.err"
     command = [sys.executable, "-c", READS, str(store), str(said)]

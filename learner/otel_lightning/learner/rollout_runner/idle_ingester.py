@@ -238,7 +238,10 @@ class IdleIngester:
             os.umask(former)
 
     def _is_asked(self) -> bool:
-        return bool(select.select([self.claim.listening], [], [], 0)[0])
+        # `select.select` refuses descriptors above 1,023.
+        asked = select.poll()
+        asked.register(self.claim.listening, select.POLLIN)
+        return bool(asked.poll(0))
 
     def _check(self) -> None:
         if self.processes.service_ended(self.spec.name):
