@@ -9,6 +9,7 @@ from typing import Any
 
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.output_files import tail
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
 from otel_lightning.learner.rollout_runner.processes import Ended
 from otel_lightning.learner.rollout_runner.receiver import Event
@@ -184,29 +185,6 @@ def task_event(task: Task, now_ns: int) -> Event:
         "fingerprint": task.whole_fingerprint,
     }
     return Event(attributes.TASK, now_ns, body, {attributes.TASK_ID: task.task_id})
-
-
-def tail(file: Path, characters: int) -> str:
-    """Return the last characters of a file; a character that is cut or not UTF-8 is replaced."""
-    try:
-        with file.open("rb") as opened:
-            if not (size := opened.seek(0, 2)):
-                return ""
-            # A character has at most 4 bytes in UTF-8.
-            opened.seek(max(0, size - 4 * characters))
-            return opened.read().decode("utf-8", "replace")[-characters:].replace("\0", "\ufffd")
-    except OSError:
-        return ""
-
-
-def is_longer(file: Path, characters: int) -> bool:
-    """Return whether a file has more characters than `tail` returns."""
-    try:
-        size = file.stat().st_size
-    except OSError:
-        return False
-    # A character has 1 to 4 bytes in UTF-8, so most files need not be read.
-    return size > characters and (size > 4 * characters or len(tail(file, size)) > characters)
 
 
 def as_text(value: Any) -> str:

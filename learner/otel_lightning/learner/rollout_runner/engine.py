@@ -20,13 +20,13 @@ from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
     attempt_event,
-    is_longer,
     status_of,
 )
 from otel_lightning.learner.rollout_runner.executors import Executor
 from otel_lightning.learner.rollout_runner.journal import Journal, Started
+from otel_lightning.learner.rollout_runner.output_files import is_longer, last_words
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
-from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended, last_words
+from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 from otel_lightning.learner.rollout_runner.receiver import Event, Receiver
 from otel_lightning.learner.rollout_runner.report import told
 

@@ -24,10 +24,10 @@ from otel_lightning.collector.command_line import uncollected
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.store import read_server, server_file
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.output_files import last_words
 from otel_lightning.learner.rollout_runner.processes import (
     Processes,
     Spec,
-    last_words,
     wait_until,
 )
 

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.output_files import last_words
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 LOOK_SECONDS = 0.05
@@ -245,15 +246,6 @@ def wait_until(
             problem = f"is not ready after {seconds:g} s" if late else "ended by itself"
             said = last_words(spec.stderr) or last_words(spec.stdout)
             raise DataError(f"{what} {problem}. Its last words: {said or 'none'}")
-
-
-def last_words(file: Path, characters: int = 600) -> str:
-    """Return the end of a file as one line of text."""
-    try:
-        text = file.read_bytes()[-4 * characters :].decode("utf-8", "replace")
-    except OSError:
-        return ""
-    return " ".join(text.split())[-characters:]
 
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:

@@ -21,9 +21,9 @@ from otel_lightning.learner.rollout_runner.attempts import (
     as_text,
     command,
     environment,
-    tail,
 )
 from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
+from otel_lightning.learner.rollout_runner.output_files import tail
 from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended, Processes, Spec
 
 FILE, FLAGS = "{lightning-task-file}", "{lightning-flag-file}"
