@@ -22,7 +22,7 @@ from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.rollout_runner.attempts import OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.dev_grader import graded_as_wrong, wrong_results
 from otel_lightning.learner.rollout_runner.grading import Grading
-from otel_lightning.learner.rollout_runner.plan import Job
+from otel_lightning.learner.rollout_runner.plan import Job, runs_folder
 from otel_lightning.learner.rollout_runner.report import Report, told
 from otel_lightning.learner.rollout_runner.run import LOOK_SECONDS, SERVER_SECONDS, run_agent
 from otel_lightning.learner.transitions.make import Settings, make_transitions
@@ -141,7 +141,7 @@ def _checked_in_store(job: Job, grading: Grading, store: Path | None) -> Iterato
     try:
         yield from _checked(store, job, grading)
     finally:
-        shutil.rmtree(store.with_name(f"{store.name}.runs") / str(job.name), ignore_errors=True)
+        shutil.rmtree(runs_folder(store) / str(job.name), ignore_errors=True)
 
 
 def _checked(path: Path, job: Job, grading: Grading) -> Iterator[Link]:

@@ -19,7 +19,7 @@ from otel_lightning.learner.rollout_runner.models import (
     serving,
 )
 from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, Pair, compare
-from otel_lightning.learner.rollout_runner.plan import Job, run_name
+from otel_lightning.learner.rollout_runner.plan import Job, run_name, runs_folder
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.rollout_runner.run import run_agent
 from otel_lightning.learner.runs import Run
@@ -124,7 +124,7 @@ def evaluate_models(
 def _run(store: Path, job: Job, grading: Grading, trial: Trial, which: tuple[str, str]) -> Report:
     setting, model = which
     name = f"{run_name(job)}-{setting}"
-    folder = store.with_name(store.name + ".runs") / name / "server"
+    folder = runs_folder(store) / name / "server"
     with serving(model, trial.names, folder, greedy=setting == GREEDY) as variables:
         ours = replace(
             job,

@@ -8,7 +8,6 @@ writes the journal into the store itself. A store whose spool has requests that 
 or that has rows to derive, needs its ingester at once.
 """
 
-import fcntl
 import os
 import select
 import socket
@@ -18,12 +17,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 from otel_lightning.collector.command_line import uncollected
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.store import read_server, server_file
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.rollout_runner.output_files import last_words
 from otel_lightning.learner.rollout_runner.processes import (
     Processes,
@@ -98,10 +98,8 @@ def claimed_for(
         yield None
         return
     needs_it = job.url or job.ray or grading.rule or CHANGES & os.environ.keys()
-    place = store.with_name(f"{store.name}.runs") / "idle-ingester.lock"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("ab") as lock:
-        if not _locked(lock.fileno(), store) or read_server(store) is not None:
+    with opened_lock(store, "idle-ingester") as lock:
+        if not _locked(lock, store) or read_server(store) is not None:
             lock.close()  # the next run need not wait for this one
             yield None
         elif needs_it or not _may_wait(store):
@@ -116,18 +114,14 @@ def _may_wait(store: Path) -> bool:
     return store.exists() or not spool_folder(store).exists()
 
 
-def _locked(lock: int, store: Path) -> bool:
-    """Take the lock; return False if another run has it and serves the store."""
+def _locked(lock: IO[bytes], store: Path) -> bool:
+    """Wait for the lock; return False once its owner serves the store, or after `WAIT_SECONDS`."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if read_server(store) is not None or time.monotonic() > deadline:
-                return False
-            time.sleep(0.1)
-        else:
-            return True
+    while not locked_alone(lock):
+        if read_server(store) is not None or time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 @dataclass(slots=True)

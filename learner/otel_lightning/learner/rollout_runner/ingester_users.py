@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-FILE = "ingester-users.lock"
+from otel_lightning.learner.rollout_runner.file_lock import locked_alone, opened_lock
+
+LOCK = "ingester-users"
 LOOK_SECONDS = 0.1
 MESSAGE_SECONDS = 1.0
 """A wait that is shorter is not told."""
@@ -42,7 +44,7 @@ class IngesterUsers:
         """
         began, told = time.monotonic(), False
         try:
-            while not self._is_alone():
+            while not locked_alone(self._file):
                 if not told and time.monotonic() - began > MESSAGE_SECONDS:
                     sys.stderr.write(
                         f"Waiting: another run of '{self.store}' uses the lightning-ingest that "
@@ -53,22 +55,13 @@ class IngesterUsers:
         except KeyboardInterrupt:
             return
 
-    def _is_alone(self) -> bool:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
 
 @contextmanager
 def users_of_ingester(store: Path) -> Iterator[IngesterUsers]:
-    """Open the lock, which lies in the folder `STORE.runs`; closing it releases it.
+    """Open the lock, a file in the folder `STORE.runs`; it is released at the end of the block.
 
     Args:
         store: Path of the store.
     """
-    place = store.with_name(f"{store.name}.runs") / FILE
-    place.parent.mkdir(parents=True, exist_ok=True)
-    with place.open("ab") as file:
+    with opened_lock(store, LOCK) as file:
         yield IngesterUsers(store, file)

@@ -5,7 +5,6 @@ memory of a run that was killed: an attempt that has ended is never run again, a
 in the store yet is sent there by the next start of the same run.
 """
 
-import fcntl
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.rollout_runner.file_lock import locked_alone
 from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 LOCK_SECONDS = 30.0
@@ -118,20 +118,13 @@ def opened_journal(folder: Path) -> Iterator[tuple[Journal, IO[bytes]]]:
 
 def _lock(lock: IO[bytes], folder: Path) -> None:
     deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            # Without waiting, in a loop: a blocking lock could not say after a while what it waits
-            # for.
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            if time.monotonic() > deadline:
-                raise DataError(
-                    f"The run '{folder.name}' is in progress already. Wait for it, or start "
-                    "another with --name NAME."
-                ) from error
-            time.sleep(0.1)
-        else:
-            return
+    while not locked_alone(lock):
+        if time.monotonic() > deadline:
+            raise DataError(
+                f"The run '{folder.name}' is in progress already. Wait for it, or start another "
+                "with --name NAME."
+            )
+        time.sleep(0.1)
 
 
 def _read(folder: Path) -> Journal:

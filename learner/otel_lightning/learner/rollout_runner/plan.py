@@ -103,9 +103,14 @@ def run_name(job: Job) -> str:
     return f"run-{sha256(chr(0).join(said).encode()).hexdigest()[:8]}"
 
 
+def runs_folder(store: Path) -> Path:
+    """Return the folder of all runs of a store, which is beside it."""
+    return store.with_name(f"{store.name}.runs")
+
+
 def journal_folder(store: Path, job: Job) -> Path:
     """Return the folder of the run's journal, or of its part's."""
-    folder = store.with_name(store.name + ".runs")
+    folder = runs_folder(store)
     number, count = job.shard
     # Machines that send elsewhere often share a disk, as in a SLURM array. One journal can be open
     # in one process only.
