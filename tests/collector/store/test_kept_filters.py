@@ -5,6 +5,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pytest
 from support.otlp_client import send
 from support.requests_by_hand import trace_request
@@ -74,6 +75,13 @@ def test_filters_of_a_store_that_was_written_since_are_not_used(path: Path) -> N
 def test_filters_of_another_file_are_not_used(path: Path, tmp_path: Path) -> None:
     path.rename(tmp_path / "away")
     path.write_bytes((tmp_path / "away").read_bytes())  # as when a backup is restored
+    assert take(path) == {}
+
+
+def test_filters_of_another_duckdb_are_not_used(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(duckdb, "__version__", "1.99.0")  # its `hash` may differ
     assert take(path) == {}
 
 

@@ -4,6 +4,7 @@ To build them from ten million stored spans takes eight CPU-seconds, during whic
 The file is written when a process has closed the store, and deleted when the next one has read it.
 It counts only if the store's file is the one that was closed then, to the nanosecond of its last
 change: a filter that lacks an id would let a duplicate in, while one with too many does no harm.
+Another version of DuckDB may hash the same id to another key, so it has to be the same one.
 """
 
 import json
@@ -13,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 
 from otel_lightning.collector.atomic_file import PRIVATE, replaced
@@ -20,6 +22,8 @@ from otel_lightning.collector.store.bloom_filter import BloomFilter
 
 logger = logging.getLogger(__name__)
 
+FORMAT = 1
+"""Raise it when an id gets other bits: when its key, or `BloomFilter`, is computed otherwise."""
 LEAST_IDS = 500_000
 """Filters of fewer ids are not kept: to build them takes less than half a second."""
 Filters = dict[str, list[BloomFilter]]
@@ -46,6 +50,7 @@ def keep(store_path: Path, filters: Mapping[str, list[BloomFilter]]) -> None:
     try:
         told = {
             "store": _stamp(store_path),
+            "made_by": [FORMAT, duckdb.__version__],
             "filters": [content[:4] for content in contents],
             "checksum": _checksum([bits for *_, bits in contents]),
         }
@@ -79,6 +84,8 @@ def _read(content: bytes, stamp: list[int]) -> Filters:
     told: dict[str, Any] = json.loads(head)
     if told["store"] != stamp:
         raise ValueError("the store has changed since")
+    if told["made_by"] != [FORMAT, duckdb.__version__]:
+        raise ValueError("another version has made them")
     parts, at = [], 0
     for table, capacity, rows, probes in told["filters"]:
         made = BloomFilter(capacity, probes)
