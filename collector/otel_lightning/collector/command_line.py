@@ -38,9 +38,10 @@ def expected_errors(*others: type[Exception]) -> Iterator[None]:
     from otel_lightning.collector.store import StoreError
     from otel_lightning.collector.store.print_rows import printable
 
+    expected: tuple[type[Exception], ...] = (StoreError, OSError, *others)
     try:
         yield
-    except (StoreError, OSError, *others) as error:
+    except expected as error:
         text = str(error)
         if isinstance(error, OSError) and error.strerror:
             # Without its number; an error whose text we wrote ourselves has no file name.

@@ -6,7 +6,7 @@ them. Messages are in no span. What a tool was given and returned is in a log re
 """
 
 from otel_lightning.collector.derive import reading, span_rows
-from otel_lightning.collector.derive.rows import Attributes, LlmCall, Reader, Span, ToolCall
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, Reader, Row, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 
 NAME = "codex"
@@ -32,7 +32,7 @@ def matches(span: Span) -> bool:
     return span.attributes.get(TARGET, "").startswith("codex_")
 
 
-def read(span: Span) -> LlmCall | ToolCall | None:
+def read(span: Span) -> Row | None:
     """Read a span of Codex's; None for most, which only time its own functions."""
     return reader(span)(span)
 

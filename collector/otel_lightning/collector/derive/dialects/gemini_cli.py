@@ -9,7 +9,7 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OUTPUT
-from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Reader, Span, ToolCall
+from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Reader, Row, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "gemini_cli"
@@ -25,7 +25,7 @@ def matches(span: Span) -> bool:
     return span.attributes.get(AGENT) == "gemini-cli" and OPERATION in span.attributes
 
 
-def read(span: Span) -> LlmCall | ToolCall | AgentRun | None:
+def read(span: Span) -> Row | None:
     """Read a span of Gemini CLI's; None if it only groups other spans."""
     return reader(span)(span)
 
