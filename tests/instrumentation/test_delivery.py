@@ -1,13 +1,16 @@
 """The end of a process: what is still delivered, and what is said of what is not."""
 
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from support.examples import first_quick
 from support.running import background
@@ -46,7 +49,24 @@ def test_a_collector_that_is_down_is_named_in_one_line(
     assert (done.returncode, done.stdout) == (0, "answered\n")
     (line,) = done.stderr.splitlines()
     assert line.startswith("Lost 1 span: not delivered within the 0.5 s")
-    assert str(closed_port) in line
+    address = f"{closed_port}/v1/traces" if protocol == "http/protobuf" else str(closed_port)
+    assert re.search(rf"\. Does a collector listen at \S*127\.0\.0\.1:{address}\?", line)
+
+
+def test_a_port_for_grpc_that_gets_http_is_told_with_the_remedy(agent: Any) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        server = grpc.server(threads)
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        done = agent.finish(
+            BUSY,
+            OTEL_EXPORTER_OTLP_ENDPOINT=f"http://127.0.0.1:{port}",
+            OTEL_EXPORTER_OTLP_PROTOCOL="http/protobuf",
+            LIGHTNING_EXIT_TIMEOUT="2",
+        )
+        server.stop(None).wait(60)
+    (line,) = done.stderr.splitlines()
+    assert "That port speaks gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc" in line
 
 
 def test_a_collector_that_never_answers_holds_the_exit_up_no_longer_than_allowed(

@@ -116,6 +116,8 @@ def test_an_unknown_kind_is_named_and_lets_no_secret_through(
     assert redact
     assert redact(SECRETS["emails"]) == "[redacted:emails]"
     assert "unknown kind 'emials'. Known: all, keys, emails, cards, phones." in caplog.text
+    assert privacy.redactor()  # spans, log records and each reward have a redactor of their own
+    assert caplog.text.count("unknown kind 'emials'") == 1
 
 
 def test_patterns_of_the_users_own_come_from_a_file(

@@ -167,3 +167,30 @@ def test_an_endpoint_with_a_path_speaks_http(endpoint: str, signal: str, *, is_h
     variables = {f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT": endpoint}
     start.set_defaults(variables)
     assert (f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL" in variables) == is_http
+
+
+@pytest.mark.parametrize(
+    ("given", "used"),
+    [("http", "http/protobuf"), ("HTTP/json", "http/protobuf"), ("gRPC", "grpc"), ("tcp", "grpc")],
+)
+def test_a_protocol_that_the_sdk_refuses_is_replaced_and_named_once(
+    given: str, used: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": given}
+    start.set_defaults(variables)
+    start.set_defaults(variables)  # the launcher calls it again
+    assert variables["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"] == used
+    assert capsys.readouterr().err == (
+        f"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL={given} is unknown to OpenTelemetry's Python SDK, so "
+        f"{used} is used. Known: grpc, http/protobuf.\n"
+    )
+
+
+@pytest.mark.parametrize("given", ["grpc", "http/protobuf", " grpc ", ""])
+def test_a_protocol_that_the_sdk_knows_stays_as_it_is(
+    given: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    variables = {"OTEL_EXPORTER_OTLP_PROTOCOL": given}
+    start.set_defaults(variables)
+    assert variables["OTEL_EXPORTER_OTLP_PROTOCOL"] == given
+    assert capsys.readouterr().err == ""

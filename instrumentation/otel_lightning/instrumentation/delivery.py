@@ -51,6 +51,7 @@ class _Exports:
 
     kind: str
     queue: Sequence[Any]
+    endpoint: str
     failed: int = 0
     dropped: int = 0
     in_flight: int = 0
@@ -195,8 +196,10 @@ def _batches(provider: Any) -> Iterator[Any]:
 
 @never_raise
 def _counted(batch: Any, kind: str) -> _Exports:
-    exports = _Exports(kind, batch._queue)  # noqa: SLF001 - the SDK has no public queue length
     exporter = batch._exporter  # noqa: SLF001
+    # The SDK has no public queue length, and OTLP exporters no public endpoint.
+    endpoint = getattr(exporter, "_endpoint", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    exports = _Exports(kind, batch._queue, str(endpoint))  # noqa: SLF001
     export = exporter.export
 
     def count(records: Sequence[Any]) -> Any:
@@ -239,24 +242,39 @@ def _say_first_failure() -> None:
         _state.said = True
         _logger.warning(
             "Telemetry does not arrive; the agent goes on, and the loss is counted. %s",
-            _state.reason,
+            _why(),
         )
 
 
 def _say_what_was_lost() -> None:
     lost: dict[str, int] = {}
+    places: dict[str, None] = {}
     for exports in _state.watched.values():
-        lost[exports.kind] = lost.get(exports.kind, 0) + exports.unsent()
-    named = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in lost.items() if count]
+        if count := exports.unsent():
+            lost[exports.kind] = lost.get(exports.kind, 0) + count
+            places[exports.endpoint] = None
+    named = [f"{count} {kind}{'s' * (count > 1)}" for kind, count in lost.items()]
     if named:
         _logger.warning(
-            "Lost %s: not delivered within the %s s that %s allows at exit. %s Is a collector "
-            "running at OTEL_EXPORTER_OTLP_ENDPOINT? Start one with: lightning-ingest",
+            "Lost %s: not delivered within the %s s that %s allows at exit. %s Does a collector "
+            "listen at %s? Start one with: lightning-ingest",
             " and ".join(named),
             _timeout(),
             EXIT_TIMEOUT_VARIABLE,
-            _state.reason,
+            _why(),
+            " and ".join(places),
         )
+
+
+def _why() -> str:
+    """Return the last reason of a failed export as a sentence; a port for gRPC has its remedy."""
+    if "BadStatusLine" in _state.reason:
+        return (
+            "That port speaks gRPC: set OTEL_EXPORTER_OTLP_PROTOCOL=grpc, or send to the port for "
+            "HTTP, which is 4318 by default."
+        )
+    said = _state.reason.strip()
+    return f"{said}." if said and not said.endswith(".") else said
 
 
 def _finish_on_sigterm(undo: ExitStack) -> None:

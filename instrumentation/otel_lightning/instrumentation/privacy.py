@@ -100,6 +100,7 @@ class _Pattern(NamedTuple):
     expression: re.Pattern[str]
 
 
+_said: set[str] = set()
 _EVERYTHING: Final = _Pattern("error", re.compile("(?s).+"))
 """Replaces any text by `WITHHELD`, if nobody knows what must not leave."""
 
@@ -169,10 +170,10 @@ def _named_kinds() -> list[_Pattern]:
     names = [name.strip() for name in os.environ.get(REDACT_VARIABLE, "").lower().split(",")]
     wanted = list(_KINDS) if "all" in names or "true" in names else [n for n in names if n]
     for unknown in set(wanted) - set(_KINDS) - {"false", "none"}:
-        _logger.warning(
-            "%s: unknown kind %r. Known: all, %s. All kinds are redacted.",
-            REDACT_VARIABLE, unknown, ", ".join(_KINDS),
-        )  # fmt: skip
+        _say_once(
+            f"{REDACT_VARIABLE}: unknown kind {unknown!r}. Known: all, {', '.join(_KINDS)}. All "
+            "kinds are redacted."
+        )
         wanted = list(_KINDS)  # a misspelt kind must not let its secrets through
     return [_Pattern(name, re.compile(_KINDS[name])) for name in wanted if name in _KINDS]
 
@@ -184,10 +185,10 @@ def _own_patterns() -> list[_Pattern]:
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeError) as error:
-        _logger.error(  # noqa: TRY400 - the reason is in the message
-            "%s=%s cannot be read (%s), so every text is withheld (%s). Mend the file, or unset "
-            "the variable.", PATTERNS_VARIABLE, path, error, WITHHELD,
-        )  # fmt: skip
+        _say_once(
+            f"{PATTERNS_VARIABLE}={path} cannot be read ({error}), so every text is withheld "
+            f"({WITHHELD}). Mend the file, or unset the variable."
+        )
         return [_EVERYTHING]
     found = []
     for number, line in enumerate(lines, 1):
@@ -195,10 +196,15 @@ def _own_patterns() -> list[_Pattern]:
             try:
                 found.append(_Pattern("own", re.compile(line)))
             except re.error as error:
-                _logger.warning(
-                    "%s:%d: not a regular expression (%s); line left out.", path, number, error
-                )
+                _say_once(f"{path}:{number}: not a regular expression ({error}); line left out.")
     return found
+
+
+def _say_once(fault: str) -> None:
+    """Warn of a fault in the variables, which are read for spans, logs and each reward."""
+    if fault not in _said:
+        _said.add(fault)
+        _logger.warning("%s", fault)
 
 
 class _Redactor:

@@ -32,6 +32,9 @@ ASKING: Final = (
 )
 """Variables that request tracing. Others, such as `LIGHTNING_STORE`, configure our commands."""
 
+GRPC: Final = "grpc"
+HTTP: Final = "http/protobuf"
+
 _NOT_AGENTS: Final = frozenset(
     {
         "lightning-ingest",
@@ -111,8 +114,21 @@ def set_defaults(environment: MutableMapping[str, str]) -> None:
     environment.setdefault("OTEL_BSP_SCHEDULE_DELAY", "1000")
     environment.setdefault("OTEL_BLRP_SCHEDULE_DELAY", "1000")
     for signal in ("", "TRACES_", "LOGS_", "METRICS_"):
+        _correct_protocol(environment, f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL")
         if _speaks_http(environment.get(f"OTEL_EXPORTER_OTLP_{signal}ENDPOINT", "")):
-            environment.setdefault(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL", "http/protobuf")
+            environment.setdefault(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL", HTTP)
+
+
+def _correct_protocol(environment: MutableMapping[str, str], name: str) -> None:
+    """Replace a protocol that OpenTelemetry's SDK refuses: it would record nothing at all."""
+    given = environment.get(name, "").strip()
+    if given in ("", GRPC, HTTP):
+        return
+    environment[name] = HTTP if given.lower().startswith("http") else GRPC
+    sys.stderr.write(
+        f"{name}={given} is unknown to OpenTelemetry's Python SDK, so {environment[name]} is used. "
+        f"Known: {GRPC}, {HTTP}.\n"
+    )
 
 
 def _speaks_http(endpoint: str) -> bool:

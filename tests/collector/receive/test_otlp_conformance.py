@@ -311,7 +311,7 @@ def test_what_is_not_otlp_is_refused_for_good_and_says_why(name: str, to: str) -
     reply = send(to, body, **headers)
     assert reply.status == status
     assert "retry-after" not in reply.headers
-    if headers.get("Content_Type") == JSON:
+    if headers.get("Content_Type", PROTOBUF) != PROTOBUF:
         assert reply.kind == JSON
         assert json.loads(reply.body)["message"]
     else:
@@ -329,6 +329,14 @@ def test_other_paths_are_not_found_and_the_known_ones_are_named(path: str, to: s
     reply = send(to, path=path)
     assert reply.status == 404
     assert "/v1/traces" in reply.reason()
+
+
+@pytest.mark.parametrize("kind", ["", "application/x-www-form-urlencoded"])
+def test_who_speaks_no_protobuf_is_refused_in_json(kind: str, to: str) -> None:
+    for path, method in (("/feedback", "POST"), ("/v1/traces", "GET"), ("/v1/traces", "POST")):
+        reply = send(to, path=path, method=method, Content_Type=kind)
+        assert reply.kind == JSON
+        assert json.loads(reply.body)["message"]
 
 
 def send_chunks(to: str, chunks: list[bytes], rest: bytes) -> int:

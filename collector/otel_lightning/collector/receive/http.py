@@ -93,7 +93,8 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
             return _show_health(receiver, scope, protocol, ending())
         content_type = scope.headers.get("content-type", "").split(";")[0].strip().lower()
         signal = SIGNALS.get(scope.path, "")
-        as_json = content_type == JSON or signal == "feedback"
+        # Only who speaks protobuf can read it: a person with curl is answered in JSON.
+        as_json = content_type != PROTOBUF or signal == "feedback"
         try:
             _admit(receiver, scope, tls=scope.scheme == "https")
             if is_probe:  # a probe needs no token, but a wrong one was refused by `_admit`
@@ -144,7 +145,9 @@ def _check(signal: str, scope: Any, content_type: str) -> None:
         paths = ", ".join(SIGNALS)
         raise RefusedError(HTTPStatus.NOT_FOUND, f"no such path '{scope.path}'. Known: {paths}.")
     if scope.method != "POST":
-        raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{scope.method} is not POST")
+        raise RefusedError(
+            HTTPStatus.METHOD_NOT_ALLOWED, f"'{scope.path}' takes POST, not {scope.method}."
+        )
     spoken = (JSON,) if signal == "feedback" else (PROTOBUF, JSON)
     if content_type not in spoken:
         raise RefusedError(

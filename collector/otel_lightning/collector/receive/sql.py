@@ -75,7 +75,9 @@ class SqlRoute:
             raise RefusedError(HTTPStatus.FORBIDDEN, "only this machine may ask for rows here")
         self._guard.admit(scope.headers.get("authorization"))
         if scope.method != "POST":
-            raise RefusedError(HTTPStatus.METHOD_NOT_ALLOWED, f"{scope.method} is not POST")
+            raise RefusedError(
+                HTTPStatus.METHOD_NOT_ALLOWED, f"'{PATH}' takes POST, not {scope.method}."
+            )
         size = scope.headers.get("content-length", "")
         if not size.isdigit() or int(size) > self._receiver.max_body:
             raise too_large(self._receiver.max_body)
