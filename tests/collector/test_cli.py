@@ -197,6 +197,10 @@ def test_text_that_is_not_utf8_is_told_with_its_file(tmp_path: Path) -> None:
         piped = finish(*words, *names, input=b"SELECT '\xe9'", text=False)
         assert piped.returncode == 1
         assert b"Error: Standard input is not UTF-8 text" in piped.stderr
+    word = (*words[:3], "sql", b"SELECT '\xe9'", "--store", store)
+    typed = finish(*word, text=False)  # type: ignore[arg-type]
+    assert typed.returncode == 1
+    assert b"Error: 'SELECT '\\udce9'' is not UTF-8 text. Write it as UTF-8." in typed.stderr
 
 
 @pytest.mark.parametrize("command", ["load", "open"])

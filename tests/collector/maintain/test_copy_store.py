@@ -1,5 +1,6 @@
 """`lightning-ingest copy`: what a store received, in a new one, whatever its schema was."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,13 @@ def test_nothing_is_overwritten_and_nothing_half_made_stays(tmp_path: Path) -> N
     assert new.read_text() == "mine"
     with pytest.raises(StoreError, match="is not a DuckDB file"):
         copy_store(new, tmp_path / "other.duckdb")
+    theirs = tmp_path / "theirs" / "sales.duckdb"
+    theirs.parent.mkdir()
+    open_file(theirs, read_only=False).close()
+    with pytest.raises(StoreError, match="no store of otel-lightning: it has no table 'spans'"):
+        copy_store(theirs, theirs.with_name("other.duckdb"))
+    assert [path.name for path in theirs.parent.iterdir()] == ["sales.duckdb"]
+    shutil.rmtree(theirs.parent)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new.duckdb", "old.duckdb"]
 
 

@@ -225,7 +225,7 @@ def test_a_selection_of_nothing_erases_nothing(path: Path) -> None:
 
 @pytest.mark.parametrize("where", ["1; DROP TABLE spans", "true) OR (true; SELECT 1", "FROM"])
 def test_a_condition_is_one_condition(where: str, path: Path) -> None:
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match=r"is not one condition over spans\. Write one such as"):
         erase(path, Selection(where=where))
     with pytest.raises(StoreError, match="Say what to forget"):
         erase(path, Selection())

@@ -1,9 +1,11 @@
 """Opening a store, directly and through the process that holds it."""
 
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -157,6 +159,12 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a DuckDB file"):
         open_store(path)
     assert path.read_text() == "hello"
+    other = tmp_path / "t.db"
+    with closing(sqlite3.connect(other)) as connection:
+        connection.execute("CREATE TABLE orders (id INTEGER)")
+        connection.commit()
+    with pytest.raises(StoreError, match="is not a DuckDB file"):
+        open_store(other)
 
 
 def test_a_missing_store_is_not_made_by_reading(tmp_path: Path) -> None:

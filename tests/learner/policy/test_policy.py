@@ -194,6 +194,7 @@ def reward_is_nan(traces: "Traces") -> None:
     [
         (no_reward, "No rollout in the store has a reward"),
         (other_rewarded, "No rollout with a choice for flag 'support-prompt' has a reward."),
+        (other_rewarded, "by a rule: --reward FILE.py:FUNCTION"),
         (other_key, "The store has no choices for flag 'support-prompt'. It has: greeting."),
         (one_rollout, "Only arm 'brief' of flag 'support-prompt' was tried"),
         (constant_rewards, "All 2 rewards for flag 'support-prompt' are 1, so they say nothing"),

@@ -244,6 +244,22 @@ def test_quick_agents_of_a_new_store_are_stored_without_a_grader_too(
     assert [row["status"] for row in ask(store, "FROM attempts")] == ["ok"]
 
 
+def test_run_without_a_reward_says_how_to_grade_it_without_running_again(
+    tmp_path: Path, tasks: Tasks
+) -> None:
+    place = ["--store", f"{tmp_path}/new.duckdb", "--tasks", str(tasks({"id": "a"}, {"id": "b"}))]
+
+    def run(*more: str) -> str:
+        done = CliRunner().invoke(cli, ["run", *place, "--stdin", "none", *more, "--", "true"])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert "No rollout has a reward. Grade them: give the same command with --grade" in run()
+    graded = run("--exit-code-is-reward")
+    assert "2 rollouts, 2 of them before this start." in graded
+    assert "Mean reward 1.0000" in graded
+
+
 RUNNER = """
 import sys
 from pathlib import Path

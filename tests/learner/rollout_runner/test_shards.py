@@ -71,7 +71,7 @@ def test_parts_on_two_machines_are_graded_where_the_store_is_and_nothing_runs_tw
         assert part.exit_code == 0, part.output
         assert "grade there" in part.stderr
         assert "--name evening" in part.stderr
-        assert "No rollout has a reward." in part.stdout
+        assert "No rollout has a reward.\n" in part.stdout
         assert not (tmp_path / f"machine{number}" / "traces.duckdb").exists()
     ran = (tmp_path / "ran").read_text().split()
     assert sorted(ran) == sorted(row["id"] for row in ROWS)

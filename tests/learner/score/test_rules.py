@@ -227,7 +227,7 @@ def test_function_that_returns_no_scores_is_an_error_that_says_what(
 @pytest.mark.parametrize(
     ("spec", "text", "said"),
     [
-        ("a.py", "", r"names no function\. Write --reward .*a\.py:FUNCTION"),
+        ("a.py", "", r"names no function\. Write .*a\.py:FUNCTION"),
         ("a.py:grade", "def other(rollouts): ...", r"no function 'grade'\. Its functions: other"),
         ("a.py:grade", "def grade(rows): ...", r"takes 'rows'.*'rollouts' or 'calls'"),
         ("a.py:grade", "def grade(:", r"cannot be run: SyntaxError"),

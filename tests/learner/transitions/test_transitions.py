@@ -184,7 +184,8 @@ def test_building_twice_leaves_one_set_of_rows_and_two_equal_runs(traces: "Trace
 
 def test_no_reward_at_all_is_an_error_that_says_what_next(traces: "Traces") -> None:
     traces.call("a")
-    with pytest.raises(DataError, match=r"No rollout in the store has a reward.*v1/feedback"):
+    told = r"No rollout in the store has a reward.*v1/feedback.*--reward FILE.py:FUNCTION"
+    with pytest.raises(DataError, match=told):
         build(traces)
 
 

@@ -122,7 +122,13 @@ def _check(old: Path, new: Path) -> None:
     for path in (new, spool_folder(new)):
         if path.exists():
             raise StoreError(f"'{path}' exists already. Give the copy a name that is free.")
-    open_file(old, read_only=True).close()  # raises with a clear message if it is not a store
+    # Raises with a clear message if it is not a DuckDB file.
+    with open_file(old, read_only=True) as opened:
+        if "spans" not in _names(opened, "tables", database=Sql("current_database()")):
+            raise StoreError(
+                f"'{old}' is a DuckDB database, but no store of otel-lightning: it has no table "
+                "'spans'. Give the file that lightning-ingest wrote."
+            )
 
 
 def _tables(store: Store) -> list[str]:

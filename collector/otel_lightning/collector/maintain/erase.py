@@ -62,10 +62,20 @@ class Selection:
         """
         if not (self.traces or self.rollouts or self.conversations or self.where):
             raise StoreError("Say what to forget: --trace, --rollout, --conversation or --where.")
-        # The line break ends a comment (`--`) at the end of the condition, which would hide the
-        # bracket.
-        if self.where and not is_select(f"SELECT 1 FROM spans WHERE ({self.where}\n)"):
-            raise StoreError(f"'{self.where}' is not one condition over spans.")
+        if self.where and not _is_condition(self.where):
+            raise StoreError(
+                f"'{self.where}' is not one condition over spans. Write one such as: "
+                "attributes['user.id'] = 'u1'"
+            )
+
+
+def _is_condition(text: str) -> bool:
+    # The line break ends a comment (`--`) at the end of the condition, which would hide the
+    # bracket.
+    try:
+        return is_select(f"SELECT 1 FROM spans WHERE ({text}\n)")
+    except StoreError:  # it cannot be parsed
+        return False
 
 
 @dataclass(frozen=True, slots=True)

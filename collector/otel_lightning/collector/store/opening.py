@@ -47,6 +47,8 @@ DAMAGE = (
     duckdb.InternalException,
     duckdb.FatalException,
 )
+OF_ANOTHER_KIND = ("not a valid DuckDB database", "sqlite_scanner")
+"""What DuckDB says of a file of another kind; it asks for an extension to open one of SQLite."""
 LOCKED = "Could not set lock"
 """What DuckDB says if another process holds the file."""
 AGAIN_SECONDS = 0.1
@@ -203,7 +205,7 @@ def _why_not(path: Path, error: duckdb.Error) -> str:
             f"'{path}' is held by another process that answers no SQL. Close that process, "
             f"or open another store with --store. ({error})"
         )
-    if "not a valid DuckDB database" in str(error):
+    if any(sign in str(error) for sign in OF_ANOTHER_KIND):
         return (
             f"'{path}' is not a DuckDB file, so it cannot be opened as a store. Check the path, or "
             f"choose another with --store. ({error})"

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import resources
 from typing import TypeAlias
 
-from otel_lightning.collector.store.errors import as_store_error
+from otel_lightning.collector.store.errors import StoreError, as_store_error
 
 PLACEHOLDER = re.compile(r"\$([a-z_]+)\b")
 """A parameter such as `$table`. JSON paths such as `'$.key'` and `'$[0]'` do not match."""
@@ -80,6 +80,10 @@ def is_select(sql: str) -> bool:
     """
     import duckdb  # only here: a statement is also written by those who do not run it
 
+    try:
+        sql.encode()
+    except UnicodeEncodeError as error:  # a word of the command line may have any bytes
+        raise StoreError(f"'{sql}' is not UTF-8 text. Write it as UTF-8.") from error
     with as_store_error():
         statements = duckdb.extract_statements(sql)
     readers = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}

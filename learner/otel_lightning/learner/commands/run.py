@@ -227,7 +227,12 @@ def _tell_rewards(report: "Report", store: str) -> None:
     from otel_lightning.learner.rollout_runner.report import interval
 
     if report.mean is None:
-        click.echo("No rollout has a reward.")
+        # A grader that was given has named its problems above.
+        ways = (
+            " Grade them: give the same command with --grade FILE.py:FUNCTION, which runs no "
+            "rollout twice; or send feedback."
+        )
+        click.echo(f"No rollout has a reward.{'' if report.problems else ways}")
         return
     low, high = interval(report)
     click.echo(

@@ -158,7 +158,8 @@ def read_choices(
     if joined["outcome"].null_count() == joined.height:
         raise DataError(
             f"No rollout with a choice for flag '{window.key}' has a reward. Send "
-            "'gen_ai.evaluation.result' events for these rollouts, then run this again."
+            "'gen_ai.evaluation.result' events for these rollouts, then run this again; or reward "
+            "what is stored by a rule: --reward FILE.py:FUNCTION"
         )
     joined, missing = check_missing(joined, window.missing, window.worst)
     if window.missing is None and still_open.height:

@@ -71,7 +71,7 @@ def read_tasks(path: Path) -> Tasks:
     try:
         rows = list(_rows(path))
     except OSError as error:
-        raise DataError(f"The tasks '{path}' cannot be read: {error}.") from error
+        raise DataError(f"The tasks '{path}' cannot be read: {error.strerror}.") from error
     return tasks_of(rows, str(path))
 
 

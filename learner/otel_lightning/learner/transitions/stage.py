@@ -205,7 +205,8 @@ def _no_reward(store: Store, name: str | None) -> str:
     if known.is_empty():
         return (
             "No rollout in the store has a reward, so there is nothing to learn from. Send "
-            "'gen_ai.evaluation.result' events or POST to /v1/feedback, then run this again."
+            "'gen_ai.evaluation.result' events or POST to /v1/feedback, then run this again; or "
+            "reward what is stored by a rule: --reward FILE.py:FUNCTION"
         )
     names = ", ".join(known)
     if name is None:

@@ -63,11 +63,11 @@ def read_rule(spec: str) -> Rule:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"The rule '{file}' cannot be read ({error}). Give --reward FILE.py:FUNCTION, "
+            f"The rule '{file}' cannot be read ({error}). Write a rule as FILE.py:FUNCTION, "
             "FILE.sql or FILE.toml."
         ) from error
     if path.suffix == ".py" and not function:
-        raise DataError(f"'{spec}' names no function. Write --reward {spec}:FUNCTION.")
+        raise DataError(f"'{spec}' names no function. Write {spec}:FUNCTION.")
     name = function or (_parse(path, text).get("name") if path.suffix == ".toml" else None)
     return Rule(path, text, _checked(path.stem if name is None else name, spec), function)
 
