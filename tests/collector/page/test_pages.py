@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.desk_store import Trace, add, make_desk_store, said
+from support.environment_page import GROUPS, commands
 from support.page_source import DirectSource, Page
 
 from otel_lightning.collector.page import answer
@@ -26,6 +27,8 @@ ROOM = Path(answer.__file__).parent
 PAGES = (
     "/ui", "/ui/rollouts", "/ui/tasks", "/ui/data", "/ui/rewards", "/ui/arms", "/ui/runs", "/ui/sql"
 )  # fmt: skip
+COMMAND = re.compile(r"[<`>](?P<program>lightning-(?:ingest|learn)) (?P<command>[a-z]+)")
+"""A command as a page or its docstring marks it as code."""
 MOST_BYTES = 200_000
 PAGES_A_ROUTE = 8
 COMMAND_OF_EMPTY = {
@@ -33,10 +36,24 @@ COMMAND_OF_EMPTY = {
     "/ui/rollouts": "lightning-ingest load",
     "/ui/tasks": "lightning-learn run",
     "/ui/data": "lightning-learn transitions",
-    "/ui/rewards": "lightning-learn score",
+    "/ui/rewards": "lightning-learn transitions --reward FILE.py:FUNCTION",
     "/ui/arms": "LIGHTNING_POLICY=flags.json",
     "/ui/runs": "lightning-learn policy",
 }
+
+
+def test_every_command_that_a_page_names_is_one() -> None:
+    named = {
+        (found["file"], found["program"], found["command"])
+        for file in ROOM.rglob("*")
+        if file.suffix in (".html", ".py", ".js")
+        for found in (
+            {"file": file.name, **one.groupdict()} for one in COMMAND.finditer(file.read_text())
+        )
+    }
+    assert len(named) > 10
+    unknown = [one for one in named if one[2] not in commands(GROUPS[one[1]])]
+    assert unknown == []
 
 
 @pytest.fixture(scope="module")

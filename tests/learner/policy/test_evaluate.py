@@ -108,6 +108,18 @@ def test_range_of_rewards_is_the_given_one_and_no_reward_may_be_outside(traces: 
     assert "A reward of 1 was logged, which is outside --reward-range 0,0.5" in outside.stderr
 
 
+def test_error_that_one_task_does_not_tell_is_left_empty(traces: "Traces") -> None:
+    for rollout, arm in (("a", "brief"), ("b", "careful")):
+        traces.call(rollout)
+        traces.arm(rollout, arm, 0.5)
+        traces.reward(rollout, float(arm == "brief"))
+        traces.task(rollout, "only")
+    result = evaluate(traces, "--arm", "brief")
+    assert result.exit_code == 0, result.output
+    assert "2 rollouts of 1 task;" in result.output
+    assert "nan" not in result.output
+
+
 def test_segments_are_evaluated_apart(traces: "Traces") -> None:
     log(traces)
     result = evaluate(traces, "--arm", "brief", "--by", "service_name")

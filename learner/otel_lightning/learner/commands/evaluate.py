@@ -1,5 +1,6 @@
 """`lightning-learn evaluate`."""
 
+import math
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,7 +211,7 @@ def _table(first: str, named: "list[tuple[str, Estimated]]", limits: Interval) -
         shown = (_interval(i) for i in (one.normal, one.bootstrap, one.bernstein, one.betting))
         line = "╌" if one.biased else "─"
         plot = [_plot(one.value, one.betting, limits, line)] if limits else []
-        table.add_row(name, f"{one.value:.4f}", f"{one.standard_error:.4f}", *shown, *plot)
+        table.add_row(name, f"{one.value:.4f}", _known(one.standard_error), *shown, *plot)
     return table
 
 
@@ -230,6 +231,10 @@ def _overlap(answer: "Answer") -> object:
             f"{one.greatest_weight:.2f}" if one.logged else "",
         )
     return table
+
+
+def _known(error: float) -> str:
+    return "" if math.isnan(error) else f"{error:.4f}"
 
 
 def _interval(interval: Interval) -> str:

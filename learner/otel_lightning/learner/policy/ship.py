@@ -271,10 +271,12 @@ def _check_gate(policy: dict[str, Any]) -> None:
         return
     reasons = "; ".join(gate.get("refusals") or ["it was never judged"])
     needed, tasks = gate.get("tasks_needed"), gate.get("tasks") or 0
-    rollouts = [f"{count:,} of '{arm}'" for arm, count in gate.get("rollouts_needed", {}).items()]
+    rollouts = [
+        f"{count:,} more of '{arm}'" for arm, count in gate.get("rollouts_needed", {}).items()
+    ]
     fewest = max(1, round((needed or 0) - tasks))
     more_tasks = f"{number_of(fewest, 'more held-out task')} like these"
-    chosen = f"about {', '.join(rollouts)} more rollouts, or {more_tasks}" if rollouts else None
+    chosen = f"about {', '.join(rollouts)}, or {more_tasks}" if rollouts else None
     if needed is not None and needed <= tasks:
         raise RefusedError(
             f"The gate refused policy {policy['version']}: {reasons}. To pass: remove the causes; "
