@@ -150,6 +150,11 @@ def no_reward(traces: "Traces") -> None:
     traces.arm("a", "brief", 0.5)
 
 
+def no_choices(traces: "Traces") -> None:
+    traces.call("careful")
+    traces.reward("careful", 1.0)
+
+
 def other_rewarded(traces: "Traces") -> None:
     no_reward(traces)
     traces.call("b")
@@ -196,6 +201,7 @@ def reward_is_nan(traces: "Traces") -> None:
         (other_rewarded, "No rollout with a choice for flag 'support-prompt' has a reward."),
         (other_rewarded, "by a rule: --reward FILE.py:FUNCTION"),
         (other_key, "The store has no choices for flag 'support-prompt'. It has: greeting."),
+        (no_choices, "It has none of any flag. Let the agent evaluate the flag by OpenFeature"),
         (one_rollout, "Only arm 'brief' of flag 'support-prompt' was tried"),
         (constant_rewards, "All 2 rewards for flag 'support-prompt' are 1, so they say nothing"),
         (no_propensity, "None of the 1 choices of arm 'careful' for flag 'support-prompt' has a"),

@@ -268,8 +268,13 @@ def _stage_choices(store: Store, window: Window) -> bool:
         raise DataError(
             f"Flag '{window.key}' has no choices between --since and --until. Widen them."
         )
-    told = ", ".join(known) or "none"
-    raise DataError(f"The store has no choices for flag '{window.key}'. It has: {told}.")
+    told = f"It has: {', '.join(known)}."
+    if not known:
+        told = (
+            "It has none of any flag. Let the agent evaluate the flag by OpenFeature, or set "
+            "LIGHTNING_POLICY to the flag file: docs/how-to/trace-your-agent.md."
+        )
+    raise DataError(f"The store has no choices for flag '{window.key}'. {told}")
 
 
 def _shuffled(staged: pl.DataFrame, seed: int) -> pl.DataFrame:
