@@ -196,6 +196,34 @@ def test_a_model_that_answered_is_known_from_the_record_that_does_not_echo_the_r
     assert (merged.span_id, merged.request_model, merged.response_model) == ("a", "m", "m-2026")
 
 
+@pytest.mark.parametrize("answer", [[], [said("assistant", "Ye")]])
+def test_a_stream_that_broke_off_is_one_call_that_failed(answer: list[dict[str, Any]]) -> None:
+    """Logfire's span of the request ends well; only its record of the answer has the error."""
+    asks = {**ASKED, "gen_ai.operation.name": "chat"}
+    answers = {**asks, "gen_ai.output.messages": answer, "error.type": "APIConnectionError"}
+    call = span(asks, id="a")
+    late = span(answers, id="b", trace="t2", at=1, ends=1, status="ERROR", message="Broken.")
+    (merged,) = derive([call, late], []).llm_calls
+    assert (merged.span_id, merged.error_type) == ("a", "APIConnectionError")
+    assert (merged.error_message, merged.finish_reason) == ("Broken.", "error")
+
+
+def test_a_layer_that_fails_after_the_answer_leaves_its_reason() -> None:
+    (call,) = derive(
+        [
+            span(
+                {
+                    **chat([QUESTION], said("assistant", "Yes.")),
+                    "gen_ai.response.finish_reasons": ["stop"],
+                },
+                status="ERROR",
+            )
+        ],
+        [],
+    ).llm_calls
+    assert call.finish_reason == "stop"
+
+
 def test_instructors_spans_around_a_model_call_are_no_tools() -> None:
     kind = {"openinference.span.kind": "TOOL", "output.value": '{"city": "Rome"}'}
     scope = "openinference.instrumentation.instructor"

@@ -173,18 +173,22 @@ def _join_by_response(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> 
 def _join_late_answers(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> None:
     """Join a stream's answer that was recorded as a separate span, which took no time.
 
-    It belongs to the latest earlier call with the same input and parent that has no answer.
+    It belongs to the latest earlier call with the same input and parent that has no answer. The
+    stream may have failed, which only the record of its answer tells then.
     """
     calls = [known[place] for place in groups]
     if not any(map(_took_no_time, calls)):
         return
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
     for call in sorted(calls, key=order):
-        if not _is_answered(call):
-            waiting[_request_key(call)].append(call)
+        key = _request_key(call)
         # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
-        elif _took_no_time(call) and (asked := waiting.get(_request_key(call))):
-            _join(groups, place_of(asked.pop()), place_of(call))
+        if _took_no_time(call) and (call.error_type or _is_answered(call)):
+            asked = waiting.get(key) or waiting.get(_without_error(key))
+            if asked:
+                _join(groups, place_of(asked.pop()), place_of(call))
+        elif not _is_answered(call):
+            waiting[key].append(call)
 
 
 def _took_no_time(call: LlmCall) -> bool:
@@ -192,9 +196,14 @@ def _took_no_time(call: LlmCall) -> bool:
 
 
 def _request_key(call: LlmCall) -> tuple[Any, ...]:
+    """Return what a request shares with the record of its answer; the error is the last of it."""
     # A packed input is the same JSON text that `dumps` returns.
     sent = call.packed[0] if call.packed else dumps(call.input_messages)
-    return (*_shared_key(call), call.error_type, sent)
+    return (*_shared_key(call), sent, call.error_type)
+
+
+def _without_error(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (*key[:-1], None)
 
 
 def _is_answered(call: LlmCall) -> bool:
@@ -217,9 +226,12 @@ def keys(call: LlmCall, saw: str | None) -> Iterator[str]:
         call: A call as recorded by one span without a parent.
         saw: The hash of the model's input, if it is known.
     """
-    if failed := failure(call):
+    failed = failure(call)
+    if failed:
         yield f"failure:{failed}"
-    elif saw and call.operation != "embeddings" and _is_half(call):
+    if failed and not _took_no_time(call):  # it is not the end of a stream that failed
+        return
+    if saw and call.operation != "embeddings" and _is_half(call):
         yield f"answer:{saw}"
 
 
@@ -300,6 +312,8 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     call.merged_places = sorted(places - {place_of(home)})
     call.lost_ids = any(layer.lost_ids for layer in layers)
     call.late_end = any(layer.late_end for layer in layers)
+    if _took_no_time(outer):  # the end of a stream, so its error is that of the call
+        call.error_type = call.error_type or outer.error_type
     call.lost_arguments = any(layer.lost_arguments for layer in layers)
     for name in FROM_OUTSIDE:
         setattr(call, name, _first(layers[::-1], name))

@@ -182,7 +182,8 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         # not fail.
         answered = any(message["parts"] for message in outputs)
         call.finish_reason, call.error_type = (None, None) if answered else ("error", "_OTHER")
-    if call.error_type and not outputs:
+    # An answer without a reason was broken off by the error. With one, a layer failed after it.
+    if call.error_type and not (outputs and call.finish_reason):
         call.finish_reason = "error"
     cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
     call.content = _content(call, cut)

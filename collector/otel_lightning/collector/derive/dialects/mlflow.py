@@ -6,7 +6,7 @@ from typing import Any
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import json_text, payloads, tool_values
+from otel_lightning.collector.derive.text import json_text, payloads, stream_chunks, tool_values
 
 NAME = "mlflow"
 RANK = 20
@@ -20,6 +20,8 @@ COUNTS = (
 )
 """The names of the counts in the order of `payloads.Usage`."""
 RETRIEVALS = {"RETRIEVER": "retriever", "RERANKER": "reranker"}
+CHUNKS = "mlflow.chunk.item."
+"""How the names of the events begin that hold the chunks of a stream; their number follows."""
 OBJECT = re.compile(r"<[\w.]+ .*>", re.DOTALL)
 """The `repr()` of a Python object that is not data, such as a stream."""
 
@@ -58,6 +60,7 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         request = sent if isinstance(sent, dict) else {**whole, "input": sent}
         call.input_messages = payloads.request_messages(request, span.memory)
         call.tool_definitions = payloads.request_tools(request)
+    answer = _streamed(span) or answer
     if isinstance(answer, list):
         answer = {**whole, "output": answer}
     response = without_made_up_id(answer)
@@ -74,6 +77,21 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         payloads.fill_usage(call, payloads.usage(answer.get("usage")))
     sources = [span.attributes.get(f"mlflow.span{side}") for side in ("Inputs", "Outputs")]
     return span_rows.completed(call, *sources)
+
+
+def _streamed(span: Span) -> dict[str, Any] | None:
+    """Return the response of a streamed chat; None for any other, or if a chunk is missing.
+
+    MLflow's own response lacks tool calls, reasoning and all choices but the first. The chunks are
+    events; of many, OpenTelemetry drops the first ones.
+    """
+    values = {
+        event.name: value
+        for event in span.events
+        if (value := event.attributes.get("mlflow.chunk.value")) is not None
+    }
+    texts = [values.get(f"{CHUNKS}{number}") for number in range(len(values))]
+    return stream_chunks.response(map(json_text.parse, texts)) if texts else None
 
 
 def _spread(span: Span) -> dict[str, Any]:

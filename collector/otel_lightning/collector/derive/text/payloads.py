@@ -14,6 +14,7 @@ from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.shapes import Plans
 from otel_lightning.collector.derive.text import json_text, messages, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
+from otel_lightning.collector.derive.text.stream_chunks import CHUNK
 
 Payload = Mapping[str, Any]
 
@@ -258,6 +259,8 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     call.response_model = _first_text(response, plan.models) or call.response_model
     # Of several choices the agent reads the first.
     call.finish_reason = outputs[0].get("finish_reason") if outputs else None
+    if call.finish_reason is None and response.get("object") == CHUNK and _is_open(response):
+        call.content = "truncated"  # the agent left the stream, or it broke off
     for key in plan.usages:
         if isinstance(counts := response[key], dict):
             fill_usage(call, usage(counts))
@@ -267,6 +270,13 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     if plan.has_choices or "prompt_token_ids" in response:
         _fill_tokens(call, response)
     return True
+
+
+def _is_open(response: Payload) -> bool:
+    """Tell whether no choice of a chat completion has ended."""
+    choices = response.get("choices")
+    ends = [json_text.as_object(one).get("finish_reason") for one in choices or ()]
+    return bool(ends) and not any(ends)
 
 
 def response_messages(response: Payload) -> list[Message] | None:
