@@ -68,6 +68,9 @@ model, the token counts and the error of each request, and what its tools were g
 returned, but no messages. Without `trace_exporter` it sends log records alone, which are not \
 read. Gemini CLI sends whole messages if `telemetry.traces` and `telemetry.logPrompts` are set, \
 and no response ids.
+- GitHub Copilot CLI (with `OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true`) writes of \
+each call's input only what is new. Within one run of the agent the rest is known from the calls \
+before; in later turns of a session it is not, and their `content` is `truncated`.
 - Traceloop for Ollama loses the tool calls of answers, so a conversation without an id falls \
 apart into several rollouts; OpenInference for Ollama has them. OpenInference for Instructor \
 writes no model calls, only functions around them; trace the model's client beside it. \

@@ -12,6 +12,7 @@ from typing import Any
 from otel_lightning.collector.derive import (
     conversations,
     duplicates,
+    pieces,
     retrievals,
     rewards_and_arms,
     rollouts,
@@ -138,8 +139,9 @@ def _merged_calls(
         ordered = sorted(merged.calls, key=rollouts.order)
     # This may set a previous response, whose turns the next line adds.
     stitch.infer_previous(ordered, found.pasts)
+    completed = [*stitch.add_earlier_turns(ordered), *pieces.join(ordered, found.pasts)]
     # The messages of these calls changed, so their hashes are computed again.
-    for call in (*stitch.add_earlier_turns(ordered), *(c for c in ordered if c.merged_span_ids)):
+    for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
         found.pasts[place_of(call)] = history(call, found.memory)
     conversations.mark_held(ordered)
     stitch.settle_stops(ordered, found.tools, nodes)

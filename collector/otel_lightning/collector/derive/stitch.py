@@ -40,12 +40,17 @@ def add_earlier_turns(calls: Sequence[LlmCall]) -> list[LlmCall]:
         # In time order the earlier call was completed before, so it has the whole history.
         earlier = answered.get(str(call.request_params["previous_response_id"]))
         if earlier is not None and earlier is not call:
-            kept = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
-            own = unpack(call).input_messages or []
-            system = [message for message in own if message["role"] == "system"]
-            call.input_messages = [*system, *kept, *_turns(own)]
+            prepend(call, earlier)
             completed.append(call)
     return completed
+
+
+def prepend(call: LlmCall, earlier: LlmCall) -> None:
+    """Put the turns of an earlier call and its answer before those of a call that continues it."""
+    kept = [*_turns(unpack(earlier).input_messages), *_answer(earlier)]
+    own = unpack(call).input_messages or []
+    system = [message for message in own if message["role"] == "system"]
+    call.input_messages = [*system, *kept, *_turns(own)]
 
 
 def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
@@ -69,7 +74,7 @@ def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> 
     for call in calls:
         answered = sum(1 for _ in _parts(call.input_messages, "tool_call_response"))
         _drop_continued(waiting, call)
-        if answered and not _has_past(call):
+        if answered and not has_past(call):
             alike = waiting[call.service_name, call.request_model, answered]
             ended = [one for one in alike if (one.end_ns or 0) <= call.latest_start_ns]
             own = [one for one in ended if one.trace_id == call.trace_id]
@@ -112,12 +117,13 @@ def marks(call: LlmCall, past: History) -> Iterator[tuple[str, bool]]:
     if past.asked and (asked := item_ids(call)):
         ended = (call.end_ns or 0) // ANSWERED_WITHIN_NS
         yield from ((f"{alike} {len(asked)} {at}", True) for at in (ended, ended + 1))
-    elif past.answers and not _has_past(call):
+    elif past.answers and not has_past(call):
         answered = sum(1 for _ in _parts(call.input_messages, "tool_call_response"))
         yield f"{alike} {answered} {(call.start_ns or 0) // ANSWERED_WITHIN_NS}", False
 
 
-def _has_past(call: LlmCall) -> bool:
+def has_past(call: LlmCall) -> bool:
+    """Tell whether a call names the response before it, or its input has the assistant's turns."""
     if "previous_response_id" in call.request_params:
         return True
     return any(message["role"] == "assistant" for message in call.input_messages or ())
