@@ -224,6 +224,48 @@ def test_a_layer_that_fails_after_the_answer_leaves_its_reason() -> None:
     assert call.finish_reason == "stop"
 
 
+def langfuse(sent: object, answer: object, **more: object) -> LlmCall:
+    """Return the call of a generation of Langfuse's; `more` has its further keys."""
+    told = {"type": "generation", "input": sent, "output": answer}
+    told |= {key.replace("__", "."): value for key, value in more.items()}
+    return only_call({f"langfuse.observation.{key}": value for key, value in told.items()})
+
+
+@pytest.mark.parametrize("reason", ['"length"', "length"])
+def test_langfuses_metadata_has_the_finish_reason_of_a_stream(reason: str) -> None:
+    call = langfuse([QUESTION], "It is", metadata__finish_reason=reason)
+    assert call.finish_reason == "length"
+
+
+def test_langfuses_metadata_has_the_other_fields_of_a_response() -> None:
+    system = {"role": "system", "content": "Answer about the weather."}
+    fields = {"object": '"response"', "id": '"resp_1"', "status": '"completed"'}
+    asked = {"type": "function_call", "call_id": "c1", "name": "sun", "arguments": "{}"}
+    call = langfuse(
+        {"input": [system, QUESTION]},
+        [asked],
+        metadata__instructions='"Answer about the weather."',
+        **{f"metadata__{name}": value for name, value in fields.items()},
+    )
+    assert (call.response_id, call.finish_reason) == ("resp_1", "tool_calls")
+    assert [said["role"] for said in call.input_messages or ()] == ["system", "user"]
+
+
+def test_langfuses_metadata_has_the_system_prompt_as_json_or_as_it_is() -> None:
+    expected = said("system", "Be brief.")
+    for text in ('"Be brief."', "Be brief."):
+        call = langfuse({"input": [QUESTION]}, "Yes.", metadata__instructions=text)
+        assert (call.input_messages or [])[0] == expected
+
+
+def test_langfuse_lists_the_messages_of_several_choices() -> None:
+    texts = [{"role": "assistant", "content": text} for text in ("Yes.", "No.")]
+    several = langfuse([QUESTION], texts, model__parameters={"n": 2})
+    assert several.output_messages == [said("assistant", "Yes."), said("assistant", "No.")]
+    one = langfuse([QUESTION], texts, model__parameters={"n": 1})
+    assert len(one.output_messages or ()) == 1
+
+
 def test_instructors_spans_around_a_model_call_are_no_tools() -> None:
     kind = {"openinference.span.kind": "TOOL", "output.value": '{"city": "Rome"}'}
     scope = "openinference.instrumentation.instructor"

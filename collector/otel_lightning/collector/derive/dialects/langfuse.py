@@ -5,7 +5,13 @@ from typing import Any
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
-from otel_lightning.collector.derive.text import joined_calls, json_text, payloads, tool_values
+from otel_lightning.collector.derive.text import (
+    joined_calls,
+    json_text,
+    messages,
+    payloads,
+    tool_values,
+)
 
 NAME = "langfuse"
 RANK = 30
@@ -51,10 +57,13 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     call.input_messages = payloads.request_messages(request, span.memory)
     call.tool_definitions = payloads.request_tools(request)
     text = _text(span, "output")
-    answer = joined_calls.separated(json_text.parse(text), call.tool_definitions or [])
-    if not payloads.fill_from_response(call, without_made_up_id(answer)):
-        call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
     call.request_params = json_text.as_object(json_text.parse(_text(span, "model.parameters")))
+    answer = joined_calls.separated(json_text.parse(text), call.tool_definitions or [])
+    whole = _whole(span, answer, call.request_params.get("n"))
+    if not payloads.fill_from_response(call, without_made_up_id(whole)):
+        call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
+    reason = messages.finish_reason(_said(span, "metadata.finish_reason"))
+    call.finish_reason = call.finish_reason or reason
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
     call.request_model = asked and asked.strip('"')  # LangChain writes it with or without quotes
     if call.request_params.get("stream") is True:  # JavaScript: the model of a stream is not read
@@ -71,6 +80,30 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     return span_rows.completed(call, _text(span, "input"), text)
 
 
+def _said(span: Span, name: str) -> str | None:
+    """Return a text of the metadata, which is JSON in Python and plain in JavaScript."""
+    text = _text(span, name)
+    value = json_text.parse(text)
+    return value if isinstance(value, str) else text
+
+
+def _whole(span: Span, answer: Any, choices: object) -> Any:
+    """Return the provider's response around a list of what it holds, if that is known.
+
+    The output has the items of a response, whose other fields are in the metadata, or the messages
+    of several choices.
+    """
+    if not isinstance(answer, list):
+        return answer
+    if _said(span, "metadata.object") == "response":
+        fields = {name: _said(span, f"metadata.{name}") for name in ("id", "status")}
+        ended = json_text.parse(_text(span, "metadata.incomplete_details"))
+        return {"output": answer, "incomplete_details": ended, **fields}
+    if choices == len(answer) and choices != 1:
+        return {"choices": [{"message": one} for one in answer]}
+    return answer
+
+
 def _request(span: Span) -> payloads.Payload:
     """Return the provider's request, or build one from the messages and the metadata."""
     text = _text(span, "input")
@@ -80,9 +113,16 @@ def _request(span: Span) -> payloads.Payload:
         sent = {"messages": [one for one in sent if not _is_definition(one)], "tools": offered}
     request = sent if isinstance(sent, dict) else {"messages": sent or text}
     tools = request.get("tools") or reading.array(span.attributes, f"{PREFIX}metadata.tools")
-    # The agents SDK for JavaScript writes the system prompt into the metadata.
-    told = {"instructions": _text(span, "metadata.instructions")}
+    # The system prompt may be in the metadata alone, or there too.
+    told = {} if _has_system(request) else {"instructions": _said(span, "metadata.instructions")}
     return {**told, **request, "tools": tools}
+
+
+def _has_system(request: payloads.Payload) -> bool:
+    """Tell whether the messages of a request begin with the system prompt."""
+    sent = next((request[key] for key in payloads.HISTORIES if request.get(key)), None)
+    first = json_text.as_object(sent[0]) if isinstance(sent, list) else {}
+    return messages.ROLES.get(str(first.get("role"))) == "system"
 
 
 def _is_definition(message: Any) -> bool:
