@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 
 from otel_lightning.collector.derive.rows import Derived, LlmCall
@@ -24,7 +25,7 @@ PER_TRACE = (
 TABLES = (*PER_TRACE, "rollout_tasks")
 TEXT_AT_ONCE = 8_000_000
 """A table ends after about this many characters of JSON: this bounds memory."""
-ROWS_AT_ONCE = 16
+ROWS_AT_ONCE = 32
 """Number of rows whose JSON is written before its size is looked at: a row may have megabytes."""
 JSON_COLUMNS = {
     "request_params",
@@ -40,6 +41,9 @@ LONGEST_COLUMN = 2**31 - 1
 """Largest size of the texts of an Arrow array, in bytes: its offsets have 32 bits."""
 MESSAGES = ("input_messages", "output_messages")
 """The columns of `LlmCall.packed`, in its order."""
+SHARED = (str, int, type(None))
+"""The types of values that are converted once where all rows have the same one. Not floating-point
+numbers, because 0.0 equals -0.0."""
 RECORDED_AS = {"start_time": "start_ns", "end_time": "end_ns", "time": "time_ns"}
 Texts = dict[str, list[bytes | None]]
 
@@ -105,8 +109,15 @@ def _parts(records: Sequence[Any], schema: pa.Schema) -> Iterator[pa.Table]:
 
 def _written(records: Sequence[Any], name: str) -> list[bytes | None]:
     """Return one column of some records as JSON."""
-    values = map(attrgetter(name), records)
-    return [None if value is None else dumps(value) for value in values]
+    values = [*map(attrgetter(name), records)]
+    texts: list[bytes | None]
+    try:
+        texts = [*map(orjson.dumps, values)]
+    except TypeError:  # `dumps` writes larger numbers, too
+        texts = [*map(dumps, values)]
+    if None in values:
+        return [None if value is None else text for value, text in zip(values, texts, strict=True)]
+    return texts
 
 
 def _written_once(records: Sequence[Any], name: str) -> list[bytes | None]:
@@ -148,8 +159,16 @@ def _arrow(rows: Sequence[Any], texts: Texts, schema: pa.Schema) -> pa.Table:
         if name in texts:
             columns[name] = pa.ExtensionArray.from_storage(JSON, _joined(texts[name]))
         else:
-            columns[name] = pa.array(next(values), kind)
+            columns[name] = _column(next(values), kind)
     return pa.table(columns)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return the values of one or more rows as an array."""
+    first = values[0]
+    if first == values[-1] and isinstance(first, SHARED) and values.count(first) == len(values):
+        return pa.repeat(pa.scalar(first, kind), len(values))
+    return pa.array(values, kind)
 
 
 def _joined(texts: Sequence[bytes | None]) -> pa.StringArray:
