@@ -9,6 +9,7 @@ from functools import partial
 from itertools import islice, pairwise, repeat
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 
@@ -92,24 +93,27 @@ def _maps(column: pa.MapArray) -> list[Attributes]:
 
     Keys are compared as the bytes of their dictionary codes: one hash of a short text a span.
     """
-    offsets = column.offsets.to_pylist()
+    offsets = column.offsets.to_numpy()  # [maps + 1]
     # A slice of a column keeps the offsets of the whole column, so its first offset is subtracted.
-    first, size = offsets[0], offsets[-1] - offsets[0]
-    names, values = (child.slice(first, size) for child in (column.keys, column.items))
+    first = offsets[0]
+    names, values = (
+        child.slice(first, offsets[-1] - first) for child in (column.keys, column.items)
+    )
     if values.null_count:
-        return _maps_with_nulls(offsets, names, values)
+        return _maps_with_nulls(offsets.tolist(), names, values)
     coded = names.dictionary_encode()
-    spelled, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    spelled = coded.dictionary.to_pylist()
+    codes = coded.indices.to_numpy().astype(np.min_scalar_type(len(spelled)))
     # All rows share one dictionary, so equal bytes of codes are equal keys in the same order.
-    text, width = codes.tobytes(), codes.itemsize
+    text = codes.tobytes()
     shapes: dict[bytes, Shape] = {}
     found: list[Attributes] = []
     rest = iter(values.to_pylist())
-    for start, end in pairwise(offsets):
-        code = text[(start - first) * width : (end - first) * width]
+    for start, end in pairwise(((offsets - first) * codes.itemsize).tolist()):
+        code = text[start:end]
         shape = shapes.get(code)
         if shape is None:
-            own = tuple([spelled[one] for one in codes[start - first : end - first].tolist()])
+            own = tuple([spelled[one] for one in np.frombuffer(code, codes.dtype)])
             shape = shapes[code] = shape_of_keys(own)
         # `shape.keys` comes first: `zip` asks it first and ends before it takes a value of the next
         # map.
