@@ -1,14 +1,13 @@
 """What is kept of large traces: whole, in copies, each span once, and within its limits."""
 
 from dataclasses import fields
-from typing import Any
 
 import pytest
 
 from otel_lightning.collector.derive import large_traces
 from otel_lightning.collector.derive.copied_rows import copied, share_out
 from otel_lightning.collector.derive.large_traces import LargeTraces, large
-from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parse import BY_SPAN, Reading
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -22,7 +21,6 @@ from otel_lightning.collector.derive.span_tree import Node
 
 OF_SPANS = ("calls", "tools", "requests", "agents", "retrievals")
 """The lists of rows that are read from a span again when it comes late."""
-BY_SPAN = ("nodes", "unread", "pasts")
 ROWS = (*OF_SPANS, "arms")
 TEXT = "four"
 
@@ -33,9 +31,11 @@ def span_of(trace_id: str, span_id: str, said: str = TEXT) -> Reading:
     call = LlmCall(*place, None, 1, 2, "semconv")
     call.input_messages = [{"role": "user", "parts": [{"type": "text", "content": said}]}]
     reward = f"reward of {span_id}"
-    past: Any = (said,)  # nobody here looks into it
     return Reading(
-        nodes={place: Node(trace_id, (trace_id, ""), said, 1, {}, None, None, None)},
+        nodes={place: Node((trace_id, ""), said, 1, {})},
+        rollout_ids={place: said},
+        conversation_ids={place: said},
+        task_ids={place: said},
         calls=[call],
         tools=[ToolCall(said, *place)],
         requests=[ToolCall(said, *place)],
@@ -45,7 +45,6 @@ def span_of(trace_id: str, span_id: str, said: str = TEXT) -> Reading:
         sources={reward: trace_id},
         arms=[Arm(*place, "key", said)],
         unread={place: said},
-        pasts={place: past},
     )
 
 

@@ -213,7 +213,7 @@ def test_an_answer_written_as_an_instant_span_belongs_to_the_call_that_asked() -
     first, second = derive([ended, later, begun], []).llm_calls
     assert_read(first)
     assert (first.span_id, first.merged_span_ids) == ("begun", ["ended"])
-    assert (second.span_id, second.merged_span_ids) == ("later", [])
+    assert (second.span_id, second.merged_span_ids) == ("later", ())
 
 
 def failed(trace: str, at: float, ends: float, more: dict[str, Any]) -> Span:

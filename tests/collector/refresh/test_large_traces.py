@@ -290,7 +290,7 @@ def test_a_trace_that_grew_much_or_whose_late_spans_are_unknown_is_read_as_a_who
 ) -> None:
     monkeypatch.setattr(late_spans, "GROWN", grown)
     trace_id, parsed, recent = (1).to_bytes(16).hex(), ParsedTraces(), RecentTraces()
-    node = Node(trace_id, (trace_id, ""), "span 1", 1, {}, None, None, None)
+    node = Node((trace_id, ""), "span 1", 1, {})
     parsed.large.keep(trace_id, Reading(nodes={(trace_id, (1).to_bytes(8).hex()): node}))
     parsed.large.wrote(trace_id, noted({}))
     if is_noted:
@@ -376,7 +376,7 @@ def reading(trace_id: str, text: str) -> Reading:
     """Return what a trace of one call says."""
     made_call = LlmCall(trace_id, "s", None, 1, 2, "semconv")
     made_call.input_messages = [message("user", text)]
-    node = Node(trace_id, (trace_id, ""), "call", 1, {}, None, None, None)
+    node = Node((trace_id, ""), "call", 1, {})
     return Reading(nodes={(trace_id, "s"): node}, calls=[made_call])
 
 

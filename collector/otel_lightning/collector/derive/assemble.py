@@ -32,7 +32,7 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited, place_of
+from otel_lightning.collector.derive.span_tree import Nodes, Place, inherited
 from otel_lightning.collector.derive.text import lost_arguments
 from otel_lightning.collector.derive.text.lost_arguments import history
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
@@ -90,33 +90,33 @@ def put_together(found: Reading) -> Derived:
     """
     # First of all, because a conversation id names a rollout: a response id in its place would make
     # each call a rollout.
-    nodes = conversations.read_previous(found.calls, found.nodes)
+    talks = conversations.read_previous(found.calls, found.conversation_ids)
+    nodes = found.nodes
     within = _agents_and_tools(found)
-    merged, ordered = _merged_calls(found, nodes, within)
-    pasts = found.pasts
+    merged, ordered = _merged_calls(found, within)
     # Only a call with tool parts can have requested a tool or show a response.
-    asking = [call for call in merged.calls if pasts[place_of(call)].tools]
-    shown = tools.apart(found.tools, asking, nodes, pasts)
+    asking = [call for call in merged.calls if call.past.tools]
+    shown = tools.apart(found.tools, asking, nodes)
     askers = tools.askers(shown, asking)
-    assigned = rollouts.assign(nodes, ordered, pasts, askers, within)
+    named = rollouts.stated_ids(nodes, found.rollout_ids)
+    talking = rollouts.stated_ids(nodes, conversations.of_rollouts(nodes, talks, within))
+    assigned = rollouts.assign(nodes, named, talking, ordered, askers)
     derived = Derived(unread=dict(sorted(found.unread.items())))
     derived.agent_runs = _agent_runs([*found.agents, *merged.aggregates], assigned)
     derived.llm_calls = _numbered(ordered, assigned)
-    _inherit(derived, nodes)
+    _inherit(derived, nodes, talks)
     # After `_inherit`, because tools that an agent's span states are part of the state, too.
     tool_texts = ToolTexts()
     for call in derived.llm_calls:
-        saw = pasts[place_of(call)].saw
         offered = tool_texts.of(call.tool_definitions)
-        call.state_hash = state_hash(call.prompt_token_ids, saw, offered)
-    talks = [call for call in derived.llm_calls if pasts[place_of(call)].tools]
-    talks_of_tools = {call.rollout_id for call in talks}
+        call.state_hash = state_hash(call.prompt_token_ids, call.past.saw, offered)
+    talks_of_tools = {call.rollout_id for call in derived.llm_calls if call.past.tools}
     # Also their calls without tool parts, since `read_requests` looks at the previous call.
     calls = [call for call in derived.llm_calls if call.rollout_id in talks_of_tools]
     derived.tool_calls = _tool_calls(found, calls, nodes, assigned)
     derived.retrievals = retrievals.place(found.retrievals, derived.llm_calls, assigned)
     _place_rewards_and_arms(derived, found, assigned)
-    _add_tasks(derived, found, nodes, assigned)
+    _add_tasks(derived, found, assigned)
     return derived
 
 
@@ -125,7 +125,7 @@ def _in_time(row: AgentRun) -> tuple[int, str, str]:
 
 
 def _merged_calls(
-    found: Reading, nodes: Nodes, within: Collection[Place]
+    found: Reading, within: Collection[Place]
 ) -> tuple[duplicates.Merged, list[LlmCall]]:
     """Return the calls without duplicates, with what other calls reveal of them.
 
@@ -133,22 +133,22 @@ def _merged_calls(
         What was merged, and its calls in time order.
     """
     ordered = sorted(found.calls, key=rollouts.order)
-    merged = duplicates.merge_calls(ordered, nodes, within)
+    merged = duplicates.merge_calls(ordered, found.nodes, within)
     # With as many calls as before, nothing was merged and the order is the same.
     if len(merged.calls) != len(ordered):
         ordered = sorted(merged.calls, key=rollouts.order)
     # This may set a previous response, whose turns the next line adds.
-    stitch.infer_previous(ordered, found.pasts)
-    completed = [*stitch.add_earlier_turns(ordered), *pieces.join(ordered, found.pasts)]
+    stitch.infer_previous(ordered)
+    completed = [*stitch.add_earlier_turns(ordered), *pieces.join(ordered)]
     # The messages of these calls changed, so their hashes are computed again.
     for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
-        found.pasts[place_of(call)] = history(call, found.memory)
+        call.past = history(call, found.memory)
     conversations.mark_held(ordered)
-    stitch.settle_stops(ordered, found.tools, nodes)
+    stitch.settle_stops(ordered, found.tools, found.nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
         # Reading each span did this for its own output; merging may have added the tool calls.
-        if call.finish_reason == "stop" and found.pasts[place_of(call)].asked:
+        if call.finish_reason == "stop" and call.past.asked:
             call.finish_reason = "tool_calls"
     return merged, ordered
 
@@ -188,25 +188,25 @@ def _numbered(calls: Iterable[LlmCall], assigned: Rollouts) -> list[LlmCall]:
     return ordered
 
 
-def _inherit(derived: Derived, nodes: Nodes) -> None:
+def _inherit(derived: Derived, nodes: Nodes, talks: Mapping[Place, str]) -> None:
     """Fill in the agent, conversation and tools that only a span around a call states."""
     agents = [run for run in derived.agent_runs if run.kind == "agent"]
     named = {(run.trace_id, run.span_id): run.name for run in agents if run.name}
     offered = {(run.trace_id, run.span_id): run.tool_definitions or [] for run in agents}
     # From the parent, because that of a merged call is the parent of its outermost record.
-    above_calls = {(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls}
+    above_calls = [(call.trace_id, call.parent_span_id or "") for call in derived.llm_calls]
     names_around = inherited(nodes, named, above_calls)
     offered = _undisclosed(derived.llm_calls, nodes, offered, above_calls)
     tools_around = inherited(nodes, offered, above_calls)
-    talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
     talks_around = inherited(nodes, talks, above_calls)
-    for call in derived.llm_calls:
-        above = (call.trace_id, call.parent_span_id or "")
+    for call, above in zip(derived.llm_calls, above_calls, strict=True):
         call.agent_name = call.agent_name or names_around.get(above)
         call.conversation_id = call.conversation_id or talks_around.get(above)
-        if call.operation in CONVERSES and call.tool_definitions is None:
-            call.tool_definitions = tools_around.get(above)
-        call.tool_definitions = call.tool_definitions or None
+        if call.tool_definitions is None:
+            if call.operation in CONVERSES:
+                call.tool_definitions = tools_around.get(above)
+        elif not call.tool_definitions:
+            call.tool_definitions = None
 
 
 def _undisclosed(
@@ -241,11 +241,14 @@ def _tool_calls(
         asked[call.rollout_id or ""].append(call)
     rows = []
     for rollout_id in sorted({*ran, *asked}):
-        stitch.meet_ids(asked[rollout_id], found.pasts)
-        lost_arguments.recall(asked[rollout_id])
-        for tool in tools.join_tools(ran[rollout_id], asked[rollout_id]):
+        own = ran[rollout_id]
+        if some := asked.get(rollout_id):
+            stitch.meet_ids(some)
+            lost_arguments.recall(some)
+            own = tools.join_tools(own, some)
+        for tool in own:
             tool.rollout_id = rollout_id
-            rows.append(tool)
+        rows += own
     return rows
 
 
@@ -257,7 +260,7 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
     the rollout among those of the trace.
     """
     names = {call.rollout_id for call in derived.llm_calls}
-    talks = {node.conversation_id for node in found.nodes.values() if node.conversation_id} - names
+    talks = {*found.conversation_ids.values()} - names
     derived.rewards = sorted(found.rewards.values(), key=rewards_and_arms.in_time)
     derived.arms = rewards_and_arms.distinct(found.arms)
     traces = {trace_id for trace_id, _ in found.nodes}
@@ -271,12 +274,12 @@ def _place_rewards_and_arms(derived: Derived, found: Reading, assigned: Rollouts
             row.rollout_id = assigned.of(row.trace_id or "", row.span_id)
 
 
-def _add_tasks(derived: Derived, found: Reading, nodes: Nodes, assigned: Rollouts) -> None:
+def _add_tasks(derived: Derived, found: Reading, assigned: Rollouts) -> None:
     """Set the task of each rollout: the first that a span states or, without one, a reward."""
-    told = [(node.start_ns or 0, place, node) for place, node in nodes.items() if node.task_id]
-    for _, place, node in sorted(told):
+    told = ((found.nodes[at].start_ns or 0, at, task) for at, task in found.task_ids.items())
+    for _, place, task_id in sorted(told):
         if (rollout_id := assigned.of(*place)) not in derived.tasks:
-            derived.tasks[rollout_id] = str(node.task_id)
+            derived.tasks[rollout_id] = task_id
             derived.tasks_stated_by[rollout_id] = place[0]
     for reward in derived.rewards:
         if reward.task_id and reward.rollout_id and reward.rollout_id not in derived.tasks:

@@ -21,47 +21,45 @@ HELD = re.compile(r"conv_.+|thread_\w{24,}")
 """Ids of conversations whose history the provider stores, so a call sends only new messages."""
 
 
-def read_previous(calls: Iterable[LlmCall], nodes: Nodes) -> Nodes:
+def read_previous(calls: Iterable[LlmCall], talks: Mapping[Place, str]) -> Mapping[Place, str]:
     """Move a conversation id that is the id of a response to `previous_response_id`.
 
     Args:
         calls: All model calls of a closed set of traces. A call whose conversation id is the id of
             a response is changed in place.
-        nodes: All spans of the set.
+        talks: The conversation ids that their spans state.
 
     Returns:
-        The spans, without the conversation ids that are response ids.
+        The conversation ids that are no response ids.
     """
-    stated = {place: node for place, node in nodes.items() if node.conversation_id}
-    if not stated:
-        return nodes
+    if not talks:
+        return talks
     known = list(calls)
-    answered = {call.response_id for call in known if call.response_id}
-    names = {str(node.conversation_id) for node in stated.values()}
+    answered = {call.response_id for call in known}
+    names = {*talks.values()}
     responses = {name for name in names if name in answered or name.startswith(RESPONSE)}
-    for call in known if responses else ():
+    if not responses:
+        return talks
+    for call in known:
         if call.conversation_id in responses:
             if call.conversation_id != call.response_id:
                 previous = {"previous_response_id": call.conversation_id}
                 call.request_params = {**previous, **call.request_params}
             call.conversation_id = None
-    wrong = {
-        place: node._replace(conversation_id=None)
-        for place, node in stated.items()
-        if node.conversation_id in responses
-    }
-    return {**nodes, **wrong} if wrong else nodes
+    return {place: name for place, name in talks.items() if name not in responses}
 
 
-def of_rollouts(nodes: Nodes, within: Collection[Place]) -> dict[Place, str]:
+def of_rollouts(
+    nodes: Nodes, talks: Mapping[Place, str], within: Collection[Place]
+) -> Mapping[Place, str]:
     """Return the conversation id that names the rollout, for each span that states one.
 
     Args:
         nodes: All spans of a closed set of traces.
+        talks: The conversation ids that they state.
         within: The spans of agents and tools: their descendants belong to the caller.
     """
-    talks = {place: node.conversation_id for place, node in nodes.items() if node.conversation_id}
-    return _by_service(nodes, _of_callers(nodes, talks, within)) if talks else {}
+    return _by_service(nodes, _of_callers(nodes, talks, within)) if talks else talks
 
 
 def _of_callers(

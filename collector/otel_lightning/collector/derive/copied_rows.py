@@ -5,7 +5,7 @@ from dataclasses import fields
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parse import BY_SPAN, Reading
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -24,7 +24,7 @@ def share_out(found: Reading, own: dict[str, Reading]) -> None:
         for row in getattr(found, name):
             if row.trace_id in own:
                 getattr(own[row.trace_id], name).append(row)
-    for name in ("nodes", "unread", "pasts"):
+    for name in BY_SPAN:
         for place, value in getattr(found, name).items():
             if place[0] in own:
                 getattr(own[place[0]], name)[place] = value
@@ -38,6 +38,9 @@ def copied(found: Reading) -> Reading:
     """Copy a reading and its rows: `put_together` changes the rows that it is given in place."""
     return Reading(
         nodes=dict(found.nodes),
+        rollout_ids=dict(found.rollout_ids),
+        conversation_ids=dict(found.conversation_ids),
+        task_ids=dict(found.task_ids),
         calls=_copies(LlmCall, found.calls),
         tools=_copies(ToolCall, found.tools),
         requests=_copies(ToolCall, found.requests),
@@ -47,7 +50,6 @@ def copied(found: Reading) -> Reading:
         sources=dict(found.sources),
         arms=_copies(Arm, found.arms),
         unread=dict(found.unread),
-        pasts=dict(found.pasts),
     )
 
 

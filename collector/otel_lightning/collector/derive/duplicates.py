@@ -1,8 +1,9 @@
 """Merge duplicates: one model call or tool execution that several instrumentations recorded."""
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
@@ -29,6 +30,10 @@ FROM_OUTSIDE = ("agent_name", "conversation_id")
 SAME_TIME_NS = 10_000_000_000
 """Length (10 s) of the time interval in which records of one failed call without a parent must
 start to be merged."""
+
+
+Pair = tuple[LlmCall, LlmCall]
+"""Two records of the same call."""
 
 
 class Merged(NamedTuple):
@@ -63,27 +68,36 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     below = _below(known, _directly_above(nodes, known, above, between))
     # Records with one response id are one call, so a span above two records of it sums up nothing.
     sums = {place for place, inner in below.items() if len(_identities(inner)) > 1}
-    # Union-find: each record points to another record of its group, and the root to itself.
-    groups = Groups(place for place in known if place not in sums)
-    _join_by_response(groups, known)
-    _join_late_answers(groups, known)
-    _join_failures(groups, known)
-    for place, inner in below.items():
-        # What is below is one call here, otherwise the span would be among `sums`.
-        if place not in sums and all(_same_output(known[place], one) for one in inner):
-            for one in inner:
-                _join(groups, place, place_of(one))
-    depth = depths(above, above)
+    records = [call for place, call in known.items() if place not in sums]
+    pairs = [
+        *_same_response(records),
+        *_late_answers(records),
+        *_failures(records),
+        *_nested(known, below, sums),
+    ]
+    merged = _merged(records, pairs, depths(above, above)) if pairs else records
+    return Merged(merged, [_aggregate(known[place], nodes[place]) for place in sums])
+
+
+def _merged(
+    records: Sequence[LlmCall], pairs: Iterable[Pair], depth: Mapping[Place, int]
+) -> list[LlmCall]:
+    """Return the calls that some records show, in the order of their first records."""
+    joined = {place for one, other in pairs for place in (place_of(one), place_of(other))}
+    # The root of a group is its first record.
+    groups = Groups(place for place in map(place_of, records) if place in joined)
+    for one, other in pairs:
+        groups.join(place_of(one), place_of(other))
     gathered: dict[Place, list[LlmCall]] = defaultdict(list)
-    for place in groups:
-        gathered[groups.root(place)].append(known[place])
-    merged = [
+    for record in records:
+        place = place_of(record)
+        gathered[groups.root(place) if place in joined else place].append(record)
+    return [
         group[0]
         if len(group) == 1
         else _combine(sorted(group, key=lambda c: _inner_first(c, depth)))
         for group in gathered.values()
     ]
-    return Merged(merged, [_aggregate(known[place], nodes[place]) for place in sums])
 
 
 def _directly_above(
@@ -106,6 +120,18 @@ def _below(
     for place, up in above.items():
         below[up].append(known[place])
     return below
+
+
+def _nested(
+    known: Mapping[Place, LlmCall],
+    below: Mapping[Place, Sequence[LlmCall]],
+    sums: Collection[Place],
+) -> Iterator[Pair]:
+    """Yield each call with the only call below it, where the two have equal outputs."""
+    for place, inner in below.items():
+        # What is below is one call here, otherwise the span would be among `sums`.
+        if place not in sums and all(_same_output(known[place], one) for one in inner):
+            yield from ((known[place], one) for one in inner if place_of(one) not in sums)
 
 
 def _identities(calls: Iterable[LlmCall]) -> set[str]:
@@ -145,48 +171,55 @@ def _comparable_parts(outputs: Iterable[Message]) -> list[Any]:
     ]
 
 
-def _join_by_response(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> None:
-    """Join the records that share a response id, and also a trace, or time and output.
+def _alike(
+    records: Iterable[LlmCall], key: Callable[[LlmCall], Hashable]
+) -> Iterator[list[LlmCall]]:
+    """Yield the records that have a key, where several have the same one."""
+    keyed = [(key(record), record) for record in records]
+    repeated = {one for one, count in Counter(one for one, _ in keyed).items() if count > 1 and one}
+    by_key: dict[Hashable, list[LlmCall]] = defaultdict(list)
+    for one, record in keyed if repeated else ():
+        if one in repeated:
+            by_key[one].append(record)
+    yield from by_key.values()
+
+
+def _same_response(records: Iterable[LlmCall]) -> Iterator[Pair]:
+    """Yield the records that share a response id, and also a trace, or time and output.
 
     The id alone is not enough, because some servers give every response the same id.
     """
-    by_id: dict[str, list[LlmCall]] = defaultdict(list)
-    for place in groups:
-        response_id = known[place].response_id
-        if response_id:
-            by_id[response_id].append(known[place])
-    for calls in (several for several in by_id.values() if len(several) > 1):
+    for calls in _alike(records, attrgetter("response_id")):
         first_of_trace: dict[str, LlmCall] = {}
         latest: LlmCall | None = None
         for call in sorted(calls, key=order):
             same = first_of_trace.setdefault(call.trace_id, call)
             if same is not call:
-                _join(groups, place_of(same), place_of(call))
+                yield same, call
             # Calls come in the order of their starts. So a call overlaps an earlier one if it
             # overlaps the one that ends last.
             if latest is not None and _overlap(latest, call) and _agree(latest, call):
-                _join(groups, place_of(latest), place_of(call))
+                yield latest, call
             if latest is None or (call.end_ns or 0) > (latest.end_ns or 0):
                 latest = call
 
 
-def _join_late_answers(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> None:
-    """Join a stream's answer that was recorded as a separate span, which took no time.
+def _late_answers(records: Sequence[LlmCall]) -> Iterator[Pair]:
+    """Yield the calls whose streamed answer was recorded as a separate span, and that span.
 
     It belongs to the latest earlier call with the same input and parent that has no answer. The
     stream may have failed, which only the record of its answer tells then.
     """
-    calls = [known[place] for place in groups]
-    if not any(map(_took_no_time, calls)):
+    if not any(map(_took_no_time, records)):
         return
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
-    for call in sorted(calls, key=order):
+    for call in sorted(records, key=order):
         key = _request_key(call)
         # Logfire writes the answer of a stream as a log: a span that starts and ends at one time.
         if _took_no_time(call) and (call.error_type or _is_answered(call)):
             asked = waiting.get(key) or waiting.get(_without_error(key))
             if asked:
-                _join(groups, place_of(asked.pop()), place_of(call))
+                yield asked.pop(), call
         elif not _is_answered(call):
             waiting[key].append(call)
 
@@ -240,13 +273,9 @@ def _is_half(call: LlmCall) -> bool:
     return _took_no_time(call) or not _is_answered(call)
 
 
-def _join_failures(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> None:
-    """Join the record of a failed call by an SDK's own tracer with the record around it."""
-    beside: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
-    for place in groups:
-        if failed := failure(known[place]):
-            beside[failed].append(known[place])
-    for calls in (several for several in beside.values() if len(several) > 1):
+def _failures(records: Iterable[LlmCall]) -> Iterator[Pair]:
+    """Yield the record around a failed call, and that of the call by an SDK's own tracer."""
+    for calls in _alike(records, failure):
         ended = sorted(calls, key=lambda call: (call.end_ns or 0, order(call)))
         outer = [call for call in ended if call.content != "absent"]
         # An outer record takes one inner record at most, so parallel calls that failed stay apart.
@@ -254,7 +283,7 @@ def _join_failures(groups: Groups[Place], known: Mapping[Place, LlmCall]) -> Non
             around = next((one for one in outer if _contains(one, call)), None)
             if around is not None:
                 outer.remove(around)
-                _join(groups, place_of(around), place_of(call))
+                yield around, call
 
 
 def failure(call: LlmCall) -> tuple[Any, ...] | None:
@@ -280,12 +309,6 @@ def _overlap(earlier: LlmCall, later: LlmCall) -> bool:
     return later.start_ns < earlier.end_ns
 
 
-def _join(groups: Groups[Place], one: Place, other: Place) -> None:
-    """Join two records, unless one of them sums up several calls: those are not in `groups`."""
-    if one in groups and other in groups:
-        groups.join(one, other)
-
-
 def _inner_first(call: LlmCall, depth: Mapping[Place, int]) -> tuple[bool, int, int, int, Place]:
     place = place_of(call)
     # False sorts first: the record of a late answer is the outermost. Next to each other, the
@@ -307,7 +330,7 @@ def _combine(layers: list[LlmCall]) -> LlmCall:
     # A parent's span id has a meaning only in its own trace.
     above = outer if outer.trace_id == home.trace_id else home
     call = replace(inner, parent_span_id=above.parent_span_id, **told)
-    call.trace_id, call.span_id = home.trace_id, home.span_id
+    call.trace_id, call.span_id, call.past = home.trace_id, home.span_id, home.past
     places = {place_of(layer) for layer in layers}
     call.merged_places = sorted(places - {place_of(home)})
     call.lost_ids = any(layer.lost_ids for layer in layers)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from otel_lightning.collector.derive.copied_rows import copied, share_out
-from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.parse import BY_SPAN, Reading
 from otel_lightning.collector.derive.rows_by_trace import Noted
 from otel_lightning.collector.derive.span_tree import Place, place_of
 from otel_lightning.collector.derive.text_size import TextSize
@@ -133,7 +133,7 @@ def _remove(found: Reading, places: set[Place]) -> None:
     for name in ("calls", "tools", "requests", "agents", "retrievals"):
         rows = getattr(found, name)
         rows[:] = [row for row in rows if (row.trace_id, row.span_id) not in places]
-    for name in ("nodes", "unread", "pasts"):
+    for name in BY_SPAN:
         values = getattr(found, name)
         for place in places:
             values.pop(place, None)

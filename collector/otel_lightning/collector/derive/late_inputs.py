@@ -4,13 +4,13 @@ LangSmith for JavaScript writes a list of messages when it sends the span. An ag
 this list has gone on by then.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 
 from otel_lightning.collector.derive.rows import LlmCall, Message
 from otel_lightning.collector.derive.text.packing import unpack
 
 
-def cut(calls: Iterable[LlmCall]) -> Iterator[LlmCall]:
+def cut(calls: Collection[LlmCall]) -> Iterator[LlmCall]:
     """End inputs before the call's own answer, where a later input has this answer only once.
 
     If the answer repeated an earlier one, a history that goes on would have both.
@@ -21,10 +21,9 @@ def cut(calls: Iterable[LlmCall]) -> Iterator[LlmCall]:
     Yields:
         The calls that were changed.
     """
-    known = list(calls)
-    for call in [one for one in known if one.answered_at is not None]:
+    for call in [one for one in calls if one.answered_at is not None]:
         own, since = unpack(call).input_messages or [], call.start_ns or 0
-        later = (one for one in known if one.trace_id == call.trace_id)
+        later = (one for one in calls if one.trace_id == call.trace_id)
         histories = (
             unpack(one).input_messages or [] for one in later if (one.start_ns or 0) > since
         )

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from otel_lightning.collector.derive import duplicates, stitch, tools
 from otel_lightning.collector.derive.parse import Reading
-from otel_lightning.collector.derive.span_tree import place_of
 
 
 class Ties(NamedTuple):
@@ -24,25 +23,22 @@ def ties(found: Reading) -> Ties:
         found: What was read; the requests that were spans are in their calls (`fold_requests`).
     """
     tied: dict[tuple[str, str], None] = {}
-    for trace_id, _, _, _, _, rollout_id, conversation_id, _ in found.nodes.values():
-        if rollout_id:
-            tied[trace_id, f"rollout:{rollout_id}"] = None
-        if conversation_id:
-            tied[trace_id, f"conversation:{conversation_id}"] = None
+    for (trace_id, _), name in found.rollout_ids.items():
+        tied[trace_id, f"rollout:{name}"] = None
+    for (trace_id, _), name in found.conversation_ids.items():
+        tied[trace_id, f"conversation:{name}"] = None
     for call in found.calls:
         trace_id = call.trace_id
-        past = found.pasts[trace_id, call.span_id]
+        past = call.past
         for end in past.begins:
             tied[trace_id, f"history:{end}"] = None
         for end in past.ends:
             tied[trace_id, f"history:{end}"] = None
-        if name := call.response_id:
-            tied[trace_id, f"response:{name}"] = None
-        if name := call.request_params.get("previous_response_id"):
-            tied[trace_id, f"response:{name}"] = None
+        previous = call.request_params.get("previous_response_id")
         # Some packages write the id of the previous response as the conversation id.
-        if name := call.conversation_id:
-            tied[trace_id, f"response:{name}"] = None
+        for response in (call.response_id, previous, call.conversation_id):
+            if response:
+                tied[trace_id, f"response:{response}"] = None
         if not call.parent_span_id:
             tied.update(((trace_id, key), None) for key in duplicates.keys(call, past.saw))
     traces, keys = [trace for trace, _ in tied], [key for _, key in tied]
@@ -62,13 +58,13 @@ def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
     Yields:
         A trace id, its key, and the key of the traces that it belongs with.
     """
-    calls = [call for call in found.calls if found.pasts[place_of(call)].tools]
+    calls = [call for call in found.calls if call.past.tools]
     for call in calls:
-        for mark in tools.asked(call) if found.pasts[place_of(call)].asked else ():
+        for mark in tools.asked(call) if call.past.asked else ():
             yield call.trace_id, f"asks:{mark}", f"ran:{mark}"
     for call in calls:
-        for mark, is_asked in stitch.marks(call, found.pasts[place_of(call)]):
+        for mark, is_asked in stitch.marks(call):
             own, other = ("asks", "ran") if is_asked else ("ran", "asks")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
-    for mark, row in tools.apart(found.tools, calls, found.nodes, found.pasts):
+    for mark, row in tools.apart(found.tools, calls, found.nodes):
         yield row.trace_id or "", f"ran:{mark}", f"asks:{mark}"

@@ -6,7 +6,7 @@ the calls before it, and the results of the tools.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rollouts import order
@@ -16,7 +16,7 @@ from otel_lightning.collector.derive.text.packing import unpack
 from otel_lightning.collector.derive.text.tool_parts import response_part
 
 
-def complete(calls: Iterable[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]) -> list[LlmCall]:
+def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]) -> list[LlmCall]:
     """Put the whole history into each call whose input is an outline of it.
 
     Args:
@@ -27,9 +27,9 @@ def complete(calls: Iterable[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]) 
     Returns:
         The calls that were changed.
     """
-    known = {place_of(call): call for call in calls}
-    if not any(_is_outline(call) or _is_cut(call) for call in known.values()):
+    if not any(_is_outline(call) or _is_cut(call) for call in calls):
         return []
+    known = {place_of(call): call for call in calls}
     above = nearest_above(nodes, known)
     results = _results(tools, known, nodes)
     inside: dict[tuple[str, str], list[LlmCall]] = defaultdict(list)

@@ -32,7 +32,6 @@ from otel_lightning.collector.derive.rows import (
 )
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.span_tree import Node, Place, place_of
-from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.text.lost_arguments import history
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.packing import pack
@@ -42,11 +41,21 @@ _NODE: Callable[[Any], Node] = partial(tuple.__new__, Node)
 """Makes a node of a tuple of all its fields, faster than `Node(…)`."""
 
 
+BY_SPAN = ("nodes", "rollout_ids", "conversation_ids", "task_ids", "unread")
+"""The fields of `Reading` whose keys are spans."""
+
+
 @dataclass(slots=True)
 class Reading:
     """The rows of some traces, read from each span and log record by itself."""
 
     nodes: dict[Place, Node] = field(default_factory=dict)
+    rollout_ids: dict[Place, str] = field(default_factory=dict)
+    """The rollout id that a span, or its resource, states."""
+    conversation_ids: dict[Place, str] = field(default_factory=dict)
+    """The conversation id that a span states."""
+    task_ids: dict[Place, str] = field(default_factory=dict)
+    """The task id that a span, or its resource, states."""
     calls: list[LlmCall] = field(default_factory=list)
     tools: list[ToolCall] = field(default_factory=list)
     requests: list[ToolCall] = field(default_factory=list)
@@ -60,8 +69,6 @@ class Reading:
     arms: list[Arm] = field(default_factory=list)
     unread: dict[Place, str] = field(default_factory=dict)
     """Why a span or log record could not be read, or only in part."""
-    pasts: dict[Place, History] = field(default_factory=dict)
-    """The history of each call, by its span."""
     memory: MessageMemory | None = None
     """The messages that these calls share with those read before."""
 
@@ -69,7 +76,7 @@ class Reading:
         """Add the rows of other traces."""
         for name in ("calls", "tools", "requests", "agents", "retrievals", "arms"):
             getattr(self, name).extend(getattr(other, name))
-        for name in ("nodes", "rewards", "sources", "unread", "pasts"):
+        for name in (*BY_SPAN, "rewards", "sources"):
             getattr(self, name).update(getattr(other, name))
 
 
@@ -91,7 +98,7 @@ def read(
             _add_rewards_and_arms(found, log.trace_id or "", rewards_and_arms.of_log(log))
         except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
             found.unread[log.trace_id or "", log.span_id or ""] = described(error)
-    stated = _Stated()
+    stated = _StatedIds(found)
     nodes = found.nodes
     for span in spans:
         place = span.trace_id, span.span_id
@@ -102,7 +109,13 @@ def read(
         with_logs = span._replace(logs=tuple(own)) if own else span
         plan = shape_of(span.attributes).plan(_Plan)
         # Before all that may fail: a span that cannot be read still connects the spans below it.
-        nodes[place] = stated.node(span, place, plan)
+        nodes[place] = _NODE((
+            (span.trace_id, span.parent_span_id or ""),
+            span.name,
+            span.start_ns,
+            span.resource,
+        ))  # fmt: skip
+        stated.add(span, place, plan)
         try:
             # Only these spans can carry a reward or an arm, so all others are not searched.
             if span.events or plan.has_output or span.name == rewards_and_arms.ANNOTATION:
@@ -111,7 +124,7 @@ def read(
             if reader is not None and (row := reader(with_logs)) is not None:
                 if cleared := dialects.make_fit(row):
                     found.unread[place] = cleared
-                _add_row(found, place, row)
+                _add_row(found, row)
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
             found.unread[place] = described(error)
     return found
@@ -124,19 +137,20 @@ def fold_requests(found: Reading) -> None:
     changes the calls in place, and computes their histories again, so call it before anything that
     compares histories.
     """
-    # A tool's span directly below a call shows a request, too. `pasts` has the place of each call.
+    # A tool's span directly below a call shows a request, too.
+    calls = set(map(place_of, found.calls))
     below = (
         replace(tool, llm_span_id=parent[1])
         for tool in found.tools
         if tool.tool_call_id
         and tool.arguments is not None
-        and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in found.pasts
+        and (parent := found.nodes[tool.trace_id or "", tool.span_id or ""].parent) in calls
     )
     requests = sorted([*found.requests, *below], key=tools.in_time)
     changed = duplicates.add_requests(found.calls, requests)
     completed = outlines.complete(found.calls, found.nodes, found.tools)
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):
-        found.pasts[place_of(call)] = history(call, found.memory)
+        call.past = history(call, found.memory)
     found.requests = []
 
 
@@ -162,32 +176,32 @@ class _Plan:
         self.has_output = not known.isdisjoint(rewards_and_arms.AGENTOPS_OUTPUTS)
 
 
-class _Stated:
+class _StatedIds:
     """Reads the ids that spans state. The ids that a resource states are read once per resource."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: Reading) -> None:
+        self._found = found
         self._of_resource: dict[int, tuple[Attributes, str | None, str | None]] = {}
 
-    def node(self, span: Span, place: Place, plan: _Plan) -> Node:
-        """Return what is kept of a span: where it is, and the ids that it states."""
-        attributes, resource = span.attributes, span.resource
+    def add(self, span: Span, place: Place, plan: _Plan) -> None:
+        """Note the ids that a span states."""
+        found, attributes, resource = self._found, span.attributes, span.resource
         kept = self._of_resource.get(id(resource))
         # The resource is kept as well: while it lives, no other object has its `id()`.
         if kept is None:
             rollout, task = rollouts.explicit_id({}, resource), resource.get(names.TASK_ID) or None
             kept = self._of_resource[id(resource)] = resource, rollout, task
         _, rollout_id, task_id = kept
-        trace_id = place[0]
-        return _NODE((
-            trace_id,
-            (trace_id, span.parent_span_id or ""),
-            span.name,
-            span.start_ns,
-            resource,
-            (plan.states_rollout and attributes[names.ROLLOUT_ID]) or rollout_id,
-            plan.conversation(attributes) if plan.states_conversation else None,
-            (plan.states_task and attributes[names.TASK_ID]) or task_id,
-        ))  # fmt: skip
+        if plan.states_rollout:
+            rollout_id = attributes[names.ROLLOUT_ID] or rollout_id
+        if rollout_id:
+            found.rollout_ids[place] = rollout_id
+        if plan.states_conversation and (conversation_id := plan.conversation(attributes)):
+            found.conversation_ids[place] = conversation_id
+        if plan.states_task:
+            task_id = attributes[names.TASK_ID] or task_id
+        if task_id:
+            found.task_ids[place] = task_id
 
 
 def _add_rewards_and_arms(found: Reading, trace_id: str, carried: Iterable[Reward | Arm]) -> None:
@@ -199,9 +213,9 @@ def _add_rewards_and_arms(found: Reading, trace_id: str, carried: Iterable[Rewar
             found.sources[row.reward_id] = trace_id
 
 
-def _add_row(found: Reading, place: Place, row: Row) -> None:
+def _add_row(found: Reading, row: Row) -> None:
     if isinstance(row, LlmCall):
-        past = found.pasts[place] = history(row, found.memory)
+        past = row.past = history(row, found.memory)
         found.calls.append(row)
         # Packed messages are JSON text, which needs less memory. Calls with tool parts are read
         # again when tools are joined, so their messages are not packed.

@@ -5,18 +5,15 @@ one span, and the ids of the tool calls agree.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from otel_lightning.collector.derive import stitch
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import Place, place_of
-from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.text.packing import unpack
 
-Pasts = Mapping[Place, History]
 
-
-def join(calls: Sequence[LlmCall], pasts: Pasts) -> list[LlmCall]:
+def join(calls: Sequence[LlmCall]) -> list[LlmCall]:
     """Prepend the turns before the responses of tools to each input that begins with these.
 
     A conversation that is told in such pieces also lacks the earlier turns where its user speaks
@@ -24,12 +21,11 @@ def join(calls: Sequence[LlmCall], pasts: Pasts) -> list[LlmCall]:
 
     Args:
         calls: Model calls in time order; those that are completed or truncated are changed.
-        pasts: Their histories.
 
     Returns:
         The calls that were completed.
     """
-    askers = _askers(calls, pasts)
+    askers = _askers(calls)
     if not askers:
         return []
     talks = {_talk(call) for call in calls if place_of(call) in askers} - {None}
@@ -57,22 +53,22 @@ def _is_alone(call: LlmCall) -> bool:
     return "assistant" not in [message["role"] for message in unpack(call).input_messages or ()]
 
 
-def _askers(calls: Sequence[LlmCall], pasts: Pasts) -> dict[Place, LlmCall]:
+def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
     """Return the call that each call continues which begins with the responses of tools.
 
     Some servers number the tool calls of each answer anew. So the asking call is the only one that
     fits: under the same parent, before, with these tool calls, and not continued yet.
     """
     found: dict[Place, LlmCall] = {}
-    if not any(pasts[place_of(call)].unasked for call in calls):
+    if not any(call.past.unasked for call in calls):
         return found
     waiting: dict[Place, list[LlmCall]] = defaultdict(list)
     for call in calls:
-        past = pasts[place_of(call)]
+        past = call.past
         siblings = waiting[call.trace_id, call.parent_span_id or ""]
         if past.unasked and call.parent_span_id and not stitch.has_past(call):
             answered = set(past.unasked)
-            fit = [one for one in siblings if answered <= {*pasts[place_of(one)].asked}]
+            fit = [one for one in siblings if answered <= {*one.past.asked}]
             if len(fit) == 1 and (fit[0].end_ns or 0) <= call.latest_start_ns:
                 found[place_of(call)] = fit[0]
                 siblings.remove(fit[0])

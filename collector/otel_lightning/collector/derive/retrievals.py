@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from otel_lightning.collector.derive.rollouts import Rollouts, order
+from otel_lightning.collector.derive.rollouts import Rollouts
 from otel_lightning.collector.derive.rows import LlmCall, Retrieval
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.derive.text.packing import unpack
@@ -22,7 +22,7 @@ def place(
 
     Args:
         found: What the spans of retrievers and rerankers say.
-        calls: The model calls, with their rollouts.
+        calls: The model calls in time order, with their rollouts.
         assigned: The rollout of each span.
     """
     ordered = sorted(found, key=lambda row: (row.start_ns or 0, row.trace_id, row.span_id))
@@ -31,13 +31,13 @@ def place(
         row.rollout_id = assigned.of(row.trace_id, row.span_id)
     wanted = {row.rollout_id for row in rows}
     by_rollout: dict[str | None, list[LlmCall]] = defaultdict(list)
-    for call in sorted(calls, key=order) if wanted else ():
+    for call in calls if wanted else ():
         if call.rollout_id in wanted and call.step is not None:
             by_rollout[call.rollout_id].append(call)
     texts: dict[str, str] = {}
     for row in rows:
         ended = row.end_ns or row.start_ns or 0
-        later = [call for call in by_rollout[row.rollout_id] if call.latest_start_ns >= ended]
+        later = (call for call in by_rollout[row.rollout_id] if call.latest_start_ns >= ended)
         used_by = _using_call(row, later, texts)
         row.llm_span_id = used_by.span_id if used_by else None
     return rows
@@ -64,7 +64,7 @@ def _without_inner(rows: Sequence[Retrieval]) -> list[Retrieval]:
     return [row for row in rows if (row.trace_id, row.span_id) not in inner]
 
 
-def _using_call(row: Retrieval, later: Sequence[LlmCall], texts: dict[str, str]) -> LlmCall | None:
+def _using_call(row: Retrieval, later: Iterable[LlmCall], texts: dict[str, str]) -> LlmCall | None:
     contents = (str(document.get("content") or "")[:PROBE] for document in row.documents or ())
     # As the text stands inside JSON: escaped, without the quotes around it.
     probes = [dumps(one).decode()[1:-1] for one in contents if one]

@@ -11,10 +11,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from otel_lightning.collector.derive import conversations, reading
+from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, ToolCall
 from otel_lightning.collector.derive.span_tree import Node, Nodes, Place, inherited, place_of
-from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.union_find import Groups
 from otel_lightning.instrumentation.attributes import ROLLOUT_ID
 
@@ -96,9 +95,7 @@ class _Earlier:
         return next((self.latest[key] for key in flat if key in self.latest), None)
 
 
-def continuations(
-    calls: Sequence[LlmCall], nodes: Nodes, pasts: Mapping[Place, History]
-) -> Iterator[tuple[LlmCall, LlmCall]]:
+def continuations(calls: Sequence[LlmCall], nodes: Nodes) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (call, earlier call) for each call that continues an earlier one.
 
     The earlier call must have ended before the later one started, in the same service; one whose
@@ -108,33 +105,20 @@ def continuations(
     """
     ended = _Earlier()
     started = _Earlier(continued=ended.continued)  # those with a late end
-    if not _may_continue(calls, pasts):
-        return
-    scopes_of = {place_of(call): _scopes(call, nodes.get(place_of(call))) for call in calls}
-    for _, starts, call, past in _moments(calls, pasts):
-        scopes = scopes_of[place_of(call)]
+    for _, starts, call, scopes in _moments(calls, nodes):
         if not starts:
-            ended.add(call, past.ends, scopes)
+            ended.add(call, call.past.ends, scopes)
             continue
         earlier = (
             ended.by_response.get(_previous_response(call) or "")
-            or ended.find(past.begins, scopes)
-            or started.find(past.begins, scopes)
+            or ended.find(call.past.begins, scopes)
+            or started.find(call.past.begins, scopes)
         )
         if call.late_end:
-            started.add(call, past.ends, scopes)
+            started.add(call, call.past.ends, scopes)
         if earlier is not None:
             ended.continued.add(place_of(earlier))
             yield call, earlier
-
-
-def _may_continue(calls: Iterable[LlmCall], pasts: Mapping[Place, History]) -> bool:
-    """Tell whether any call may continue another: one begins as one ends, or names a response."""
-    own = [pasts[place_of(call)] for call in calls]
-    ends = {end for past in own for end in past.ends}
-    if not all(ends.isdisjoint(past.begins) for past in own if past.begins):
-        return True
-    return any("previous_response_id" in call.request_params for call in calls)
 
 
 def _previous_response(call: LlmCall) -> str | None:
@@ -143,16 +127,25 @@ def _previous_response(call: LlmCall) -> str | None:
 
 
 def _moments(
-    calls: Iterable[LlmCall], pasts: Mapping[Place, History]
-) -> list[tuple[int, bool, LlmCall, History]]:
-    """Return (time, is start, call, history) in time order; at equal times ends come first."""
+    calls: Sequence[LlmCall], nodes: Nodes
+) -> list[tuple[int, bool, LlmCall, Sequence[str]]]:
+    """Return (time, is start, call, scopes) in time order; at equal times ends come first.
+
+    Only calls that may continue another or be continued count: one begins as another ends, or names
+    its response.
+    """
+    shared = {end for call in calls for end in call.past.ends}
+    shared &= {begin for call in calls for begin in call.past.begins}
+    named = {_previous_response(call) for call in calls} - {None}
     moments = []
     for call in calls:
-        past = pasts[place_of(call)]
-        if call.start_ns is not None:
-            moments.append((call.latest_start_ns, True, call, past))
-        if call.end_ns is not None:
-            moments.append((call.end_ns, False, call, past))
+        seeks = bool(_previous_response(call)) or not shared.isdisjoint(call.past.begins)
+        is_sought = call.response_id in named or not shared.isdisjoint(call.past.ends)
+        scopes = _scopes(call, nodes.get(place_of(call))) if seeks or is_sought else ()
+        if call.start_ns is not None and (seeks or (is_sought and call.late_end)):
+            moments.append((call.latest_start_ns, True, call, scopes))
+        if call.end_ns is not None and is_sought:
+            moments.append((call.end_ns, False, call, scopes))
     return sorted(moments, key=lambda moment: moment[:2])
 
 
@@ -180,12 +173,13 @@ class Rollouts:
     by_trace: Mapping[str, str]
     """Trace id to rollout id, for spans without a stated id."""
     alone: Mapping[str, str]
-    """Trace id to stated id, for traces whose spans all have the same one; see `_alone`."""
+    """Trace id to rollout id, for traces whose spans all have the same one."""
 
     def of(self, trace_id: str, span_id: str | None) -> str:
         """Return the rollout of a span or, if the span is unknown, of its trace."""
-        stated = self.alone.get(trace_id) or self.stated((trace_id, span_id or ""))
-        return stated or self.by_trace.get(trace_id, trace_id)
+        if alone := self.alone.get(trace_id):
+            return alone
+        return self.stated((trace_id, span_id or "")) or self.by_trace.get(trace_id, trace_id)
 
     def states(self, trace_id: str) -> bool:
         """Tell whether any span of a trace states its rollout or conversation."""
@@ -204,42 +198,40 @@ def _alone(named: StatedIds, talks: StatedIds) -> dict[str, str]:
 
 def assign(
     nodes: Nodes,
-    calls: Iterable[LlmCall],
-    pasts: Mapping[Place, History],
+    named: StatedIds,
+    talks: StatedIds,
+    calls: Sequence[LlmCall],
     askers: Iterable[tuple[ToolCall | LlmCall, Sequence[LlmCall]]] = (),
-    within: Collection[Place] = (),
 ) -> Rollouts:
     """Find the rollout of every span, given the model calls that the spans record.
 
     Args:
         nodes: All spans of a closed set of traces: none of them is tied to a trace outside.
+        named: The rollout ids that they state.
+        talks: The conversation ids that they state and that name a rollout.
         calls: Their model calls, after merging duplicates, in time order.
-        pasts: The message histories of those calls.
         askers: Evidence from `tools.apart` that a tool ran, each with the calls that may have
             requested it in another trace.
-        within: The spans of agents and tools: their descendants belong to the caller's rollout.
 
     Returns:
         The assignment. A rollout without a stated id gets the trace id of its first call.
     """
-    talks = conversations.of_rollouts(nodes, within)
-    named = {place: node.rollout_id for place, node in nodes.items() if node.rollout_id}
-    stated = stated_ids(nodes, named), stated_ids(nodes, talks)
-    found = Rollouts(*stated, by_trace={}, alone=_alone(*stated))
-    ordered = list(calls)
-    groups = _Groups()
-    for call in ordered:
-        groups.add(call.trace_id)
-        # The records of a merged call may be in several traces, which belong together then.
+    found = Rollouts(named, talks, by_trace={}, alone=_alone(named, talks))
+    groups = _Groups(call.trace_id for call in calls)
+    # The records of a merged call may be in several traces, which belong together then.
+    for call in [one for one in calls if one.merged_places]:
         for place in call.merged_places:
             _tie(groups, found, place, place_of(call))
     # Stated ids win: where every call has one, it does not matter which call continues which.
-    if not all(found.stated(place_of(call)) for call in ordered):
-        for later, earlier in continuations(ordered, nodes, pasts):
+    unstated = [call for call in calls if call.trace_id not in found.alone]
+    if not all(found.stated(place_of(call)) for call in unstated):
+        for later, earlier in continuations(calls, nodes):
             _tie(groups, found, place_of(later), place_of(earlier))
-    for shown, asker in _decided(askers, ordered, groups):
+    for shown, asker in _decided(askers, calls, groups):
         _tie(groups, found, (shown.trace_id or "", shown.span_id or ""), place_of(asker))
-    return replace(found, by_trace=groups.names())
+    by_trace = groups.names()
+    whole = {one: name for one, name in by_trace.items() if not found.states(one)}
+    return replace(found, by_trace=by_trace, alone={**found.alone, **whole})
 
 
 def _decided(
@@ -286,8 +278,8 @@ def _tie(groups: "_Groups", found: Rollouts, later: Place, earlier: Place) -> No
 class _Groups(Groups[str]):
     """Groups of traces that belong to one rollout."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, traces: Iterable[str]) -> None:
+        super().__init__(traces)
         self._named: dict[str, str] = {}
 
     def name(self, trace_id: str, rollout_id: str) -> None:

@@ -5,7 +5,7 @@ Every attribute value is text, in the form of the store: a string unchanged, any
 whether it was sent as a JSON string or as a structured OTLP value.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -74,6 +74,29 @@ class Span(NamedTuple):
     """The messages of spans that were read before. Equal messages share one copy."""
 
 
+class History(NamedTuple):
+    """The hashes of a call's messages."""
+
+    begins: list[str]
+    """Hashes of the longest beginnings of the input that end with the assistant's turn."""
+    ends: list[str]
+    """Hashes of the input with each choice of the output. After tools, the hash of the text alone
+    is among them: many agents keep only what the user and the assistant said."""
+    saw: str | None
+    """A hash of the whole input, reasoning included and ids of tool calls left out, if there is
+    one."""
+    tools: bool
+    """Whether tool calls or their responses are among the messages."""
+    unasked: list[str]
+    """The ids of the responses in the input whose requests are not in it."""
+    asked: tuple[str | None, ...] = ()
+    """The ids of the tool calls in the output."""
+    answers: bool = False
+    """Whether the input has responses to tool calls."""
+    is_paired: bool = True
+    """Whether each response in the input answers a tool call of the assistant's turn before it."""
+
+
 @dataclass(slots=True)
 class LlmCall:
     """One model call: a row of `llm_calls`. Unknown is None, never 0 or ''."""
@@ -112,7 +135,7 @@ class LlmCall:
     error_type: str | None = None
     error_message: str | None = None
     content: str = "absent"
-    merged_span_ids: list[str] = field(default_factory=list)
+    merged_span_ids: Sequence[str] = ()
     state_hash: str | None = None
     lost_ids: bool = False
     """Whether the instrumentation drops the ids of tool calls, or writes different ones."""
@@ -125,10 +148,12 @@ class LlmCall:
     answered_at: int | None = None
     """Where the call's own answer may stand in its input, if the input may have been written late;
     see `late_inputs`."""
-    merged_places: list[tuple[str, str]] = field(default_factory=list)
+    merged_places: Sequence[tuple[str, str]] = ()
     """(trace id, span id) of each of `merged_span_ids`. A span id is unique only in its trace."""
     packed: tuple[bytes | None, bytes | None] | None = None
     """The input and output messages as JSON instead of the two fields above; see `packing`."""
+    past: History = field(default=History([], [], None, tools=False, unasked=[]), compare=False)
+    """The hashes of the messages; set when the call is read, and when its messages change."""
 
     @property
     def latest_start_ns(self) -> int:

@@ -15,17 +15,13 @@ Place = tuple[str, str]
 
 
 class Node(NamedTuple):
-    """The fields of a span that are kept after reading: its place and the ids that it states."""
+    """The fields of a span that are kept after reading, whatever it records."""
 
-    trace_id: str
     parent: Place
     """The parent span, which may not have been received."""
     name: str
     start_ns: int | None
     resource: Attributes
-    rollout_id: str | None
-    conversation_id: str | None
-    task_id: str | None
 
 
 Nodes = Mapping[Place, Node]
@@ -47,12 +43,13 @@ def inherited(
         wanted: The spans to look up; all spans by default.
 
     Returns:
-        The values by place. A span without its own or an inherited value is missing.
+        The values of these spans and of others, by place. A span without its own or an inherited
+        value is missing.
 
     Example:
         A span `b` below `a`, which has the value 1, inherits it: `{a: 1, b: 1}`.
     """
-    found = dict(own)
+    found: dict[Place, Value] = {}
     if not own:
         return found
     # Spans that were visited and have nothing to inherit. They end a walk, also one in a cycle.
@@ -61,6 +58,9 @@ def inherited(
         path: list[Place] = []
         place = start
         while place not in found and place not in without:
+            if place in own:
+                found[place] = own[place]
+                break
             node = nodes.get(place)
             if node is None:
                 break
@@ -77,11 +77,24 @@ def inherited(
 
 def nearest_above(nodes: Nodes, members: Mapping[Place, object]) -> dict[Place, Place]:
     """Return for each member its nearest ancestor that is also a member, if it has one."""
+    if members.keys().isdisjoint(_above(nodes, members)):  # as in most traces
+        return {}
     parents = {place: nodes[place].parent for place in members}
     around = inherited(nodes, {place: place for place in members}, parents.values())
     above = ((place, around.get(parent)) for place, parent in parents.items())
     # In a cycle of parents a span may be its own ancestor.
     return {place: up for place, up in above if up is not None and up != place}
+
+
+def _above(nodes: Nodes, members: Iterable[Place]) -> set[Place]:
+    """Return all ancestors of the members."""
+    found: set[Place] = set()
+    for start in {nodes[place].parent for place in members}:
+        place = start
+        while place not in found and (node := nodes.get(place)) is not None:
+            found.add(place)
+            place = node.parent
+    return found
 
 
 def outermost(nodes: Nodes, members: Collection[Place]) -> dict[Place, Place]:

@@ -10,9 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import span_rows
-from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
+from otel_lightning.collector.derive.rows import History, LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import Nodes, Place, place_of
-from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
 from otel_lightning.collector.derive.text.packing import unpack
 
@@ -53,7 +52,7 @@ def prepend(call: LlmCall, earlier: LlmCall) -> None:
     call.input_messages = [*system, *kept, *_turns(own)]
 
 
-def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
+def infer_previous(calls: Sequence[LlmCall]) -> None:
     """Infer the previous response of a call if the instrumentation recorded no usable id.
 
     Traceloop writes the item ids of the Responses API (`fc_…`), which no tool response uses, and
@@ -64,11 +63,10 @@ def infer_previous(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> 
 
     Args:
         calls: Model calls in time order; those that continue another are changed in place.
-        pasts: Their histories.
     """
     # By service, model and number of tool calls: the calls that no later call continued yet.
     waiting: dict[tuple[Any, ...], list[LlmCall]] = defaultdict(list)
-    asking = [call for call in calls if pasts[call.trace_id, call.span_id].asked]
+    asking = [call for call in calls if call.past.asked]
     if not any(map(item_ids, asking)):
         return
     for call in calls:
@@ -102,22 +100,18 @@ def item_ids(call: LlmCall) -> list[str]:
     return ids
 
 
-def marks(call: LlmCall, past: History) -> Iterator[tuple[str, bool]]:
+def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
     """Yield the marks by which traces find each other that `infer_previous` may connect.
-
-    Args:
-        call: A call.
-        past: Its history.
 
     Yields:
         A mark made of service, model, number of tool calls and minute; and True if the call
         requested the tools, False if it sends their results.
     """
     alike = f"items {call.service_name} {call.request_model}"
-    if past.asked and (asked := item_ids(call)):
+    if call.past.asked and (asked := item_ids(call)):
         ended = (call.end_ns or 0) // ANSWERED_WITHIN_NS
         yield from ((f"{alike} {len(asked)} {at}", True) for at in (ended, ended + 1))
-    elif past.answers and not has_past(call):
+    elif call.past.answers and not has_past(call):
         answered = sum(1 for _ in _parts(call.input_messages, "tool_call_response"))
         yield f"{alike} {answered} {(call.start_ns or 0) // ANSWERED_WITHIN_NS}", False
 
@@ -149,14 +143,13 @@ def _answer(call: LlmCall) -> list[Message]:
     return [{"role": "assistant", "parts": outputs[0]["parts"]}] if outputs else []
 
 
-def meet_ids(calls: Sequence[LlmCall], pasts: Mapping[Place, History]) -> None:
+def meet_ids(calls: Sequence[LlmCall]) -> None:
     """Give tool calls the ids that their responses use, if these differ within a rollout.
 
     Args:
         calls: The model calls of one rollout, in order; changed in place.
-        pasts: Their histories.
     """
-    if False not in [_ids_meet(pasts[call.trace_id, call.span_id]) for call in calls]:
+    if False not in [_ids_meet(call.past) for call in calls]:
         return
     names: dict[str, str] = {}
     asked: list[str] = []

@@ -13,9 +13,8 @@ from typing import Any
 from otel_lightning.collector.derive import span_rows
 from otel_lightning.collector.derive.rollouts import order
 from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
-from otel_lightning.collector.derive.span_tree import Nodes, Place
+from otel_lightning.collector.derive.span_tree import Nodes
 from otel_lightning.collector.derive.text import tool_values
-from otel_lightning.collector.derive.text.histories import History
 from otel_lightning.collector.derive.text.hosted_tools import CALL, RESPONSE
 from otel_lightning.collector.derive.text.packing import outputs
 from otel_lightning.collector.derive.waiting_requests import Request, Waiting, canonical
@@ -26,11 +25,11 @@ RUN_WITHIN_NS = 10_000_000_000
 time (10 s) after the requesting call ended."""
 
 
-def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list[ToolCall]:
+def join_tools(executions: Sequence[ToolCall], calls: Sequence[LlmCall]) -> list[ToolCall]:
     """Return the tool executions of one rollout, each once.
 
     Args:
-        executions: The executions that its tool spans recorded.
+        executions: The executions that its tool spans recorded, in time order.
         calls: Its model calls, in order.
 
     Returns:
@@ -39,10 +38,10 @@ def join_tools(executions: Iterable[ToolCall], calls: Sequence[LlmCall]) -> list
     hosted = [tool for call in calls if _has_hosted(call) for tool in _hosted(call)]
     requests = read_requests(calls)
     if not requests:
-        return [*sorted(executions, key=in_time), *hosted]
+        return [*executions, *hosted]
     waiting = Waiting(requests)
     rows = []
-    for execution in sorted(executions, key=in_time):
+    for execution in executions:
         request = waiting.take(execution)
         rows.append(_filled(execution, request) if request else execution)
     inferred = (_from_messages(one) for one in requests if one.response and not one.joined)
@@ -111,10 +110,7 @@ def _mark(part: Mapping[str, Any], service: str | None, time: int) -> str:
 
 
 def apart(
-    executions: Iterable[ToolCall],
-    calls: Iterable[LlmCall],
-    nodes: Nodes,
-    pasts: Mapping[Place, History],
+    executions: Iterable[ToolCall], calls: Iterable[LlmCall], nodes: Nodes
 ) -> list[tuple[str, ToolCall | LlmCall]]:
     """Find evidence that a tool ran for a call in another trace.
 
@@ -135,8 +131,7 @@ def apart(
             told = _mark(said, node.resource.get("service.name"), time) if tool.arguments else ""
             found.append((tool.tool_call_id or told, tool))
     for call in calls:
-        if unasked := pasts[call.trace_id, call.span_id].unasked:
-            found += [(response, call) for response in unasked]
+        found += [(response, call) for response in call.past.unasked]
     return [(mark, row) for mark, row in found if mark]
 
 

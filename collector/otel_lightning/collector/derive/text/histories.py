@@ -12,9 +12,9 @@ model saw has the number of the tool call in its place.
 from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
-from otel_lightning.collector.derive.rows import LlmCall, Message
+from otel_lightning.collector.derive.rows import History, LlmCall, Message
 from otel_lightning.collector.derive.text.input_hashes import LOOK_BACK, hashed_input
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.messages import SHORT
@@ -22,29 +22,6 @@ from otel_lightning.collector.derive.text.turns import ASSISTANT, HEADS, Numbers
 
 REDACTED = "redacted"
 NO_IDS: tuple[str | None, ...] = ()
-
-
-class History(NamedTuple):
-    """The hashes of a call's messages."""
-
-    begins: list[str]
-    """Hashes of the longest beginnings of the input that end with the assistant's turn."""
-    ends: list[str]
-    """Hashes of the input with each choice of the output. After tools, the hash of the text alone
-    is among them: many agents keep only what the user and the assistant said."""
-    saw: str | None
-    """A hash of the whole input, reasoning included and ids of tool calls left out, if there is
-    one."""
-    tools: bool
-    """Whether tool calls or their responses are among the messages."""
-    unasked: list[str]
-    """The ids of the responses in the input whose requests are not in it."""
-    asked: tuple[str | None, ...] = ()
-    """The ids of the tool calls in the output."""
-    answers: bool = False
-    """Whether the input has responses to tool calls."""
-    is_paired: bool = True
-    """Whether each response in the input answers a tool call of the assistant's turn before it."""
 
 
 _HISTORY: Callable[[Any], History] = partial(tuple.__new__, History)
