@@ -14,7 +14,7 @@ from support.spans import chat, said, span
 
 from otel_lightning.collector.derive import to_arrow
 from otel_lightning.collector.derive.assemble import derive, trace_keys
-from otel_lightning.collector.derive.rows import Attributes, Event, Log, Span
+from otel_lightning.collector.derive.rows import Attributes, Derived, Event, Log, Reward, Span
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import open_store
 
@@ -112,6 +112,17 @@ def test_odd_values_break_no_reader_and_cost_no_other_trace(
         assert not broken
         assert dict(to_arrow.tables(derived, columns))
         assert trace_keys(spans, logs) is not None
+
+
+@pytest.mark.parametrize("values", [[0.0, -0.0, 0.0], [0.5, 0.5], [None, None], [None, 1.0, None]])
+def test_values_that_are_equal_in_all_rows_stay_as_they_are(
+    values: list[float | None], columns: dict[str, pa.Schema]
+) -> None:
+    rewards = [Reward(str(at), "primary", value) for at, value in enumerate(values)]
+    rows = dict(to_arrow.tables(Derived(rewards=rewards), columns))["reward_events"]
+    assert str(rows["value"].to_pylist()) == str(values)
+    assert rows["name"].to_pylist() == ["primary"] * len(values)
+    assert rows["reward_id"].to_pylist() == [one.reward_id for one in rewards]
 
 
 @pytest.mark.parametrize(
