@@ -49,6 +49,9 @@ carry them; the instrumentation that comes with this project adds both to any of
 their own.
 - Langfuse's SDK sends to a path of its own: set `LANGFUSE_OTEL_TRACES_EXPORT_PATH=/v1/traces` \
 beside `LANGFUSE_BASE_URL`. Of streamed answers with several choices it joins the texts.
+- Anthropic's SDK records each call of LangChain once more, without content; of a streamed call, \
+only time, model and output tokens tell that it is the same. If several calls at once have equal \
+counts, both records stay.
 - Logfire wrote the response id of OpenAI's streamed answers on neither of its two spans when \
 `logfire` was recorded, and that of Anthropic's on one; where one has it, it is read. A reward \
 that names the response finds no call without it; let it name the rollout, the trace or the span.

@@ -11,7 +11,7 @@ from support.frameworks import Framework
 from support.spans import answered, asked, chat, log, said, span
 
 from otel_lightning.collector.derive.assemble import derive
-from otel_lightning.collector.derive.rows import LlmCall, Span
+from otel_lightning.collector.derive.rows import Event, LlmCall, Span
 
 ANYTHING = Framework("", "", "")
 PLACE = {"trace": "t1", "span_id": "s1"}
@@ -46,6 +46,8 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "openinference_agno/responses",
         "openinference_portkey/tasks",
         "openinference_ollama/tasks",
+        "openinference_langchain/anthropic",
+        "traceloop_langchain/anthropic",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
@@ -176,6 +178,26 @@ def test_anthropics_blocks_that_were_written_as_python_spells_them_are_read() ->
     ]
 
 
+def test_anthropics_blocks_that_were_written_as_json_are_read_once() -> None:
+    """Traceloop writes so the blocks of LangChain's messages, beside the tool calls in them."""
+    request = asked("c1", "sun", {"city": "Oslo"})
+    blocks = [
+        {"signature": "c2ln", "thinking": "I look.", "type": "thinking"},
+        {"id": "c1", "input": {}, "name": "sun", "type": "tool_use"},
+    ]
+    texts = [{"type": "text", "content": json.dumps(block)} for block in blocks]
+    turn = {"role": "assistant", "parts": [*texts, *request["parts"]]}
+    call = only_call(chat([QUESTION], turn))
+    thought = {"type": "reasoning", "content": "I look."}
+    assert (call.output_messages or [])[0]["parts"] == [thought, *request["parts"]]
+
+
+@pytest.mark.parametrize("text", ['{"type": "tool_use"}', '{"type": "thought", "thinking": 1}'])
+def test_an_answer_in_json_is_no_block(text: str) -> None:
+    call = only_call(chat([QUESTION], said("assistant", text)))
+    assert (call.output_messages or [])[0]["parts"] == [{"type": "text", "content": text}]
+
+
 @pytest.mark.parametrize("text", ["TextBlock(", "TextBlock(text=hello())", "ToolUseBlock()"])
 def test_a_text_that_only_begins_like_a_block_is_a_text(text: str) -> None:
     call = only_call(chat([QUESTION], said("assistant", text)))
@@ -264,6 +286,19 @@ def test_langfuse_lists_the_messages_of_several_choices() -> None:
     assert several.output_messages == [said("assistant", "Yes."), said("assistant", "No.")]
     one = langfuse([QUESTION], texts, model__parameters={"n": 1})
     assert len(one.output_messages or ()) == 1
+
+
+@pytest.mark.parametrize(("text", "error"), [("", "Exception"), ("It is.", None)])
+def test_langsmiths_run_of_langchain_failed_if_its_answer_has_no_text(
+    text: str, error: str | None
+) -> None:
+    """LangChain keeps the server's refusal as the metadata of an empty answer."""
+    message = {"content": text, "response_metadata": {"body": {"type": "error"}}}
+    generation = {"text": text, "message": {"lc": 1, "id": ["AIMessage"], "kwargs": message}}
+    told = {"langsmith.span.kind": "llm", "gen_ai.completion": {"generations": [[generation]]}}
+    raised = Event("exception", 0, {"exception.type": "Exception"})
+    (call,) = derive([span(told, status="OK", events=(raised,))], []).llm_calls
+    assert call.error_type == error
 
 
 def test_instructors_spans_around_a_model_call_are_no_tools() -> None:

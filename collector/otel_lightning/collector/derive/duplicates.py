@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive import sdk_records, span_rows
 from otel_lightning.collector.derive.rollouts import order
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, ToolCall
 from otel_lightning.collector.derive.span_tree import (
@@ -53,6 +53,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
     - One took no time: it holds the answer of the call before it.
     - Both failed, so there is no response id: the one without content lies inside the time of the
       one with content, under the same parent.
+    - One is that of a provider's SDK, and only the other fits it: see `sdk_records`.
 
     A span above several different calls sums them up, and becomes an agent run. Two calls with
     merely equal content stay separate. So does a call that a tool or agent inside another call
@@ -73,6 +74,7 @@ def merge_calls(calls: Iterable[LlmCall], nodes: Nodes, between: Collection[Plac
         *_same_response(records),
         *_late_answers(records),
         *_failures(records),
+        *sdk_records.pairs(records),
         *_nested(known, below, sums),
     ]
     merged = _merged(records, pairs, depths(above, above)) if pairs else records

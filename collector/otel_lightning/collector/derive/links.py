@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from otel_lightning.collector.derive import duplicates, stitch, tools
+from otel_lightning.collector.derive import duplicates, sdk_records, stitch, tools
 from otel_lightning.collector.derive.parse import Reading
 
 
@@ -42,12 +42,24 @@ def ties(found: Reading) -> Ties:
         if not call.parent_span_id:
             tied.update(((trace_id, key), None) for key in duplicates.keys(call, past.saw))
     traces, keys = [trace for trace, _ in tied], [key for _, key in tied]
-    of_tools = list(_of_tools(found))
+    of_tools = [*_of_tools(found), *_of_sdks(found)]
     return Ties(
         traces + [trace for trace, _, _ in of_tools],
         keys + [key for _, key, _ in of_tools],
         keys + [seeks for _, _, seeks in of_tools],
     )
+
+
+def _of_sdks(found: Reading) -> Iterator[tuple[str, str, str]]:
+    """Yield what ties the records of one call by a framework and by a provider's SDK.
+
+    Yields:
+        A trace id, its key, and the key of the traces that it belongs with.
+    """
+    for call in found.calls:
+        for mark, is_sdks in sdk_records.marks(call):
+            own, other = ("sdk", "framework") if is_sdks else ("framework", "sdk")
+            yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
 
 
 def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:

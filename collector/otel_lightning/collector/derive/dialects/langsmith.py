@@ -54,7 +54,11 @@ def _has_failed(span: Span) -> bool:
     """
     if "exception" not in [event.name for event in span.events]:
         return False
-    return not _says_anything(json_text.parse(span.attributes.get("gen_ai.completion")))
+    result = json_text.parse(span.attributes.get("gen_ai.completion"))
+    # LangChain keeps the server's refusal as the metadata of an answer without text.
+    if answers := langchain_results.choices(result):
+        return not any(answer["parts"] for answer in answers)
+    return not _says_anything(result)
 
 
 def _says_anything(value: Any) -> bool:

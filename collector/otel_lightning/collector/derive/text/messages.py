@@ -306,7 +306,9 @@ def _is_plain_text(part: Any) -> bool:
         return False
     text = part.get("content")
     # `BLOCKS` has ten characters, and so has each other text in `_ODD_TEXT` but the empty one.
-    return type(text) is str and text[:10] not in _ODD_TEXT and '"function_call"' not in text
+    if type(text) is not str or text[:10] in _ODD_TEXT or text[:1] == "{":
+        return False
+    return '"function_call"' not in text
 
 
 def _unwrapped(value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -361,9 +363,10 @@ def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
 
 
 def _written_out(part: Part) -> list[Part]:
-    """Return the parts of a block that a package wrote into a text, as it did not know its type.
+    """Return the parts of a block that a package wrote into a text, not knowing its type.
 
-    Such a text is JSON, or the `repr()` of one of the blocks of Anthropic's SDK.
+    It is an item of the Responses API in JSON, or one of Anthropic's blocks in JSON or as Python
+    spells it.
     """
     text = part.get("content")
     if part["type"] != "text" or not isinstance(text, str):
@@ -372,10 +375,11 @@ def _written_out(part: Part) -> list[Part]:
         item = parse(text)
         if isinstance(item, dict) and item.get("type") == "function_call":
             return [read_call(item)]
-    if text.startswith(_SPELLED):
-        block = spelled_objects.parse(text)
-        if isinstance(block, dict) and "type" in block:
-            return content_parts([block])
+    block = spelled_objects.parse(text) if text.startswith(_SPELLED) else None
+    if text[:1] == "{" and '"type": "t' in text:  # a thought or the use of a tool
+        block = parse(text)
+    if isinstance(block, dict) and _BLOCK_KEYS.get(str(block.get("type"))) in block:
+        return content_parts([block])
     return [part]
 
 
@@ -456,6 +460,8 @@ _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
 _SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
 """How the `repr()` of a block begins; see `_written_out`."""
+_BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
+"""The types of Anthropic's blocks that are read from a text, each with a key that it has."""
 _ODD_TEXT = {"", BLOCKS, *(one[: len(BLOCKS)] for one in _SPELLED)}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {

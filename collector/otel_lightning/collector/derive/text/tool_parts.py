@@ -47,6 +47,6 @@ def distinct_calls(parts: list[Part]) -> list[Part]:
         first = part if call_id is None else seen.setdefault(call_id, part)
         if first is part:
             kept.append(part)
-        elif first.get("arguments") is None:  # the content block of a stream may lack arguments
+        elif not first.get("arguments"):  # the content block of a stream may lack arguments
             first.update(part)
     return kept

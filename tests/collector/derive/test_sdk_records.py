@@ -1,0 +1,73 @@
+"""Records of a call by a provider's own SDK, beside those of a framework without response ids."""
+
+from typing import Any
+
+import pytest
+from support.spans import chat, said, span
+
+from otel_lightning.collector.derive.assemble import derive
+from otel_lightning.collector.derive.links import ties
+from otel_lightning.collector.derive.parse import read
+from otel_lightning.collector.derive.rows import LlmCall, Span
+
+MODEL = {
+    "gen_ai.provider.name": "anthropic",
+    "gen_ai.request.model": "m",
+    "gen_ai.operation.name": "chat",
+}
+
+
+def framework(id: str, at: float, tokens: int = 9, **more: Any) -> Span:  # noqa: A002
+    """Return a streamed call as LangChain's packages record it."""
+    counts = {"gen_ai.usage.output_tokens": tokens}
+    told = chat([said("user", "Hi")], said("assistant", "Hello"))
+    return span({**told, **MODEL, **counts}, id=id, trace=f"t{id}", parent="run", at=at, **more)
+
+
+def sdk(id: str, at: float, tokens: int = 9, **more: Any) -> Span:  # noqa: A002
+    """Return the SDK's own record, in a trace of its own."""
+    counts = {"gen_ai.usage.input_tokens": 31, "gen_ai.usage.output_tokens": tokens}
+    named = {"gen_ai.response.id": f"msg_{id}"}
+    return span({**MODEL, **counts, **named}, id=id, trace=f"t{id}", at=at, ends=at + 0.5, **more)
+
+
+def calls(*spans: Span) -> list[LlmCall]:
+    return derive(spans, []).llm_calls
+
+
+def test_the_sdks_record_inside_the_time_of_the_only_call_that_fits_is_that_call() -> None:
+    (call,) = calls(framework("a", 0), sdk("b", 0.2))
+    assert (call.trace_id, call.span_id, call.response_id) == ("ta", "a", "msg_b")
+    assert (call.input_tokens, call.content, call.merged_span_ids) == (31, "full", ["b"])
+
+
+@pytest.mark.parametrize("other", [sdk("b", 2), sdk("b", 0.2, tokens=8)])
+def test_a_record_of_another_time_or_count_is_another_call(other: Span) -> None:
+    assert len(calls(framework("a", 0), other)) == 2
+
+
+def test_calls_at_once_are_told_apart_by_their_counts_or_not_at_all() -> None:
+    both = framework("a", 0), framework("c", 0.1, tokens=8)
+    merged = calls(*both, sdk("b", 0.2), sdk("d", 0.2, tokens=8))
+    assert [(call.span_id, call.response_id) for call in merged] == [("a", "msg_b"), ("c", "msg_d")]
+    alike = framework("a", 0), framework("c", 0.1)
+    assert len(calls(*alike, sdk("b", 0.2), sdk("d", 0.2))) == 4
+
+
+def test_a_record_whose_call_names_the_response_is_no_other_call() -> None:
+    named = framework("c", 0)
+    named.attributes["gen_ai.response.id"] = "msg_b"  # type: ignore[index]
+    merged = calls(framework("a", 0), named, sdk("b", 0.2))
+    assert [(call.span_id, call.response_id) for call in merged] == [("a", None), ("c", "msg_b")]
+
+
+def test_their_traces_find_each_other_and_those_of_frameworks_do_not() -> None:
+    def keys(one: Span) -> tuple[set[str], set[str]]:
+        tied = ties(read([one], []))
+        rows = [row for row in zip(*tied, strict=True) if row[1] != row[2]]
+        return {key for _, key, _ in rows}, {seeks for _, _, seeks in rows}
+
+    (whole, wanted), (own, owns) = keys(framework("a", 9.5)), keys(sdk("b", 9.4))
+    assert whole & owns
+    assert own & wanted
+    assert not whole & wanted
