@@ -53,7 +53,6 @@ def _no_row(_: Span) -> None:
 def _read_turn(span: Span) -> LlmCall:
     call = _call(span)
     call.request_model = reading.text(span.attributes, "model")
-    call.late_end = True  # the span ends after the tools that the answer asked for
     return span_rows.completed(call)
 
 
