@@ -25,6 +25,8 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
     Yields:
         A mark made of service, model, output tokens and time; and True if the record is the SDK's.
     """
+    if call.provider not in PROVIDERS:  # as of most calls
+        return
     ended = (call.end_ns or 0) // WITHIN_NS
     if _is_sdks(call):
         yield f"{_kind(call)} {ended}", True
