@@ -1,7 +1,7 @@
 """Parse each span by itself: which row it records, which ids it states, what it carries."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -23,9 +23,9 @@ from otel_lightning.collector.derive.rows import (
     Attributes,
     LlmCall,
     Log,
+    Reader,
     Retrieval,
     Reward,
-    Row,
     Span,
     ToolCall,
     described,
@@ -37,6 +37,11 @@ from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.packing import pack
 from otel_lightning.instrumentation import attributes as names
 
+SPANS_AT_ONCE = 256
+"""Maximum number of spans that are taken through one step before the next."""
+TEXT_AT_ONCE = 1_000_000
+"""Threshold: number of characters of attributes above which no further span is taken with them.
+This bounds memory."""
 _NODE: Callable[[Any], Node] = partial(tuple.__new__, Node)
 """Makes a node of a tuple of all its fields, faster than `Node(…)`."""
 
@@ -99,13 +104,38 @@ def read(
         except Exception as error:  # noqa: BLE001 - one odd log record must not cost the others
             found.unread[log.trace_id or "", log.span_id or ""] = described(error)
     stated = _StatedIds(found)
+    # Each step is done for several spans before the next one: by turns the steps take a tenth to a
+    # fifth more CPU time.
+    for some in _several(spans):
+        recording = list(_recording(found, some, by_span, stated))
+        _add_calls(found, list(_calls(found, recording)))
+    return found
+
+
+def _several(spans: Iterable[Span]) -> Iterator[list[Span]]:
+    """Yield the spans in lists of up to `SPANS_AT_ONCE`, with about `TEXT_AT_ONCE` characters."""
+    some: list[Span] = []
+    size = 0
+    for span in spans:
+        some.append(span)
+        size += sum(map(len, span.attributes.values()))
+        if len(some) == SPANS_AT_ONCE or size > TEXT_AT_ONCE:
+            yield some
+            some, size = [], 0
+    yield some
+
+
+def _recording(
+    found: Reading, spans: list[Span], logs: Mapping[Place, list[Log]], stated: "_StatedIds"
+) -> Iterator[tuple[Place, Span, Reader]]:
+    """Add what is kept of every span; yield those that may record a row, with their log records."""
     nodes = found.nodes
     for span in spans:
         place = span.trace_id, span.span_id
         # A span that was delivered twice: its first row counts.
         if place in nodes:
             continue
-        own = by_span.get(place) if by_span else None
+        own = logs.get(place) if logs else None
         with_logs = span._replace(logs=tuple(own)) if own else span
         plan = shape_of(span.attributes).plan(_Plan)
         # Before all that may fail: a span that cannot be read still connects the spans below it.
@@ -120,14 +150,40 @@ def read(
             # Only these spans can carry a reward or an arm, so all others are not searched.
             if span.events or plan.has_output or span.name == rewards_and_arms.ANNOTATION:
                 _add_rewards_and_arms(found, span.trace_id, rewards_and_arms.of_span(with_logs))
-            reader = plan.decision.of(with_logs)
-            if reader is not None and (row := reader(with_logs)) is not None:
-                if cleared := dialects.make_fit(row):
-                    found.unread[place] = cleared
-                _add_row(found, row)
+            if (reader := plan.decision.of(with_logs)) is not None:
+                yield place, with_logs, reader
         except Exception as error:  # noqa: BLE001 - one odd span must not cost the others
             found.unread[place] = described(error)
-    return found
+
+
+def _calls(found: Reading, recording: Iterable[tuple[Place, Span, Reader]]) -> Iterator[LlmCall]:
+    """Read the rows of spans; yield the model calls and add all other rows."""
+    for place, span, reader in recording:
+        try:
+            if (row := reader(span)) is None:
+                continue
+            if cleared := dialects.make_fit(row):
+                found.unread[place] = cleared
+            if isinstance(row, LlmCall):
+                yield row
+            else:
+                _add_row(found, row)
+        except Exception as error:  # noqa: BLE001 - likewise
+            found.unread[place] = described(error)
+
+
+def _add_calls(found: Reading, calls: Iterable[LlmCall]) -> None:
+    """Add model calls with their histories."""
+    for call in calls:
+        try:
+            past = call.past = history(call, found.memory)
+            found.calls.append(call)
+            # Packed messages are JSON text, which needs less memory. Calls with tool parts are read
+            # again when tools are joined, so their messages are not packed.
+            if not past.tools:
+                pack(call)
+        except Exception as error:  # noqa: BLE001 - likewise
+            found.unread[place_of(call)] = described(error)
 
 
 def fold_requests(found: Reading) -> None:
@@ -213,15 +269,8 @@ def _add_rewards_and_arms(found: Reading, trace_id: str, carried: Iterable[Rewar
             found.sources[row.reward_id] = trace_id
 
 
-def _add_row(found: Reading, row: Row) -> None:
-    if isinstance(row, LlmCall):
-        past = row.past = history(row, found.memory)
-        found.calls.append(row)
-        # Packed messages are JSON text, which needs less memory. Calls with tool parts are read
-        # again when tools are joined, so their messages are not packed.
-        if not past.tools:
-            pack(row)
-    elif isinstance(row, AgentRun):
+def _add_row(found: Reading, row: ToolCall | AgentRun | Retrieval) -> None:
+    if isinstance(row, AgentRun):
         found.agents.append(row)
     elif isinstance(row, Retrieval):
         found.retrievals.append(row)
