@@ -1,11 +1,11 @@
 """Memory is what the cgroup allows, not what the host has; workers are counted by cores."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from support.running import finish
 
 from otel_lightning.collector.machine import memory_bytes
 
@@ -56,6 +56,6 @@ def test_one_core_has_no_worker_process_and_two_have_two() -> None:
         "    os.sched_setaffinity(0, cores[:some])\n"
         "    print(len(cores[:some]), workers())\n"
     )
-    shown = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
+    shown = finish(sys.executable, "-c", told, check=True)
     for cores, workers in (map(int, line.split()) for line in shown.stdout.splitlines()):
         assert workers == {1: 1, 2: 2}.get(cores, cores - 1)
