@@ -56,8 +56,8 @@ DERIVE = """
     SELECT md5('trace' || t) AS trace_id, trace_id AS rollout_id, 'prompt' AS key,
         ['terse', 'friendly', 'verbose'][1 + t % 3] AS arm, 0.33 AS propensity
     FROM (SELECT range AS t FROM range({first}, {last}));
-    INSERT INTO rollout_tasks
-    SELECT md5('trace' || t), 'task-' || (t // 4)
+    INSERT INTO rollout_tasks BY NAME
+    SELECT md5('trace' || t) AS rollout_id, 'task-' || (t // 4) AS task_id
     FROM (SELECT range AS t FROM range({first}, {last}))
 """
 SPANS_A_TRACE = 12

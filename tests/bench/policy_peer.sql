@@ -20,4 +20,5 @@ SELECT
     (luck < $means[$arm])::INT::DOUBLE AS value, 'log' AS source,
     make_timestamp_ns(1750000000000000000 + n * 1000000 + 600000) AS "time"
 FROM drawn;
-INSERT INTO rollout_tasks SELECT id, 'task-' || n // 4 FROM drawn
+INSERT INTO rollout_tasks BY NAME
+SELECT id AS rollout_id, 'task-' || n // 4 AS task_id FROM drawn

@@ -68,8 +68,8 @@ FILL = """
         substr(md5('judge' || t), 1, 16) AS span_id, 'solved' AS name, (t % 11) / 10 AS value,
         'span' AS source, make_timestamp_ns(1800000000000000000 + (t * 5 + 5) * 1000000) AS "time"
     FROM (SELECT range AS t FROM range({first}, {last}));
-    INSERT INTO rollout_tasks
-    SELECT md5('trace' || t), 'task-' || (t // 4)
+    INSERT INTO rollout_tasks BY NAME
+    SELECT md5('trace' || t) AS rollout_id, 'task-' || (t // 4) AS task_id
     FROM (SELECT range AS t FROM range({first}, {last}))
 """
 
