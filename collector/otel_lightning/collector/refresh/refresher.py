@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 LEAST_SPANS = 2_000
 """Fewer stale spans are derived in this process, also if workers run."""
 START_TIMES = 5
-"""The first worker is started when so many times `LEAST_SPANS` wait: its start takes half a
+"""The first worker is started when so many times `LEAST_SPANS` wait: its start takes a third of a
 CPU-second, which a short burst would not gain."""
 SPANS_A_TRACE = 20
 """Assumed spans of a trace that was not looked at yet."""
