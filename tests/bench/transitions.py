@@ -25,10 +25,6 @@ from pathlib import Path
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-sys.path.append(str(Path(__file__).parent))
-
-from agentlightning_traces import SPANS_A_TRACE, START, otlp, trace
-
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import rollout_rows
 from otel_lightning.collector.refresh.refresh import refresh
@@ -36,6 +32,9 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.learner.export.formats import FORMATS
 from otel_lightning.learner.export.write import export_transitions as export
 from otel_lightning.learner.transitions.make import Settings, make_transitions
+
+sys.path.append(str(Path(__file__).parent.parent))
+from bench.agentlightning_traces import SPANS_A_TRACE, START, otlp, trace
 
 HERE = Path(__file__).parent
 PEER = "agentlightning==0.3.0"
