@@ -30,7 +30,8 @@ CROWD = 1_000
 same id."""
 ROWS_AT_ONCE = 512
 """Rows that DuckDB returns at once; a row of a long conversation may have megabytes."""
-LOGS_OF_CHOSEN = "rowid IN (SELECT rowid FROM logs WHERE {} AND trace_id IN (FROM chosen))"
+OF_CHOSEN = Sql("trace_id IN (FROM chosen)")
+LOGS_OF_CHOSEN = f"{{0}} AND rowid IN (SELECT rowid FROM logs WHERE {{0}} AND {OF_CHOSEN})"
 KEYS = pa.schema([("trace_id", pa.string()), ("key", pa.uint64())])
 
 
@@ -137,7 +138,8 @@ class ClosedSet:
         # The copy has the stale traces only; those that keys lead to are read from `spans`.
         table, self._table = self._table, "spans"
         received = self._received if table == "spans" else EVERYWHERE
-        select = statement(__package__, "spans", table=Sql(table), received=received)
+        where = {"received": received, "which": OF_CHOSEN}
+        select = statement(__package__, "spans", table=Sql(table), **where)
         return self._store.stream(select, rows_at_once=ROWS_AT_ONCE)
 
     def follow(self, tied: pa.Table) -> None:

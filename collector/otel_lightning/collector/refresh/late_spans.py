@@ -60,14 +60,14 @@ class _Late:
 
     def __init__(self, store: Store, trace_id: str, since_ns: int, received: Sql) -> None:
         self._store = store
-        trace = f"trace_id = {quote_literal(trace_id)}"
-        late = f"{trace} AND received_at >= make_timestamp_ns({since_ns})"
-        self._late, self._all = late, f"{received} AND {trace}"
+        self._trace = f"trace_id = {quote_literal(trace_id)}"
+        self._since, self._received = f"received_at >= make_timestamp_ns({since_ns})", received
+        self._late = f"{self._since} AND {self._trace}"
 
     def logs(self) -> pa.Table:
         """Return the late log records, and those that name a span that is read."""
         named = self._named()
-        which = f"{self._all} AND (span_id IN ({named}) OR ({self._late}))"
+        which = f"{self._received} AND {self._trace} AND (span_id IN ({named}) OR ({self._late}))"
         return self._store.query(statement(__package__, "logs", which=Sql(which)))
 
     def spans(self, *, has_logs: bool) -> Iterator[pa.RecordBatch]:
@@ -76,8 +76,11 @@ class _Late:
         Args:
             has_logs: Whether `logs` returned any.
         """
-        which = f"{self._all} AND span_id IN ({self._named()})" if has_logs else self._late
-        select = statement(__package__, "spans", table=Sql("spans"), received=Sql(which))
+        received, which = Sql(self._since), Sql(self._trace)
+        if has_logs:
+            received, which = self._received, Sql(f"{which} AND span_id IN ({self._named()})")
+        where = {"table": Sql("spans"), "received": received, "which": which}
+        select = statement(__package__, "spans", **where)
         return self._store.stream(select, rows_at_once=ROWS_AT_ONCE)
 
     def _named(self) -> str:
