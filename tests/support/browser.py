@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from otel_lightning.collector.commands.open_page import page_link
+from otel_lightning.collector.page.link import page_link
 from support.otlp_client import Reply
 from support.running import Ingester
 

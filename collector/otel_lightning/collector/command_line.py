@@ -8,28 +8,14 @@ depends on its command, such as `--output`, gets the command's name into its var
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    from otel_lightning.collector.ingester_client import Client
 
 PREFIX = "LIGHTNING_"
 SUMMARY_CHARACTERS = 200  # click's default of 45 truncates summaries; the formatter wraps them
 
 Command = Callable[..., Any]
-
-PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
-STORE = click.option(
-    "--store",
-    type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("traces.duckdb"),
-    show_default=True,
-    envvar="LIGHTNING_STORE",
-    help="The DuckDB file.",
-)
 
 
 @contextmanager
@@ -67,19 +53,6 @@ def uncollected() -> Iterator[None]:
         if was_enabled:
             gc.freeze()
             gc.enable()
-
-
-def client_of(cert: Path | None, key: Path | None) -> "Client | None":
-    """Return the client certificate that a command was given; None without one.
-
-    Raises:
-        UsageError: If one of both files is missing.
-    """
-    from otel_lightning.collector.ingester_client import Client
-
-    if bool(cert) != bool(key):
-        raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")
-    return Client(cert, key) if cert and key else None
 
 
 class CommandGroup(click.Group):

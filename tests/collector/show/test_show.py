@@ -21,10 +21,10 @@ from support.running import Ingester, background, cli, eventually
 from support.sending import post
 from support.stores import unpacked
 
-from otel_lightning.collector.commands.show import ids_in
 from otel_lightning.collector.show import text as text_module
 from otel_lightning.collector.show.conversation import ShownMessages
 from otel_lightning.collector.show.find import find_rollout
+from otel_lightning.collector.show.print_rollouts import ids_in
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text, strip
 from otel_lightning.collector.store import Sql, Store, StoreError, open_store, statement

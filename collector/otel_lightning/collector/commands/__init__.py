@@ -1,1 +1,1 @@
-"""Commands of `lightning-ingest` that have a module of their own."""
+"""The commands of `lightning-ingest`. They only parse options and print reports."""

@@ -1,176 +1,71 @@
-"""`lightning-ingest show`: print rollouts with their conversation, tools, rewards and credit."""
+"""`lightning-ingest show`."""
 
-import json
 import os
-import re
-import sys
-import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from shutil import get_terminal_size
-from typing import Any, NamedTuple
 
 import click
 
-from otel_lightning.collector.show.find import find_rollout
-from otel_lightning.collector.show.rollout import Rollout, Window, read_rollout
-from otel_lightning.collector.show.text import TextStyle, as_text, step_lines
-from otel_lightning.collector.store import StoreError, open_store
-from otel_lightning.collector.store.print_rows import printable
-from otel_lightning.collector.text_input import read_stdin
-
-POLL_SECONDS = 1.0
-FROM_PIPE = "-"
-RANGE = re.compile(r"(\d+)?(-)?(\d+)?")
-NO_TERMINAL_WIDTH = 100
+from otel_lightning.collector.command_line import expected_errors
+from otel_lightning.collector.commands.options import STORE
 
 
-class ShowOptions(NamedTuple):
-    """Options of `lightning-ingest show`."""
+@click.command()
+@click.argument("rollouts", nargs=-1)
+@click.option("--steps", envvar="LIGHTNING_SHOW_STEPS",
+              help="Steps to show, from 0: 3, 3-5, 3- or -5.  [default: all]")  # fmt: skip
+@click.option("--all", "whole", is_flag=True, envvar="LIGHTNING_SHOW_ALL",
+              help="Show the whole history of each step, and long texts uncut.")  # fmt: skip
+@click.option("--errors", "only_errors", is_flag=True, envvar="LIGHTNING_SHOW_ERRORS",
+              help="Show only steps that failed, were cut off or called a tool that failed."
+              )  # fmt: skip
+@click.option("--follow", is_flag=True, envvar="LIGHTNING_SHOW_FOLLOW",
+              help="Wait for new steps until Ctrl+C.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, envvar="LIGHTNING_SHOW_JSON",
+              help="Print each rollout as one line of JSON.")  # fmt: skip
+@click.option("--width", type=click.IntRange(min=40), envvar="LIGHTNING_SHOW_WIDTH",
+              help="Characters of a line.  [default: the terminal's, or 100]")  # fmt: skip
+@click.option("--no-pager", is_flag=True, envvar="LIGHTNING_NO_PAGER",
+              help="Print a long answer at once, also on a terminal.")  # fmt: skip
+@STORE
+def show(  # noqa: PLR0913  click passes each option
+    *,
+    rollouts: tuple[str, ...],
+    steps: str | None,
+    whole: bool,
+    only_errors: bool,
+    follow: bool,
+    as_json: bool,
+    width: int | None,
+    no_pager: bool,
+    store: Path,
+) -> None:
+    """Show rollouts: the new messages of each step, tools, rewards and credit.
 
-    store: Path
-    rollouts: tuple[str, ...]
-    window: Window
-    look: TextStyle
-    as_json: bool
-    follow: bool
-    pager: bool
-
-
-def parse_steps(text: str | None) -> tuple[int, int | None]:
-    """Read a range of steps, from 0: `3`, `3-5`, `3-`, `-5`.
-
-    Raises:
-        ValueError: If it is none of these.
-
-    Example:
-        >>> parse_steps("3-"), parse_steps("4"), parse_steps(None)
-        ((3, None), (4, 4), (0, None))
+    ROLLOUTS are ids or their beginnings, trace ids, response ids, `last` (the default) for the
+    newest one, or `-` to read ids from a pipe.
     """
-    if text is None:
-        return 0, None
-    found = RANGE.fullmatch(text.strip())
-    if not found or not any(found.groups()) or (found[1] is None and found[3] is None):
-        raise ValueError(
-            f"'{text}' is no range of steps. Write 3, 3-5, 3- or -5; steps start at 0."
-        )
-    first = int(found[1] or 0)
-    last = int(found[3]) if found[3] else None if found[2] else first
-    if last is not None and last < first:
-        raise ValueError(f"'{text}' ends before it begins. Write the lower step first.")
-    return first, last
+    from otel_lightning.collector.show.print_rollouts import (
+        ShowOptions,
+        parse_steps,
+        print_rollouts,
+        text_style,
+    )
+    from otel_lightning.collector.show.rollout import Window
 
-
-def look(width: int | None, *, in_color: bool, cut: bool) -> TextStyle:
-    """Choose how to print: in colour and as wide as the terminal, if there is one."""
-    is_terminal = sys.stdout.isatty()
-    wide = get_terminal_size().columns if is_terminal else NO_TERMINAL_WIDTH
-    return TextStyle(width or wide, in_color and is_terminal, cut)
-
-
-def show(asked: ShowOptions) -> None:
-    """Print the rollouts.
-
-    Raises:
-        StoreError: If a name means no rollout, or several.
-    """
-    names = [*_names(asked.rollouts)]
-    if asked.follow:
-        if len(names) != 1 or asked.as_json:
-            raise click.UsageError("--follow prints one rollout as text: name one, without --json.")
-        with suppress(KeyboardInterrupt):  # the way to end it
-            _follow(names[0], asked)
-        return
-    texts = [_text(name, asked) for name in names]
-    separator = "\n" if asked.as_json else f"\n\n{'─' * min(asked.look.width, 100)}\n\n"
-    _print(separator.join(texts), asked)
-
-
-def _text(name: str, asked: ShowOptions) -> str:
-    with open_store(asked.store, read_only=True) as store:
-        rollout = read_rollout(store, find_rollout(store, name), asked.window)
-    if not asked.as_json:
-        return as_text(rollout, asked.look)
-    text = json.dumps(rollout.as_dict(), ensure_ascii=False)
-    return printable(text) if sys.stdout.isatty() else text
-
-
-def _print(text: str, asked: ShowOptions) -> None:
-    is_long = text.count("\n") + 1 >= get_terminal_size().lines
-    if asked.pager and is_long and sys.stdout.isatty() and sys.stdin.isatty():
-        os.environ.setdefault("LESS", "-RFX")
-        click.echo_via_pager(text, color=asked.look.in_color)
-        return
-    # Not click.echo, which removes escape sequences outside a terminal: they may be data of JSON.
-    sys.stdout.write(text + "\n")
-
-
-def _follow(name: str, asked: ShowOptions) -> None:
-    """Print a rollout, then each step that is new, until the user stops it."""
-    with open_store(asked.store, read_only=True) as store:
-        rollout = find_rollout(store, name)
-    first: int | None = None
-    while True:
-        window = asked.window if first is None else replace(asked.window, first=first)
-        with open_store(asked.store, read_only=True) as store:
-            found = read_rollout(store, rollout, window)
-        lines = [as_text(found, asked.look)] if first is None else [*_new_lines(found, asked.look)]
-        if lines:
-            click.echo("\n".join(lines), color=asked.look.in_color)
-            sys.stdout.flush()
-        first = max([first or 0, *(step.step + 1 for step in found.steps)])
-        time.sleep(POLL_SECONDS)
-
-
-def _new_lines(rollout: Rollout, look: TextStyle) -> Iterator[str]:
-    for step in rollout.steps:
-        yield ""
-        yield from step_lines(step, look)
-
-
-def _names(given: Iterable[str]) -> Iterator[str]:
-    for name in given:
-        if name == FROM_PIPE:
-            yield from ids_in(read_stdin())
-        else:
-            yield name
-
-
-def ids_in(text: str) -> list[str]:
-    r"""Read rollout ids from the output of another command, such as `lightning-ingest sql`.
-
-    Args:
-        text: One id per line, CSV or a table with the id as the first column, or JSON with the id
-            as `rollout_id` or as the first field.
-
-    Raises:
-        StoreError: If there is no id.
-
-    Example:
-        >>> ids_in('rollout_id,llm_calls\nabc,5\n')
-        ['abc']
-    """
-    found = _from_json(text)
-    if found is None:
-        firsts = (re.split(r"[,\s]", line.strip(), maxsplit=1)[0] for line in text.splitlines())
-        found = [first.strip('"') for first in firsts]
-    ids = [name for name in found if name and name != "rollout_id" and name.strip("-…")]
-    if not ids:
-        raise StoreError("The pipe holds no rollout id. Write one id per line.")
-    return list(dict.fromkeys(ids))
-
-
-def _from_json(text: str) -> list[str] | None:
     try:
-        value: Any = json.loads(text)
-    except ValueError:
-        return None
-    return [_id_of(row) for row in (value if isinstance(value, list) else [value])]
-
-
-def _id_of(row: Any) -> str:
-    if isinstance(row, dict):
-        row = row.get("rollout_id", next(iter(row.values()), None))
-    return "" if row is None else str(row)
+        first, last = parse_steps(steps)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    window = Window(first, last, only_errors=only_errors, whole_history=whole)
+    in_color = "NO_COLOR" not in os.environ
+    options = ShowOptions(
+        store,
+        rollouts or ("last",),
+        window,
+        text_style(width, in_color=in_color, cut=not whole),
+        as_json=as_json,
+        follow=follow,
+        pager=not no_pager,
+    )
+    with expected_errors():
+        print_rollouts(options)

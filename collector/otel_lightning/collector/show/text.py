@@ -36,69 +36,70 @@ class TextStyle(NamedTuple):
     """Whether to cut long texts."""
 
 
-def as_text(rollout: Rollout, look: TextStyle) -> str:
+def as_text(rollout: Rollout, style: TextStyle) -> str:
     """Print a rollout: a line about the whole, then each step."""
-    lines = [*header(rollout, look)]
+    lines = [*header(rollout, style)]
     for step in rollout.steps:
-        lines += ["", *step_lines(step, look)]
+        lines += ["", *step_lines(step, style)]
     for retrieval in rollout.retrievals:
-        lines += ["", *_retrieval(retrieval, look)]
+        lines += ["", *_retrieval(retrieval, style)]
     for tool in rollout.tools:
-        lines += ["", *_tool(tool, look)]
+        lines += ["", *_tool(tool, style)]
     return "\n".join(lines)
 
 
-def header(rollout: Rollout, look: TextStyle) -> Iterator[str]:
+def header(rollout: Rollout, style: TextStyle) -> Iterator[str]:
     """Yield the lines about the whole rollout."""
     facts = [
-        _style("rollout ", look, dim=True) + _style(rollout.rollout_id, look, bold=True),
+        _styled("rollout ", style, dim=True) + _styled(rollout.rollout_id, style, bold=True),
         printable(rollout.task_id or ""),
         printable(rollout.agent_name or rollout.service_name or ""),
         count(rollout.llm_calls, "call"),
         count(rollout.tool_calls, "tool") if rollout.tool_calls else "",
-        _style(count(rollout.errors, "error"), look, fg="yellow") if rollout.errors else "",
+        _styled(count(rollout.errors, "error"), style, fg="yellow") if rollout.errors else "",
         seconds(rollout.seconds),
         printable(rollout.outcome),
         _return(rollout),
         printable(rollout.split or ""),
         _when(rollout.start_ns),
     ]
-    yield from _flow(filter(None, facts), look)
+    yield from _flow(filter(None, facts), style)
     if rollout.arms:
         yield f"arms      {'  '.join(map(printable, rollout.arms))}"
     known = [value for value in rollout.advantages if value is not None]
     if known:
         least, most = min(known), max(known)
-        yield f"advantage {strip(rollout.advantages, look.width - 32)}  {least:+.2f} to {most:+.2f}"
+        bars = strip(rollout.advantages, style.width - 32)
+        yield f"advantage {bars}  {least:+.2f} to {most:+.2f}"
     elif rollout.excluded:
-        yield _style(f"no transitions: {rollout.excluded}", look, dim=True)
+        yield _styled(f"no transitions: {rollout.excluded}", style, dim=True)
     for reward in rollout.rewards:
         yield f"reward    {_judgement(reward)}"
 
 
-def step_lines(step: Step, look: TextStyle) -> Iterator[str]:
+def step_lines(step: Step, style: TextStyle) -> Iterator[str]:
     """Yield the lines of one step: facts, new messages, answer, tools, credit."""
-    yield _spread(_facts(step), _credit(step.credit, look), look)
+    yield _spread(_facts(step), _credit(step.credit, style), style)
     if step.earlier_messages:
-        yield _style(
-            f"   … {count(step.earlier_messages, 'earlier message')} (--all)", look, dim=True
+        yield _styled(
+            f"   … {count(step.earlier_messages, 'earlier message')} (--all)", style, dim=True
         )
     if step.content not in (None, "full"):
-        yield _style(f"   content: {step.content}", look, dim=True)
+        yield _styled(f"   content: {step.content}", style, dim=True)
     for retrieval in step.retrievals:
-        yield from _retrieval(retrieval, look)
+        yield from _retrieval(retrieval, style)
     for message in step.new_messages:
-        yield from _message(message, look)
+        yield from _message(message, style)
     for message in step.answer:
-        yield from _message(message, look, is_answer=True)
+        yield from _message(message, style, is_answer=True)
     for call in _unmatched(step):
-        yield from _asked(call.get("name"), arguments_of(call), look)
+        yield from _asked(call.get("name"), arguments_of(call), style)
     for tool in step.tools:
-        yield from _tool(tool, look)
+        yield from _tool(tool, style)
     if step.error_type:
-        yield from _block("failed", f"{step.error_type} {step.error_message or ''}", look)
+        yield from _block("failed", f"{step.error_type} {step.error_message or ''}", style)
     elif step.finish_reason in ("length", "content_filter"):
-        yield from _block("cut off", step.finish_reason, look)
+        yield from _block("cut off", step.finish_reason, style)
     for reward in step.rewards:
         yield f"   reward  {_judgement(reward)}"
 
@@ -142,7 +143,7 @@ def _facts(step: Step) -> str:
     return printable("  ".join(fact for fact in facts if fact))
 
 
-def _credit(credit: Credit | None, look: TextStyle) -> str:
+def _credit(credit: Credit | None, style: TextStyle) -> str:
     if credit is None:
         return ""
     facts = []
@@ -150,25 +151,27 @@ def _credit(credit: Credit | None, look: TextStyle) -> str:
         facts.append(f"reward {credit.reward:.3g}")
     if credit.advantage is not None:
         color = "bright_blue" if credit.advantage < 0 else "yellow"
-        facts.append(_style(f"adv {credit.advantage:+.2f}", look, fg=color, bold=True))
+        facts.append(_styled(f"adv {credit.advantage:+.2f}", style, fg=color, bold=True))
     return "   ".join(facts)
 
 
-def _message(message: dict[str, Any], look: TextStyle, *, is_answer: bool = False) -> Iterator[str]:
+def _message(
+    message: dict[str, Any], style: TextStyle, *, is_answer: bool = False
+) -> Iterator[str]:
     role = message.get("role") or "assistant"
     for part in message.get("parts") or ():
         kind = part.get("type")
         if kind == "tool_call":
             if not is_answer:
-                yield from _asked(part.get("name"), arguments_of(part), look)
+                yield from _asked(part.get("name"), arguments_of(part), style)
         elif kind == "tool_call_response":
-            yield from _block("tool", _value(part.get("response")), look)
+            yield from _block("tool", _value(part.get("response")), style)
         elif kind == "text":
-            yield from _block(role, _value(part.get("content")), look)
+            yield from _block(role, _value(part.get("content")), style)
         elif kind == "reasoning":
-            yield from _block("reasoning", _value(part.get("content")), look, dim=True)
+            yield from _block("reasoning", _value(part.get("content")), style, dim=True)
         else:
-            yield from _block(role, f"[{part.get('modality') or kind}]", look, dim=True)
+            yield from _block(role, f"[{part.get('modality') or kind}]", style, dim=True)
 
 
 def _unmatched(step: Step) -> list[dict[str, Any]]:
@@ -181,53 +184,53 @@ def _unmatched(step: Step) -> list[dict[str, Any]]:
     return [dict(part) for part in asked if part.get("id") not in ran]
 
 
-def _retrieval(retrieval: Retrieval, look: TextStyle) -> Iterator[str]:
+def _retrieval(retrieval: Retrieval, style: TextStyle) -> Iterator[str]:
     """Yield the query, and a line for the beginning of each document with its score."""
     failed = f"failed: {retrieval.error_type}" if retrieval.error_type else ""
     found = failed or count(len(retrieval.documents), "document")
     asked = f"{retrieval.query} → " if retrieval.query else ""
-    lines = list(_block(retrieval.kind or "retriever", f"{asked}{found}", look))
-    yield _spread(lines[0], seconds(retrieval.seconds), look)
+    lines = list(_block(retrieval.kind or "retriever", f"{asked}{found}", style))
+    yield _spread(lines[0], seconds(retrieval.seconds), style)
     yield from lines[1:]
     for document in retrieval.documents:
         score = document.get("score")
         mark = "" if score is None else f"{score:.3g}  "
         text = _value(document.get("content") or document.get("id") or document)
-        if look.cut:
-            text = textwrap.shorten(text, max(look.width - INDENT - ROLE - len(mark), NARROWEST))
-        yield from _block("", mark + text, look)
+        if style.cut:
+            text = textwrap.shorten(text, max(style.width - INDENT - ROLE - len(mark), NARROWEST))
+        yield from _block("", mark + text, style)
 
 
-def _tool(tool: Tool, look: TextStyle) -> Iterator[str]:
-    yield from _asked(tool.name, tool.arguments, look)
+def _tool(tool: Tool, style: TextStyle) -> Iterator[str]:
+    yield from _asked(tool.name, tool.arguments, style)
     mark = "" if tool.error_type is None and not tool.told_error else "failed: "
     shown = tool.error_type if tool.result is None else _value(tool.result)
     if tool.result is not None and tool.error_type:
         mark = f"failed ({tool.error_type}): "
-    lines = list(_block("←", f"{mark}{shown or ''}", look))
-    yield _spread(lines[0], seconds(tool.seconds), look)
+    lines = list(_block("←", f"{mark}{shown or ''}", style))
+    yield _spread(lines[0], seconds(tool.seconds), style)
     yield from lines[1:]
 
 
-def _asked(name: Any, arguments: Any, look: TextStyle) -> Iterator[str]:
-    yield from _block("→", f"{name} {_value(arguments)}", look)
+def _asked(name: Any, arguments: Any, style: TextStyle) -> Iterator[str]:
+    yield from _block("→", f"{name} {_value(arguments)}", style)
 
 
-def _block(label: str, text: str, look: TextStyle, *, dim: bool = False) -> Iterator[str]:
+def _block(label: str, text: str, style: TextStyle, *, dim: bool = False) -> Iterator[str]:
     """Yield a text in wrapped lines behind its label; control characters are escaped."""
     label = printable(label)[:LABEL]
     arrow = label in ("→", "←")
     # Every label has the width of a column; an arrow is followed by its text at once.
     first = " " * INDENT + (f"{label} " if arrow else f"{label:<{ROLE - 1}} ")
     rest = " " * len(first)
-    width = max(look.width - len(first), NARROWEST)
+    width = max(style.width - len(first), NARROWEST)
     lines = [part for line in text.split("\n") for part in _wrapped(_safe_line(line), width)]
-    if look.cut and len(lines) > LINES_OF_A_PART:
+    if style.cut and len(lines) > LINES_OF_A_PART:
         left = len(lines) - LINES_OF_A_PART
         lines = [*lines[:LINES_OF_A_PART], f"… {number_of(left, 'more line')} (--all)"]
-    shown = _style(label, look, bold=True) if not dim else _style(label, look, dim=True)
+    shown = _styled(label, style, bold=True) if not dim else _styled(label, style, dim=True)
     for number, line in enumerate(lines):
-        styled = _style(line, look, dim=True) if dim else line
+        styled = _styled(line, style, dim=True) if dim else line
         yield (first.replace(label, shown, 1) if number == 0 else rest) + styled
 
 
@@ -264,20 +267,20 @@ def _return(rollout: Rollout) -> str:
     return "" if rollout.final_reward is None else f"reward {rollout.final_reward:.3g}"
 
 
-def _spread(left: str, right: str, look: TextStyle) -> str:
+def _spread(left: str, right: str, style: TextStyle) -> str:
     """Put a text at the right end of a line, if there is room."""
     if not right:
         return left
     # Codes for colours have no width on a terminal, so they are not counted.
-    room = look.width - len(click.unstyle(left)) - len(click.unstyle(right))
+    room = style.width - len(click.unstyle(left)) - len(click.unstyle(right))
     return f"{left}{' ' * max(room, 2)}{right}"
 
 
-def _flow(facts: Iterable[str], look: TextStyle) -> Iterator[str]:
+def _flow(facts: Iterable[str], style: TextStyle) -> Iterator[str]:
     line = ""
     for fact in facts:
         joined = f"{line}  {fact}" if line else fact
-        if line and len(click.unstyle(joined)) > look.width:
+        if line and len(click.unstyle(joined)) > style.width:
             yield line
             line = f"  {fact}"
         else:
@@ -285,9 +288,9 @@ def _flow(facts: Iterable[str], look: TextStyle) -> Iterator[str]:
     yield line
 
 
-def _style(text: str, look: TextStyle, **how: Any) -> str:
+def _styled(text: str, style: TextStyle, **how: Any) -> str:
     text = printable(text)
-    return click.style(text, **how) if look.in_color else text
+    return click.style(text, **how) if style.in_color else text
 
 
 def count(number: int, noun: str) -> str:

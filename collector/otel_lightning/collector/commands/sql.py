@@ -1,14 +1,15 @@
-"""The command `lightning-ingest sql`."""
+"""`lightning-ingest sql` and `attach`."""
 
 import os
 from pathlib import Path
 
 import click
 
-from otel_lightning.collector.command_line import STORE, expected_errors, uncollected
+from otel_lightning.collector.command_line import expected_errors, uncollected
+from otel_lightning.collector.commands.options import STORE
 
 
-@click.command("sql")
+@click.command()
 @click.argument("query", required=False)
 @click.option("--file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               envvar="LIGHTNING_SQL_FILE", help="File with the query.")  # fmt: skip
@@ -26,7 +27,7 @@ from otel_lightning.collector.command_line import STORE, expected_errors, uncoll
 @click.option("--timing", is_flag=True, envvar="LIGHTNING_SQL_TIMING",
               help="Print how long the answer took, on standard error.")  # fmt: skip
 @STORE
-def sql_command(  # noqa: PLR0913  click passes each option
+def sql(  # noqa: PLR0913  click passes each option
     *,
     query: str | None,
     file: Path | None,
@@ -43,19 +44,41 @@ def sql_command(  # noqa: PLR0913  click passes each option
     query from standard input.
     """
     with uncollected():
-        from otel_lightning.collector.commands import ask
+        from otel_lightning.collector.query.answer import (
+            AnswerOptions,
+            answer,
+            check_select,
+            read_query,
+            table_layout,
+        )
 
     if query is not None and file is not None:
         raise click.UsageError("Give the query or --file, not both.")
     if form == "parquet" and output is None:
         raise click.UsageError("Parquet is binary: say where to with --output FILE.")
-    chosen = ask.layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
+    layout = table_layout(width, max_rows, in_color="NO_COLOR" not in os.environ)
     with expected_errors():
-        text = query if query is not None else ask.text_of(file)
+        text = query if query is not None else read_query(file)
         if text is None:
-            from otel_lightning.collector.commands.prompt import prompt
+            from otel_lightning.collector.query.prompt import prompt
 
-            prompt(store, chosen)
+            prompt(store, layout)
         else:
-            ask.check(text)
-            ask.answer(store, text, ask.Form(form, output, chosen, timing=timing))
+            check_select(text)
+            answer(store, text, AnswerOptions(form, output, layout, timing=timing))
+
+
+@click.command()
+@STORE
+def attach(store: Path) -> None:
+    """Print the SQL that attaches the store in a DuckDB shell or notebook.
+
+    It works whether or not the ingester runs.
+
+    For example: duckdb -init <(lightning-ingest attach)
+    """
+    from otel_lightning.collector.query.attach import attach_script
+    from otel_lightning.collector.store import open_store
+
+    with expected_errors(), open_store(store, read_only=True) as opened:
+        click.echo(attach_script(opened, store))

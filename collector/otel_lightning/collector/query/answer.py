@@ -1,4 +1,4 @@
-"""`lightning-ingest sql` and `attach`: two ways to query the store."""
+"""`lightning-ingest sql`: run one SELECT and write its answer."""
 
 import sys
 import time
@@ -8,16 +8,15 @@ from typing import NamedTuple
 
 import click
 
-from otel_lightning.collector.commands.attach import attach_script
 from otel_lightning.collector.quantities import number_of
-from otel_lightning.collector.store import Store, is_select, open_store
+from otel_lightning.collector.store import is_select, open_store
 from otel_lightning.collector.store.print_rows import Layout, write
 from otel_lightning.collector.text_input import read_stdin, read_text
 
 PLAIN_FILE = Layout()
 
 
-class Form(NamedTuple):
+class AnswerOptions(NamedTuple):
     """How and where to write an answer."""
 
     form: str
@@ -29,7 +28,7 @@ class Form(NamedTuple):
     """Whether to print the seconds that the answer took, on standard error."""
 
 
-def layout(width: int | None, max_rows: int, *, in_color: bool) -> Layout:
+def table_layout(width: int | None, max_rows: int, *, in_color: bool) -> Layout:
     """Choose the layout of a table: as wide as the terminal, or without a terminal untruncated.
 
     Args:
@@ -43,7 +42,7 @@ def layout(width: int | None, max_rows: int, *, in_color: bool) -> Layout:
     return Layout(width, max_rows or None, in_color and is_terminal, is_terminal)
 
 
-def text_of(file: Path | None) -> str | None:
+def read_query(file: Path | None) -> str | None:
     """Read the query from a file or a pipe; return None if a user types at a terminal.
 
     Raises:
@@ -54,7 +53,7 @@ def text_of(file: Path | None) -> str | None:
     return None if sys.stdin.isatty() else read_stdin()
 
 
-def check(query: str) -> None:
+def check_select(query: str) -> None:
     """Refuse a text that is not one SELECT.
 
     Raises:
@@ -67,27 +66,16 @@ def check(query: str) -> None:
         raise click.UsageError("Only one SELECT statement at a time; the store is not changed.")
 
 
-def answer(store: Path, query: str, form: Form) -> None:
+def answer(store: Path, query: str, options: AnswerOptions) -> None:
     """Run one SELECT and write its answer."""
     with open_store(store, read_only=True) as opened:
-        answer_from(opened, query, form)
-
-
-def answer_from(store: Store, query: str, form: Form) -> None:
-    """Run one SELECT on an open store and write its answer."""
-    begun = time.perf_counter()
-    rows = store.query(query)
-    seconds = time.perf_counter() - begun
-    chosen = PLAIN_FILE if form.output else form.layout
-    write(rows, form.form, form.output, echo=_echo, layout=chosen)
-    if form.timing:
+        begun = time.perf_counter()
+        rows = opened.query(query)
+        seconds = time.perf_counter() - begun
+        layout = PLAIN_FILE if options.output else options.layout
+        write(rows, options.form, options.output, echo=_echo, layout=layout)
+    if options.timing:
         click.echo(f"{number_of(len(rows), 'row')} in {seconds:.3f} s", err=True)
-
-
-def attach_text(store: Path) -> str:
-    """Return the SQL with which another DuckDB reads the store."""
-    with open_store(store, read_only=True) as opened:
-        return attach_script(opened, store)
 
 
 def _echo(text: str) -> None:

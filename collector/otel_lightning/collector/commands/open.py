@@ -1,22 +1,21 @@
-"""The command `lightning-ingest open`."""
+"""`lightning-ingest open`."""
 
 from pathlib import Path
 
 import click
 
-from otel_lightning.collector.command_line import PEM, STORE, client_of, expected_errors
+from otel_lightning.collector.command_line import expected_errors
+from otel_lightning.collector.commands.options import CLIENT_CERT, CLIENT_KEY, STORE, client_of
 
 
 @click.command("open")
 @click.argument("target", required=False)
 @click.option("--no-browser", is_flag=True, envvar="LIGHTNING_NO_BROWSER",
               help="Only print the link.")  # fmt: skip
-@click.option("--client-cert", type=PEM, envvar="LIGHTNING_CLIENT_CERT",
-              help="Client certificate, if a running lightning-ingest requires one.")  # fmt: skip
-@click.option("--client-key", type=PEM, envvar="LIGHTNING_CLIENT_KEY",
-              help="Private key of --client-cert.")  # fmt: skip
+@CLIENT_CERT
+@CLIENT_KEY
 @STORE
-def open_command(
+def open_page(
     *,
     target: str | None,
     no_browser: bool,
@@ -28,7 +27,7 @@ def open_command(
 
     TARGET is the id of a rollout, or a path such as /ui/runs. The link is valid once, for a minute.
     """
-    from otel_lightning.collector.commands.open_page import has_browser, page_link, start_browser
+    from otel_lightning.collector.page.link import has_browser, page_link, start_browser
 
     client = client_of(client_cert, client_key)
     with expected_errors():

@@ -15,7 +15,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.lexers import PygmentsLexer
 from pygments.lexers.sql import SqlLexer
 
-from otel_lightning.collector.commands.ask import Form, answer, check
+from otel_lightning.collector.query.answer import AnswerOptions, answer, check_select
 from otel_lightning.collector.store import StoreError, open_store, statement
 from otel_lightning.collector.store.print_rows import Layout, printable
 
@@ -56,7 +56,7 @@ def prompt(store: Path, layout: Layout) -> None:
         prompt_continuation=CONTINUED,
     )
     click.echo(f"{store}: {len(columns)} tables and views. End with ;  .help lists commands.")
-    form = Form("table", None, layout, timing=True)
+    options = AnswerOptions("table", None, layout, timing=True)
     while True:
         try:
             text = session.prompt(PROMPT).strip()
@@ -66,7 +66,7 @@ def prompt(store: Path, layout: Layout) -> None:
             return
         if text in (".quit", ".exit"):
             return
-        form = _do(text, store, columns, form)
+        options = _do(text, store, columns, options)
 
 
 def read_columns(store: Path) -> Mapping[str, list[str]]:
@@ -137,12 +137,14 @@ def _keys() -> KeyBindings:
     return keys
 
 
-def _do(text: str, store: Path, columns: Mapping[str, list[str]], form: Form) -> Form:
+def _do(
+    text: str, store: Path, columns: Mapping[str, list[str]], options: AnswerOptions
+) -> AnswerOptions:
     """Run one line of input; return the format for the next answers."""
     command, _, name = text.partition(" ")
     if command == ".timing":
-        form = form._replace(timing=not form.timing)
-        click.echo(f"Timing is {'on' if form.timing else 'off'}.")
+        options = options._replace(timing=not options.timing)
+        click.echo(f"Timing is {'on' if options.timing else 'off'}.")
     elif command == ".tables":
         click.echo("\n".join(columns))
     elif command == ".columns":
@@ -151,14 +153,14 @@ def _do(text: str, store: Path, columns: Mapping[str, list[str]], form: Form) ->
     elif text.startswith("."):
         click.echo(HELP)
     elif text.strip("; \n"):
-        _answer(text, store, form)
-    return form
+        _answer(text, store, options)
+    return options
 
 
-def _answer(text: str, store: Path, form: Form) -> None:
+def _answer(text: str, store: Path, options: AnswerOptions) -> None:
     try:
-        check(text)
-        answer(store, text, form)
+        check_select(text)
+        answer(store, text, options)
     except StoreError as error:
         click.echo("\n".join(map(printable, str(error).split("\n"))), err=True)
     except click.UsageError as error:

@@ -12,7 +12,7 @@ from prompt_toolkit.output import DummyOutput
 from support.made_rollouts import deliver, make
 from support.running import cli
 
-from otel_lightning.collector.commands.prompt import SqlCompleter, history_file, prompt
+from otel_lightning.collector.query.prompt import SqlCompleter, history_file, prompt
 from otel_lightning.collector.store import open_store
 from otel_lightning.collector.store.print_rows import Layout
 

@@ -1,0 +1,57 @@
+"""`lightning-ingest check` and `doctor`."""
+
+from pathlib import Path
+
+import click
+
+from otel_lightning.collector.command_line import expected_errors
+from otel_lightning.collector.commands.options import STORE
+from otel_lightning.collector.quantities import number_of
+
+
+@click.command()
+@click.option("--deep", is_flag=True, envvar="LIGHTNING_CHECK_DEEP",
+              help="Also read the whole spool and all ids, derive again, and compare.")  # fmt: skip
+@click.option("--sample", type=click.IntRange(min=1), envvar="LIGHTNING_CHECK_SAMPLE",
+              help="With --deep: number of traces to derive again.  [default: all]")  # fmt: skip
+@STORE
+def check(store: Path, *, deep: bool, sample: int | None) -> None:
+    """Count the stored rows and check the store; exit code 1 if there is a fault."""
+    from otel_lightning.collector.check.counts import check as find
+    from otel_lightning.collector.check.deep import check_deep
+    from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store.print_rows import printable
+
+    with expected_errors(), open_store(store, read_only=True) as opened:
+        findings = find(opened, store)
+        if deep:
+            findings += check_deep(opened, store, sample)
+    for finding in findings:
+        mark = "" if finding.well else click.style("  <- look here", fg="red")
+        click.echo(f"{finding.name:>22}  {printable(finding.value)}{mark}")
+    if not all(finding.well for finding in findings):
+        raise SystemExit(1)
+
+
+@click.command()
+@STORE
+def doctor(store: Path) -> None:
+    """Find faults in the data that harm learning; exit code 1 if there are any.
+
+    Each is shown with its count, an example and the remedy.
+    """
+    from otel_lightning.collector.check.doctor import diagnose
+    from otel_lightning.collector.store import open_store
+    from otel_lightning.collector.store.print_rows import printable
+
+    with expected_errors(), open_store(store, read_only=True) as opened:
+        found = diagnose(opened)
+    for one in found:
+        # Both quote names that senders chose.
+        total = number_of(one.total, one.noun)
+        click.echo(f"{one.number:,} of {total} {printable(one.fault)}")
+        click.echo(f"    such as  {printable(one.example)}")
+        click.echo(f"    remedy   {one.remedy}")
+    if found:
+        raise SystemExit(1)
+    click.echo("Nothing was found that hurts learning.")

@@ -1,0 +1,96 @@
+"""`lightning-ingest load` and `derive`."""
+
+from pathlib import Path
+
+import click
+
+from otel_lightning.collector.command_line import expected_errors
+from otel_lightning.collector.commands.options import (
+    CLIENT_CERT,
+    CLIENT_KEY,
+    MEMORY,
+    SPANS_AT_ONCE,
+    STORE,
+    WORKERS,
+    client_of,
+)
+from otel_lightning.collector.quantities import number_of
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@CLIENT_CERT
+@CLIENT_KEY
+@MEMORY
+@STORE
+def load(
+    files: tuple[Path, ...],
+    store: Path,
+    client_cert: Path | None,
+    client_key: Path | None,
+    memory: int,
+) -> None:
+    """Load OTLP files: protobuf, JSON or JSON lines, plain, gzip or zstd.
+
+    FILES are files or folders. Loading a file again changes nothing.
+    """
+    from otel_lightning.collector.allocator import share_memory
+    from otel_lightning.collector.load.from_files import derive_all, expand, load_file
+    from otel_lightning.collector.progress import Progress
+    from otel_lightning.collector.store import keep_files_private, open_store
+    from otel_lightning.collector.store.seen_ids import SeenIds
+
+    client = client_of(client_cert, client_key)
+    broken: list[str] = []
+    records = new = 0
+    paths = expand(files)
+    share_memory()
+    keep_files_private()
+    with expected_errors(), open_store(store) as opened:
+        opened.limit(memory)
+        known = SeenIds(opened)
+        progress = Progress("Loading", len(paths))
+        for done, path in enumerate(paths, start=1):
+            try:
+                loaded = load_file(opened, path, known, client)
+            except (ValueError, OSError) as error:
+                broken.append(str(error))
+            else:
+                records, new = records + loaded.records, new + (loaded.new or 0)
+            progress.report(done, "files")
+        derive_all(opened, store)
+        fresh = "stored by the running lightning-ingest" if opened.server else f"{new:,} new"
+    click.echo(
+        f"{number_of(len(paths) - len(broken), 'file')}, "
+        f"{number_of(records, 'span or log record', 'spans and log records')}, {fresh}."
+    )
+    if broken:
+        raise click.ClickException("\n".join(broken))
+
+
+@click.command()
+@click.option(
+    "--rebuild",
+    is_flag=True,
+    envvar="LIGHTNING_DERIVE_REBUILD",
+    help="Derive all rows again from the stored spans and logs.",
+)
+@SPANS_AT_ONCE
+@WORKERS
+@MEMORY
+@STORE
+def derive(*, rebuild: bool, spans_at_once: int, workers: int, memory: int, store: Path) -> None:
+    """Update llm_calls, tool_calls and the other derived tables."""
+    from otel_lightning.collector.allocator import share_memory
+    from otel_lightning.collector.load.from_files import derive_all
+    from otel_lightning.collector.refresh.refresh import rebuild as start_anew
+    from otel_lightning.collector.store import keep_files_private, open_store
+
+    share_memory()
+    keep_files_private()
+    with expected_errors(), open_store(store, create=False) as opened:
+        opened.limit(memory)
+        if rebuild:
+            start_anew(opened)
+        derive_all(opened, store, spans_at_once, workers)
+    click.echo("The derived tables are up to date.")

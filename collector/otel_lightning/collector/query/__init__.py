@@ -1,0 +1,1 @@
+"""`lightning-ingest sql` and `attach`: two ways to query the store."""
