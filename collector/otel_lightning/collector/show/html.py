@@ -12,7 +12,7 @@ from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.show.conversation import arguments_of
 from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
-from otel_lightning.collector.show.text import count, seconds
+from otel_lightning.collector.show.text import seconds
 from otel_lightning.collector.store.print_rows import printable
 
 STEPS = 100
@@ -45,9 +45,9 @@ def _summary(root: Element, rollout: Rollout) -> None:
     facts = [
         rollout.task_id,
         rollout.agent_name or rollout.service_name,
-        count(rollout.llm_calls, "call"),
-        count(rollout.tool_calls, "tool"),
-        count(rollout.errors, "error") if rollout.errors else None,
+        number_of(rollout.llm_calls, "call"),
+        number_of(rollout.tool_calls, "tool"),
+        number_of(rollout.errors, "error") if rollout.errors else None,
         seconds(rollout.seconds),
         rollout.outcome,
         None if rollout.final_reward is None else f"reward {rollout.final_reward:.3g}",
@@ -103,7 +103,7 @@ def _step(root: Element, step: Step) -> None:
     _line(head, facts)
     body = SubElement(fold, "div", {"style": "margin:.2rem 0 .6rem 1.2rem"})
     if step.earlier_messages:
-        _text(body, f"… {count(step.earlier_messages, 'earlier message')}", FADED)
+        _text(body, f"… {number_of(step.earlier_messages, 'earlier message')}", FADED)
     for retrieval in step.retrievals:
         _retrieval(body, retrieval)
     for message in (*step.new_messages, *step.answer):
@@ -136,7 +136,7 @@ def _tool(root: Element, tool: Tool) -> None:
 
 
 def _retrieval(root: Element, retrieval: Retrieval) -> None:
-    found = retrieval.error_type or count(len(retrieval.documents), "document")
+    found = retrieval.error_type or number_of(len(retrieval.documents), "document")
     lines = [f"{retrieval.query or ''} → {found}"]
     for document in retrieval.documents:
         score = document.get("score")

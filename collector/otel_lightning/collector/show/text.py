@@ -54,9 +54,9 @@ def header(rollout: Rollout, style: TextStyle) -> Iterator[str]:
         _styled("rollout ", style, dim=True) + _styled(rollout.rollout_id, style, bold=True),
         printable(rollout.task_id or ""),
         printable(rollout.agent_name or rollout.service_name or ""),
-        count(rollout.llm_calls, "call"),
-        count(rollout.tool_calls, "tool") if rollout.tool_calls else "",
-        _styled(count(rollout.errors, "error"), style, fg="yellow") if rollout.errors else "",
+        number_of(rollout.llm_calls, "call"),
+        number_of(rollout.tool_calls, "tool") if rollout.tool_calls else "",
+        _styled(number_of(rollout.errors, "error"), style, fg="yellow") if rollout.errors else "",
         seconds(rollout.seconds),
         printable(rollout.outcome),
         _return(rollout),
@@ -82,7 +82,7 @@ def step_lines(step: Step, style: TextStyle) -> Iterator[str]:
     yield _spread(_facts(step), _credit(step.credit, style), style)
     if step.earlier_messages:
         yield _styled(
-            f"   … {count(step.earlier_messages, 'earlier message')} (--all)", style, dim=True
+            f"   … {number_of(step.earlier_messages, 'earlier message')} (--all)", style, dim=True
         )
     if step.content not in (None, "full"):
         yield _styled(f"   content: {step.content}", style, dim=True)
@@ -187,7 +187,7 @@ def _unmatched(step: Step) -> list[dict[str, Any]]:
 def _retrieval(retrieval: Retrieval, style: TextStyle) -> Iterator[str]:
     """Yield the query, and a line for the beginning of each document with its score."""
     failed = f"failed: {retrieval.error_type}" if retrieval.error_type else ""
-    found = failed or count(len(retrieval.documents), "document")
+    found = failed or number_of(len(retrieval.documents), "document")
     asked = f"{retrieval.query} → " if retrieval.query else ""
     lines = list(_block(retrieval.kind or "retriever", f"{asked}{found}", style))
     yield _spread(lines[0], seconds(retrieval.seconds), style)
@@ -291,11 +291,6 @@ def _flow(facts: Iterable[str], style: TextStyle) -> Iterator[str]:
 def _styled(text: str, style: TextStyle, **how: Any) -> str:
     text = printable(text)
     return click.style(text, **how) if style.in_color else text
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun, for example `2 calls`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _number(value: int | None) -> str:
