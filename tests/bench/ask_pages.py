@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from bench.ask import make
 from support.page_source import DirectSource
 
-from otel_lightning.collector.page.view_request import with_values
+from otel_lightning.collector.page.statements import with_values
 from otel_lightning.collector.store import MEMORY_BYTES, Store, open_store
 
 BUILT = """

@@ -20,7 +20,7 @@ from support.desk_store import (
 from support.otlp_client import column, send
 from support.running import Ingester, eventually, start
 
-from otel_lightning.collector.page.view_request import with_values
+from otel_lightning.collector.page.statements import with_values
 from otel_lightning.collector.store import open_store
 
 PlaywrightError = pytest.importorskip(

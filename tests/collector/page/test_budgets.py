@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from support.page_source import DirectSource, Page
 
-from otel_lightning.collector.page.process import sql_text
-from otel_lightning.collector.page.view_request import with_values
+from otel_lightning.collector.page.statements import sql_text, with_values
 from otel_lightning.collector.store import open_store
 
 STEPS, SPANS, OTHERS = 5_000, 100_000, 60_000

@@ -18,9 +18,8 @@ from support.page_source import DirectSource, Page
 
 from otel_lightning.collector.page import answer
 from otel_lightning.collector.page.conversation import parts
-from otel_lightning.collector.page.process import sql_text
+from otel_lightning.collector.page.statements import sql_text, with_values
 from otel_lightning.collector.page.text import visible
-from otel_lightning.collector.page.view_request import with_values
 from otel_lightning.collector.store import StoreError, open_store
 
 ROOM = Path(answer.__file__).parent

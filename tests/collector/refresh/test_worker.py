@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from support.running import LIMIT_S, eventually
 
+from otel_lightning.collector.child_process import HEADER
 from otel_lightning.collector.refresh import frames
 from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.schemas import schemas
@@ -53,7 +54,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 def test_a_message_that_a_worker_cannot_read_ends_it(worker: Worker) -> None:
     worker._ready.clear()
-    worker._to.write(frames.HEADER.pack(frames.SCHEMA, 2**62))  # more than any memory
+    worker._to.write(HEADER.pack(frames.SCHEMA, 2**62))  # more than any memory
     worker._to.flush()
     eventually(lambda: worker.is_ready)
     with pytest.raises(WorkerDiedError, match="status 1"):
@@ -68,7 +69,7 @@ def test_an_answer_that_cannot_be_read_counts_as_a_death(
 
     # The thread that receives waits in the former function for the next message.
     monkeypatch.setattr(working, "ENDING_SECONDS", 0.01)
-    monkeypatch.setattr(frames, "read", fail)
+    monkeypatch.setattr(working, "receive", fail)
     worker.read([], pa.table({}))
     assert worker._next()[0] in (frames.KEYS, frames.FAILED)  # was waited for before
     with pytest.raises(WorkerDiedError, match="status -9"):

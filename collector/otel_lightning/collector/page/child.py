@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.orphans import end_with
+from otel_lightning.collector.child_process import end_with, limit_memory, receive, send, unpacked
 from otel_lightning.collector.page.process import (
     ANSWER,
     ASK,
@@ -22,7 +22,6 @@ from otel_lightning.collector.page.process import (
 )
 from otel_lightning.collector.page.routes import respond
 from otel_lightning.collector.store import StoreError
-from otel_lightning.collector.store.child_process import limit_memory, receive, send
 
 NICENESS = 10  # the receiving process gets a busy processor first
 
@@ -52,8 +51,7 @@ class Pipe:
         answered, answer = receive(sys.stdin.buffer)
         if answered != ROWS:
             raise StoreError(answer.decode(errors="replace"))
-        with pa.ipc.open_stream(answer) as reader:
-            return reader.read_all()
+        return unpacked(answer)
 
 
 def main() -> None:

@@ -6,21 +6,17 @@ back. Both talk over the page process's stdin and stdout.
 """
 
 import json
-import re
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import pyarrow as pa
 
+from otel_lightning.collector.child_process import Child, LateError, Pool, packed
+from otel_lightning.collector.page.statements import bound
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.cancellation import Cancellation
-from otel_lightning.collector.store.child_process import Child, LateError, Pool
 from otel_lightning.collector.store.page_reads import PageReads
-from otel_lightning.collector.store.sql_text import PLACEHOLDER
 
 REQUEST, ROWS, FAILED, ASK, TYPED, ANSWER, READY = range(7)
 PROCESSES = 2
@@ -100,7 +96,9 @@ class _Process(Child):
         told = json.loads(head)
         return Answer(told["status"], told["type"], body, tuple(map(tuple, told["headers"])))
 
-    def _converse(self, content: bytes, seconds: float, cancellation: Cancellation) -> bytes:
+    def _converse(
+        self, content: bytes | memoryview, seconds: float, cancellation: Cancellation
+    ) -> bytes:
         """Send a request, answer the questions of the process, and return its last message."""
         kind = REQUEST
         try:
@@ -124,7 +122,7 @@ class _Process(Child):
 
     def _rows(
         self, kind: int, question: Mapping[str, Any], cancellation: Cancellation
-    ) -> tuple[int, bytes]:
+    ) -> tuple[int, bytes | memoryview]:
         try:
             if kind == TYPED:
                 rows = self._reads.ask_typed(
@@ -135,48 +133,4 @@ class _Process(Child):
                 rows = self._reads.ask(*asked, STATEMENT_SECONDS, cancellation)
         except StoreError as error:
             return FAILED, str(error).encode()
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, rows.schema) as writer:
-            writer.write_table(rows)
-        return ROWS, bytes(sink.getvalue())
-
-
-PART = re.compile(r"^( *)-- part: (\w+)\n", re.MULTILINE)
-"""A line of a statement that stands for a file of the folder `sql/parts`."""
-CONDITION = re.compile(r"^(.*) -- if: (\w+)\n", re.MULTILINE)
-"""A line of a statement that is left out if a parameter is None."""
-
-
-def sql_text(name: str, parameters: Mapping[str, Any]) -> str:
-    """Return the text of a statement in the folder `sql`, with `$name` for its parameters.
-
-    Args:
-        name: Name of the file, without `.sql`.
-        parameters: Their values. A condition of a parameter that is None is left out: DuckDB would
-            evaluate `$name IS NULL OR ...` for every row.
-
-    Raises:
-        KeyError: If there is no such statement.
-    """
-    return CONDITION.sub(
-        lambda found: "" if parameters[found[2]] is None else f"{found[1]}\n", _whole(name)
-    )
-
-
-def bound(name: str, parameters: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return a statement of the folder `sql`, and the parameters that its text has."""
-    text = sql_text(name, parameters)
-    return text, {key: parameters[key] for key in PLACEHOLDER.findall(text)}
-
-
-@cache
-def _whole(name: str) -> str:
-    folder = resources.files(__package__) / "sql"
-    if f"{name}.sql" not in {file.name for file in folder.iterdir()}:
-        raise KeyError(name)
-
-    def part(found: re.Match[str]) -> str:
-        text = (folder / "parts" / f"{found[2]}.sql").read_text(encoding="utf-8")
-        return textwrap.indent(text, found[1])
-
-    return PART.sub(part, (folder / f"{name}.sql").read_text(encoding="utf-8"))
+        return ROWS, packed(rows)

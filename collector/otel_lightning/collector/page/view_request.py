@@ -8,8 +8,7 @@ from urllib.parse import parse_qs, quote, urlencode
 
 import pyarrow as pa
 
-from otel_lightning.collector.page.process import sql_text
-from otel_lightning.collector.store.sql_text import PLACEHOLDER, list_literal, literal
+from otel_lightning.collector.page.statements import sql_text, with_values
 
 PAGE_ROWS = 50
 
@@ -120,12 +119,3 @@ def segment(text: str) -> str:
     `address` quotes it once more, because the HTTP server gives paths unquoted.
     """
     return quote(text, safe="")
-
-
-def with_values(text: str, parameters: Mapping[str, Any]) -> str:
-    """Write a statement with the values of its parameters, to be copied."""
-    return PLACEHOLDER.sub(lambda found: _value(parameters[found[1]]), text)
-
-
-def _value(value: Any) -> str:
-    return list_literal(value) if isinstance(value, list) else literal(value)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from otel_lightning.collector.child_process import packed, receive, send, unpacked
 from otel_lightning.collector.derive.sizes import Size
 from otel_lightning.collector.refresh import frames
 
@@ -98,17 +99,17 @@ class Worker:
         """Send spans and log records of whole traces; `keys` is the answer."""
         self._begin_question()
         # The logs first: with them the worker starts to parse, while spans still come.
-        self._send(frames.LOGS, frames.packed(logs))
+        self._send(frames.LOGS, packed(logs))
         some: list[pa.RecordBatch] = []
         size = 0
         for batch in spans:
             some.append(batch)
             size += batch.nbytes
             if size > PART_BYTES:
-                self._send(frames.SPANS, frames.packed(pa.Table.from_batches(some)))
+                self._send(frames.SPANS, packed(pa.Table.from_batches(some)))
                 some, size = [], 0
         if some:
-            self._send(frames.SPANS, frames.packed(pa.Table.from_batches(some)))
+            self._send(frames.SPANS, packed(pa.Table.from_batches(some)))
         self._send(frames.END)
 
     def keys(self) -> pa.Table:
@@ -118,7 +119,7 @@ class Worker:
             WorkerError: If they cannot be read.
             WorkerDiedError: If the process has ended.
         """
-        return frames.unpacked(self._next()[1])
+        return unpacked(self._next()[1])
 
     def ask_rows(self) -> None:
         """Ask for the rows of the batch."""
@@ -143,7 +144,7 @@ class Worker:
             if kind == frames.NAME:
                 name = content.decode()
             else:
-                yield name, frames.unpacked(content)
+                yield name, unpacked(content)
 
     def kill_if_stalled(self) -> None:
         """Kill the process if it owes an answer and does nothing for `STALLED_SECONDS`.
@@ -195,7 +196,7 @@ class Worker:
 
     def _send(self, kind: int, content: bytes | memoryview = b"") -> None:
         try:
-            frames.write(self._to, kind, content)
+            send(self._to, kind, content)
             self._active_at = time.monotonic()
         except OSError:  # it has died: `_next` reports it
             self._ready.set()
@@ -204,13 +205,13 @@ class Worker:
         stream: Any = self._process.stdout
         try:
             while True:
-                kind, content = frames.read(stream)
+                kind, content = receive(stream)
                 self._answers.put((kind, content))
                 # When the queue is full, somebody has to read it, or the worker waits for ever.
                 if kind in ENDS or self._answers.full():
                     self._ready.set()
                     self._wake()
-        except (EOFError, OSError, ValueError):
+        except (OSError, ValueError):
             pass  # ValueError: `end` closed the stream meanwhile
         except Exception:  # such as an answer that needs too much memory
             logger.exception("The answers of worker process %d cannot be read.", self.pid)

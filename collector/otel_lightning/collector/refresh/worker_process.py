@@ -17,10 +17,10 @@ from typing import IO
 import pyarrow as pa
 
 from otel_lightning.collector.allocator import share_memory
+from otel_lightning.collector.child_process import end_with, packed, receive, send, unpacked
 from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.portions import Portioning
 from otel_lightning.collector.light_imports import leave_out_unused
-from otel_lightning.collector.orphans import end_with
 from otel_lightning.collector.refresh import frames
 
 FRAMES_AHEAD = 4
@@ -49,13 +49,13 @@ class Inbox:
     def spans(self) -> Iterator[pa.RecordBatch]:
         """Yield the spans of the messages up to `END`."""
         while (message := self.next())[0] != frames.END:
-            yield from frames.unpacked(message[1]).to_batches()
+            yield from unpacked(message[1]).to_batches()
 
     def _read(self) -> None:
         try:
             while True:
-                self._queue.put(frames.read(self._stream))
-        except EOFError:
+                self._queue.put(receive(self._stream))
+        except BrokenPipeError:
             self._queue.put(None)
         except Exception:  # noqa: BLE001  without this thread, the others would wait for ever
             traceback.print_exc()
@@ -81,7 +81,7 @@ class WorkerBatch:
         elif kind == frames.BEGIN:
             self._begin()
         elif kind == frames.LOGS:
-            self._answer_keys(frames.unpacked(content))
+            self._answer_keys(unpacked(content))
         elif kind == frames.TABLES:
             self._answer_rows()
 
@@ -96,16 +96,16 @@ class WorkerBatch:
             for _ in spans:  # after an error: up to the next question
                 pass
         self._seconds += time.monotonic() - began
-        frames.write(self._answers, frames.KEYS, frames.packed(keys))
+        send(self._answers, frames.KEYS, packed(keys))
 
     def _answer_rows(self) -> None:
         batch, began = self._batch, time.monotonic()
         for name, rows in batch.tables(self._schemas):
-            frames.write(self._answers, frames.NAME, name.encode())
-            frames.write(self._answers, frames.ROWS, frames.packed(rows))
+            send(self._answers, frames.NAME, name.encode())
+            send(self._answers, frames.ROWS, packed(rows))
         seconds = self._seconds + time.monotonic() - began
         told = {"sizes": batch.sizes, "seconds": seconds}
-        frames.write(self._answers, frames.DONE, json.dumps(told).encode())
+        send(self._answers, frames.DONE, json.dumps(told).encode())
         self._begin()
 
 
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _answer_all(work: WorkerBatch, inbox: Inbox, answers: IO[bytes]) -> None:
-    frames.write(answers, frames.READY)
+    send(answers, frames.READY)
     while True:
         message = inbox.next()
         try:
@@ -134,4 +134,4 @@ def _answer_all(work: WorkerBatch, inbox: Inbox, answers: IO[bytes]) -> None:
         except (EOFError, BrokenPipeError):
             raise
         except Exception:  # noqa: BLE001  the other process raises it
-            frames.write(answers, frames.FAILED, traceback.format_exc().encode())
+            send(answers, frames.FAILED, traceback.format_exc().encode())

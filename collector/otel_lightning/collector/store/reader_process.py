@@ -14,17 +14,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.light_imports import leave_out_unused
-from otel_lightning.collector.orphans import end_with
-from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
-from otel_lightning.collector.store.child_process import (
+from otel_lightning.collector.child_process import (
     Child,
     LateError,
     Pool,
+    end_with,
     limit_memory,
+    packed,
     receive,
     send,
+    unpacked,
 )
+from otel_lightning.collector.light_imports import leave_out_unused
+from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.reader_scans import REMOTE, Scans
 
 ASK, READY, ROWS, FAILED = range(4)
@@ -88,9 +90,7 @@ class _Process(Child):
         self._answer(told, START_SECONDS)
 
     def run(self, select: str, rows: int | None, seconds: float | None) -> pa.Table:
-        answer = self._answer({"select": select, "rows": rows}, seconds)
-        with pa.ipc.open_stream(answer) as reader:
-            return reader.read_all()
+        return unpacked(self._answer({"select": select, "rows": rows}, seconds))
 
     def _answer(self, question: dict[str, object], seconds: float | None) -> bytes:
         try:
@@ -153,7 +153,7 @@ def main() -> None:
             send(out, FAILED, str(error).encode())
 
 
-def _rows(connection: Any, select: str, names: list[str] | None, rows: int | None) -> bytes:
+def _rows(connection: Any, select: str, names: list[str] | None, rows: int | None) -> memoryview:
     most = "" if rows is None else f" LIMIT {rows + 1}"
     found: pa.Table = connection.execute(f"FROM ({select}){most}").to_arrow_table(BATCH_ROWS)
     if found.nbytes > ANSWER_BYTES:
@@ -161,8 +161,4 @@ def _rows(connection: Any, select: str, names: list[str] | None, rows: int | Non
             f"The answer has {found.nbytes // 10**6} MB, more than {ANSWER_BYTES // 10**6}, the "
             f"limit of this token. Add LIMIT, or ask for less."
         )
-    named = found if names is None else found.rename_columns(names)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, named.schema) as writer:
-        writer.write_table(named)
-    return bytes(sink.getvalue())
+    return packed(found if names is None else found.rename_columns(names))

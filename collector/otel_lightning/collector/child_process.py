@@ -5,16 +5,21 @@ to stdout. It cannot be interrupted over a pipe, so the parent kills it after a 
 """
 
 import contextlib
+import os
 import queue
 import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeVar
+
+import pyarrow as pa
 
 HEADER = struct.Struct("<BQ")  # kind of the message, and number of bytes that follow
+LOOK_SECONDS = 1.0
 
 
 class LateError(OSError):
@@ -58,7 +63,7 @@ class Child:
         self.kill()
         self._process.communicate()
 
-    def ask(self, kind: int, content: bytes) -> tuple[int, bytes]:
+    def ask(self, kind: int, content: bytes | memoryview) -> tuple[int, bytes]:
         """Send one message and return the next one of the child.
 
         Raises:
@@ -137,24 +142,51 @@ class Pool(Generic[C]):
         return self._start()
 
 
-def send(stream: Any, kind: int, content: bytes) -> None:
+def send(stream: IO[bytes], kind: int, content: bytes | memoryview = b"") -> None:
     """Write one message.
 
     Raises:
         OSError: If the other process has ended.
     """
-    stream.write(HEADER.pack(kind, len(content)) + content)
+    stream.write(HEADER.pack(kind, len(content)))
+    stream.write(content)
     stream.flush()
 
 
-def receive(stream: Any) -> tuple[int, bytes]:
+def receive(stream: IO[bytes]) -> tuple[int, bytes]:
     """Read one message: its kind and content.
 
     Raises:
-        OSError: If the other process has ended.
+        BrokenPipeError: If the other process has closed the stream, or has ended.
     """
     kind, size = HEADER.unpack(_exactly(stream, HEADER.size))
     return kind, _exactly(stream, size)
+
+
+def packed(rows: pa.Table) -> memoryview:
+    """Write a table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return memoryview(sink.getvalue())
+
+
+def unpacked(content: bytes | memoryview) -> pa.Table:
+    """Read a table from an Arrow IPC stream."""
+    with pa.ipc.open_stream(pa.py_buffer(content)) as reader:
+        return reader.read_all()
+
+
+def end_with(parent: int) -> None:
+    """Exit once the parent process has ended, even in the middle of work; run it in a thread.
+
+    Args:
+        parent: Process id of the parent.
+    """
+    # The system gives a process whose parent has ended another parent.
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
 
 
 def limit_memory(memory_bytes: int) -> None:
@@ -170,8 +202,9 @@ def limit_memory(memory_bytes: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _exactly(stream: Any, size: int) -> bytes:
-    content: bytes = stream.read(size)
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    # A buffered stream returns less only at its end.
+    content = stream.read(size)
     if len(content) < size:
         raise BrokenPipeError
     return content
