@@ -10,7 +10,8 @@ import pyarrow as pa
 from otel_lightning.collector.derive import from_arrow, loose_logs, to_arrow
 from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
-from otel_lightning.collector.store import Sql, Store, quote_literal, statement
+from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.store.sql_text import literal
 
 LOGS_AT_ONCE = 5_000
 
@@ -36,19 +37,19 @@ def refresh_loose_logs(store: Store) -> int:
 
 
 def _derive(store: Store, log_ids: Sequence[str]) -> None:
-    ids = Sql(f"log_id IN ({_quoted(log_ids)})")
+    ids = Sql(f"log_id IN {literal(log_ids)}")
     rows = dict(_tables(store, store.query(statement(__package__, "logs", which=ids))))
     with store.transaction():
         if (rewards := rows.get("reward_events")) is not None:
-            known = _quoted(rewards["reward_id"].to_pylist())
+            known = literal(rewards["reward_id"].to_pylist())
             # The same reward may have come before: feedback with one id is one reward.
-            store.execute(f"DELETE FROM reward_events WHERE reward_id IN ({known})")
+            store.execute(f"DELETE FROM reward_events WHERE reward_id IN {known}")
         new = NewRows()
         for table, some in rows.items():
             store.insert(table, some)
             new.add(table, some)
         new.keep_rollouts(store)
-        store.execute(f"DELETE FROM stale WHERE kind = 'log' AND id IN ({_quoted(log_ids)})")
+        store.execute(f"DELETE FROM stale WHERE kind = 'log' AND id IN {literal(log_ids)}")
 
 
 def _tables(store: Store, logs: pa.Table) -> Iterable[tuple[str, pa.Table]]:
@@ -60,7 +61,3 @@ def _tables(store: Store, logs: pa.Table) -> Iterable[tuple[str, pa.Table]]:
     batch = Batch()
     batch.read([], logs)
     return batch.tables(schemas(store))
-
-
-def _quoted(texts: Iterable[str]) -> str:
-    return ",".join(quote_literal(text) for text in texts)

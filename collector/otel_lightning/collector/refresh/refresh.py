@@ -26,7 +26,8 @@ from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, least_time, recent_traces
 from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
-from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, quote_literal, statement
+from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
+from otel_lightning.collector.store.sql_text import literal
 
 logger = logging.getLogger(__name__)
 SPANS_AT_ONCE = 25_000
@@ -207,8 +208,8 @@ def _insert_some(
     for table, some in rows:
         # A judgement without a trace may have stated the task before.
         if table == "rollout_tasks":
-            rollouts = _quoted(some["rollout_id"].to_pylist())
-            store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN ({rollouts})")
+            rollouts = literal(some["rollout_id"].to_pylist())
+            store.execute(f"DELETE FROM rollout_tasks WHERE rollout_id IN {rollouts}")
         store.insert(table, some)
         new.add(table, some)
         least_time(table, some, new.least)
@@ -290,7 +291,3 @@ def _uncollected(parsed: ParsedTraces, recent: RecentTraces) -> Iterator[None]:
             parsed.memory.clear()
         if was_enabled:
             gc.enable()
-
-
-def _quoted(texts: Iterable[str]) -> str:
-    return ",".join(quote_literal(text) for text in texts)
