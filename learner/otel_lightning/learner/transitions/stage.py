@@ -15,7 +15,7 @@ from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.named_sql import arrow, number
+from otel_lightning.learner.named_sql import arrow, number, read
 from otel_lightning.learner.score.sources import GIVEN_LATER
 
 BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
@@ -114,7 +114,7 @@ def stage_rewards(store: Store, name: str | None, only: str = "TRUE") -> None:
     store.execute(statement(__package__, "staged_rewards", chosen=chosen))
     if store.count("staged_rewards") == 0:
         raise DataError(_no_reward(store, name))
-    broken = ask(store, statement(__package__, "infinite_reward"))
+    broken = read(store, __package__, "infinite_reward")
     for row in broken.iter_rows(named=True):
         raise DataError(
             f"Reward '{row['name']}' of rollout '{row['rollout_id']}' is {row['value']}. Send it "
@@ -173,7 +173,7 @@ def buckets(calls: int) -> list[Bucket]:
 
 def read_bucket(store: Store, name: str, bucket: Bucket) -> pl.LazyFrame:
     """Read the rows of a bucket with the statement `bucket_calls` or `bucket_rewards`."""
-    return ask(store, statement(__package__, name, **asdict(bucket))).lazy()
+    return read(store, __package__, name, **asdict(bucket)).lazy()
 
 
 def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
@@ -184,16 +184,10 @@ def write_bucket(store: Store, bucket: Bucket, computed: pl.DataFrame) -> None:
     store.replace("transition_rows", arrow(computed), bucket.changed, rows)
 
 
-def ask(store: Store, query: str) -> pl.DataFrame:
-    """Run a SELECT and return a polars frame."""
-    return pl.DataFrame(store.query(query))
-
-
 def _no_reward(store: Store, name: str | None) -> str:
-    known = ask(store, statement(__package__, "reward_names"))["name"]
-    chosen = Sql(f"NOT {GIVEN_LATER}" if name is None else f"name = {quote_literal(name)}")
-    without_value = statement(__package__, "rewards_without_value", chosen=chosen)
-    count, first = ask(store, without_value).row(0)
+    known = read(store, __package__, "reward_names")["name"]
+    chosen = chosen_rewards(name)
+    count, first = read(store, __package__, "rewards_without_value", chosen=chosen).row(0)
     if count:
         others = f" Or choose another with --reward: {', '.join(known)}." if len(known) else ""
         return (
