@@ -5,7 +5,7 @@ import pytest
 
 from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Task, read_tasks
-from otel_lightning.learner.rollout_runner.attempts import Attempt, command, shown
+from otel_lightning.learner.rollout_runner.attempts import Attempt, agent_fields, command
 from otel_lightning.learner.rollout_runner.plan import Job, plan
 from otel_lightning.learner.rollout_runner.tasks import chosen
 from otel_lightning.learner.transitions.splits import split
@@ -57,7 +57,7 @@ def test_all_formats_give_the_same_tasks(tmp_path: Path) -> None:
 
 def test_agent_is_shown_neither_what_is_expected_nor_the_metadata() -> None:
     task = Task("a", {"q": 1}, expected="gold", metadata={"hint": "gold"})
-    assert shown(task) == {"id": "a", "q": 1}
+    assert agent_fields(task) == {"id": "a", "q": 1}
     assert Task("a", {"input": "x"}).input == "x"
     assert task.input == {"q": 1}
 

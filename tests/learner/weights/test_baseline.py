@@ -1,6 +1,6 @@
 import pytest
 
-from otel_lightning.learner.weights.baseline import told, with_baseline
+from otel_lightning.learner.weights.baseline import baseline_warning, with_baseline
 from otel_lightning.learner.weights.examples import Example
 
 
@@ -29,7 +29,7 @@ def test_grades_above_0_count_from_the_mean_of_the_training_ones() -> None:
     assert mean == pytest.approx(0.5)
     assert [e.advantage for e in found] == pytest.approx([-0.3, -0.1, 0.4, 0.1])
     assert [e.reward for e in found] == [0.2, 0.4, 0.9, 0.6]
-    assert "the mean of the training ones, 0.5, count as good" in told(0.5)
+    assert "the mean of the training ones, 0.5, count as good" in baseline_warning(0.5)
 
 
 def test_grades_below_0_have_good_ones_too() -> None:

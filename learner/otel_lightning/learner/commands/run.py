@@ -135,14 +135,14 @@ def tell(report: "Report", store: str) -> None:
     Raises:
         ClickException: If rollouts are missing, or none could be graded.
     """
-    from otel_lightning.learner.rollout_runner.report import told
+    from otel_lightning.learner.rollout_runner.report import in_words
 
     if not report.planned:
         click.echo(f"Run {report.run_id}: this shard has no rollout, so nothing was run.")
         return
     before = f", {report.done_before} of them before this start" if report.done_before else ""
     click.echo(f"Run {report.run_id}: {number_of(report.planned, 'rollout')}{before}.")
-    click.echo(f"By the status of the last attempt: {told(report.statuses)}.")
+    click.echo(f"By the status of the last attempt: {in_words(report.statuses)}.")
     for count, one, several, text in _notes(report):
         if count:
             click.echo(f"{number_of(count, one, several)} {text}.", err=True)

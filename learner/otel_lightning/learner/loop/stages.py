@@ -37,7 +37,7 @@ from otel_lightning.learner.rollout_runner import (
     compare,
     run_agent,
 )
-from otel_lightning.learner.rollout_runner.arms import reading, write_flags
+from otel_lightning.learner.rollout_runner.arms import flag_variables, write_flags
 from otel_lightning.learner.weights import pointer
 from otel_lightning.learner.weights.ship import BY_RUNNING
 
@@ -103,7 +103,7 @@ class Loop:
             seed=part.seed * 1000 + number,
             stdin=part.stdin,
             arms=wanted,
-            environment=reading(flags) if flags else None,
+            environment=flag_variables(flags) if flags else None,
             model=model,
         )
         report = run_agent(self.store, job, self._grading())

@@ -20,9 +20,9 @@ from otel_lightning.learner.prompts.rollouts import Rollouts
 from otel_lightning.learner.prompts.search import Evaluated
 from otel_lightning.learner.prompts.search_record import Graded, SearchRecord, evaluation_key
 from otel_lightning.learner.rollout_runner import OK, Grading, Job, Report, Task, run_agent
-from otel_lightning.learner.rollout_runner.arms import reading
+from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.engine import HopelessError
-from otel_lightning.learner.rollout_runner.report import told
+from otel_lightning.learner.rollout_runner.report import in_words
 
 SAID = 600
 """Characters of the end of standard error that an error quotes."""
@@ -59,7 +59,9 @@ class Runs:
         # counts for another.
         name = f"{self.record.name}.{number}-{evaluation_key(tasks, value)}"
         flags = self._served(value, name)
-        job = replace(self.job, tasks=tasks, name=name, seed=number, environment=reading(flags))
+        job = replace(
+            self.job, tasks=tasks, name=name, seed=number, environment=flag_variables(flags)
+        )
         try:
             report = run_agent(self.store, job, self.grading)
         except HopelessError as error:
@@ -81,7 +83,8 @@ class Runs:
             self.record.give_up()
             return DataError(
                 f"No rollout of the search has a reward, because none ended well "
-                f"({told(report.statuses)}). The last one said: {self._last_words(report)}. {ANEW}"
+                f"({in_words(report.statuses)}). The last one said: "
+                f"{self._end_of_output(report)}. {ANEW}"
             )
         problems = " ".join(f"Grading: {one}." for one in report.problems)
         if self.grading.is_given:
@@ -96,7 +99,7 @@ class Runs:
             "The next start begins a new search."
         )
 
-    def _last_words(self, report: Report) -> str:
+    def _end_of_output(self, report: Report) -> str:
         with open_store(self.store) as found:
             rows = read(found, __package__, "last_failure", run_id=report.run_id).to_dicts()
         if not rows:

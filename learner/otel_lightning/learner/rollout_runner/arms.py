@@ -99,7 +99,7 @@ def check_served(rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], k
         )
 
 
-def reading(flags: Path) -> dict[str, str]:
+def flag_variables(flags: Path) -> dict[str, str]:
     """Return the variables that make an agent read a flag file."""
     place = str(flags.resolve())
     return {

@@ -42,14 +42,14 @@ class Attempt:
         return replace(self, number=self.number + 1)
 
 
-def shown(task: Task) -> dict[str, Any]:
+def agent_fields(task: Task) -> dict[str, Any]:
     """Return the fields of a task that the agent sees, without the expected result."""
     return {"id": task.task_id, **task.fields}
 
 
 def as_line(task: Task) -> str:
     """Return a task as an agent reads it: one JSON object and a line end."""
-    return json.dumps(shown(task), ensure_ascii=False) + "\n"
+    return json.dumps(agent_fields(task), ensure_ascii=False) + "\n"
 
 
 def environment(job: Job, attempt: Attempt) -> dict[str, str]:

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from otel_lightning.collector.load.position import is_up_to_date
 from otel_lightning.collector.store import StoreError, read_server
 from otel_lightning.collector.store.rows import Rows
+from otel_lightning.collector.store.sql_text import Value, statement
 from otel_lightning.learner.rollout_runner.journal import Journal
 from otel_lightning.learner.rollout_runner.processes import Processes
 from otel_lightning.learner.rollout_runner.receiver import Receiver
@@ -33,20 +35,20 @@ class RunContext:
 
 
 @contextmanager
-def asked(place: RunContext) -> Iterator[Rows | None]:
+def store_at_start(context: RunContext) -> Iterator[Rows | None]:
     """Open the store if it is on this machine; a run that only sends has none, nor a new one."""
-    idle = place.receiver.idle
-    if (place.is_elsewhere or idle) and not place.store.exists():
+    idle = context.receiver.idle
+    if (context.is_elsewhere or idle) and not context.store.exists():
         yield None
         return
     if idle is not None:
         with idle.opened() as opened:
-            if is_up_to_date(opened, place.store):
+            if is_up_to_date(opened, context.store):
                 yield opened
                 return
         idle.wake()
         idle.withdraw()  # waits until it serves the store
-    with _opened(place.store) as opened:
+    with _opened(context.store) as opened:
         yield opened
 
 
@@ -67,17 +69,17 @@ def _opened(store: Path) -> Iterator[Rows]:
 
 
 @contextmanager
-def connected(place: RunContext) -> Iterator[Rows]:
+def store_at_end(context: RunContext) -> Iterator[Rows]:
     """Yield the connection of the start, or a new one if there is none or its ingester ended."""
-    idle = place.receiver.idle
+    idle = context.receiver.idle
     if idle is not None and idle.withdraw():
         with idle.opened() as created:
             yield created
         return
-    if place.connection is not None and _answers(place.connection):
-        yield place.connection
+    if context.connection is not None and _answers(context.connection):
+        yield context.connection
         return
-    with _opened(place.store) as opened:
+    with _opened(context.store) as opened:
         yield opened
 
 
@@ -87,3 +89,11 @@ def _answers(opened: Rows) -> bool:
     except StoreError:
         return False
     return True
+
+
+def rows_of(store: Rows, name: str, **values: Value) -> list[dict[str, Any]]:
+    """Run the statement `sql/<name>.sql` of this package and return its rows by column.
+
+    It needs no polars: a run that only starts agents does without.
+    """
+    return store.rows(statement(__package__, name, **values))

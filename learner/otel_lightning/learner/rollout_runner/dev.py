@@ -23,7 +23,7 @@ from otel_lightning.learner.rollout_runner.attempts import OK, TIMEOUT
 from otel_lightning.learner.rollout_runner.dev_grader import graded_as_wrong, wrong_results
 from otel_lightning.learner.rollout_runner.grading import Grading
 from otel_lightning.learner.rollout_runner.plan import Job, runs_folder
-from otel_lightning.learner.rollout_runner.report import Report, told
+from otel_lightning.learner.rollout_runner.report import Report, in_words
 from otel_lightning.learner.rollout_runner.run import LOOK_SECONDS, SERVER_SECONDS, run_agent
 from otel_lightning.learner.transitions.make import Settings, make_transitions
 
@@ -170,7 +170,7 @@ def _process(found: Found) -> Link:
     remedy = WORKS[found.way]
     if TIMEOUT in statuses:
         remedy = f"It had {found.job.timeout:g} seconds: mend what hangs, or raise --timeout."
-    return _broken("process", f"{told(statuses)}. {told_why}", remedy)
+    return _broken("process", f"{in_words(statuses)}. {told_why}", remedy)
 
 
 def _trace(found: Found) -> Link:

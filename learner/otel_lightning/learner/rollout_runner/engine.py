@@ -24,11 +24,11 @@ from otel_lightning.learner.rollout_runner.attempts import (
 )
 from otel_lightning.learner.rollout_runner.executors import Executor
 from otel_lightning.learner.rollout_runner.journal import Journal, Started
-from otel_lightning.learner.rollout_runner.output_files import is_longer, last_words
+from otel_lightning.learner.rollout_runner.output_files import end_on_one_line, is_longer
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
 from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 from otel_lightning.learner.rollout_runner.receiver import Event, Receiver
-from otel_lightning.learner.rollout_runner.report import told
+from otel_lightning.learner.rollout_runner.report import in_words
 
 SEND_EVERY_SECONDS = 5.0
 """Interval between requests to the receiver: each is a transaction of the store, which takes 0.05
@@ -157,7 +157,7 @@ class Engine:
                     waiting.append(attempt.next())
                 else:
                     done += 1
-                progress.report(done, lambda: told(self.ends))
+                progress.report(done, lambda: in_words(self.ends))
             self.send(soon=True)
         if not keeps_last:
             self.send()
@@ -207,7 +207,7 @@ class Engine:
         status, reason = status_of(ended)
         cut = ended.status == INTERRUPTED
         if status == FAILED and not reason:
-            words = last_words(self.journal.outputs / f"{ended.rollout_id}.err", SAID)
+            words = end_on_one_line(self.journal.outputs / f"{ended.rollout_id}.err", SAID)
             reason = f"it ended with code {ended.exit_code} and wrote: {words or 'nothing'}"
         if reason and not cut:
             self.reasons[f"{status}: {reason}"] += 1
@@ -234,10 +234,12 @@ class Engine:
             advice = "Check the words after '--', or those of --serve."
         elif self.give_up_after and sum(self.ends.values()) >= self.give_up_after:
             # A worker or a server tells the error in its answer, and a process on standard error.
-            words = ended.reason or last_words(self.journal.outputs / f"{ended.rollout_id}.err")
+            words = ended.reason or end_on_one_line(
+                self.journal.outputs / f"{ended.rollout_id}.err"
+            )
             problem = (
                 f"None of the first {number_of(sum(self.ends.values()), 'attempt')} ended well "
-                f"({told(self.ends)}). The last one said: {words or 'nothing'}."
+                f"({in_words(self.ends)}). The last one said: {words or 'nothing'}."
             )
             advice = "Mend the agent, and run the same command with --rerun failed --rerun timeout."
         else:

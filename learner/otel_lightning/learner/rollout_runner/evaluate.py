@@ -170,7 +170,7 @@ def _verdict(
     found = Verdict(candidate, gains, formats, lengths, ())
     # For these models a policy asks for temperature 0. Only an agent that we trace follows it.
     warm = {
-        name: _warm_calls(store, reports[GREEDY, name])
+        name: _sampled_calls(store, reports[GREEDY, name])
         for name in (base, candidate)
         if (GREEDY, name) in reports and greedy_by_policy(name)
     }
@@ -189,10 +189,10 @@ def _mean(tokens: Mapping[Pair, float]) -> float:
     return sum(tokens.values()) / len(tokens) if tokens else 0.0
 
 
-def _warm_calls(store: Path, report: Report) -> int:
+def _sampled_calls(store: Path, report: Report) -> int:
     """Count the model calls of a greedy run that asked for a temperature above 0."""
     with open_store(store) as opened:
-        rows = read(opened, __package__, "warm_calls", rollouts=list(report.tasks))
+        rows = read(opened, __package__, "sampled_calls", rollouts=list(report.tasks))
     return int(rows["calls"][0])
 
 

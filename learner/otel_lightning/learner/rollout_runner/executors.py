@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from otel_lightning.learner.rollout_runner.arms import reading
+from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
@@ -90,7 +90,7 @@ class ProcessExecutor:
             stdin = as_json.with_suffix(".txt")
             _write_once(stdin, as_text(task.input) + "\n")
         flags = self._flags.get(attempt.planned.arm or "")
-        served = reading(flags) if flags else {}
+        served = flag_variables(flags) if flags else {}
         variables = {
             **self._telemetry,
             **environment(job, attempt),

@@ -17,8 +17,8 @@ from otel_lightning.collector.store import Sql
 from otel_lightning.collector.store.rows import Rows
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import FAILED, LOST, OK, TIMEOUT
+from otel_lightning.learner.rollout_runner.context import rows_of
 from otel_lightning.learner.rollout_runner.receiver import Event
 from otel_lightning.learner.score.sources import GIVEN_LATER
 

@@ -24,7 +24,7 @@ from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.store import read_server, server_file
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.file_lock import locked_alone, opened_lock
-from otel_lightning.learner.rollout_runner.output_files import last_words
+from otel_lightning.learner.rollout_runner.output_files import end_on_one_line
 from otel_lightning.learner.rollout_runner.processes import (
     Processes,
     Spec,
@@ -239,7 +239,7 @@ class IdleIngester:
 
     def _check(self) -> None:
         if self.processes.service_ended(self.spec.name):
-            said = last_words(self.spec.stderr) or last_words(self.spec.stdout)
+            said = end_on_one_line(self.spec.stderr) or end_on_one_line(self.spec.stdout)
             raise DataError(
                 f"lightning-ingest for '{self.store}' ended by itself. Its last words: "
                 f"{said or 'none'}"

@@ -26,6 +26,6 @@ def is_longer(file: Path, characters: int) -> bool:
     return size > characters and (size > 4 * characters or len(tail(file, size)) > characters)
 
 
-def last_words(file: Path, characters: int = 600) -> str:
+def end_on_one_line(file: Path, characters: int = 600) -> str:
     """Return the end of a file as one line of text."""
     return " ".join(tail(file, characters).split())

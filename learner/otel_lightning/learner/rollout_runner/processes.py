@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.output_files import last_words
+from otel_lightning.learner.rollout_runner.output_files import end_on_one_line
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 LOOK_SECONDS = 0.05
@@ -244,7 +244,7 @@ def wait_until(
         late = time.monotonic() > deadline
         if late or processes.service_ended(spec.name):
             problem = f"is not ready after {seconds:g} s" if late else "ended by itself"
-            said = last_words(spec.stderr) or last_words(spec.stdout)
+            said = end_on_one_line(spec.stderr) or end_on_one_line(spec.stdout)
             raise DataError(f"{what} {problem}. Its last words: {said or 'none'}")
 
 

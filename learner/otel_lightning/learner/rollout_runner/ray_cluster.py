@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.arms import reading
+from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
@@ -54,7 +54,7 @@ def run_once(message: Mapping[str, Any]) -> dict[str, Any]:
         flags, served = folder / "flags.json", {}
         if message["flags"] is not None:
             flags.write_text(message["flags"], encoding="utf-8")
-            served = reading(flags)
+            served = flag_variables(flags)
         words = [
             word.replace(FILE, str(file)).replace(FLAGS, str(flags)) for word in message["command"]
         ]
@@ -210,7 +210,7 @@ def _connected() -> Any:
         ) from error
     address = os.environ.get("RAY_ADDRESS", "auto")
     try:
-        _knock(address)
+        _check_reachable(address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     # A ValueError is an address that Ray cannot read.
     except (OSError, RuntimeError, ValueError) as error:
@@ -222,7 +222,7 @@ def _connected() -> Any:
     return ray
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Connect to a cluster's `host:port`: Ray would try for minutes if nobody answers.
 
     Raises:

@@ -105,11 +105,11 @@ class Report:
         ]
 
 
-def told(statuses: Mapping[str, int]) -> str:
+def in_words(statuses: Mapping[str, int]) -> str:
     """Write the number of rollouts by status, each status apart.
 
     Example:
-        >>> told({"ok": 3, "timeout": 1})
+        >>> in_words({"ok": 3, "timeout": 1})
         'ok 3, failed 0, timed out 1, lost 0'
     """
     names = {OK: "ok", FAILED: "failed", TIMEOUT: "timed out", LOST: "lost"}

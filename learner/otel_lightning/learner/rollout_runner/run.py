@@ -14,10 +14,13 @@ from otel_lightning.collector.store.rows import Rows
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner import arms as arm_files
 from otel_lightning.learner.rollout_runner import grading as graders
-from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, status_of, task_event
-from otel_lightning.learner.rollout_runner.context import RunContext, asked, connected
-from otel_lightning.learner.rollout_runner.cut_off import CUT_OFF, note_cut_off_elsewhere
+from otel_lightning.learner.rollout_runner.context import (
+    RunContext,
+    rows_of,
+    store_at_end,
+    store_at_start,
+)
 from otel_lightning.learner.rollout_runner.engine import (
     AttemptHistory,
     Engine,
@@ -31,6 +34,10 @@ from otel_lightning.learner.rollout_runner.executors import (
 )
 from otel_lightning.learner.rollout_runner.grading import Graded, Grading
 from otel_lightning.learner.rollout_runner.idle_ingester import Claim, claimed_for
+from otel_lightning.learner.rollout_runner.interrupted import (
+    INTERRUPTIONS,
+    note_interrupted_elsewhere,
+)
 from otel_lightning.learner.rollout_runner.journal import Journal, end_leftovers, opened_journal
 from otel_lightning.learner.rollout_runner.plan import Job, Planned, journal_folder, plan, run_name
 from otel_lightning.learner.rollout_runner.processes import (
@@ -109,10 +116,10 @@ def run_agent(
                 ) as processes,
                 _receiving(store, job, processes, folder, claim) as receiver,
             ):
-                place = RunContext(
+                context = RunContext(
                     store, journal, processes, receiver, bool(job.endpoint), job.store_timeout
                 )
-                return _run(job, grading, rollouts, place)
+                return _run(job, grading, rollouts, context)
         except LauncherDiedError as error:
             end_leftovers(folder)
             raise DataError(
@@ -162,25 +169,25 @@ def _check(job: Job) -> None:
         reachable(job.endpoint)
 
 
-def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], place: RunContext) -> Report:
+def _run(job: Job, grading: Grading, rollouts: Sequence[Planned], context: RunContext) -> Report:
     with ExitStack() as connections:
-        opened = connections.enter_context(asked(place))
+        opened = connections.enter_context(store_at_start(context))
         if opened is not None and opened.server is not None:
             # Another machine may have sent attempts a moment ago: they must not run again.
-            wait_until_stored(opened, place.store, job.store_timeout)
-        past = _attempts_of(rollouts, place.journal, opened)
+            wait_until_stored(opened, context.store, job.store_timeout)
+        past = _attempts_of(rollouts, context.journal, opened)
         if opened is not None and job.name is not None:
             # Without a name of its own, a run is on one machine only.
-            note_cut_off_elsewhere(job, rollouts, past, place.journal, opened)
-        _send_tasks([one.task for one in rollouts], place.receiver, opened)
+            note_interrupted_elsewhere(job, rollouts, past, context.journal, opened)
+        _send_tasks([one.task for one in rollouts], context.receiver, opened)
         if job.endpoint:
             # Nobody else has asked it yet: a wrong token has to be told before an agent runs.
-            place.receiver.send_held()
+            context.receiver.send_held()
         if opened is not None and opened.server is not None:
-            place.connection = opened
+            context.connection = opened
         else:
             connections.close()  # others may need the file while the agents run
-        return _run_and_grade(job, grading, rollouts, past, place)
+        return _run_and_grade(job, grading, rollouts, past, context)
 
 
 def _run_and_grade(
@@ -188,32 +195,32 @@ def _run_and_grade(
     grading: Grading,
     rollouts: Sequence[Planned],
     past: dict[str, AttemptHistory],
-    place: RunContext,
+    context: RunContext,
 ) -> Report:
-    journal = place.journal
+    journal = context.journal
     # Ends that a killed runner noted and did not send. They are sent before any agent starts.
     if unsent := journal.unsent():
-        send_ended(unsent, journal, place.receiver)
+        send_ended(unsent, journal, context.receiver)
     open_ones = [one for one in rollouts if past[one.key].is_open(job.retries)]
     again = [one for one in rollouts if past[one.key].status in job.rerun and one not in open_ones]
     if (open_ones or again) and not (job.url or job.endpoint):
         # The runner has the token of the server file, agents have not. A server (`--url`) sends
         # with headers of its own.
-        place.receiver.check_agents()
+        context.receiver.check_agents()
     cut_off = sum(bool(past[one.key].ends) and past[one.key].ends[-1][1] for one in open_ones)
-    executor = _executor(job, place)
+    executor = _executor(job, context)
     with closing(executor), stoppable() as stop:
         for one in open_ones:
             # All tasks are checked before the first one runs, so that no run fails halfway for a
             # bad task.
             executor.check(Attempt(one))
-        engine = Engine(job, journal, executor, place.receiver, past, stop)
+        engine = Engine(job, journal, executor, context.receiver, past, stop)
         # Rewards by exit code are known by then: they go with the last ends in one request.
         # An ingester that was never needed is not started for the last ends either.
-        keeps_last = place.receiver.is_asleep or (grading.by_exit_code and place.store.exists())
+        keeps_last = context.receiver.is_asleep or (grading.by_exit_code and context.store.exists())
         stopped = engine.run([*open_ones, *again], len(rollouts), keeps_last=keeps_last)
         if not keeps_last:
-            place.receiver.send_held()
+            context.receiver.send_held()
     journal.forget_inputs()
     ends = {_last(one, engine.past): engine.past[one.key] for one in rollouts}
     statuses = {rollout: one.status for rollout, one in ends.items() if one.status is not None}
@@ -221,8 +228,8 @@ def _run_and_grade(
     if job.url and job.arms:
         ended = [one for one in rollouts if statuses.get(_last(one, engine.past), LOST) != LOST]
         wanted = {_last(one, engine.past): one.arm or "" for one in ended}
-        _check_served(job.arms.key, wanted, place)
-    graded, silent = _graded(place, grading, statuses, patience, engine.unsent)
+        _check_served(job.arms.key, wanted, context)
+    graded, silent = _graded(context, grading, statuses, patience, engine.unsent)
     return Report(
         run_id=journal.folder.name,
         planned=len(rollouts),
@@ -248,13 +255,13 @@ def _run_and_grade(
     )
 
 
-def _executor(job: Job, place: RunContext) -> Executor:
+def _executor(job: Job, context: RunContext) -> Executor:
     """Choose the way to run the agent."""
-    name, folder = place.journal.folder.name, place.journal.folder
+    name, folder = context.journal.folder.name, context.journal.folder
     service = os.environ.get("OTEL_SERVICE_NAME", name)
-    telemetry = {"OTEL_SERVICE_NAME": service, **place.receiver.environment()}
+    telemetry = {"OTEL_SERVICE_NAME": service, **context.receiver.environment()}
     flags = arm_files.write_flags(job.arms, name, folder) if job.arms and not job.url else {}
-    settings = ExecutorSettings(job, place.journal, telemetry, flags)
+    settings = ExecutorSettings(job, context.journal, telemetry, flags)
     # Only the one that is used is imported.
     if job.url:
         from otel_lightning.learner.rollout_runner.servers import UrlExecutor
@@ -263,12 +270,12 @@ def _executor(job: Job, place: RunContext) -> Executor:
     if job.serve:
         from otel_lightning.learner.rollout_runner.workers import WorkerExecutor
 
-        return WorkerExecutor(settings, place.processes)
+        return WorkerExecutor(settings, context.processes)
     if job.ray:
         from otel_lightning.learner.rollout_runner.ray_cluster import RayExecutor
 
         return RayExecutor(settings)
-    return ProcessExecutor(settings, place.processes)
+    return ProcessExecutor(settings, context.processes)
 
 
 def _last(planned: Planned, past: Mapping[str, AttemptHistory]) -> str:
@@ -284,7 +291,7 @@ def _attempts_of(
     }
     if store is not None:
         for row in rows_of(store, "known_attempts", run_id=journal.folder.name):
-            cut = row["reason"] in CUT_OFF  # the store has no other mark of it
+            cut = row["reason"] in INTERRUPTIONS  # the store has no other mark of it
             known.setdefault(row["rollout_id"], (row["status"], cut))
     found = {}
     for one in rollouts:
@@ -316,16 +323,16 @@ def _send_tasks(tasks: Sequence[Task], receiver: Receiver, store: Rows | None) -
 
 
 def _graded(
-    place: RunContext,
+    context: RunContext,
     grading: Grading,
     statuses: Mapping[str, str],
     patience: float,
     unsent: list[Ended],
 ) -> tuple[Graded, int]:
     """Wait until everything is stored and derived, and grade."""
-    store = place.store
-    if not store.exists() and place.receiver.idle is None:
-        name = place.journal.folder.name
+    store = context.store
+    if not store.exists() and context.receiver.idle is None:
+        name = context.journal.folder.name
         problem = (
             "The store is elsewhere: grade there. Give this command where the store is, with "
             f"--name {name} and without --endpoint and --shard: what has ended does not run again."
@@ -334,45 +341,45 @@ def _graded(
     # Exit codes are known without the store, so their rewards are stored and derived together with
     # the attempts.
     is_known = grading.by_exit_code
-    with connected(place) as opened:
+    with store_at_end(context) as opened:
         if not is_known:
-            place.receiver.send_held()
+            context.receiver.send_held()
             if unsent:
-                send_ended(unsent, place.journal, place.receiver)
-        silent = 0 if is_known else _silent(opened, place, list(statuses), patience)
+                send_ended(unsent, context.journal, context.receiver)
+        silent = 0 if is_known else _silent(opened, context, list(statuses), patience)
 
         def send(events: list[Event]) -> None:
             if unsent and is_known:
-                send_ended(unsent, place.journal, place.receiver, events[:SENT_AT_ONCE])
+                send_ended(unsent, context.journal, context.receiver, events[:SENT_AT_ONCE])
                 events = events[SENT_AT_ONCE:]
             for start in range(0, len(events), SENT_AT_ONCE):
-                place.receiver.send(events[start : start + SENT_AT_ONCE])
-            place.receiver.send_held()
-            _derive(opened, place)
+                context.receiver.send(events[start : start + SENT_AT_ONCE])
+            context.receiver.send_held()
+            _derive(opened, context)
 
         try:
             graded = graders.grade(opened, store, grading, statuses, send)
         except (DataError, StoreError) as error:
-            if place.journal.unsent():
+            if context.journal.unsent():
                 raise  # rewards can be given later, but the ends of attempts have to be sent
             graded = Graded(None, problems=[str(error)])
         if is_known:
-            silent = _silent(opened, place, list(statuses), patience)
+            silent = _silent(opened, context, list(statuses), patience)
         return graded, silent
 
 
-def _check_served(key: str, wanted: Mapping[str, str], place: RunContext) -> None:
+def _check_served(key: str, wanted: Mapping[str, str], context: RunContext) -> None:
     """Compare the arms in the traces with those that a server was asked for.
 
     Raises:
         DataError: If it served others.
     """
-    if not place.store.exists():
+    if not context.store.exists():
         return  # the same command where the store is checks it
     deadline = time.monotonic() + SERVER_SECONDS
-    with connected(place) as opened:
+    with store_at_end(context) as opened:
         while True:
-            _derive(opened, place)
+            _derive(opened, context)
             rows = rows_of(opened, "served_arms", rollouts=list(wanted), key=key)
             known = {row["rollout_id"] for row in rows}
             if len(known) == len(wanted) or time.monotonic() > deadline:
@@ -381,32 +388,32 @@ def _check_served(key: str, wanted: Mapping[str, str], place: RunContext) -> Non
     arm_files.check_served(rows, wanted, key)
 
 
-def _silent(opened: Rows, place: RunContext, rollouts: list[str], patience: float) -> int:
+def _silent(opened: Rows, context: RunContext, rollouts: list[str], patience: float) -> int:
     """Update the derived tables; return the number of rollouts without a model call.
 
     Args:
         opened: The open store.
-        place: Its path, and how long to wait for its ingester.
+        context: Its path, and how long to wait for its ingester.
         rollouts: The rollouts.
         patience: Seconds to wait for the calls of some of them, if others have theirs.
     """
     deadline = time.monotonic() + patience
     while True:
-        _derive(opened, place)
+        _derive(opened, context)
         silent = len(rows_of(opened, "silent", rollouts=rollouts))
         # If no rollout has a call though the first one ended long ago, the agent is not traced at
         # all, and waiting would not help.
-        first = min((one.ended for one in place.journal.ended.values()), default=0)
+        first = min((one.ended for one in context.journal.ended.values()), default=0)
         untraced = silent == len(rollouts) and time.time_ns() > first + patience * 1e9
         if not silent or untraced or time.monotonic() > deadline:
             return silent
         time.sleep(LOOK_SECONDS)
 
 
-def _derive(opened: Rows, place: RunContext) -> None:
+def _derive(opened: Rows, context: RunContext) -> None:
     """Update the derived tables, which the ingester does where one runs."""
     if opened.server:
-        wait_until_derived(opened, place.store, place.store_timeout)
+        wait_until_derived(opened, context.store, context.store_timeout)
         return
     # Without an ingester, `opened` is the file itself. What derives spans takes 0.2 CPU-seconds to
     # import, as long as 50 rollouts cost.
@@ -416,4 +423,4 @@ def _derive(opened: Rows, place: RunContext) -> None:
     if not derive_without_spans(store):
         from otel_lightning.collector.load.from_files import derive_all
 
-        derive_all(store, place.store)
+        derive_all(store, context.store)

@@ -20,7 +20,7 @@ from otel_lightning.learner.rollout_runner.arms import version_of
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
-    shown,
+    agent_fields,
 )
 from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
 from otel_lightning.learner.rollout_runner.plan import Arms
@@ -143,7 +143,7 @@ class UrlExecutor(ThreadExecutor):
             http.client.HTTPSConnection if place.scheme == "https" else http.client.HTTPConnection
         )
         connection = kind(place.netloc, timeout=limit)
-        body = json.dumps(shown(attempt.planned.task), ensure_ascii=False).encode(
+        body = json.dumps(agent_fields(attempt.planned.task), ensure_ascii=False).encode(
             "utf-8", "replace"
         )
         path = (place.path or "/") + (f"?{place.query}" if place.query else "")

@@ -10,8 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.learner.rollout_runner.arms import reading
-from otel_lightning.learner.rollout_runner.attempts import Attempt, about, shown
+from otel_lightning.learner.rollout_runner.arms import flag_variables
+from otel_lightning.learner.rollout_runner.attempts import Attempt, about, agent_fields
 from otel_lightning.learner.rollout_runner.executors import ExecutorSettings
 from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE
 from otel_lightning.learner.rollout_runner.processes import Ended, Processes, Spec
@@ -81,7 +81,7 @@ class WorkerExecutor:
 
     def _spec(self, arm: str | None, name: str) -> Spec:
         job, folder = self._settings.job, self._settings.journal.folder.resolve()
-        served = reading(self._settings.flags[arm]) if arm else {}
+        served = flag_variables(self._settings.flags[arm]) if arm else {}
         variables = {
             **self._settings.telemetry,
             **(job.environment or {}),
@@ -94,7 +94,7 @@ class WorkerExecutor:
     def _task(self, attempt: Attempt) -> dict[str, Any]:
         job, journal = self._settings.job, self._settings.journal
         line = {
-            **shown(attempt.planned.task),
+            **agent_fields(attempt.planned.task),
             "rollout_id": attempt.rollout_id,
             "sample": attempt.planned.sample,
             "attempt": attempt.number,

@@ -43,7 +43,7 @@ def _are_graded(examples: Sequence[Example]) -> bool:
     return len(set(totals.values())) > BINARY
 
 
-def told(mean: float) -> str:
+def baseline_warning(mean: float) -> str:
     """Say what was done, as a warning."""
     return (
         f"Rewards are graded, and no advantage is on the other side of 0: completions above the "

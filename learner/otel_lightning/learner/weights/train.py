@@ -18,7 +18,7 @@ from otel_lightning.learner.policy.reward_range import reward_range
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN
 from otel_lightning.learner.weights import algorithms
 from otel_lightning.learner.weights.algorithms import Algorithm, Row
-from otel_lightning.learner.weights.baseline import told, with_baseline
+from otel_lightning.learner.weights.baseline import baseline_warning, with_baseline
 from otel_lightning.learner.weights.behavior import with_behavior
 from otel_lightning.learner.weights.checks import (
     check_rewards,
@@ -189,7 +189,8 @@ def _prepare(
         temperature=temperature,
         max_length=longest,
         metrics={},
-        warnings=warnings(tokenized.examples, tokenized) + ([] if mean is None else [told(mean)]),
+        warnings=warnings(tokenized.examples, tokenized)
+        + ([] if mean is None else [baseline_warning(mean)]),
     )
     data.metrics = {"learned_from": len(data.train), "skipped": len(data.skipped), **metrics}
     return data

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 
 from otel_lightning.collector.store.rows import Rows
-from otel_lightning.learner.rollout_runner.asking import rows_of
 from otel_lightning.learner.rollout_runner.attempts import LOST, Attempt, about
+from otel_lightning.learner.rollout_runner.context import rows_of
 from otel_lightning.learner.rollout_runner.engine import AttemptHistory
 from otel_lightning.learner.rollout_runner.journal import RUNNER_KILLED, Journal, Started
 from otel_lightning.learner.rollout_runner.plan import Job, Planned
@@ -13,11 +13,11 @@ from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 LOST_WITH_ITS_MACHINE = "its runner on another machine ended before it"
 """Reason of an attempt of which the store has calls and no machine tells the end."""
-CUT_OFF = frozenset({INTERRUPTED, RUNNER_KILLED, LOST_WITH_ITS_MACHINE})
+INTERRUPTIONS = frozenset({INTERRUPTED, RUNNER_KILLED, LOST_WITH_ITS_MACHINE})
 """Reasons in the store of attempts that the runner's end, or Ctrl-C, cut off."""
 
 
-def note_cut_off_elsewhere(
+def note_interrupted_elsewhere(
     job: Job,
     rollouts: Sequence[Planned],
     past: dict[str, AttemptHistory],
