@@ -72,7 +72,7 @@ def learn_weights(  # noqa: PLR0913 - what, with what, where to, and as which ru
     if training.report_to:
         training = replace(training, trl={"run_name": run.run_id, **training.trl})
     with recorded_in(store, run) if is_main() else nullcontext():
-        return _learn_weights(store, algorithm, training, (output, agent), run)
+        return _learn_weights(store, algorithm, training, output, run)
 
 
 def agents(store: StoreLike) -> list[str]:
@@ -93,13 +93,12 @@ def agents(store: StoreLike) -> list[str]:
 
 
 def _learn_weights(
-    store: StoreLike, algorithm: str, training: Training, chosen: tuple[Path, str | None], run: Run
+    store: StoreLike, algorithm: str, training: Training, output: Path, run: Run
 ) -> "Learned":
-    output, agent = chosen
     checkpoints = checkpoint_folder(output)
 
     def prepared() -> tuple[pl.DataFrame, str]:
-        rows = _rows(store, agent)
+        rows = _rows(store, run.config.get("agent"))
         data = fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
         prepare(checkpoints, _input_hash(run.config, data), resume=training.resume)
         return rows, data
@@ -111,13 +110,14 @@ def _learn_weights(
             # equal rows.
             rows, data = shared(prepared)
             # Imported here, since it loads torch: what can be refused without it is refused first.
-            from otel_lightning.learner.weights.train import train_and_judge
+            from otel_lightning.learner.weights.train import Folders, train_and_judge
 
             if staging is None:
                 # The other processes of torchrun take part in training, and write nothing.
-                return train_and_judge(rows, algorithm, training, (None, checkpoints), _ignore)
+                folders = Folders(None, checkpoints)
+                return train_and_judge(rows, algorithm, training, folders, _ignore)
             with Curve(store, run.run_id) as curve, _tensorboard_beside(output):
-                folders = staging, checkpoints
+                folders = Folders(staging, checkpoints)
                 learned = train_and_judge(rows, algorithm, training, folders, curve.add)
                 gate = asdict(learned.verdict) | {
                     "passed": learned.verdict.passed,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -71,6 +71,33 @@ class Learned:
     warnings: tuple[str, ...] = ()
 
 
+class Folders(NamedTuple):
+    """Where a training writes to."""
+
+    output: Path | None
+    """The folder of the model; None in processes beside the main one."""
+    checkpoints: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to train: an algorithm with its settings, and the settings that all algorithms share."""
+
+    name: str
+    algorithm: Algorithm
+    settings: Any
+    training: Training
+
+    @property
+    def scores_text(self) -> bool:
+        """Whether the trained model gives a score instead of text."""
+        return algorithms.scores_text(self.algorithm)
+
+    def learn(self, job: Job, data: "Data") -> float:
+        """Train the model of a job in place; return the mean loss."""
+        return self.algorithm.learn(job, data.train, data.validation, self.settings)
+
+
 @dataclass(slots=True)
 class Data:
     """Transitions prepared for one algorithm."""
@@ -92,7 +119,7 @@ def train_and_judge(
     rows: pl.DataFrame,
     name: str,
     training: Training,
-    folders: tuple[Path | None, Path],
+    folders: Folders,
     record: Record,
 ) -> Learned:
     """Train a model on the transitions of the train split, and judge it by the held-out ones.
@@ -101,8 +128,7 @@ def train_and_judge(
         rows: The columns of `sql/completions.sql`.
         name: Of the algorithm.
         training: Model and settings.
-        folders: Where to save the model (None in processes beside the main one), and where to
-            write checkpoints.
+        folders: Where to save the model and its checkpoints.
         record: Takes the metrics of each step.
 
     Raises:
@@ -111,25 +137,25 @@ def train_and_judge(
     quiet()
     algorithm = algorithms.load(name)
     settings = algorithm_settings(algorithm.Settings, name, training)
-    output, checkpoints = folders
+    recipe = Recipe(name, algorithm, settings, training)
     with _quiet_libraries():
-        loaded = load_model(training, reward=algorithms.scores_text(algorithm))
-        data = _prepare(rows, loaded, algorithm, (name, settings, training))
-        job = _job(loaded, data, training, algorithm, checkpoints)
+        loaded = load_model(training, reward=recipe.scores_text)
+        data = _prepare(rows, loaded, recipe)
+        job = _job(loaded, data, recipe, folders.checkpoints)
         if training.find_lr:
-            job.learning_rate = _probe(job, data, algorithm, settings)
+            job.learning_rate = _find_learning_rate(job, data, recipe)
             # The probes trained copies of the model in place, so the real training begins with a
             # fresh one.
-            job.model = load_model(training, reward=algorithms.scores_text(algorithm)).model
+            job.model = load_model(training, reward=recipe.scores_text).model
         # Only now: the steps of the probes are no part of the run's curve.
         job.record = record
         data.metrics |= {"learning_rate": job.learning_rate, "processes": world_size()}
-        judged = _judge_scores if algorithms.scores_text(algorithm) else _judge_text
-        verdict = judged(job, data, algorithm, settings)
+        train = _train_reward_model if recipe.scores_text else _train_language_model
+        verdict = train(job, data, recipe)
         if job.best_step is not None:
             data.metrics["best_step"] = job.best_step
-        if output is not None:
-            job.save(output)
+        if folders.output is not None:
+            job.save(folders.output)
     return Learned(data.metrics, verdict, tuple(data.warnings))
 
 
@@ -155,14 +181,9 @@ def libraries_kept() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _prepare(
-    rows: pl.DataFrame,
-    loaded: Loaded,
-    algorithm: Algorithm,
-    chosen: tuple[str, Any, Training],
-) -> Data:
+def _prepare(rows: pl.DataFrame, loaded: Loaded, recipe: Recipe) -> Data:
     """Turn transitions into the algorithm's rows; report those left out, and suspicious data."""
-    name, settings, training = chosen
+    algorithm, settings, training = recipe.algorithm, recipe.settings, recipe.training
     longest = training.max_length or _positions(loaded.model)
     check_template(rows, loaded.tokenizer, training.model)
     tokenized = tokenize(rows, loaded.tokenizer, longest)
@@ -177,7 +198,7 @@ def _prepare(
     # `with_behavior` chooses it, and leaves out transitions of another.
     temperature = 1.0
     if algorithms.needs_behavior(algorithm):
-        behavior = with_behavior(tokenized, loaded.model, training.batch_size, name)
+        behavior = with_behavior(tokenized, loaded.model, training.batch_size, recipe.name)
         tokenized.examples, temperature, metrics["recomputed_logprobs"] = behavior
     train, validation, held_out = _split(tokenized, training)
     data = Data(
@@ -242,15 +263,14 @@ def shuffled(examples: Sequence[Example], seed: int) -> list[Example]:
     ]
 
 
-def _job(
-    loaded: Loaded, data: Data, training: Training, algorithm: Algorithm, checkpoints: Path
-) -> Job:
+def _job(loaded: Loaded, data: Data, recipe: Recipe, checkpoints: Path) -> Job:
+    training = recipe.training
     width = loaded.model.config.get_text_config().hidden_size
     default = default_learning_rate(width, lora=training.lora is not None)
     return Job(
         *loaded,
         training=training,
-        learning_rate=training.learning_rate or default * algorithm.LEARNING_RATE,
+        learning_rate=training.learning_rate or default * recipe.algorithm.LEARNING_RATE,
         folder=checkpoints,
         max_length=data.max_length,
         temperature=data.temperature,
@@ -258,31 +278,31 @@ def _job(
     )
 
 
-def _probe(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> float:
+def _find_learning_rate(job: Job, data: Data, recipe: Recipe) -> float:
     """Look for a learning rate by short trainings, without the held-out tasks."""
     whole = job.training
     short = replace(
         whole, steps=PROBE_STEPS, save_every=0, stop_early=None, resume=False, report_to=()
     )
-    reward = algorithms.scores_text(algorithm)
 
     def validation_loss(rate: float) -> float:
-        probe = replace(job, model=load_model(whole, reward=reward).model, training=short)
+        model = load_model(whole, reward=recipe.scores_text).model
+        probe = replace(job, model=model, training=short)
         probe.learning_rate, probe.measures = rate, True
-        algorithm.learn(probe, data.train, data.validation, settings)
+        recipe.learn(probe, data)
         data.metrics[f"validation_loss_at_{rate:.3g}"] = probe.validation_loss
         return probe.validation_loss
 
     return find_learning_rate(job.learning_rate, validation_loss)
 
 
-def _judge_scores(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "Verdict":
+def _train_reward_model(job: Job, data: Data, recipe: Recipe) -> "Verdict":
     """Train a reward model, and judge it by the pairs of held-out states that it ranks right."""
-    data.metrics["train_loss"] = algorithm.learn(job, data.train, data.validation, settings)
+    data.metrics["train_loss"] = recipe.learn(job, data)
     return judge_scores(job, data.held_out)
 
 
-def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "Verdict":
+def _train_language_model(job: Job, data: Data, recipe: Recipe) -> "Verdict":
     """Train a language model, and judge it by its likelihood of held-out completions."""
     training = job.training
     held_out = usable(data.held_out, data.skipped)
@@ -291,7 +311,7 @@ def _judge_text(job: Job, data: Data, algorithm: Algorithm, settings: Any) -> "V
     # Before training, because `learn` changes the model in place.
     before = completion_logprobs(job.model, held_out, size, "Judging the model before")
     _compare_with_log(held_out, before, data, training)
-    data.metrics["train_loss"] = algorithm.learn(job, data.train, data.validation, settings)
+    data.metrics["train_loss"] = recipe.learn(job, data)
     after = completion_logprobs(job.model, held_out, size, "Judging the model after")
     likelihoods = Likelihoods(before, after)
     # The likelihood of good completions shows a damaged format, which a gain of few rollouts may
