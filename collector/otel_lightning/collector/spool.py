@@ -24,7 +24,6 @@ from typing import NamedTuple, Protocol
 from otel_lightning.collector.alarms import RECEIVING, Alarms
 from otel_lightning.collector.atomic_file import sync
 from otel_lightning.collector.otlp.signals import Signal
-from otel_lightning.collector.segment_file import copied, make_durable, write_all
 from otel_lightning.collector.spool_faults import fault, set_aside
 from otel_lightning.collector.spool_format import (
     Damage,
@@ -37,6 +36,7 @@ from otel_lightning.collector.spool_format import (
     segments_of,
 )
 from otel_lightning.collector.spool_identity import spool_id, write_spool_id
+from otel_lightning.collector.spool_segment import copied, make_durable, write_all
 
 logger = logging.getLogger(__name__)
 

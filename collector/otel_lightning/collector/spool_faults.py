@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from otel_lightning.collector.atomic_file import sync
-from otel_lightning.collector.segment_file import make_durable
 from otel_lightning.collector.spool_format import Damage, segment_path
+from otel_lightning.collector.spool_segment import make_durable
 
 logger = logging.getLogger(__name__)
 
