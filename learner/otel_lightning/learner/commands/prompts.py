@@ -188,16 +188,15 @@ def _search(
 
     tasks = chosen(read_tasks(given["tasks"]).tasks, TRAIN, settings["held_out"])
     flags: Path = settings["flags"]
+    key: str = settings["key"]
     identity = {name: given.get(name, settings.get(name)) for name in IDENTITY}
     identity |= {"agent": agent, "tasks": [task.whole_fingerprint for task in tasks]}
-    place = (flags, settings["key"])
-    record = held.enter_context(
-        opened_search(Path(store), Path(f"{store}.searches"), place, identity)
-    )
+    folder = Path(f"{store}.searches")
+    record = held.enter_context(opened_search(Path(store), folder, flags, key, identity))
     runs = Runs(
         store=Path(store),
         flags=flags,
-        key=settings["key"],
+        key=key,
         job=Job(tasks=(), command=agent, jobs=given["jobs"]),
         grading=grading_of({**given, "reward": settings["reward"]}),
         record=record,

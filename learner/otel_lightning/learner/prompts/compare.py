@@ -12,7 +12,7 @@ from otel_lightning.learner.named_sql import append
 from otel_lightning.learner.policy import flag_file
 from otel_lightning.learner.policy.ship import promote
 from otel_lightning.learner.policy.versions import add_policy, forget_run
-from otel_lightning.learner.prompts.share import add_candidates, candidates_of
+from otel_lightning.learner.prompts.share import VariantChange, candidates_of, change_variants
 from otel_lightning.learner.rollout_runner.paired import ALPHA, Compared, compare
 from otel_lightning.learner.rollout_runner.report import Report
 from otel_lightning.learner.runs import Run
@@ -142,7 +142,7 @@ def apply_decision(store: StoreLike, comparison: Comparison, decision: Decision)
                 _add_policy(found, key, decision.run_id, shares, served)
                 promote(found, key, flags, version=decision.run_id)
             elif any(arm in live for arm in losers):
-                add_candidates(found, (flags, key), [], losers, (decision.run_id, 0.0))
+                change_variants(found, VariantChange(flags, key, decision.run_id, retired=losers))
     now = flag_file.live_shares(flag_file.read_flag_file(flags, key), key)
     return replace(decision, shares=now)
 

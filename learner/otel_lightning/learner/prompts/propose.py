@@ -40,8 +40,9 @@ from otel_lightning.learner.prompts.ruled_out import ruled_out
 from otel_lightning.learner.prompts.share import (
     Candidate,
     Change,
-    add_candidates,
+    VariantChange,
     candidates_of,
+    change_variants,
     check_flag,
     diluted,
     shares_of,
@@ -265,10 +266,11 @@ def _write(store: Store, run: Run, result: Proposed, request: Request) -> Propos
     # First the store, then the file: what is served can always be traced to its proposal.
     replace_proposals(store, run.run_id, rows)
     if result.candidates or result.retired:
-        settings = (run.run_id, request.share)
-        place = (request.flags, key)
+        wanted = VariantChange(
+            request.flags, key, run.run_id, result.candidates, request.share, result.retired
+        )
         try:
-            change = add_candidates(store, place, result.candidates, result.retired, settings)
+            change = change_variants(store, wanted)
         except DataError as error:
             refused = {"variant": None, "refused": f"not written: {error}"}
             rows = [row | refused if row["variant"] else row for row in rows]

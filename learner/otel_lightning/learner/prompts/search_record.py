@@ -135,14 +135,15 @@ def evaluation_key(tasks: Sequence[Task], value: Any) -> str:
 
 @contextmanager
 def opened_search(
-    store: StoreLike, folder: Path, place: tuple[Path, str], identity: Mapping[str, Any]
+    store: StoreLike, folder: Path, flags: Path, key: str, identity: Mapping[str, Any]
 ) -> Iterator[SearchRecord]:
     """Open the record of the search that was begun with the same settings and has not ended.
 
     Args:
         store: Path of the store, or an open store.
         folder: Folder of all searches of the store.
-        place: The flag file and the flag.
+        flags: The flag file.
+        key: The flag.
         identity: All settings that the way of the search depends on.
 
     Yields:
@@ -155,8 +156,7 @@ def opened_search(
     prefix = f"search-{_hash(identity)[:10]}-"
     with opened(store) as found:
         ended = set(read(found, __package__, "ended_searches", prefix=prefix)["run_id"])
-    path, key = place
-    known = variants_with_text(flag_file.read_flag_file(path, key), key)
+    known = variants_with_text(flag_file.read_flag_file(flags, key), key)
     replaces = None
     for number in count(1):
         name = f"{prefix}{number}"

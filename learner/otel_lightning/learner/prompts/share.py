@@ -38,6 +38,24 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantChange:
+    """What a run changes about the variants of a flag."""
+
+    flags: Path
+    """The flag file."""
+    key: str
+    """The flag."""
+    run_id: str
+    """Id of the run, which becomes the version of the shares."""
+    candidates: Sequence[Candidate] = ()
+    """The new variants."""
+    share: float = 0.0
+    """Share of the traffic for all new variants together, in [0, 1)."""
+    retired: Collection[str] = ()
+    """Variants that get weight 0; their text stays."""
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """Shares of the traffic before and after."""
 
@@ -90,41 +108,30 @@ def check_flag(path: Path, document: Mapping[str, Any], key: str) -> None:
         )
 
 
-def add_candidates(
-    store: Store,
-    place: tuple[Path, str],
-    candidates: Sequence[Candidate],
-    retired: Collection[str],
-    settings: tuple[str, float],
-) -> Change:
+def change_variants(store: Store, wanted: VariantChange) -> Change:
     """Write new variants into the flag file with a small share, and record the change.
 
     If this run wrote them before it was killed, nothing is changed. The file is read right before
-    it is written. If another program changes it in between, it is
-    read and written again: that program's change is kept.
+    it is written. If another program changes it in between, it is read and written again: that
+    program's change is kept.
 
     Args:
         store: An open store.
-        place: The flag file and the flag.
-        candidates: The new variants.
-        retired: Variants that get weight 0; their text stays.
-        settings: Id of this run, which becomes the version of the shares; and the share of the
-            traffic for all new variants together.
+        wanted: The flag, its new variants, and those to retire.
 
     Raises:
         ChangedError: If the file is changed again and again, or a parent has another text now.
         DataError: If the flag cannot be used.
     """
-    path, key = place
     # Optimistic locking: read, compute, write only if the file is still the same; else begin again.
     for attempt in range(1, ATTEMPTS + 1):
-        seen = flag_file.reading(path, key)
-        if written_by(seen.document, key, settings[0]):
-            live = flag_file.live_shares(seen.document, key)
+        seen = flag_file.reading(wanted.flags, wanted.key)
+        if written_by(seen.document, wanted.key, wanted.run_id):
+            live = flag_file.live_shares(seen.document, wanted.key)
             return Change(live, live, attempt)
-        _check_parents(seen, key, candidates)
+        _check_parents(seen, wanted)
         try:
-            before, after = _write(store, seen, key, (candidates, retired), settings)
+            before, after = _write(store, seen, wanted)
         except flag_file.ChangedError:
             if attempt == ATTEMPTS:
                 raise
@@ -172,25 +179,19 @@ def diluted(
     return (names, of_cell) if names else of_cell(None)
 
 
-def _write(
-    store: Store,
-    seen: flag_file.FlagFile,
-    key: str,
-    variants: tuple[Sequence[Candidate], Collection[str]],
-    settings: tuple[str, float],
-) -> tuple[Shares, Shares]:
-    (candidates, retired), (run_id, share) = variants, settings
+def _write(store: Store, seen: flag_file.FlagFile, wanted: VariantChange) -> tuple[Shares, Shares]:
+    key, run_id, candidates = wanted.key, wanted.run_id, wanted.candidates
     document = seen.document
     check_flag(seen.path, document, key)
-    new = shares_of(candidates, share)
-    weights = diluted(document, key, new, retired)
+    new = shares_of(candidates, wanted.share)
+    weights = diluted(document, key, new, wanted.retired)
     part = flag_file.policy_part(document, key, weights, run_id)
     part["metadata"] |= {f"{CANDIDATE}.{one.name}": f"{one.parent} {run_id}" for one in candidates}
     changed = flag_file.with_our_part(document, key, part)
     text = flag_file.replaced(seen, changed, key)
     text = with_members(text, ("flags", key, "variants"), {c.name: c.value for c in candidates})
     before, after = (flag_file.live_shares(one, key) for one in (document, changed))
-    row = _row(seen, key, (run_id, share), part | {"arms": after})
+    row = _row(seen, wanted, part | {"arms": after})
     # Rollback and reports want the learned policy beneath, not the run that added variants to it.
     row["version"] = _base(store, key, row["version"])
     # A killed run may have recorded the change without writing the file.
@@ -207,26 +208,27 @@ def _base(store: Store, key: str, served: str | None) -> str | None:
 
 
 def _row(
-    seen: flag_file.FlagFile, key: str, settings: tuple[str, float], after: Mapping[str, Any]
+    seen: flag_file.FlagFile, wanted: VariantChange, after: Mapping[str, Any]
 ) -> dict[str, Any]:
-    before = flag_file.our_part(seen.document, key)
+    before = flag_file.our_part(seen.document, wanted.key)
     return {
-        "key": key,
+        "key": wanted.key,
         "version": before["metadata"].get(POLICY_VERSION),
-        "served_version": settings[0],
+        "served_version": wanted.run_id,
         "action": ACTION,
-        "share": settings[1],
+        "share": wanted.share,
         "arms": to_json(after["arms"]),
         "flags": str(seen.path.resolve()),
-        "before": to_json(before | {TEXTS: flag_file.part_texts(seen, key)}),
+        "before": to_json(before | {TEXTS: flag_file.part_texts(seen, wanted.key)}),
         "after": to_json({name: after[name] for name in ("targeting", "metadata")}),
         "time": datetime.now(UTC).replace(tzinfo=None),
     }
 
 
-def _check_parents(seen: flag_file.FlagFile, key: str, candidates: Sequence[Candidate]) -> None:
+def _check_parents(seen: flag_file.FlagFile, wanted: VariantChange) -> None:
+    key = wanted.key
     variants = seen.document["flags"][key].get("variants") or {}
-    for candidate in candidates:
+    for candidate in wanted.candidates:
         if variants.get(candidate.parent) != candidate.parent_value:
             raise flag_file.ChangedError(
                 f"Variant '{candidate.parent}' of flag '{key}' in '{seen.path}' was changed while "
