@@ -30,6 +30,7 @@ from otel_lightning.collector.show.text import TextStyle, as_text, strip
 from otel_lightning.collector.store import Sql, Store, StoreError, open_store, statement
 from otel_lightning.collector.store.bounded import is_bounded
 from otel_lightning.collector.store.print_rows import Layout, as_table
+from otel_lightning.collector.store.syntax_tree import serialize
 
 ESCAPES = "\x1b]0;title\x07\x1b[2J\x9b31m\u202e\x08"
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
@@ -352,4 +353,4 @@ def test_a_served_store_answers_each_question_without_a_process_of_its_own(
 ) -> None:
     values = {"rollout": "r", "during": Sql("TRUE"), "chosen": Sql("TRUE"), "first": 1}
     sql = statement("otel_lightning.collector.show", name, **values, asked="r", most=5, task_hash=1)
-    assert is_bounded(json.loads(store._parse(sql)))
+    assert is_bounded(json.loads(serialize(store._connection, sql)))

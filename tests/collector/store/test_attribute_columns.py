@@ -67,8 +67,7 @@ def test_an_attribute_reads_the_same_wherever_it_stands(
 def test_a_promoted_attribute_is_read_from_its_column_alone(store: Store) -> None:
     plan = attribute_columns.rewrite(
         f"SELECT name FROM spans WHERE {MODEL} = 'b'",
-        store._parse,
-        store._write,
+        store._connection,
     )
     assert "attributes" not in plan
     assert '"gen_ai.request.model"' in plan

@@ -6,11 +6,12 @@ as text. A statement that DuckDB cannot serialize, or that renames `attributes`,
 """
 
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+
+from otel_lightning.collector.store.syntax_tree import Node, deserialize, nodes, serialize
 
 KEYS = (
     "gen_ai.operation.name",
@@ -30,8 +31,6 @@ KEYS = (
     "lightning.task.id",
     "error.type",
 )
-
-Node = dict[str, Any]
 
 
 def columns(attributes: pa.MapArray) -> dict[str, pa.Array]:
@@ -56,13 +55,12 @@ def columns(attributes: pa.MapArray) -> dict[str, pa.Array]:
     }
 
 
-def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) -> str:
+def rewrite(sql: str, connection: Any) -> str:
     """Replace `attributes['a promoted key']` by the column of that key.
 
     Args:
         sql: One SELECT.
-        parse: DuckDB's `json_serialize_sql`.
-        write: DuckDB's `json_deserialize_sql`.
+        connection: A connection of DuckDB, which parses the statement.
 
     Returns:
         An equivalent statement. It fails to bind for a table without these columns, such as
@@ -70,18 +68,18 @@ def rewrite(sql: str, parse: Callable[[str], str], write: Callable[[str], str]) 
     """
     if "attributes" not in sql or not any(key in sql for key in KEYS):
         return sql
-    tree = json.loads(parse(sql))
+    tree = json.loads(serialize(connection, sql))
     if tree["error"] or _renames(tree):
         return sql
     for select in [node for node in nodes(tree) if "select_list" in node]:
         for expression in select["select_list"]:
             # Keep the name of the result column, which DuckDB derives from the expression.
             if not expression["alias"] and any(map(_key, nodes(expression))):
-                expression["alias"] = _name(expression, parse, write)
+                expression["alias"] = _name(expression, connection)
     for node in list(nodes(tree)):
         if key := _key(node):
             _become_column(node, key)
-    return write(json.dumps(tree))
+    return deserialize(connection, json.dumps(tree))
 
 
 def _at(values: pa.Array, rows: np.ndarray, places: np.ndarray, size: int) -> pa.Array:
@@ -129,20 +127,8 @@ def _strings(part: Any) -> list[Any]:
     return [part]
 
 
-def _name(expression: Node, parse: Callable[[str], str], write: Callable[[str], str]) -> str:
+def _name(expression: Node, connection: Any) -> str:
     """Return the name that DuckDB gives to the column of an expression without an alias."""
-    tree = json.loads(parse("SELECT 1"))
+    tree = json.loads(serialize(connection, "SELECT 1"))
     tree["statements"][0]["node"]["select_list"] = [expression]
-    return write(json.dumps(tree)).removeprefix("SELECT ")
-
-
-def nodes(tree: Any) -> Iterator[Node]:
-    """Yield every object of a syntax tree, at any depth, without recursion."""
-    waiting = [tree]
-    while waiting:
-        node = waiting.pop()
-        if isinstance(node, dict):
-            yield node
-            waiting.extend(node.values())
-        elif isinstance(node, list):
-            waiting.extend(node)
+    return deserialize(connection, json.dumps(tree)).removeprefix("SELECT ")

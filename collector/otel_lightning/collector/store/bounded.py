@@ -8,7 +8,7 @@ than it takes. Every other statement runs in a separate process with a hard memo
 
 from typing import Any
 
-from otel_lightning.collector.store.attribute_columns import nodes
+from otel_lightning.collector.store.syntax_tree import nodes
 
 BOUNDED = frozenset({
     # operators

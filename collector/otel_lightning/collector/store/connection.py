@@ -77,7 +77,7 @@ class Store:
             StoreError: If DuckDB refuses the statement; the message is DuckDB's.
         """
         with as_store_error():
-            quicker = attribute_columns.rewrite(sql, self._parse, self._write)
+            quicker = attribute_columns.rewrite(sql, self._connection)
             try:
                 return self._run(quicker).to_arrow_table()
             except duckdb.Error as error:
@@ -356,16 +356,6 @@ class Store:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _parse(self, sql: str) -> str:
-        return self._text("json_serialize_sql(?::VARCHAR)", sql)
-
-    def _write(self, tree: str) -> str:
-        return self._text("json_deserialize_sql(?::JSON)", tree)
-
-    def _text(self, expression: str, argument: str) -> str:
-        rows = self._connection.execute(f"SELECT {expression}", [argument]).fetchall()
-        return str(rows[0][0])
 
     def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
         if self.server:

@@ -23,6 +23,7 @@ from otel_lightning.collector.store.bounded import is_bounded
 from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.sql_text import quote_literal
 from otel_lightning.collector.store.statement_gate import ClosedGateError, StatementGate
+from otel_lightning.collector.store.syntax_tree import Node, deserialize, nodes, serialize
 
 TABLE_FUNCTIONS = frozenset({
     "duckdb_columns", "duckdb_constraints", "duckdb_databases", "duckdb_functions",
@@ -154,7 +155,7 @@ class ReadOnlyGuard:
             return f"This token reads only, by one SELECT at a time: {tree['error_message']}"
         if len(tree["statements"]) != 1:
             return "This token reads only, by one SELECT at a time."
-        return next(filter(None, map(self._objection, attribute_columns.nodes(tree))), None)
+        return next(filter(None, map(self._objection, nodes(tree))), None)
 
     def _limited(self, sql: str, cancellation: Cancellation) -> str:
         explained = EXPLAIN.match(sql)
@@ -171,19 +172,20 @@ class ReadOnlyGuard:
         Args:
             sql: A statement that `refusal` allows.
         """
-        serialized = self._serialize(sql)
-        return self._deserialize(serialized), is_bounded(json.loads(serialized))
+        cursor = self._parser.cursor()
+        serialized = serialize(cursor, sql)
+        return deserialize(cursor, serialized), is_bounded(json.loads(serialized))
 
     def _quicker(self, sql: str) -> str:
         """Rewrite common attributes to their own columns if the statement reads only `spans`.
 
         Other tables may lack these columns, and a served statement cannot be retried here.
         """
-        tree = attribute_columns.nodes(self._parse(sql))
-        tables = {node["table_name"] for node in tree if node.get("type") == "BASE_TABLE"}
+        found = nodes(self._parse(sql))
+        tables = {node["table_name"] for node in found if node.get("type") == "BASE_TABLE"}
         if tables != {"spans"}:
             return sql
-        return attribute_columns.rewrite(sql, self._serialize, self._deserialize)
+        return attribute_columns.rewrite(sql, self._parser.cursor())
 
     def _objection(self, node: dict[str, Any]) -> str | None:
         if node.get("type") == "BASE_TABLE" and not RELATION.fullmatch(node["table_name"]):
@@ -205,19 +207,9 @@ class ReadOnlyGuard:
         names = {str(row[0]) for row in found.fetchall()} - NOT_FOR_READERS
         return TABLE_FUNCTIONS | HARMLESS_VOLATILE | names
 
-    def _parse(self, sql: str) -> dict[str, Any]:
-        tree: dict[str, Any] = json.loads(self._serialize(sql))
+    def _parse(self, sql: str) -> Node:
+        tree: Node = json.loads(serialize(self._parser.cursor(), sql))
         return tree
-
-    def _serialize(self, sql: str) -> str:
-        return self._text("json_serialize_sql(?::VARCHAR)", sql)
-
-    def _deserialize(self, tree: str) -> str:
-        return self._text("json_deserialize_sql(?::JSON)", tree)
-
-    def _text(self, expression: str, argument: str) -> str:
-        found = self._parser.cursor().execute(f"SELECT {expression}", [argument])
-        return str((found.fetchone() or ["{}"])[0])
 
 
 def prepare(

@@ -10,11 +10,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.collector.store.attribute_columns import nodes
 from otel_lightning.collector.store.bounded import ABOUT_THE_DATABASE
 from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.store.syntax_tree import Node, deserialize, nodes, serialize
 
-Node = dict[str, Any]
 REMOTE = "remote"
 """The attached database over whose connection one table can be read."""
 MAIN = "main"
@@ -40,19 +39,19 @@ class Scans:
             The statement, and the names of its columns if the new text would change them: an
             expression without an alias is named by its text.
         """
-        tree = json.loads(self._text("json_serialize_sql(?::VARCHAR)", select))
+        tree = json.loads(serialize(self._connection, select))
         self._fetch_catalog(tree)
         scans = list(_tables(tree, frozenset()))
         for node in scans:
             node["catalog_name"], node["schema_name"] = "", ""
         _forget_schema(tree, {node["table_name"].lower() for node in scans})
-        plain = self._text("json_deserialize_sql(?::JSON)", json.dumps(tree))
+        plain = deserialize(self._connection, json.dumps(tree))
         if len(scans) < 2:  # noqa: PLR2004  one table can be read over the first connection
             return plain, None
         names = self._connection.execute(f"DESCRIBE FROM ({plain})").fetchall()
         for number, node in enumerate(scans):
             node["catalog_name"], node["schema_name"] = self._database(number), MAIN
-        spread = self._text("json_deserialize_sql(?::JSON)", json.dumps(tree))
+        spread = deserialize(self._connection, json.dumps(tree))
         return spread, [str(row[0]) for row in names]
 
     def _database(self, number: int) -> str:
@@ -83,15 +82,12 @@ class Scans:
         statement = self._read("FROM t")
         statement["from_table"] = table
         whole = {"error": False, "statements": [{"node": statement, "named_param_map": []}]}
-        return self._text("json_deserialize_sql(?::JSON)", json.dumps(whole))
+        return deserialize(self._connection, json.dumps(whole))
 
     def _read(self, select: str) -> Node:
-        tree = json.loads(self._text("json_serialize_sql(?::VARCHAR)", select))
+        tree = json.loads(serialize(self._connection, select))
         node: Node = tree["statements"][0]["node"]
         return node
-
-    def _text(self, expression: str, argument: str) -> str:
-        return str(self._connection.execute(f"SELECT {expression}", [argument]).fetchall()[0][0])
 
 
 def _tables(tree: Any, hidden: frozenset[str]) -> Iterator[Node]:
