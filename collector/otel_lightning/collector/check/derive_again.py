@@ -121,5 +121,4 @@ def _compared(
 
 def _texts(store: Store, name: str, **values: Value) -> list[str]:
     """Run a statement and return its first column."""
-    query = statement(__package__, name, **values)
-    return [str(value) for value in store.query(query).column(0).to_pylist()]
+    return store.column(statement(__package__, name, **values))

@@ -103,7 +103,7 @@ def resume(store: Store, spool: Spool) -> Position:
     its spool, or the spool was deleted. Then the whole spool is read; rows that are stored already
     are recognised as duplicates by their ids.
     """
-    rows = store.query("SELECT spool_id FROM spool_identity")["spool_id"].to_pylist()
+    rows = store.column("SELECT spool_id FROM spool_identity")
     position = spool_position(store)
     is_same = rows in ([], [spool.id])  # release 0.1.0 stored no spool id
     if not is_same or position > spool.end:

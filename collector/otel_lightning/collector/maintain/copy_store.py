@@ -188,8 +188,7 @@ def columns_of(store: Store, table: str, source: str) -> Iterator[str]:
 
 
 def _names(store: Store, query: str, **values: str) -> list[str]:
-    rows = store.query(statement(__package__, query, **values))
-    return [str(name) for name in rows["name"].to_pylist()]
+    return store.column(statement(__package__, query, **values))
 
 
 def _copy_spool(store: Store, old: Path, new: Path) -> str:

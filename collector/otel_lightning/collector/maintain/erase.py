@@ -188,15 +188,10 @@ def erase_rows(store: Store, path: Path, selection: Selection) -> Erased:
         store.execute(statement(__package__, "erase_hashes"))
         counts = [store.count(name) for name in ("erased_traces", "erased_rollouts")]
         if gone := before - _rows(store):
-            names = [str(name) for name in _column(store, "erased_traces", "trace_id")]
+            names = store.column("SELECT trace_id FROM erased_traces")
             Unfinished(names, [str(file) for file in _judge_caches(store, path)]).keep(path)
     forget_kept(store)
     return Erased(counts[0], counts[1], gone)
-
-
-def _column(store: Store, table: str, name: str) -> list[object]:
-    values: list[object] = store.query(f"FROM {table}")[name].to_pylist()
-    return values
 
 
 def _rows(store: Store) -> int:
@@ -205,8 +200,8 @@ def _rows(store: Store) -> int:
 
 def tables_of(store: Store) -> list[str]:
     """Return the names of the tables of a store, but those that describe its file."""
-    rows = store.query(statement(__package__, "tables", database=Sql("current_database()")))
-    return [str(name) for name in rows["name"].to_pylist() if name not in OF_THE_FILE]
+    select = statement(__package__, "tables", database=Sql("current_database()"))
+    return [name for name in store.column(select) if name not in OF_THE_FILE]
 
 
 def _rewrite(path: Path) -> None:

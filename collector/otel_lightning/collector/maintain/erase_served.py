@@ -208,7 +208,7 @@ def _rewrite(loader: Loader, file: ServedFile, recent: RecentTraces) -> None:
 def _take_over(store: Store, file: ServedFile, partial: Path, recent: RecentTraces) -> None:
     """Copy the last changes, and let the new file take the old one's place."""
     # What is stale was stored, and perhaps derived in part, since the rows were copied.
-    stale = store.query("SELECT DISTINCT id FROM stale WHERE kind = 'trace'")["id"].to_pylist()
+    stale = store.column("SELECT DISTINCT id FROM stale WHERE kind = 'trace'")
     with file.beside(partial) as copy:
         copy_changed(copy, file.name, recent.take_replaced() | set(stale))
         copy_rest(copy, file.name)

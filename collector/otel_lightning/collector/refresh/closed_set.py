@@ -43,8 +43,7 @@ def size_new(store: Store, held: Sql | Sequence[str]) -> None:
         held: Ids of traces and rollouts to leave out, or a subquery for them.
     """
     unsized = statement(__package__, "unsized", held=held, most=MOST_TRACES + 1)
-    traces: list[str] = store.query(unsized).column(0).to_pylist()
-    if traces:
+    if traces := store.column(unsized):
         sorted_copy.forget(store, is_used_up=False)  # it was made before these spans came
         received = recent_traces(store).received_since(traces)
         store.execute(statement(__package__, "size", held=held, received=received))
@@ -68,7 +67,7 @@ class ClosedSet:
         self._waiting = list(waiting)
         self._recent = recent_traces(store)
         self._do("pick", held=held or self._waiting or [""], most=spans_at_once)
-        self._frontier = self._chosen = self._ids("FROM chosen")
+        self._frontier = self._chosen = self._store.column("FROM chosen")
         self._stale = set(self._frontier)
         """The traces of the frontier that are stale."""
         self._read: list[str] = []
@@ -89,7 +88,9 @@ class ClosedSet:
     def names(self) -> list[str]:
         """Return the rollouts of the traces to read next, or ids of those that name none."""
         self._choose(self._frontier)
-        return self._ids("SELECT DISTINCT coalesce(near, id) FROM stale WHERE id IN (FROM chosen)")
+        return self._store.column(
+            "SELECT DISTINCT coalesce(near, id) FROM stale WHERE id IN (FROM chosen)"
+        )
 
     def mark_read(self) -> None:
         """Mark the `stale` rows of the frontier's traces as read: `settle` deletes only those."""
@@ -157,7 +158,7 @@ class ClosedSet:
         if self._frontier:
             self._choose(self._frontier)
             select = "SELECT DISTINCT id FROM stale WHERE kind = 'trace' AND id IN (FROM chosen)"
-            self._stale.update(self._ids(select))
+            self._stale.update(self._store.column(select))
 
     def _search(self, keys: Keys) -> pa.Table:
         """Return the stored keys that are among some keys, with their traces."""
@@ -214,7 +215,7 @@ class ClosedSet:
             return False
         self._store.execute("CREATE OR REPLACE TEMP TABLE waits (trace_id VARCHAR, near VARCHAR)")
         self._store.insert("waits", pa.table({"trace_id": [*put_off], "near": [*put_off.values()]}))
-        return bool(self._ids(statement(__package__, "put_off", waiting=self._waiting)))
+        return bool(self._store.column(statement(__package__, "put_off", waiting=self._waiting)))
 
     def _put_off(self, waiting: Mapping[str, str]) -> dict[str, str]:
         """Return the traces read last that share a key with a trace of a rollout that waits.
@@ -271,7 +272,7 @@ class ClosedSet:
         if EVERYWHERE in found.values():
             # Asking which tables have rows at all is cheaper than to search one in vain.
             some = " UNION ALL ".join(f"(SELECT '{table}' FROM {table} LIMIT 1)" for table in found)
-            found = {table: found[table] for table in self._ids(some)}
+            found = {table: found[table] for table in self._store.column(some)}
         if found:
             self._choose(trace_ids)
             delete = "DELETE FROM {} WHERE {} AND trace_id IN (FROM chosen)"
@@ -283,10 +284,6 @@ class ClosedSet:
             self._store.execute("CREATE OR REPLACE TEMP TABLE chosen (trace_id VARCHAR)")
             self._store.insert("chosen", pa.table({"trace_id": pa.array(trace_ids, pa.string())}))
             self._chosen = list(trace_ids)
-
-    def _ids(self, select: str) -> list[str]:
-        found: list[str] = self._store.query(select).column(0).to_pylist()
-        return found
 
     def _do(self, name: str, **values: Value) -> None:
         self._store.execute(statement(__package__, name, **values))

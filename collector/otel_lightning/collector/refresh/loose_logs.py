@@ -29,8 +29,7 @@ def derive_without_spans(store: Store) -> bool:
 
 def refresh_loose_logs(store: Store) -> int:
     """Derive some of the stale log records without a trace; return their number."""
-    select = statement(__package__, "loose_logs", most=LOGS_AT_ONCE)
-    log_ids: list[str] = store.query(select).column(0).to_pylist()
+    log_ids = store.column(statement(__package__, "loose_logs", most=LOGS_AT_ONCE))
     if log_ids:
         _derive(store, log_ids)
     return len(log_ids)

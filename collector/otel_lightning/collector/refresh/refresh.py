@@ -10,7 +10,7 @@ import gc
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import pyarrow as pa
@@ -123,11 +123,6 @@ def forget_kept(store: Store) -> None:
         _PARSED[store].memory.clear()
 
 
-def _column(store: Store, query: str) -> list[Any]:
-    values: list[Any] = store.query(query).column(0).to_pylist()
-    return values
-
-
 def _refresh_traces(
     store: Store,
     spans_at_once: int,
@@ -135,7 +130,7 @@ def _refresh_traces(
     parsed: ParsedTraces,
     trial_schemas: Mapping[str, pa.Schema] | None = None,
 ) -> int:
-    if not _column(store, "SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
+    if not store.column("SELECT 1 FROM stale WHERE kind = 'trace' LIMIT 1"):
         sorted_copy.forget(store, is_used_up=True)
         return 0
     began = backoff.clock()
@@ -248,9 +243,7 @@ def _read_picked(
     """
     # Each round picks anew, because `has_to_wait` has put off some of the stale traces.
     while True:
-        batch = Batch(
-            parsed, trial_schemas, _PORTIONING.setdefault(store, Portioning(schemas(store)))
-        )
+        batch = Batch(parsed, trial_schemas, _portioning(store))
         closed = ClosedSet(store, spans_at_once, waiting)
         while not closed.is_complete():
             tied = []

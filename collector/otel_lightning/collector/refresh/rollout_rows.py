@@ -147,7 +147,7 @@ def _place(store: Store, rewards: Collection[str]) -> set[str]:
     store.execute("CREATE OR REPLACE TEMP TABLE to_place (reward_id VARCHAR)")
     store.insert("to_place", pa.table({"reward_id": pa.array(rewards, pa.string())}))
     store.execute(statement(__package__, "place_rewards"))
-    placed = store.query(statement(__package__, "placed_rollouts")).column(0).to_pylist()
+    placed = store.column(statement(__package__, "placed_rollouts"))
     store.execute("DROP TABLE to_place")
     return set(placed)
 

@@ -56,7 +56,7 @@ def stored_kinds(store: Store) -> set[str]:
 
     Most stores lack some of them, and to ask for that is cheaper than a search.
     """
-    return set(store.query(statement(__package__, "stored_kinds")).column(0).to_pylist())
+    return set(store.column(statement(__package__, "stored_kinds")))
 
 
 def look_up(

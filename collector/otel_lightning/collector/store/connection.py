@@ -99,6 +99,11 @@ class Store:
         found: list[dict[str, Any]] = self.query(select).to_pylist()
         return found
 
+    def column(self, select: str) -> list[Any]:
+        """Run a SELECT and return the values of its first column."""
+        found: list[Any] = self.query(select).column(0).to_pylist()
+        return found
+
     def stream(self, sql: str, rows_at_once: int) -> Iterator[pa.RecordBatch]:
         """Run a SELECT and yield its rows in batches.
 
