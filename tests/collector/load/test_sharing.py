@@ -20,7 +20,7 @@ from otel_lightning.collector.load.sharing import (
     LEAST_SPANS,
     MOST_OWED_SECONDS,
     BatchSize,
-    Sharing,
+    TimeShare,
 )
 from otel_lightning.collector.refresh.refresh import find_stale, rebuild, refresh
 from otel_lightning.collector.serve.supervision import Supervisor
@@ -45,20 +45,20 @@ def spooled(folder: Path) -> "closing[Spool]":
 
 
 def test_what_storing_takes_is_owed_to_deriving_until_it_was_given() -> None:
-    sharing = Sharing()
+    sharing = TimeShare()
     sharing.stored(2.0)
-    assert sharing.owes
+    assert sharing.is_deriving_due
     sharing.derived(1.5)
-    assert sharing.owes
+    assert sharing.is_deriving_due
     sharing.derived(0.5)
-    assert not sharing.owes
+    assert not sharing.is_deriving_due
 
 
 def test_a_long_store_does_not_stop_storing_for_as_long() -> None:
-    sharing = Sharing()
+    sharing = TimeShare()
     sharing.stored(1_000.0)
     sharing.derived(MOST_OWED_SECONDS)
-    assert not sharing.owes
+    assert not sharing.is_deriving_due
 
 
 def test_a_batch_that_takes_long_makes_the_next_ones_smaller() -> None:
@@ -86,7 +86,7 @@ def test_the_lag_of_deriving_is_told_until_all_is_derived(tmp_path: Path) -> Non
         assert loader.lag.derive_seconds() == 0.0
         assert loader._load_some(0)
         assert 0 < loader.lag.derive_seconds() <= time.time() - received + 1
-        loader._derive_owed()
+        loader._derive_due()
         assert loader.lag.derive_seconds() == 0.0
         assert not len(store.query("FROM stale"))
 
@@ -131,7 +131,7 @@ def test_senders_are_refused_while_their_own_requests_wait_too_long(tmp_path: Pa
         assert loader._load_some(0)
         with pytest.raises(SpoolError, match="more than --max-lag"):
             spool.append("traces", REQUEST, rows=1)
-        loader._derive_owed()
+        loader._derive_due()
         spool.append("traces", REQUEST, rows=1).result(timeout=10)
 
 

@@ -23,7 +23,7 @@ from otel_lightning.collector.background import BackgroundThread
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
-from otel_lightning.collector.load.sharing import BatchSize, Sharing
+from otel_lightning.collector.load.sharing import BatchSize, TimeShare
 from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock
 from otel_lightning.collector.overwrite import overwrite
@@ -88,7 +88,7 @@ class Loader(threading.Thread):
         self._clock = TrustedClock(spool.folder, newest_received(store))
         self._retains = True
         self._queued: queue.SimpleQueue[QueuedWork[Any]] = queue.SimpleQueue()
-        self._sharing = Sharing()
+        self._time_share = TimeShare()
         self._batch_size = BatchSize(settings.spans_at_once)
         self.position = resume(store, spool)
         spool.forget(self.position)  # what a former process stored is no backlog
@@ -225,9 +225,9 @@ class Loader(threading.Thread):
             # First store all that waits, even a single row. After that store only full row groups,
             # and derive in between.
             self._load_some(0)
-            self._derive_owed()
+            self._derive_due()
             while self._load_some(least) or self._derive_watched():
-                self._derive_owed()
+                self._derive_due()
                 # Here too, since under steady load this loop goes on and on.
                 self._run_queued()
                 self._retain()
@@ -237,11 +237,11 @@ class Loader(threading.Thread):
             if idle:
                 self._checkpoint()
 
-    def _derive_owed(self) -> None:
+    def _derive_due(self) -> None:
         """Derive for the time that storing owes to deriving; else storing would take all time."""
-        while self._sharing.owes and self._derive_watched():
+        while self._time_share.is_deriving_due and self._derive_watched():
             pass
-        self._sharing.forgive()
+        self._time_share.reset()
 
     def _note_lag(self) -> None:
         if self._ahead:
@@ -320,7 +320,7 @@ class Loader(threading.Thread):
             self._postponed = bool(is_paced and self._refresher.backoff.waiting())
             return waits
         ended = time.monotonic()
-        self._sharing.derived(ended - began)
+        self._time_share.derived(ended - began)
         if done.ids:
             self.lag.derived(done.ids, done.seconds)
             self._batch_size.took(done.batch_seconds, is_full=self.lag.has_more)
@@ -386,7 +386,7 @@ class Loader(threading.Thread):
         seconds = time.monotonic() - began
         self._note_lag()
         self.lag.stored(size, seconds)
-        self._sharing.stored(seconds)
+        self._time_share.stored(seconds)
         return True
 
 

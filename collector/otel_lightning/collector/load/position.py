@@ -74,9 +74,9 @@ def wait_until_stored(store: Rows, path: Path, seconds: float = STALL_SECONDS) -
         StoreError: If nothing is stored for that time.
     """
     now = time.time_ns()
-    patience = Patience(path, seconds, "to store what it has received")
+    progress = ProgressWait(path, seconds, "to store what it has received")
     while (oldest := oldest_waiting(store, path)) is not None and oldest <= now:
-        patience.wait(oldest)
+        progress.wait(oldest)
 
 
 def wait_until_derived(store: Rows, path: Path, seconds: float = STALL_SECONDS) -> None:
@@ -90,7 +90,7 @@ def wait_until_derived(store: Rows, path: Path, seconds: float = STALL_SECONDS) 
     Raises:
         StoreError: If nothing is stored or derived for that time.
     """
-    patience = Patience(path, seconds, "to store and derive what it has received")
+    progress = ProgressWait(path, seconds, "to store and derive what it has received")
     while True:
         position, stale = spool_position(store), None
         # Asked only once everything is stored: each question costs the ingester CPU.
@@ -98,11 +98,11 @@ def wait_until_derived(store: Rows, path: Path, seconds: float = STALL_SECONDS) 
             stale = store.rows("SELECT count(*) AS n FROM stale")[0]["n"]
             if not stale:
                 return
-        patience.wait((position, stale))
+        progress.wait((position, stale))
 
 
 @dataclass(slots=True)
-class Patience:
+class ProgressWait:
     """A wait for an ingester: it says once what it waits for, and ends if nothing changes."""
 
     path: Path

@@ -13,7 +13,7 @@ LEAST_SPANS = 1_000
 """Fewest spans in a batch; the fixed cost of a batch is that of some hundred spans."""
 
 
-class Sharing:
+class TimeShare:
     """The time that storing owes to deriving, in seconds."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Sharing:
         self._owed = 0.0
 
     @property
-    def owes(self) -> bool:
+    def is_deriving_due(self) -> bool:
         """Whether deriving comes before the next batch is stored."""
         return self._owed > 0
 
@@ -33,7 +33,7 @@ class Sharing:
         """Subtract the time that deriving took."""
         self._owed = max(self._owed - seconds, 0.0)
 
-    def forgive(self) -> None:
+    def reset(self) -> None:
         """Set the owed time to 0, because nothing is left to derive."""
         self._owed = 0.0
 
