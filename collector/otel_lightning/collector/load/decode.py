@@ -35,7 +35,6 @@ STATUS_CODES = ("UNSET", "OK", "ERROR")
 SEVERITIES = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 # The two hex digits of each byte.
 HEX = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2")
-MAP = pa.map_(pa.string(), pa.string())
 
 
 class Decoded(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import resources
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import parse_qs
 
 from granian._granian import RSGIProtocolClosed
 
@@ -229,9 +229,8 @@ def _static(name: str) -> Answer:
     return Answer(HTTPStatus.OK, STATIC[name], body)
 
 
-def _redirect(to: str, query: Mapping[str, str] | None = None) -> Answer:
-    target = to + ("?" + urlencode(query) if query else "")
-    return Answer(HTTPStatus.SEE_OTHER, PLAIN, b"", (("location", target),))
+def _redirect(to: str) -> Answer:
+    return Answer(HTTPStatus.SEE_OTHER, PLAIN, b"", (("location", to),))
 
 
 def _text(status: HTTPStatus, text: str) -> Answer:

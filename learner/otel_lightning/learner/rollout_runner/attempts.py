@@ -16,7 +16,6 @@ from otel_lightning.learner.rollout_runner.receiver import Event
 from otel_lightning.learner.rollout_runner.tasks import Task
 
 OK, FAILED, TIMEOUT, LOST = "ok", "failed", "timeout", "lost"
-STATUSES = (OK, FAILED, TIMEOUT, LOST)
 KEPT_OUTPUT, KEPT_ERRORS = 20_000, 4_000
 """Characters of the end of standard output and of standard error that the store keeps."""
 LONGEST_ARGUMENT = 131_071
