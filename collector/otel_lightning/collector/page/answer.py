@@ -176,9 +176,7 @@ class Page:
         self._receiver.check_alarms()
         body = await _body(scope, protocol)
         accepted = await asyncio.to_thread(accept_feedback, self._receiver.spool, body)
-        async with asyncio.timeout(DURABLE_SECONDS):
-            # Shielded, because the spool still resolves the future after a timeout here.
-            await asyncio.shield(asyncio.wrap_future(accepted.durable))
+        await accepted.until_durable()
         self._receiver.counts.stored("http", "feedback", accepted.records, accepted.rejected)
         return Answer(HTTPStatus.OK, JSON, json.dumps(accepted.response).encode())
 

@@ -4,6 +4,7 @@ Source:
     OTLP specification 1.11: full success, partial success, failures, and retryable codes.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -89,6 +90,16 @@ class Accepted(NamedTuple):
     response: Response
     records: int
     rejected: int
+
+    async def until_durable(self) -> None:
+        """Wait until the request is on disk.
+
+        Raises:
+            TimeoutError: If that takes longer than `DURABLE_SECONDS`.
+        """
+        async with asyncio.timeout(DURABLE_SECONDS):
+            # A timeout would cancel the future, which the spool still has to resolve: shield it.
+            await asyncio.shield(asyncio.wrap_future(self.durable))
 
 
 def accept(spool: Spool, signal: str, body: bytes, *, as_json: bool = False) -> Accepted:

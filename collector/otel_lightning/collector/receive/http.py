@@ -13,7 +13,6 @@ from google.rpc import code_pb2
 from granian._granian import RSGIProtocolClosed, RSGIProtocolError
 
 from otel_lightning.collector.receive.accept import (
-    DURABLE_SECONDS,
     JSON,
     PROTOBUF,
     Accepted,
@@ -168,9 +167,7 @@ async def _store(
     # Decompression and JSON take long enough to block other requests on the event loop.
     is_quick = len(body) <= SMALL_BYTES and not encoding and not as_json
     accepted = take() if is_quick else await asyncio.to_thread(take)
-    async with asyncio.timeout(DURABLE_SECONDS):
-        # A timeout here would cancel the future, which the spool still has to resolve: shield it.
-        await asyncio.shield(asyncio.wrap_future(accepted.durable))
+    await accepted.until_durable()
     return accepted
 
 
