@@ -6,13 +6,13 @@ import shlex
 import signal
 import subprocess
 import time
-import urllib.request
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.journal import FOLDER_VARIABLE, end_leftovers
+from otel_lightning.learner.rollout_runner.models import is_ready
 
 GRACE_SECONDS = 5.0
 """Seconds between SIGTERM and SIGKILL."""
@@ -52,7 +52,7 @@ class ModelServer:
         self.stop()
         # If another server has the port, it would seem ready at once, and the loop would measure
         # its model instead of this one.
-        if _answers(self._ready):
+        if is_ready(self._ready):
             raise DataError(
                 f"'{self._ready}' answers already, so another server has its port. End it first."
             )
@@ -65,7 +65,7 @@ class ModelServer:
             json.dumps({"pid": self._process.pid, "began": _began(self._process.pid)})
         )
         deadline = time.monotonic() + self._seconds
-        while not _answers(self._ready):
+        while not is_ready(self._ready):
             if self._process.poll() is not None:
                 raise DataError(
                     f"The model server ended with code {self._process.returncode}: {self._said()}"
@@ -105,15 +105,6 @@ class ModelServer:
         """Return the end of the server's log, for an error message."""
         text = self._log.read_text(errors="replace").strip()[-LAST_CHARACTERS:]
         return f"'{text}' (more in {self._log})" if text else f"it wrote nothing to {self._log}"
-
-
-def _answers(url: str) -> bool:
-    """Tell whether a URL answers with status 200."""
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - the user's own URL
-            return bool(answer.status == 200)  # noqa: PLR2004
-    except (OSError, ValueError):  # an HTTP error is an OSError too
-        return False
 
 
 def _end_leftover(file: Path) -> None:

@@ -4,10 +4,10 @@ import json
 import os
 import socket
 import sys
-import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -131,15 +131,16 @@ def _start_vllm(
     spec = Spec("vllm", words, folder, is_service=True, grace=30.0)
     processes.start(spec)
     url = f"http://127.0.0.1:{port}/v1"
-    wait_until(processes, spec, lambda: _answers(f"{url}/models"), READY_SECONDS, "vLLM")
+    wait_until(processes, spec, lambda: is_ready(f"{url}/models"), READY_SECONDS, "vLLM")
     return url
 
 
-def _answers(url: str) -> bool:
+def is_ready(url: str) -> bool:
+    """Return whether a URL answers with status 200."""
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:  # noqa: S310 - our own http URL
-            return bool(answer.status == 200)  # noqa: PLR2004 - HTTP's OK
-    except (OSError, urllib.error.URLError):
+        with urllib.request.urlopen(url, timeout=5) as answer:  # noqa: S310 - the user's own URL
+            return bool(answer.status == HTTPStatus.OK)
+    except (OSError, ValueError):  # an HTTP error is an OSError too
         return False
 
 
