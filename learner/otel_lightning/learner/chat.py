@@ -5,11 +5,10 @@ other parts, arguments that are not a JSON object, or tools that are not functio
 `uncarried_parts` and `uncarried_tools` list these, so that a caller can skip and count the row.
 """
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from otel_lightning.collector.show.conversation import arguments_of
+from otel_lightning.collector.show.conversation import arguments_of, text_or_json
 
 Message = Mapping[str, Any]
 Part = Mapping[str, Any]
@@ -129,7 +128,7 @@ def _chats(message: Message) -> list[dict[str, Any]]:
         if said:
             chats.append(_chat(message["role"], said))
             said = []
-        result = {"tool_call_id": part.get("id"), "content": _text(part.get("response"))}
+        result = {"tool_call_id": part.get("id"), "content": text_or_json(part.get("response"))}
         chats.append({"role": "tool", **result})
     return [*chats, _chat(message["role"], said)] if said or not chats else chats
 
@@ -149,8 +148,4 @@ def _call(part: Part) -> dict[str, Any]:
 
 
 def _joined(parts: Sequence[Part], kind: str) -> str:
-    return "".join(_text(part.get("content")) for part in parts if part.get("type") == kind)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "".join(text_or_json(part.get("content")) for part in parts if part.get("type") == kind)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.show.conversation import arguments_of
+from otel_lightning.collector.show.conversation import arguments_of, text_or_json
 
 MOST_CHARACTERS = 4000
 """Characters of a text on the page of a rollout; the page of its step shows more."""
@@ -68,6 +68,4 @@ def _part(role: str, kind: str, name: str, text: str, most: int) -> Part:
 
 
 def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return "" if value is None else text_or_json(value)

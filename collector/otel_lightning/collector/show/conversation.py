@@ -43,6 +43,11 @@ def read_messages(text: str | None) -> list[dict[str, Any]]:
     return json.loads(text) if text else []
 
 
+def text_or_json(value: Any) -> str:
+    """Return a text unchanged, and any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def arguments_of(call: Part) -> Any:
     """Return the arguments of a tool call as JSON, or the text if the model wrote no valid JSON.
 

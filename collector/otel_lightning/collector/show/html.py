@@ -3,13 +3,12 @@
 The elements are built as a tree, which escapes every text and attribute when it is written.
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
 from otel_lightning.collector.quantities import number_of
-from otel_lightning.collector.show.conversation import arguments_of
+from otel_lightning.collector.show.conversation import arguments_of, text_or_json
 from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.show.text import seconds
@@ -120,19 +119,19 @@ def _message(root: Element, message: dict[str, Any]) -> None:
     for part in message.get("parts") or ():
         kind = part.get("type")
         if kind == "tool_call":
-            _said(root, "asks for", f"{part.get('name')} {_json(arguments_of(part))}")
+            _said(root, "asks for", f"{part.get('name')} {text_or_json(arguments_of(part))}")
         elif kind == "tool_call_response":
-            _said(root, "tool", _json(part.get("response")))
+            _said(root, "tool", text_or_json(part.get("response")))
         elif kind in ("text", "reasoning"):
-            _said(root, role if kind == "text" else "reasoning", _json(part.get("content")))
+            _said(root, role if kind == "text" else "reasoning", text_or_json(part.get("content")))
         else:
             _said(root, role, f"[{part.get('modality') or kind}]")
 
 
 def _tool(root: Element, tool: Tool) -> None:
-    result = tool.error_type if tool.result is None else _json(tool.result)
+    result = tool.error_type if tool.result is None else text_or_json(tool.result)
     took = f" ({seconds(tool.seconds)})" if tool.seconds is not None else ""
-    _said(root, "ran", f"{tool.name} {_json(tool.arguments)}\n→ {result}{took}")
+    _said(root, "ran", f"{tool.name} {text_or_json(tool.arguments)}\n→ {result}{took}")
 
 
 def _retrieval(root: Element, retrieval: Retrieval) -> None:
@@ -140,7 +139,7 @@ def _retrieval(root: Element, retrieval: Retrieval) -> None:
     lines = [f"{retrieval.query or ''} → {found}"]
     for document in retrieval.documents:
         score = document.get("score")
-        text = _json(document.get("content") or document.get("id") or document)
+        text = text_or_json(document.get("content") or document.get("id") or document)
         lines.append(text if score is None else f"{score:.3g}  {text}")
     _said(root, retrieval.kind or "retriever", "\n".join(lines))
 
@@ -166,10 +165,6 @@ def _text(root: Element, text: str, style: str) -> None:
 
 def _line(root: Element, facts: Iterable[str | None]) -> None:
     SubElement(root, "span").text = "".join(f" · {_safe(fact)}" for fact in facts if fact)
-
-
-def _json(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _safe(text: str) -> str:

@@ -4,7 +4,6 @@ Everything that a model, a tool or a sender wrote is untrusted: its control char
 the cursor, change the title or hide text. They are escaped before anything is styled.
 """
 
-import json
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import click
 
 from otel_lightning.collector.quantities import number_of
-from otel_lightning.collector.show.conversation import arguments_of, parts_of
+from otel_lightning.collector.show.conversation import arguments_of, parts_of, text_or_json
 from otel_lightning.collector.show.facts import Credit, Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.store.print_rows import printable
@@ -165,11 +164,11 @@ def _message(
             if not is_answer:
                 yield from _asked(part.get("name"), arguments_of(part), style)
         elif kind == "tool_call_response":
-            yield from _block("tool", _value(part.get("response")), style)
+            yield from _block("tool", text_or_json(part.get("response")), style)
         elif kind == "text":
-            yield from _block(role, _value(part.get("content")), style)
+            yield from _block(role, text_or_json(part.get("content")), style)
         elif kind == "reasoning":
-            yield from _block("reasoning", _value(part.get("content")), style, dim=True)
+            yield from _block("reasoning", text_or_json(part.get("content")), style, dim=True)
         else:
             yield from _block(role, f"[{part.get('modality') or kind}]", style, dim=True)
 
@@ -195,7 +194,7 @@ def _retrieval(retrieval: Retrieval, style: TextStyle) -> Iterator[str]:
     for document in retrieval.documents:
         score = document.get("score")
         mark = "" if score is None else f"{score:.3g}  "
-        text = _value(document.get("content") or document.get("id") or document)
+        text = text_or_json(document.get("content") or document.get("id") or document)
         if style.cut:
             text = textwrap.shorten(text, max(style.width - INDENT - ROLE - len(mark), NARROWEST))
         yield from _block("", mark + text, style)
@@ -204,7 +203,7 @@ def _retrieval(retrieval: Retrieval, style: TextStyle) -> Iterator[str]:
 def _tool(tool: Tool, style: TextStyle) -> Iterator[str]:
     yield from _asked(tool.name, tool.arguments, style)
     mark = "" if tool.error_type is None and not tool.told_error else "failed: "
-    shown = tool.error_type if tool.result is None else _value(tool.result)
+    shown = tool.error_type if tool.result is None else text_or_json(tool.result)
     if tool.result is not None and tool.error_type:
         mark = f"failed ({tool.error_type}): "
     lines = list(_block("←", f"{mark}{shown or ''}", style))
@@ -213,7 +212,7 @@ def _tool(tool: Tool, style: TextStyle) -> Iterator[str]:
 
 
 def _asked(name: Any, arguments: Any, style: TextStyle) -> Iterator[str]:
-    yield from _block("→", f"{name} {_value(arguments)}", style)
+    yield from _block("→", f"{name} {text_or_json(arguments)}", style)
 
 
 def _block(label: str, text: str, style: TextStyle, *, dim: bool = False) -> Iterator[str]:
@@ -240,10 +239,6 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 def _safe_line(text: str) -> str:
     return printable(text.rstrip("\r").replace("\t", "    "))
-
-
-def _value(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _judgement(reward: Judgement) -> str:

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.prompts.rollouts import Rollouts
 from otel_lightning.learner.score.judges.conversation import Turn
-from otel_lightning.learner.score.judges.presentation import LINE_BREAKS, as_text, clip
+from otel_lightning.learner.score.judges.presentation import LINE_BREAKS, clip
 from otel_lightning.learner.score.judges.record import Selection, read_records
 
 LONGEST = {"input": 500, "answer": 400, "tool_errors": 200, "explanations": 400}
@@ -95,7 +96,7 @@ def _text(turn: Turn) -> str:
     parts = []
     for part in turn.parts:
         if part.get("type") == "text":
-            parts.append(as_text(part.get("content") or ""))
+            parts.append(text_or_json(part.get("content") or ""))
         elif part.get("type") == "tool_call":
-            parts.append(f"{part.get('name')}({as_text(part.get('arguments'))})")
+            parts.append(f"{part.get('name')}({text_or_json(part.get('arguments'))})")
     return "\n".join(parts)

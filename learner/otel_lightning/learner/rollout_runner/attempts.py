@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.instrumentation import attributes
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.output_files import tail
@@ -90,7 +91,7 @@ def command(words: Sequence[str], attempt: Attempt, files: Mapping[str, Path | N
                 f"The command has '{{{name}}}', but task '{attempt.planned.task.task_id}' has no "
                 f"such field. Known: {known}. For a brace itself write '{{{{'."
             )
-        return as_text(values[name])
+        return text_or_json(values[name])
 
     filled = [FIELD.sub(value, word) for word in words]
     for word in filled:
@@ -184,8 +185,3 @@ def task_event(task: Task, now_ns: int) -> Event:
         "fingerprint": task.whole_fingerprint,
     }
     return Event(attributes.TASK, now_ns, body, {attributes.TASK_ID: task.task_id})
-
-
-def as_text(value: Any) -> str:
-    """Return text as it is, and any other value as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
     as_line,
-    as_text,
     command,
     environment,
 )
@@ -88,7 +88,7 @@ class ProcessExecutor:
         stdin = {"json": as_json, "none": None}.get(job.stdin, as_json)
         if job.stdin == "input":
             stdin = as_json.with_suffix(".txt")
-            _write_once(stdin, as_text(task.input) + "\n")
+            _write_once(stdin, text_or_json(task.input) + "\n")
         flags = self._flags.get(attempt.planned.arm or "")
         served = flag_variables(flags) if flags else {}
         variables = {

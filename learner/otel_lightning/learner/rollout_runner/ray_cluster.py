@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.arms import flag_variables
 from otel_lightning.learner.rollout_runner.attempts import (
     Attempt,
     about,
     as_line,
-    as_text,
     command,
     environment,
 )
@@ -176,7 +176,7 @@ class RayExecutor:
     def _message(self, attempt: Attempt) -> dict[str, Any]:
         job, task = self._job, attempt.planned.task
         as_json = as_line(task)
-        stdin = {"json": as_json, "none": ""}.get(job.stdin, as_text(task.input) + "\n")
+        stdin = {"json": as_json, "none": ""}.get(job.stdin, text_or_json(task.input) + "\n")
         flags = self._flags.get(attempt.planned.arm or "")
         files = {"file": Path(FILE), "flags": None if flags is None else Path(FLAGS)}
         return {

@@ -15,6 +15,7 @@ from otel_lightning.collector.page.view_request import (
 )
 from otel_lightning.collector.page.views.filters import kept, page_of
 from otel_lightning.collector.page.views.rows import link
+from otel_lightning.collector.show.conversation import text_or_json
 
 WINDOW_STEPS = 100
 WINDOW_CHARACTERS = 90_000
@@ -151,8 +152,7 @@ def _retrievals(
 def _document(document: Any) -> dict[str, Any]:
     given = document if isinstance(document, dict) else {"content": document}
     text = given.get("content") or given.get("id") or given
-    said = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
-    return {"score": given.get("score"), "text": said[:MOST_DOCUMENT]}
+    return {"score": given.get("score"), "text": text_or_json(text)[:MOST_DOCUMENT]}
 
 
 def _step(

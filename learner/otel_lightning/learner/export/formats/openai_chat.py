@@ -8,6 +8,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from otel_lightning.collector.show.conversation import text_or_json
 from otel_lightning.learner.export.formats.rows import (
     MESSAGES,
     Format,
@@ -46,9 +47,7 @@ def _message(message: dict[str, Any]) -> dict[str, Any]:
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
     function = call["function"]
-    given = function["arguments"]
-    arguments = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    return call | {"function": function | {"arguments": arguments}}
+    return call | {"function": function | {"arguments": text_or_json(function["arguments"])}}
 
 
 FORMAT = Format(

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from otel_lightning.collector.show.conversation import arguments_of
+from otel_lightning.collector.show.conversation import arguments_of, text_or_json
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 from otel_lightning.learner.score.judges.conversation import Part, Turn
 from otel_lightning.learner.score.judges.endpoint import Endpoint, Payload, no_answer
-from otel_lightning.learner.score.judges.presentation import PART_CHARACTERS, as_text, clip
+from otel_lightning.learner.score.judges.presentation import PART_CHARACTERS, clip
 from otel_lightning.learner.score.judges.record import Record
 from otel_lightning.learner.score.judges.rubric import MEASURES, Rubric
 
@@ -126,7 +126,7 @@ def azure_messages(turn: Turn) -> Iterator[dict[str, Any]]:
     content = []
     for part in turn.parts:
         if part.get("type") == "tool_call_response":
-            result = clip(as_text(part.get("response")), PART_CHARACTERS)
+            result = clip(text_or_json(part.get("response")), PART_CHARACTERS)
             answer = {"type": "tool_result", "tool_result": result}
             yield {"role": "tool", "tool_call_id": part.get("id"), "content": [answer]}
         elif (written := _content(part)) is not None:
@@ -147,7 +147,7 @@ def read_result(name: str, result: Mapping[str, Any]) -> Answer:
 
 def _content(part: Part) -> dict[str, Any] | None:
     if part.get("type") == "text":
-        return {"type": "text", "text": clip(as_text(part.get("content")), PART_CHARACTERS)}
+        return {"type": "text", "text": clip(text_or_json(part.get("content")), PART_CHARACTERS)}
     if part.get("type") == "tool_call":
         call = {"tool_call_id": part.get("id"), "name": part.get("name")}
         return {"type": "tool_call", **call, "arguments": arguments_of(part)}

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from otel_lightning.collector.show.conversation import arguments_of
+from otel_lightning.collector.show.conversation import arguments_of, text_or_json
 from otel_lightning.learner.score.judges.conversation import Part, Turn
 
 PART_CHARACTERS = 6_000
@@ -107,7 +107,7 @@ def _message(number: int, turn: Turn, limit: int) -> dict[str, Any]:
 def _part(part: Part, limit: int) -> dict[str, Any]:
     kind = part.get("type")
     if kind == "text":
-        return {"text": cut(as_text(part.get("content")), limit)}
+        return {"text": cut(text_or_json(part.get("content")), limit)}
     if kind == "tool_call":
         return {"calls": part.get("name"), "arguments": _value(arguments_of(part), limit)}
     if kind == "tool_call_response":
@@ -119,15 +119,10 @@ def _part(part: Part, limit: int) -> dict[str, Any]:
 def _tool(tool: Mapping[str, Any], limit: int) -> dict[str, Any]:
     parameters = tool.get("parameters")
     names = list(parameters.get("properties") or ()) if isinstance(parameters, Mapping) else []
-    description = cut(as_text(tool.get("description") or ""), limit)
+    description = cut(text_or_json(tool.get("description") or ""), limit)
     return {"tool": tool.get("name"), "parameters": names, "description": description}
 
 
 def _value(value: Any, limit: int) -> Any:
     """Return a JSON value unchanged, or its text with a cut if it is too long."""
-    return value if len(as_text(value)) <= limit else cut(as_text(value), limit)
-
-
-def as_text(value: Any) -> str:
-    """Return a text unchanged, and any other value as JSON text."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if len(text_or_json(value)) <= limit else cut(text_or_json(value), limit)
