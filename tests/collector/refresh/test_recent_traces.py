@@ -15,6 +15,7 @@ from otel_lightning.collector.refresh.recent_traces import (
     recent_traces,
 )
 from otel_lightning.collector.refresh.refresh import refresh
+from otel_lightning.collector.spool_format import Position
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.seen_ids import SeenIds
 
@@ -100,6 +101,17 @@ def test_the_oldest_traces_are_forgotten() -> None:
         recent.arrived([trace_id], [True], number)
     assert recent.received_since(["a"]) == EVERYWHERE
     assert recent.received_since(["b", "c"]) == '"received_at" >= make_timestamp_ns(1)'
+
+
+def test_after_a_load_that_was_undone_everything_is_searched(tmp_path: Path) -> None:
+    with open_store(tmp_path / "t.duckdb") as store:
+        load(store, SENT, dead_letters=tmp_path)
+        (trace_id, *_) = store.query("SELECT trace_id FROM spans")["trace_id"].to_pylist()
+        assert recent_traces(store).received_since([trace_id]) != EVERYWHERE
+        store.execute("ALTER TABLE spool_position RENAME TO elsewhere")
+        with pytest.raises(StoreError, match="spool_position"):
+            load(store, SENT, end=Position(1, 1), dead_letters=tmp_path)
+        assert recent_traces(store).received_since([trace_id]) == EVERYWHERE
 
 
 def test_after_a_rollback_everything_is_searched(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import duckdb
@@ -194,6 +194,37 @@ def test_a_failed_replace_leaves_everything_as_it_was(tmp_path: Path) -> None:
         with pytest.raises(StoreError):
             store.replace("runs", pa.table({"run_id": ["c"], "no_such_column": [1]}))
         assert store.query("SELECT run_id FROM runs ORDER BY 1")["run_id"].to_pylist() == ["a", "b"]
+
+
+class Noted:
+    """Counts how often it was cleared."""
+
+    def __init__(self) -> None:
+        self.clears = 0
+
+    def clear(self) -> None:
+        self.clears += 1
+
+
+def test_what_mirrors_a_store_is_cleared_when_a_transaction_is_undone_for_whatever_reason(
+    tmp_path: Path,
+) -> None:
+    with open_store(tmp_path / "t.duckdb") as store, closing(store.cursor()) as other:
+        store.execute("CREATE TABLE mine (n INTEGER PRIMARY KEY)")
+        noted = store.mirror(Noted)
+        with store.transaction():
+            store.execute("INSERT INTO mine VALUES (1)")
+        assert (store.mirror(Noted), noted.clears) == (noted, 0)
+        assert other.mirror(Noted) is not noted
+        with pytest.raises(KeyboardInterrupt), store.transaction():
+            raise KeyboardInterrupt
+        assert noted.clears == 1
+        with ExitStack() as undone:
+            undone.enter_context(pytest.raises(StoreError, match="PRIMARY KEY"))
+            undone.enter_context(store.transaction())
+            store.execute("INSERT INTO mine VALUES (2)")
+            other.execute("INSERT INTO mine VALUES (2)")  # so that the commit fails
+        assert noted.clears == 2
 
 
 def test_another_process_reads_and_writes_through_the_server(tmp_path: Path) -> None:

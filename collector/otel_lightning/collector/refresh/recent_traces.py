@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -188,12 +187,9 @@ class RecentTraces:
             del self._places[trace_id]
 
 
-_RECENT: WeakKeyDictionary[Store, RecentTraces] = WeakKeyDictionary()
-
-
 def recent_traces(store: Store) -> RecentTraces:
-    """Return the recent traces of an open store."""
-    return _RECENT.setdefault(store, RecentTraces())
+    """Return the recent traces of an open store; a transaction that is undone clears them."""
+    return store.mirror(RecentTraces)
 
 
 def least_time(table: str, rows: pa.Table, least: Least) -> None:

@@ -8,7 +8,7 @@ transaction, so the tables do not depend on the order in which the spans arrived
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -23,7 +23,7 @@ from otel_lightning.collector.refresh import late_spans, rollout_rows, sorted_co
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
-from otel_lightning.collector.refresh.recent_traces import RecentTraces, least_time, recent_traces
+from otel_lightning.collector.refresh.recent_traces import least_time, recent_traces
 from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import OutOfMemoryError, Sql, Store, statement
@@ -36,8 +36,6 @@ TEXT_PER_COMMIT = 200_000_000
 """Rows of more bytes than this are committed and written to the file in parts, to bound memory."""
 BREAKS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """What deriving raises for a value that no reader expects; Arrow's errors are among them."""
-_PARSED: WeakKeyDictionary[Store, ParsedTraces] = WeakKeyDictionary()
-"""The parsed traces of rollouts that grow, by open store."""
 _PORTIONING: WeakKeyDictionary[Store, Portioning] = WeakKeyDictionary()
 """Whether batches are derived in portions, by open store."""
 
@@ -57,15 +55,15 @@ def refresh(
         everything stale waits.
     """
     logs = refresh_loose_logs(store)
-    parsed = _PARSED.setdefault(store, ParsedTraces())
+    parsed = _parsed(store)
     pace = backoff or Backoff()
     try:
         # The rows are freed before the cycle collector runs again.
-        with _uncollected(parsed, recent_traces(store)):
+        with _uncollected(parsed):
             return logs + _refresh_traces(store, spans_at_once, pace, parsed)
     except BREAKS:
         logger.exception("Some traces cannot be derived together: each is tried alone")
-        with _uncollected(parsed, recent_traces(store)):
+        with _uncollected(parsed):
             return logs + _refresh_traces(store, spans_at_once, pace, parsed, schemas(store))
 
 
@@ -118,9 +116,13 @@ def rebuild(store: Store) -> None:
 
 def forget_kept(store: Store) -> None:
     """Drop the parsed traces of a store. Call it after rows of any trace were deleted."""
-    if store in _PARSED:
-        _PARSED[store].clear()
-        _PARSED[store].memory.clear()
+    _parsed(store).clear()
+    _parsed(store).memory.clear()
+
+
+def _parsed(store: Store) -> ParsedTraces:
+    """Return the parsed traces of rollouts that grow; a transaction that is undone clears them."""
+    return store.mirror(ParsedTraces)
 
 
 def _refresh_traces(
@@ -151,15 +153,19 @@ def _refresh_traces(
         late_spans.replace_changed(store, batch.changes, recent_traces(store))
         for table, some in batch.unchanged_rows(_read_columns(columns)):
             new.add(table, some)
+        kept = {*batch.unchanged, *batch.changes}
+        replaced = [one for one in traces if one not in kept]
+
+        def note(*, is_whole: bool) -> None:
+            recent_traces(store).derived(replaced, batch.unchanged, new.least, batch.changes)
+            if is_whole:
+                batch.committed()
+
         rows = batch.tables(columns)
-        is_whole = _insert_some(store, closed, rows, new)
+        is_whole = _insert_some(store, closed, rows, new, note)
     # The first part is committed; the traces stay stale until the last part is.
     if not is_whole:
-        _insert_rest(store, closed, rows, new)
-    # Only now: after a rollback the store would not have these rows.
-    batch.committed()
-    replaced = [one for one in traces if one not in batch.unchanged and one not in batch.changes]
-    recent_traces(store).derived(replaced, batch.unchanged, new.least, batch.changes)
+        _insert_rest(store, closed, rows, new, note)
     backoff.note(batch.sizes, began)
     return done
 
@@ -170,35 +176,55 @@ def replace_rows(store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.T
     Returns:
         Number of its traces.
     """
-    if store in _PARSED:  # a worker derived these traces, so what is kept of them is out of date
-        _PARSED[store].clear()
+    _parsed(store).clear()  # a worker derived these traces: what is kept of them is out of date
     new = NewRows()
+    traces = closed.trace_ids()
+
+    def note(*, is_whole: bool) -> None:
+        del is_whole  # the least times are those of the rows so far
+        recent_traces(store).derived(traces, (), new.least)
+
     with store.transaction():
-        traces = closed.trace_ids()
         closed.delete_rows((*PER_TRACE, rollout_rows.TABLE))
         closed.delete_tasks()
-        is_whole = _insert_some(store, closed, rows, new)
+        is_whole = _insert_some(store, closed, rows, new, note)
     if not is_whole:
-        _insert_rest(store, closed, rows, new)
-    recent_traces(store).derived(traces, (), new.least)
+        _insert_rest(store, closed, rows, new, note)
     return len(traces)
 
 
 def _insert_rest(
-    store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]], new: NewRows
+    store: Store,
+    closed: ClosedSet,
+    rows: Iterator[tuple[str, pa.Table]],
+    new: NewRows,
+    note: Callable[..., None],
 ) -> None:
     """Insert the rows of a very long rollout part by part: it stays stale until the last part."""
     is_whole = False
     while not is_whole:
         store.checkpoint()
         with store.transaction():
-            is_whole = _insert_some(store, closed, rows, new)
+            is_whole = _insert_some(store, closed, rows, new, note)
 
 
 def _insert_some(
-    store: Store, closed: ClosedSet, rows: Iterator[tuple[str, pa.Table]], new: NewRows
+    store: Store,
+    closed: ClosedSet,
+    rows: Iterator[tuple[str, pa.Table]],
+    new: NewRows,
+    note: Callable[..., None],
 ) -> bool:
-    """Insert rows up to the limit of one commit; return whether none are left."""
+    """Insert rows up to the limit of one commit; return whether none are left.
+
+    Args:
+        store: A direct store, in a transaction.
+        closed: The traces that the rows are of.
+        rows: The rows that are left.
+        new: Gets the columns that rows of rollouts are made from.
+        note: Notes in memory which rows the store has, after each part (`is_whole` tells whether it
+            was the last one). Within the transaction: if it is undone, what was noted is cleared.
+    """
     size = 0
     for table, some in rows:
         # A judgement without a trace may have stated the task before.
@@ -210,9 +236,11 @@ def _insert_some(
         least_time(table, some, new.least)
         size += some.nbytes
         if size > TEXT_PER_COMMIT:
+            note(is_whole=False)
             return False
     new.keep_rollouts(store)
     closed.settle()
+    note(is_whole=True)
     return True
 
 
@@ -267,17 +295,12 @@ def _read_picked(
 
 
 @contextmanager
-def _uncollected(parsed: ParsedTraces, recent: RecentTraces) -> Iterator[None]:
+def _uncollected(parsed: ParsedTraces) -> Iterator[None]:
     """Pause Python's cycle collector: it would visit all rows, which hold no cycles."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
-    except BaseException:
-        # The transaction is rolled back, so what is kept may not match the store.
-        parsed.clear()
-        recent.clear()
-        raise
     finally:
         if parsed.is_empty:
             # No rollout grows, so no later batch needs the messages.

@@ -20,7 +20,6 @@ import pyarrow as pa
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new
 from otel_lightning.collector.refresh.loose_logs import refresh_loose_logs
-from otel_lightning.collector.refresh.recent_traces import recent_traces
 from otel_lightning.collector.refresh.refresh import (
     SPANS_AT_ONCE,
     refresh_with_room,
@@ -163,11 +162,7 @@ class Refresher:
         # One batch needs more than --memory, or breaks deriving: derive it alone, here.
         except (OutOfMemoryError, WorkerError):
             self.give_up()
-            recent_traces(self._store).clear()
             ids, is_sent = refresh_with_room(self._store, spans_at_once, backoff), False
-        except BaseException:
-            recent_traces(self._store).clear()  # a transaction was rolled back
-            raise
         self._spent += time.monotonic() - began
         # Summed up until a step derives something, because reading and sending are a part of its
         # cost.
@@ -261,8 +256,6 @@ class Refresher:
     def _note_death(self, flight: _Flight, error: WorkerDiedError) -> None:
         self._retries.update(flight.names)
         self._end(flight)
-        # Some of its rows may be committed already, so nobody knows where the former rows end.
-        recent_traces(self._store).clear()
         self._count_death(error)
 
     def _count_death(self, error: WorkerDiedError) -> None:

@@ -19,6 +19,7 @@ from otel_lightning.collector.store import attribute_columns, read_only, spillin
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.gone_clients import ClientWatch
 from otel_lightning.collector.store.memory import MEMORY_BYTES
+from otel_lightning.collector.store.mirrors import Mirrored, Mirrors
 from otel_lightning.collector.store.page_reads import PageReads
 from otel_lightning.collector.store.reader_limits import (
     NO_READER_LIMITS,
@@ -66,6 +67,7 @@ class Store:
         self._answers: LimitedReads | None = None
         self._guard: read_only.ReadOnlyGuard | None = None
         self._memory_bytes: int | None = None
+        self._mirrors = Mirrors()
         self.server = server
         self.path: Path | None = None
         """Path by which the store was opened; None for a connection without one."""
@@ -193,7 +195,12 @@ class Store:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit the changes of the block, or roll them back if it raises. Direct stores only."""
+        """Commit the changes of the block, or roll them back if it raises. Direct stores only.
+
+        What `mirror` returned is cleared if the changes are not committed, whatever the reason: it
+        may have noted rows that the store does not have. So the block may note what it writes, and
+        no caller has to take anything back.
+        """
         with as_store_error():
             self._connection.begin()
         try:
@@ -202,9 +209,20 @@ class Store:
                 self._connection.commit()
         # Also on Ctrl+C: a transaction left open would keep the next one from beginning.
         except BaseException:
-            with suppress(duckdb.Error):
-                self._connection.rollback()
+            try:
+                with suppress(duckdb.Error):
+                    self._connection.rollback()
+            finally:
+                self._mirrors.clear()
             raise
+
+    def mirror(self, kind: type[Mirrored]) -> Mirrored:
+        """Return the object of a class that mirrors what this connection has written.
+
+        There is one of each class, which is made at the first call. `transaction` clears it if
+        changes are not committed.
+        """
+        return self._mirrors.of(kind)
 
     def cursor(self) -> "Store":
         """Open a second connection to the same store, for another thread."""
