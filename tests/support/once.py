@@ -1,13 +1,12 @@
 """What is costly to make is made once for all processes of a test run (`pytest -n`)."""
 
-import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 import pytest
 
+from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from support.running import INSTALL_S, eventually
 
 
@@ -19,20 +18,10 @@ def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], obje
     base = factory.getbasetemp()
     root = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
     folder, partial = root / "once" / name, root / "once" / f"{name}.partial"
-    folder.parent.mkdir(exist_ok=True)
-    with folder.with_name(f"{name}.lock").open("w") as lock:
-        eventually(lambda: is_locked(lock), INSTALL_S)
+    with opened_lock(folder.with_name(f"{name}.lock")) as lock:
+        eventually(lambda: locked_alone(lock), INSTALL_S)
         if not folder.exists():
             partial.mkdir(exist_ok=True)
             make(partial)
             partial.rename(folder)
     return folder
-
-
-def is_locked(file: IO[str]) -> bool:
-    """Lock a file until it is closed; return False if another process has locked it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

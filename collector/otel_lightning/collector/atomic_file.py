@@ -21,8 +21,25 @@ except ImportError:  # Windows
 
 PRIVATE = 0o600
 """Mode of a file that only its owner may read and write."""
+PRIVATE_FOLDER = 0o700
+"""Mode of a folder that only its owner may enter."""
 UNFINISHED = ".unfinished"
 """End of the name of a folder that is being filled."""
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, so that only their owner may enter them.
+
+    What we keep beside a store has texts of it, so it gets the mode of a new store. A folder that
+    exists keeps its mode: its owner may have changed it.
+
+    Raises:
+        OSError: If it cannot be made, or a file is in its place.
+    """
+    for one in (*reversed(folder.parents), folder):
+        if not one.is_dir():
+            # `Path.mkdir(parents=True)` gives its mode to the last folder only.
+            one.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Opening a store, directly and through the process that holds it."""
 
+import os
 import socket
 import sqlite3
 import subprocess
@@ -293,18 +294,49 @@ def test_a_full_disk_is_not_called_a_damaged_file(tmp_path: Path) -> None:
     assert "backup" not in why
 
 
-def test_a_new_store_and_its_log_can_be_read_by_their_user_only(tmp_path: Path) -> None:
-    path = tmp_path / "t.duckdb"
-    code = f"""
+MODES = """
+import os, pathlib, sys
+import pyarrow as pa
 from otel_lightning.collector.store import keep_files_private, open_store
-keep_files_private()
-store = open_store({str(path)!r})
-store.insert("runs", __import__("pyarrow").table({{"run_id": ["a"]}}))
-import os, pathlib
-print([oct(os.stat(f).st_mode & 0o777) for f in sorted(pathlib.Path({str(tmp_path)!r}).iterdir())])
+path = pathlib.Path(sys.argv[1])
+os.umask(0o022)
+if sys.argv[2] == "for all":
+    keep_files_private()
+with open_store(path) as store:
+    writes = [
+        lambda: store.insert("runs", pa.table({"run_id": ["a"]})),
+        lambda: store.execute("DELETE FROM runs"),
+        lambda: store.replace("runs", pa.table({"run_id": ["b"]})),
+    ]
+    for write in writes:
+        assert store.checkpoint()  # deletes the log
+        write()
+        assert path.with_name("t.duckdb.wal").exists()
+        print([oct(file.stat().st_mode & 0o777) for file in sorted(path.parent.iterdir())])
+path.with_name("other").touch()
+print(oct(path.with_name("other").stat().st_mode & 0o777))
 """
-    told = finish(sys.executable, "-c", code, check=True)
-    assert told.stdout == "['0o600', '0o600']\n"
+
+
+@pytest.mark.parametrize(("umask", "others"), [("for all", "0o600"), ("for the store", "0o644")])
+def test_a_new_store_and_its_log_can_be_read_by_their_user_only(
+    umask: str, others: str, tmp_path: Path
+) -> None:
+    told = finish(sys.executable, "-c", MODES, tmp_path / "t.duckdb", umask, check=True)
+    assert told.stdout == "['0o600', '0o600']\n" * 3 + f"{others}\n"
+
+
+def test_the_log_of_a_store_that_was_opened_to_a_group_is_open_to_it(tmp_path: Path) -> None:
+    path, log = tmp_path / "t.duckdb", tmp_path / "t.duckdb.wal"
+    open_store(path).close()
+    path.chmod(0o640)
+    former = os.umask(0o022)
+    try:
+        with open_store(path) as store:
+            store.insert("runs", runs())
+            assert log.stat().st_mode & 0o777 == 0o640
+    finally:
+        os.umask(former)
 
 
 def test_a_statement_that_fails_for_another_reason_than_a_name_runs_once(tmp_path: Path) -> None:

@@ -12,7 +12,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
-from otel_lightning.collector.atomic_file import rename_durably, sync, sync_open, sync_tree
+from otel_lightning.collector.atomic_file import (
+    PRIVATE_FOLDER,
+    rename_durably,
+    sync,
+    sync_open,
+    sync_tree,
+)
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import judge_cache
 from otel_lightning.collector.spool import spool_folder
@@ -28,7 +34,6 @@ HEADER_BYTES = 3 * 4096
 """DuckDB's file begins with three headers of 4,096 bytes; each checkpoint changes one of them."""
 BYTES_AT_ONCE = 1 << 20
 ATTEMPTS = 3
-PRIVATE_FOLDER = 0o700
 
 
 def check_target(target: Path) -> None:

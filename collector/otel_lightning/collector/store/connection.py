@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -29,6 +29,9 @@ from otel_lightning.collector.store.reader_limits import (
 from otel_lightning.collector.store.served_file import ServedFile, rewritten
 from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal
+
+if TYPE_CHECKING:
+    from otel_lightning.collector.store.private_log import PrivateLog
 
 SKIPPED_TO = 5_000
 """DuckDB skips to matching rows only if a join needs at most this many; above it, it scans every
@@ -69,6 +72,8 @@ class Store:
         self._memory_bytes: int | None = None
         self._mirrors = Mirrors()
         self.server = server
+        self.log: PrivateLog | None = None
+        """DuckDB's write-ahead log, if others may read it by the umask of this process."""
         self.path: Path | None = None
         """Path by which the store was opened; None for a connection without one."""
 
@@ -125,12 +130,14 @@ class Store:
         """
         with as_store_error():
             self._run(sql).fetchall()
+        self._close_log()
 
     def insert(self, table: str, rows: pa.Table) -> None:
         """Append the rows of an Arrow table, matching columns by name."""
         with as_store_error(), self._registered(rows) as name:
             target = f"remote.{table}" if self.server else table
             self._connection.execute(f"INSERT INTO {target} BY NAME SELECT * FROM {name}")
+        self._close_log()
 
     def pick(self, rows: pa.Table, select: str) -> pa.Table:
         """Run a statement over an Arrow table, which it names `{rows}`, once; return its rows."""
@@ -207,6 +214,7 @@ class Store:
             yield
             with as_store_error():
                 self._connection.commit()
+            self._close_log()
         # Also on Ctrl+C: a transaction left open would keep the next one from beginning.
         except BaseException:
             try:
@@ -228,7 +236,7 @@ class Store:
         """Open a second connection to the same store, for another thread."""
         other = Store(self._connection.cursor(), self.server)
         other._memory_bytes, other._guard = self._memory_bytes, self._guard
-        other.path = self.path
+        other.path, other.log = self.path, self.log
         return other
 
     @property
@@ -379,6 +387,10 @@ class Store:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _close_log(self) -> None:
+        if self.log is not None:
+            self.log.close_to_others()
 
     def _run(self, sql: str) -> duckdb.DuckDBPyConnection:
         if self.server:

@@ -23,6 +23,7 @@ from otel_lightning.collector.store.connection import (
     load_extensions,
 )
 from otel_lightning.collector.store.errors import StoreError
+from otel_lightning.collector.store.private_log import OTHERS, PrivateLog
 from otel_lightning.collector.store.served_file import OPTIONS
 from otel_lightning.collector.store.server_file import Server, read_server
 from otel_lightning.collector.store.sql_text import quote_literal, quote_name
@@ -55,8 +56,6 @@ AGAIN_SECONDS = 0.1
 """Pause before a file that another process holds is opened again."""
 NO_SPACE = os.strerror(errno.ENOSPC)
 """What the system, and so DuckDB, says if the disk is full."""
-ONLY_ITS_USER = 0o077
-"""The umask that makes a new file readable for its user only."""
 
 
 def open_store(
@@ -148,12 +147,18 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
     try:
         if read_only:
             return Store(_connect(path, CONFIG, read_only=True))
-        with _private():
-            config = WRITER | UNSIGNED if to_serve else WRITER
-            connection = _connect(path, config)
-        return Store(_with_small_row_groups(connection, path))
+        return _open_to_write(path, to_serve=to_serve)
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
+
+
+def _open_to_write(path: Path, *, to_serve: bool) -> Store:
+    with _private() as former:
+        connection = _connect(path, WRITER | UNSIGNED if to_serve else WRITER)
+    store = Store(_with_small_row_groups(connection, path))
+    if former & OTHERS != OTHERS:
+        store.log = PrivateLog(path)
+    return store
 
 
 def _connect(
@@ -176,14 +181,15 @@ def keep_files_private() -> None:
 
     DuckDB creates and deletes the write-ahead log while it works, with the umask of the process.
     """
-    os.umask(ONLY_ITS_USER)
+    os.umask(OTHERS)
 
 
 @contextmanager
-def _private() -> Iterator[None]:
-    former = os.umask(ONLY_ITS_USER)
+def _private() -> Iterator[int]:
+    """Make files of the block private; yield the umask of before."""
+    former = os.umask(OTHERS)
     try:
-        yield
+        yield former
     finally:
         os.umask(former)
 

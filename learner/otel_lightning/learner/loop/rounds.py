@@ -1,6 +1,5 @@
 """Run a loop: rounds of stages, stop rules, hooks, and the last report."""
 
-import fcntl
 import json
 import shlex
 import subprocess
@@ -15,6 +14,7 @@ from typing import Any
 from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.loop.config import KINDS, Config, StopPart, read_config
 from otel_lightning.learner.loop.report import final_report
 from otel_lightning.learner.loop.server import ModelServer
@@ -62,7 +62,6 @@ def run_loop(path: Path, store: Path, say: Say = lambda _: None) -> Outcome:
     """
     config = read_config(path)
     folder = store.with_name(f"{store.name}.loops") / config.name
-    folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder, config.name):
         loop = _prepared(config, store, folder)
         try:
@@ -229,11 +228,8 @@ def _called(command: str, said: dict[str, Any]) -> str | None:
 
 @contextmanager
 def _alone(folder: Path, name: str) -> Iterator[None]:
-    """Hold the loop's lock, so that no second process runs the same loop."""
-    with (folder / "lock").open("w") as file:
-        try:
-            # The system frees the lock when the process ends, however it ends.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataError(f"Loop '{name}' runs already, in another process.") from error
+    """Make the loop's folder and hold its lock, so that no second process runs the same loop."""
+    with opened_lock(folder / "lock") as file:
+        if not locked_alone(file):
+            raise DataError(f"Loop '{name}' runs already, in another process.")
         yield

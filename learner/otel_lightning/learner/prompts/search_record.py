@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.atomic_file import locked, replaced
+from otel_lightning.collector.atomic_file import locked, make_private, replaced
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
@@ -163,7 +163,7 @@ def opened_search(
         if name in ended:
             continue
         own = folder / name
-        own.mkdir(parents=True, exist_ok=True)
+        make_private(own)
         with _alone(own):
             record = _read(own)
             begun = record.beginning

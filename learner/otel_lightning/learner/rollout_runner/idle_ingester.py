@@ -23,8 +23,9 @@ from otel_lightning.collector.command_line import uncollected
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.store import read_server, server_file
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.file_lock import locked_alone, opened_lock
+from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.rollout_runner.output_files import end_on_one_line
+from otel_lightning.learner.rollout_runner.plan import runs_folder
 from otel_lightning.learner.rollout_runner.processes import (
     Processes,
     Spec,
@@ -98,7 +99,7 @@ def claimed_for(
         yield None
         return
     needs_it = job.url or job.ray or grading.rule or CHANGES & os.environ.keys()
-    with opened_lock(store, "idle-ingester") as lock:
+    with opened_lock(runs_folder(store) / "idle-ingester.lock") as lock:
         if not _locked(lock, store) or read_server(store) is not None:
             lock.close()  # the next run need not wait for this one
             yield None

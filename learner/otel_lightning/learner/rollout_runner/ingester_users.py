@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from otel_lightning.learner.rollout_runner.file_lock import locked_alone, opened_lock
+from otel_lightning.learner.file_lock import locked_alone, opened_lock
+from otel_lightning.learner.rollout_runner.plan import runs_folder
 
-LOCK = "ingester-users"
+LOCK = "ingester-users.lock"
 LOOK_SECONDS = 0.1
 MESSAGE_SECONDS = 1.0
 """A wait that is shorter is not told."""
@@ -63,5 +64,5 @@ def users_of_ingester(store: Path) -> Iterator[IngesterUsers]:
     Args:
         store: Path of the store.
     """
-    with opened_lock(store, LOCK) as file:
+    with opened_lock(runs_folder(store) / LOCK) as file:
         yield IngesterUsers(store, file)

@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from otel_lightning.collector.atomic_file import make_private
 from otel_lightning.learner.errors import DataError
-from otel_lightning.learner.rollout_runner.file_lock import locked_alone
+from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended
 
 LOCK_SECONDS = 30.0
@@ -107,11 +108,11 @@ def opened_journal(folder: Path) -> Iterator[tuple[Journal, IO[bytes]]]:
         start waits until the agents of a killed runner are gone.
 
     Raises:
-        DataError: If another process has it open.
+        DataError: If another process has it open, or its lock cannot be used.
     """
-    for part in (folder, folder / "output", folder / "input"):
-        part.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("ab") as lock:
+    with opened_lock(folder / "lock") as lock:
+        for part in ("output", "input"):
+            make_private(folder / part)
         _lock(lock, folder)
         yield _read(folder), lock
 

@@ -11,6 +11,7 @@ from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 
+from otel_lightning.collector.atomic_file import make_private
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.processes import Processes, Spec, wait_until
 
@@ -42,7 +43,7 @@ def serving(
         yield _variables(model, _greedy_by_policy(folder) if greedy else None)
         return
     path = Path(model)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     with Processes() as processes:
         start = _start_vllm if find_spec("vllm") else _start_ours
         url = start(path, names or [path.resolve().name], processes, folder, greedy=greedy)
@@ -86,7 +87,7 @@ def _greedy_by_policy(folder: Path) -> Path:
             "LIGHTNING_POLICY is set, and greedy answers of this server need it. Unset it, or "
             "leave the greedy part out with --no-greedy."
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     flag = {
         "state": "ENABLED",
         "variants": {"greedy": {"temperature": 0}},

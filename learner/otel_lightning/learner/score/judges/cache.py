@@ -3,12 +3,14 @@
 Each answer is committed when it arrives. A killed run loses only the requests in flight.
 """
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
+from otel_lightning.collector.atomic_file import PRIVATE
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 
@@ -29,6 +31,10 @@ class AnswerCache:
         self._lock = Lock()
         schema = Path(__file__).with_name("cache.sql").read_text(encoding="utf-8")
         with self._expected_errors():
+            # Answers quote conversations, so a new file is private, as a new store is. SQLite gives
+            # its mode to the journal beside it.
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE))
             # Threads share the connection, and the lock below lets one use it at a time. Other
             # processes may have the file too: SQLite waits up to 60 seconds for them.
             self._connection = sqlite3.connect(path, timeout=60, check_same_thread=False)
@@ -62,7 +68,7 @@ class AnswerCache:
     def _expected_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (OSError, sqlite3.Error) as error:
             raise DataError(
                 f"'{self._path}' cannot keep answers ({error}). Choose another file with --cache."
             ) from error
