@@ -4,12 +4,14 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.running import finish
 
 from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.store import open_store
+from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.seen_ids import SeenIds
 
 
@@ -41,6 +43,37 @@ def test_another_run_with_the_same_ids_is_rejected_and_kept(tmp_path: Path) -> N
         found = {finding.name: finding for finding in check(store, path)}
     assert found["repeated ids"].value == "1 span not stored; see rejected"
     assert not found["repeated ids"].well
+
+
+def test_a_batch_that_was_undone_and_comes_again_is_counted_and_kept_once(tmp_path: Path) -> None:
+    letters = tmp_path / "letters"
+    with open_store(tmp_path / "traces.duckdb") as store:
+        known = SeenIds(store)
+        load(store, [Request("traces", 1, body((1, "a", 5)))], known, dead_letters=letters)
+        again = [Request("traces", 2, body((1, "b", 9))), Request("logs", 2, b"no request")]
+        store.execute("ALTER TABLE spool_position RENAME TO away")
+        for _ in range(2):
+            with pytest.raises(StoreError, match="spool_position"):
+                load(store, again, known, end=Position(1, 1), dead_letters=letters)
+        assert known.repeated == 0
+        store.execute("ALTER TABLE away RENAME TO spool_position")
+        load(store, again, known, end=Position(1, 1), dead_letters=letters)
+        assert known.repeated == 1
+        named = store.query("SELECT file FROM rejected")["file"].to_pylist()
+    assert {str(file) for file in letters.iterdir()} == set(named)
+    assert len(named) == len(again)
+    modes = {file.stat().st_mode & 0o777 for file in letters.iterdir()}
+    assert (letters.stat().st_mode & 0o777, modes) == (0o700, {0o600})
+
+
+def test_bodies_of_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    bodies = [b"no request", b"no request either"]
+    with open_store(tmp_path / "traces.duckdb") as store:
+        load(
+            store, [Request("traces", 7, one) for one in bodies], dead_letters=tmp_path / "letters"
+        )
+        files = store.query("SELECT file FROM rejected")["file"].to_pylist()
+    assert sorted(Path(file).read_bytes() for file in files) == bodies
 
 
 WITHOUT_PANDAS = """

@@ -5,15 +5,17 @@ This module has no threads: `loader.py` decides when to store, and how much.
 
 import json
 import logging
+import os
 import time
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
-from otel_lightning.collector.atomic_file import sync
+from otel_lightning.collector.atomic_file import PRIVATE, PRIVATE_FOLDER, sync
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.load.position import spool_position
@@ -51,6 +53,8 @@ class _Loading(NamedTuple):
     limits: Limits
     dead_letters: Path
     derives: bool
+    repeated: list[int]
+    """Numbers of spans that are not stored because other spans have their ids."""
 
 
 def load(  # noqa: PLR0913  what to store, where to, and how far
@@ -86,13 +90,15 @@ def load(  # noqa: PLR0913  what to store, where to, and how far
             damaged.append(request.damaged)
         else:
             by_signal[request.signal].append(request)
+    known = known or SeenIds(store)
     with store.transaction():
-        loading = _Loading(store, known or SeenIds(store), limits, dead_letters, derives)
+        loading = _Loading(store, known, limits, dead_letters, derives, [])
         new = sum(_store(loading, signal, some) for signal, some in by_signal.items())
         for file in damaged:
             _reject(store, "spool", DAMAGED, file=str(file))
         if end:
             store.execute(_keep_position(end))
+    known.repeated += sum(loading.repeated)  # not before: an undone batch comes again
     return new
 
 
@@ -162,7 +168,7 @@ def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence
     store, new = loading.store, loading.known.unknown(table, rows)
     store.insert(table, new)
     if table == "spans" and len(new) < len(rows):
-        _note_repeated_ids(loading, rows)
+        _note_repeated_ids(loading, rows, received_ns)
     since = min(received_ns) if loading.derives else None
     traces = _stale("trace", new["trace_id"].drop_null(), since)
     store.insert("stale", traces)
@@ -177,7 +183,7 @@ def _insert(loading: _Loading, table: str, rows: pa.Table, received_ns: Sequence
     return len(new)
 
 
-def _note_repeated_ids(loading: _Loading, rows: pa.Table) -> None:
+def _note_repeated_ids(loading: _Loading, rows: pa.Table, received_ns: Sequence[int]) -> None:
     """Report the spans that are not stored because another span has their ids; keep a copy.
 
     The copy is a file in the folder for dead letters; the table `rejected` names it.
@@ -185,9 +191,10 @@ def _note_repeated_ids(loading: _Loading, rows: pa.Table) -> None:
     others = loading.known.with_other_content(rows)
     if not len(others):
         return
+    loading.repeated.append(len(others))
     spans = all_times_as_text(others).to_pylist(maps_as_pydicts="lossy")
-    file = loading.dead_letters / f"{time.time_ns()}.repeated-ids.jsonl"
-    _keep(file, "".join(f"{json.dumps(span, default=str)}\n" for span in spans).encode())
+    lines = "".join(f"{json.dumps(span, default=str)}\n" for span in spans).encode()
+    file = _kept(loading, min(received_ns), lines, "repeated-ids.jsonl")
     now = pa.scalar(time.time_ns(), pa.int64()).cast(pa.timestamp("ns"))
     told = [REPEATED.format(**span) for span in spans]
     kept = {"received_at": pa.repeat(now, len(told)), "signal": pa.repeat("traces", len(told))}
@@ -205,17 +212,24 @@ def _stale(kind: str, ids: pa.ChunkedArray, since_ns: int | None) -> pa.Table:
 
 def _set_aside(loading: _Loading, request: Request, reason: str) -> None:
     """Keep the body of a request that cannot be decoded as a file, named in `rejected`."""
-    file = loading.dead_letters / f"{request.received_ns}.{request.signal}.pb"
-    _keep(file, request.body)
+    file = _kept(loading, request.received_ns, request.body, f"{request.signal}.pb")
     _reject(loading.store, request.signal, f"cannot be decoded: {reason}", file=str(file))
 
 
-def _keep(file: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it: it will be the only copy of the content."""
-    file.parent.mkdir(exist_ok=True)
-    file.write_bytes(content)
+def _kept(loading: _Loading, received_ns: int, content: bytes, kind: str) -> Path:
+    """Write a dead letter and wait until the disk has it: it will be the only copy of the content.
+
+    The hash in its name keeps apart what came at the same time, as all requests of one file do. A
+    batch that is stored again, because its transaction was undone, writes the same file again.
+    """
+    file = loading.dead_letters / f"{received_ns}.{sha256(content).hexdigest()[:12]}.{kind}"
+    file.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with os.fdopen(os.open(file, flags, PRIVATE), "wb") as letter:
+        letter.write(content)
     sync(file)
     sync(file.parent)
+    return file
 
 
 def _reject(store: Store, signal: str, reason: str, *, file: str) -> None:

@@ -33,7 +33,8 @@ LEAST_ROWS, ROWS_AT_ONCE = 1 << 20, 1 << 17
 class SeenIds:
     """Ids of stored rows, as Bloom filters: new rows are recognised without reading the table.
 
-    Valid only while this process is the only one that writes the store.
+    Valid only while this process is the only one that writes the store. After a transaction that
+    was undone it holds ids that the store lacks: that costs a search for each, and no row.
     """
 
     def __init__(self, store: Store) -> None:
@@ -93,7 +94,8 @@ class SeenIds:
         """Return the spans of a batch that were not stored because another span has their ids.
 
         An agent that seeds Python's random numbers repeats the ids of its first run in the second.
-        Call this after the new spans of the batch were inserted.
+        Call this after the new spans of the batch were inserted. The caller adds their number to
+        `repeated` once the batch is committed.
 
         Args:
             rows: All spans of the batch.
@@ -102,9 +104,7 @@ class SeenIds:
         times = pc.min_max(rows["start_time"].cast(pa.int64())).as_py()
         low, high = times["min"] or 0, times["max"] or 0
         other = statement(__package__, "other_content", low=low, high=high)
-        found = rows.take(_numbers(self._store.pick(compared, other)["position"]))
-        self.repeated += len(found)
-        return found
+        return rows.take(_numbers(self._store.pick(compared, other)["position"]))
 
     def _filters_of(self, table: str) -> list[BloomFilter]:
         """Return the filters of a table; when the last one is full, add one of twice its size."""
