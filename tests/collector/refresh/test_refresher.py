@@ -5,6 +5,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -305,6 +306,35 @@ def test_a_short_burst_starts_no_worker(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("lacks", ["process", "thread"])
+def test_if_no_worker_can_be_started_this_process_derives(
+    lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    started: list[int] = []
+    if lacks == "process":
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "no_python"))
+    else:
+        begin = threading.Thread.start
+
+        def start(thread: threading.Thread) -> None:
+            if thread.name == "worker":
+                started.extend(one.pid for one in psutil.Process().children())
+                raise RuntimeError("can't start new thread")
+            begin(thread)
+
+        monkeypatch.setattr(threading.Thread, "start", start)
+    with (
+        open_store(tmp_path / "t.duckdb") as store,
+        closing(Refresher(store, workers=2)) as refresher,
+    ):
+        load(store, WITH_REWARD, dead_letters=tmp_path)
+        derive_all(refresher)
+        assert tables(store) == expected()
+    assert caplog.text.count("A worker process cannot be started") == 1
+    assert bool(started) == (lacks == "thread")
+    assert not any(psutil.pid_exists(pid) for pid in started)
+
+
 def test_until_a_worker_has_started_this_process_derives(tmp_path: Path) -> None:
     path = tmp_path / "t.duckdb"
     with open_store(path) as store, closing(Refresher(store, workers=2)) as refresher:

@@ -105,6 +105,7 @@ class Refresher:
         self._used_at = time.monotonic()
         self._spent = 0.0  # seconds for batches that are not derived yet
         self._deaths = 0
+        self._lacks_room = False
         self._batch_seconds = 0.0
         self._retries: Counter[str] = Counter()  # by the names of batches that were given up
         self.backoff = Backoff()
@@ -216,7 +217,7 @@ class Refresher:
         self._used_at = time.monotonic()
         self._take_started()
         if not self._idle and not self._starting and waiting >= START_TIMES * LEAST_SPANS:
-            self._start_one()
+            self._try_to_start_one()
         return bool(self._idle)
 
     def _at_work(self) -> list[Worker]:
@@ -227,6 +228,20 @@ class Refresher:
         if self.watch.ident is None:
             self.watch.start()
         self._starting.append(Worker(schemas(self._store), self._wake_up))
+
+    def _try_to_start_one(self) -> None:
+        """Start a worker if the system has room for it; otherwise go on with those that run."""
+        try:
+            self._start_one()
+        except (OSError, RuntimeError) as error:
+            if not self._lacks_room:
+                self._lacks_room = True
+                logger.warning(
+                    "A worker process cannot be started (%s). Deriving goes on with fewer of them, "
+                    "or in this process, and starting one is tried again.", error,
+                )  # fmt: skip
+        else:
+            self._lacks_room = False
 
     def _take_started(self) -> None:
         for worker in [one for one in self._starting if one.is_ready]:
@@ -348,7 +363,7 @@ class Refresher:
             is_sent = True
         is_more = is_sent and not self._idle and not self._starting
         if is_more and len(self._flights) < self._most:
-            self._start_one()
+            self._try_to_start_one()
         return is_sent
 
     def _send(self, spans_at_once: int, backoff: Backoff) -> bool:

@@ -50,6 +50,10 @@ class Worker:
         Args:
             schemas: The columns of each derived table.
             wake: Called from another thread when an answer is ready.
+
+        Raises:
+            OSError: If the system has no room for another process.
+            RuntimeError: If it has none for another thread.
         """
         command = [sys.executable, "-c", f"from {__name__}_process import main; main()"]
         # In a session of its own, so that Ctrl+C reaches only the process that holds the store.
@@ -66,9 +70,13 @@ class Worker:
         """Size of each rollout, once all `rows` were read."""
         self.seconds = 0.0
         """Time that the worker took for the batch, once all `rows` were read."""
-        self._receiver = threading.Thread(target=self._receive, name="worker", daemon=True)
-        self._receiver.start()
         self._schemas = dict(schemas)
+        self._receiver = threading.Thread(target=self._receive, name="worker", daemon=True)
+        try:
+            self._receiver.start()
+        except RuntimeError:  # the system has no room for another thread
+            self.end()
+            raise
 
     @property
     def pid(self) -> int:
