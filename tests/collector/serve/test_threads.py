@@ -10,7 +10,7 @@ from pathlib import Path
 import grpc
 import grpc._server
 import pytest
-from support.otlp_client import metric, send
+from support.otlp_client import column, metric, send
 from support.requests_by_hand import trace_request
 from support.running import LIMIT_S, background, cli, eventually, finish, written_by
 
@@ -82,6 +82,21 @@ def test_a_thread_that_dies_or_does_not_start_ends_the_process(
     assert ended.returncode == 1
     assert told in ended.stderr
     assert not (tmp_path / "t.server").exists()
+
+
+def test_a_process_whose_server_file_cannot_be_deleted_ends(tmp_path: Path) -> None:
+    store, log = tmp_path / "t", tmp_path / "log"
+    words = [sys.executable, "-m", "otel_lightning.collector", "serve", "--store", str(store)]
+    with log.open("w") as stderr, background(*words, *ADDRESSES, stderr=stderr) as process:
+        http = json.loads(written_by(process, tmp_path / "t.server"))["http"]
+        (tmp_path / "t.server").unlink()
+        (tmp_path / "t.server").mkdir()  # no file, so that it cannot be deleted as one
+        assert send(http, trace_request("one").SerializeToString()).status == 200
+        process.terminate()
+        assert process.wait(60) == 0
+    assert "t.server' cannot be deleted" in log.read_text()
+    (tmp_path / "t.server").rmdir()
+    assert column(store, "SELECT name FROM spans") == ["one"]
 
 
 def test_a_grpc_server_that_takes_no_more_requests_ends_the_process(tmp_path: Path) -> None:

@@ -146,12 +146,19 @@ def _serve(
         asyncio.run(_receive(receiver, settings, bound, stopping, running))
     finally:
         idle_connections.stop()
-        # First, so that no command connects to a server that ends.
-        server_file(settings.store).unlink(missing_ok=True)
+        _withdraw(settings.store)  # first, so that no command connects to a server that ends
         _drain(spool, loader, stopping, say)
         store.close()
         alarms.end()
         kept_filters.keep(settings.store, loader.seen_ids.filters)
+
+
+def _withdraw(store: Path) -> None:
+    """Delete the server file; the process has to end also if that fails."""
+    try:
+        server_file(store).unlink(missing_ok=True)
+    except OSError as error:  # such as a file system that has become read-only
+        logger.warning("'%s' cannot be deleted (%s): delete it.", server_file(store), error)
 
 
 def _ports(settings: Settings, server: Server) -> set[int]:
