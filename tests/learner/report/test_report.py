@@ -258,6 +258,60 @@ def test_a_store_without_runs_and_an_unknown_run_are_errors_with_the_next_step(
     )
 
 
+def failed(store: str, run_id: str, *, command: str = "weights") -> None:
+    """Record a later run that failed."""
+    with open_store(store) as opened:
+        opened.execute(f"""
+            INSERT INTO runs BY NAME SELECT '{run_id}' AS run_id, '{command}' AS command,
+                '{{}}' AS config, 'failed' AS outcome, '{{"error": "no disk\\nspace"}}' AS metrics,
+                TIMESTAMP_NS '2099-11-02 10:00:00' AS started""")
+
+
+def test_a_run_that_failed_before_it_learned_is_skipped_with_its_error(
+    traces: "Traces", flags: Path, tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    output = ("--store", store, "--output", str(tmp_path / "r.html"))
+    words = ("--flags", str(flags), "--reward-range", "0,1")
+    assert policy(store, flags).exit_code == 0
+    assert learn("policy", "--store", store, "--key", "support-promt", *words).exit_code == 1
+    with open_store(store) as opened:
+        (good, typo) = opened.rows(
+            "SELECT run_id, outcome FROM runs WHERE command = 'policy' ORDER BY started"
+        )
+    assert typo["outcome"] == "failed"
+    for chosen in ((), ("--run", "policy")):
+        told = learn("report", *output, *chosen)
+        assert told.stdout.startswith(f"Run {good['run_id']} (")
+        assert f"Skipped the newer run {typo['run_id']}, which failed: " in told.stderr
+        assert "support-promt" in told.stderr
+    told = learn("report", *output, "--run", typo["run_id"])
+    assert (told.stdout.startswith(f"Run {typo['run_id']} (failed)"), told.stderr) == (True, "")
+    for number in range(4):
+        failed(store, f"later-{number}")
+    told = learn("report", *output)
+    assert told.stdout.startswith(f"Run {good['run_id']} (")
+    assert "later-3, which failed: no disk space (--run later-3 reports on it)" in told.stderr
+    assert told.stderr.endswith("Skipped 2 more runs that failed.\n")
+
+
+def test_a_failed_run_is_reported_if_it_has_a_curve_or_no_run_has_anything(
+    traces: "Traces", tmp_path: Path
+) -> None:
+    store = log(traces, {"brief": 0.2, "careful": 0.8, "friendly": 0.3})
+    output = ("--store", store, "--output", str(tmp_path / "r.html"))
+    failed(store, "one")
+    failed(store, "two")
+    told = learn("report", *output)
+    assert (told.stdout.startswith("Run two (failed)"), told.stderr) == (True, "")
+    assert "no disk space" in " ".join(Page((tmp_path / "r.html").read_text()).text.split())
+    with open_store(store) as opened:
+        opened.execute("INSERT INTO run_steps SELECT 'one', n, 'loss', 1 FROM range(5) t(n)")
+    told = learn("report", *output)
+    assert told.stdout.startswith("Run one (failed)")
+    assert "Skipped the newer run two" in told.stderr
+
+
 def test_rank_correlation_is_that_of_a_known_example() -> None:
     """IQ and hours of television of ten people: rho is -29/165."""
     iq = np.array([106.0, 100, 86, 101, 99, 103, 97, 113, 112, 110])

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import click
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
+
+MOST_SKIPPED = 3
+"""Skipped runs that are named, the newest first."""
+ERROR_LENGTH = 200
+"""Characters of the error of a skipped run."""
 
 
 @click.command()
@@ -12,7 +18,8 @@ from otel_lightning.learner.commands.common import FILE, expected_errors, option
     "--run",
     command="report",
     metavar="ID|policy|weights",
-    help="Run to report on: its id, or the newest of policy or weights.  [default: the newest]",
+    help="Run to report on: its id, or the newest of policy or weights. Without an id, runs that "
+    "failed before they learned are skipped.  [default: the newest]",
 )
 @option(
     "--output",
@@ -38,6 +45,15 @@ def report(run: str | None, output: Path, examples: int, store: str) -> None:
 
     with expected_errors():
         written = write_report(store, output, run=run, examples=examples)
+    for run_id, error in list(written.skipped.items())[:MOST_SKIPPED]:
+        why = " ".join(error.split())[:ERROR_LENGTH]
+        click.echo(
+            f"Skipped the newer run {run_id}, which failed: {why or 'no error was recorded'} "
+            f"(--run {run_id} reports on it)",
+            err=True,
+        )
+    if (more := len(written.skipped) - MOST_SKIPPED) > 0:
+        click.echo(f"Skipped {number_of(more, 'more run')} that failed.", err=True)
     click.echo(
         f"Run {written.run_id} ({written.outcome}): the report is in {written.path} "
         f"({written.size / 1000:,.0f} kB)."

@@ -34,6 +34,13 @@ class RunRow:
     config: Row
     metrics: Row
     gate: Row
+    has_curve: bool
+    """Whether steps of a training were recorded."""
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether it learned or measured something, which a run that failed mostly did not."""
+        return self.outcome != "failed" or bool(self.gate) or self.has_curve
 
     @property
     def is_control(self) -> bool:
@@ -55,6 +62,8 @@ class Facts:
     """The facts that every kind of run has."""
 
     run: RunRow
+    skipped: tuple[RunRow, ...]
+    """Newer runs that failed and have nothing to report, the newest first."""
     former: RunRow | None
     """The run before of the same kind, without shuffled rewards."""
     control: RunRow | None
@@ -94,13 +103,14 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
 
     Args:
         asking: The store.
-        chosen: Id of the run, `policy` or `weights` for the newest of these, None for the newest.
+        chosen: Id of the run, `policy` or `weights` for the newest of these that has something to
+            report, None for the newest of all that has.
 
     Raises:
         DataError: If there is no such run.
     """
     runs = [*_runs(asking.rows("runs"))]
-    run = _choose(runs, chosen)
+    run, skipped = _choose(runs, chosen)
     steps: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for row in asking.rows("curve", run_id=run.run_id):
         steps[row["name"]].append((row["step"], row["value"]))
@@ -109,6 +119,7 @@ def read_facts(asking: RecordedQueries, chosen: str | None) -> Facts:
     same = [one for one in runs if one.is_like(run) and one.gate]
     return Facts(
         run=run,
+        skipped=skipped,
         former=_last(one for one in same if not one.is_control and one.started_ns < run.started_ns),
         control=None if run.is_control else _nearest(run, (o for o in same if o.is_control)),
         policy=policies[0] if policies else None,
@@ -126,19 +137,21 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else float(value)
 
 
-def _choose(runs: list[RunRow], chosen: str | None) -> RunRow:
+def _choose(runs: list[RunRow], chosen: str | None) -> tuple[RunRow, tuple[RunRow, ...]]:
+    """Return the run to report on, and the newer ones that have nothing to report."""
     if not runs:
         raise DataError(
             "No policy or weights were learned in this store yet. Learn first, by the command "
             "`policy` or `weights` of lightning-learn."
         )
-    if chosen is None:
-        return runs[-1]
-    found = [run for run in runs if chosen in (run.run_id, run.command)]
+    found = [run for run in runs if chosen in (None, run.run_id, run.command)]
     if not found:
         known = ", ".join(run.run_id for run in runs[-5:])
         raise DataError(f"No run '{chosen}'. The newest runs: {known}.")
-    return found[-1]
+    newest = list(reversed(found))
+    # If none has anything to report, the newest one says at least why it failed.
+    at = next((n for n, run in enumerate(newest) if run.has_findings), 0)
+    return newest[at], tuple(newest[:at])
 
 
 def _runs(rows: Iterable[Row]) -> Iterator[RunRow]:

@@ -47,6 +47,8 @@ class Written:
     run_id: str
     outcome: str
     size: int
+    skipped: Mapping[str, str]
+    """Newer runs that failed and have nothing to report, and the error of each."""
 
 
 def write_report(
@@ -57,7 +59,9 @@ def write_report(
     Args:
         store: A store or its path.
         output: The HTML file.
-        run: Id of the run, `policy` or `weights` for the newest of these; None for the newest.
+        run: Id of the run, `policy` or `weights` for the newest of these that has something to
+            report; None for the newest of all that has. A run that failed before it learned has
+            nothing; if all have failed so, the newest is reported with its error.
         examples: Number of rollouts to show that did best, and as many that did worst. Reports are
             mailed around, so by default they hold no text of a conversation.
 
@@ -70,7 +74,8 @@ def write_report(
     output.parent.mkdir(parents=True, exist_ok=True)
     with replaced(output) as temporary:
         temporary.write_text(html, encoding="utf-8")
-    return Written(output, facts.run.run_id, facts.run.outcome, len(html.encode()))
+    skipped = {one.run_id: str(one.metrics.get("error", "")) for one in facts.skipped}
+    return Written(output, facts.run.run_id, facts.run.outcome, len(html.encode()), skipped)
 
 
 def _report(store: Store, run: str | None, examples: int) -> tuple[str, Facts]:
