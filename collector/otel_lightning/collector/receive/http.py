@@ -32,6 +32,7 @@ from otel_lightning.collector.receive.refusals import (
     refusal_of,
     too_large,
 )
+from otel_lightning.collector.receive.wrong_path import WrongPaths, why_wrong
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
         leaving: Once it is set, each answer closes its connection.
     """
     budget = Budget(LARGE_BODIES * receiver.max_body)
-    wrong_port = WrongPort(receiver)
+    wrong_port, wrong_paths = WrongPort(receiver), WrongPaths()
 
     def ending() -> Headers:
         return (("connection", "close"),) if leaving.is_set() else ()
@@ -85,7 +86,8 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
         if scope.headers.get("content-type", "").startswith(GRPC):
             return wrong_port.answer(protocol)
         for other in beside:
-            if other.owns(scope.path):
+            # The page's `/` is for browsers; an exporter without a path in its URL hears 404.
+            if other.owns(scope.path) and not _is_export(scope):
                 return await other.answer(scope, protocol)
         is_probe = scope.path in PATHS
         if is_probe and scope.headers.get("authorization") is None:
@@ -100,7 +102,7 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
                 return _show_health(receiver, scope, protocol, ending())
             if (scope.method, scope.path) == ("GET", "/metrics"):
                 return _show_metrics(receiver, protocol)
-            _check(signal, scope, content_type)
+            _check(signal, scope, content_type, wrong_paths)
             receiver.check_alarms()
             with budget.holding() as take:
                 body = await _body(scope, protocol, receiver.max_body, take)
@@ -118,6 +120,10 @@ def application(receiver: Receiver, beside: Sequence[MountedApp], leaving: Event
             _respond(protocol, HTTPStatus.OK, accepted.response, ending(), as_json=as_json)
 
     return answer
+
+
+def _is_export(scope: Any) -> bool:
+    return bool(scope.method == "POST" and scope.path == "/")
 
 
 def asked_by(scope: Any) -> BrowserRequest:
@@ -139,10 +145,17 @@ def _admit(receiver: Receiver, scope: Any, *, tls: bool) -> None:
     receiver.guard.admit(scope.headers.get("authorization"))
 
 
-def _check(signal: str, scope: Any, content_type: str) -> None:
+def _not_found(scope: Any, wrong_paths: WrongPaths) -> RefusedError:
+    url = f"{scope.scheme}://{asked_by(scope).host or 'HOST:PORT'}"
+    told = why_wrong(scope.path, url, tuple(SIGNALS))
+    if scope.method == "POST":  # an exporter, and no browser that asks for an icon
+        wrong_paths.note(scope.path, told)
+    return RefusedError(HTTPStatus.NOT_FOUND, told)
+
+
+def _check(signal: str, scope: Any, content_type: str, wrong_paths: WrongPaths) -> None:
     if not signal:
-        paths = ", ".join(SIGNALS)
-        raise RefusedError(HTTPStatus.NOT_FOUND, f"no such path '{scope.path}'. Known: {paths}.")
+        raise _not_found(scope, wrong_paths)
     if scope.method != "POST":
         raise RefusedError(
             HTTPStatus.METHOD_NOT_ALLOWED, f"'{scope.path}' takes POST, not {scope.method}."

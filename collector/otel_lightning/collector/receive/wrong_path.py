@@ -1,0 +1,88 @@
+"""Tell senders of a wrong URL what is wrong with it, and the right one.
+
+An exporter that gets 404 drops what it sends, and logs little more than the status. Nearly always
+the URL was set wrongly: an exporter adds the path of the signal to OTEL_EXPORTER_OTLP_ENDPOINT, but
+takes OTEL_EXPORTER_OTLP_TRACES_ENDPOINT as it is.
+
+Source:
+    OpenTelemetry Protocol Exporter specification, "Endpoint URLs for OTLP/HTTP".
+"""
+
+import logging
+import re
+from collections.abc import Sequence
+from threading import Lock
+
+logger = logging.getLogger(__name__)
+
+WORDS = {"trace": "traces", "span": "traces", "log": "logs", "metric": "metrics"}
+"""Words in a path, in the singular, that tell the signal."""
+NAMED = ("traces", "logs", "metrics")
+"""Signals for which OpenTelemetry has variables."""
+SHOWN = 120
+"""Characters of a path that are repeated."""
+MOST_LOGGED = 20
+"""Wrong paths that are logged, each once: anybody can make up more."""
+
+
+def why_wrong(path: str, url: str, known: Sequence[str]) -> str:
+    """Return one sentence about what is wrong with a path and what to send to instead.
+
+    Args:
+        path: The path of a request, which is none of ours.
+        url: URL of this server without a path, such as `http://127.0.0.1:4318`.
+        known: The paths of the signals.
+    """
+    signal = _signal(path)
+    if signal is None:
+        return f"no such path '{_shown(path)}'. Known: {', '.join(known)}."
+    right = f"/v1/{signal}"
+    what = _what(path, right)
+    variable = f"OTEL_EXPORTER_OTLP_{signal.upper()}_ENDPOINT"
+    return (
+        f"{what}: send {signal} to {url}{right}, which is OTEL_EXPORTER_OTLP_ENDPOINT={url} or "
+        f"{variable}={url}{right}."
+    )
+
+
+def _signal(path: str) -> str | None:
+    """Return which signal a wrong path is probably meant for; None if none is."""
+    if not path.strip("/"):
+        return "traces"  # most exporters send nothing else
+    words = [word.removesuffix("s") for word in re.split(r"[/_.-]+", path.lower()) if word]
+    found = [WORDS[word] for word in words if word in WORDS]
+    # The exporter adds its signal at the end, behind whatever was set.
+    return found[-1] if found else None
+
+
+def _what(path: str, right: str) -> str:
+    if not path.strip("/"):
+        return "the URL has no path"
+    if sum(path.count(f"/v1/{one}") for one in NAMED) > 1:
+        return f"'{_shown(path)}' has the path of a signal twice"
+    if path.endswith(right):
+        return f"'{_shown(path)}' has '{_shown(path.removesuffix(right))}' before '{right}'"
+    return f"there is no path '{_shown(path)}'"
+
+
+def _shown(path: str) -> str:
+    """Return a path for a message: short, and without control characters."""
+    short = path if len(path) <= SHOWN else f"{path[:SHOWN]}…"
+    return "".join(one if one.isprintable() else "?" for one in short)
+
+
+class WrongPaths:
+    """Logs wrong paths, each once."""
+
+    def __init__(self) -> None:
+        """Begin without any."""
+        self._lock = Lock()
+        self._logged: set[str] = set()
+
+    def note(self, path: str, told: str) -> None:
+        """Log what the sender is told, unless this path was logged before."""
+        with self._lock:
+            if path in self._logged or len(self._logged) >= MOST_LOGGED:
+                return
+            self._logged.add(path)
+        logger.warning("A request was refused (404), as others like it: %s", told)
