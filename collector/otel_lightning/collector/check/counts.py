@@ -12,7 +12,7 @@ from otel_lightning.collector.ingester_client import metrics_of
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.quantities import number_of
-from otel_lightning.collector.receive.metrics import raised_alarms, wrong_ports
+from otel_lightning.collector.receive.metrics import ids_to_read, raised_alarms, wrong_ports
 from otel_lightning.collector.refresh.refresh import find_stale
 from otel_lightning.collector.spool import spool_folder
 from otel_lightning.collector.spool_faults import folder_fault
@@ -69,6 +69,9 @@ def _running(server: Server, told: set[str]) -> Iterator[Finding]:
         return
     for name in sorted(raised_alarms(text) - told):
         yield Finding(f"alarm {name}", KINDS.get(name, "see its log"), well=False)
+    if rows := ids_to_read(text):
+        said = f"of {number_of(rows, 'row')} are left, as after a crash; storing waits for them"
+        yield Finding("ids to read", said)
     for port, clients in wrong_ports(text).items():
         said = (
             f"{number_of(clients, 'connection')} to the port for {port} spoke another protocol: "

@@ -112,6 +112,11 @@ class Loader(threading.Thread):
         return self._refresher.watch
 
     @property
+    def ids_to_read(self) -> int:
+        """Number of stored rows whose ids are still read, as after a crash; 0 once they are."""
+        return self.seen_ids.to_read
+
+    @property
     def repeated_ids(self) -> int:
         """Number of spans not stored since the start because another span has their ids."""
         return self.seen_ids.repeated

@@ -72,6 +72,9 @@ class Receiver:
     """Address for gRPC exporters, named in the answer to one that uses the HTTP port; None if there
     is none."""
 
+    ids_to_read: Callable[[], int] = int
+    """Returns the number of stored rows whose ids are still read before anything is stored."""
+
     def check_alarms(self) -> None:
         """Refuse new requests while earlier ones cannot be stored or derived.
 

@@ -24,11 +24,13 @@ GAUGES = {
     "worker_restarts": "Deriving processes that died and were replaced since the start.",
     "thread_failures": "Errors in background threads, which went on, since the start.",
     "derive_retries": "How often the same traces were given up since they were derived last.",
+    "ids_to_read": "Stored rows whose ids are still read after a start; nothing is stored before.",
     "repeated_ids": "Spans not stored since the start, because other spans have their ids.",
 }
 
 WRONG_PORT = r'(?m)^lightning_wrong_port_total\{port="(\w+)"\} (\d+)$'
 ALARM = r'(?m)^lightning_alarm\{alarm="(\w+)"\} 1$'
+IDS_TO_READ = r"(?m)^lightning_ids_to_read (\d+)$"
 REQUESTS = r"(?m)^lightning_requests_total\{.*\} (\d+)$"
 """Lines of `/metrics`."""
 
@@ -103,6 +105,11 @@ def wrong_ports(text: str) -> dict[str, int]:
 def raised_alarms(text: str) -> set[str]:
     """Read from `/metrics` which alarms are raised."""
     return set(re.findall(ALARM, text))
+
+
+def ids_to_read(text: str) -> int:
+    """Read from `/metrics` of how many stored rows the ids are still read."""
+    return sum(int(n) for n in re.findall(IDS_TO_READ, text))
 
 
 def request_count(text: str) -> int:

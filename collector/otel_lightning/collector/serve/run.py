@@ -270,6 +270,7 @@ def _receiver(
         AccessGuard.of(tokens, listening, settings.allowed_hosts),
         partial(_gauges, spool, loader, supervisor),
         settings.max_body,
+        ids_to_read=lambda: loader.ids_to_read,
     )
 
 
@@ -294,6 +295,7 @@ def _gauges(spool: Spool, loader: Loader, supervisor: Supervisor) -> dict[str, f
         "loader_lag_seconds": max(unstored, underived),
         "derive_lag_seconds": underived,
         "repeated_ids": loader.repeated_ids,
+        "ids_to_read": loader.ids_to_read,
         "worker_restarts": loader.worker_restarts,
         "thread_failures": supervisor.thread_failures,
         "derive_retries": loader.derive_retries,

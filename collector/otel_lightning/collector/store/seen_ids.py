@@ -6,7 +6,9 @@ the table. The first search reads only spans in the same range of start times, w
 without reading the other blocks.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,8 +18,10 @@ from numpy.typing import NDArray
 
 from otel_lightning.collector.store.bloom_filter import BloomFilter
 from otel_lightning.collector.store.connection import Store
-from otel_lightning.collector.store.kept_filters import Filters
+from otel_lightning.collector.store.kept_filters import LEAST_IDS, Filters
 from otel_lightning.collector.store.sql_text import Sql, statement
+
+logger = logging.getLogger(__name__)
 
 IDS = {"spans": ("trace_id", "span_id"), "logs": ("log_id",)}
 TRACES = "traces"
@@ -40,6 +44,8 @@ class SeenIds:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._filters: Filters = {}
+        self.to_read = 0
+        """Number of stored rows whose ids are still read now: nothing is stored meanwhile."""
         self.repeated = 0
         """Number of spans that were not stored, because other spans have their ids, since start."""
         self.may_be_kept = True
@@ -120,24 +126,43 @@ class SeenIds:
         query = f"SELECT count(*) AS n, coalesce(max(rowid), -1) AS last FROM {table}"
         stored = self._store.query(query).to_pylist()[0]
         made = BloomFilter(max(LEAST_ROWS, stored["n"] * 3 // 2))
-        for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):
-            keys = self._store.query(
-                f"SELECT hash({_ids(table)}) AS key FROM {table}"
-                f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
-            )
-            made.add(_numbers(keys["key"]))
+        with self._reading(stored["n"]):
+            for start in range(0, stored["last"] + 1, ROWS_AT_ONCE):
+                keys = self._store.query(
+                    f"SELECT hash({_ids(table)}) AS key FROM {table}"
+                    f" WHERE rowid >= {start} AND rowid < {start + ROWS_AT_ONCE}"
+                )
+                made.add(_numbers(keys["key"]))
+                self.to_read = stored["n"] - made.rows
         self._store.let_go()  # the scan filled DuckDB's cache with ids that nobody needs again
         return made
 
     def _filled_traces(self) -> BloomFilter:
         """Build the filter of the ids of all traces of spans and log records."""
         select = statement(__package__, "stored_traces")
-        stored = list(self._store.stream(select, ROWS_AT_ONCE))
-        made = BloomFilter(max(LEAST_ROWS, sum(map(len, stored)) * 3 // 2))
-        for some in stored:
-            made.add(some["key"].to_numpy())
+        rows = sum(map(self._store.count, IDS))
+        with self._reading(rows):
+            if rows >= LEAST_IDS:
+                logger.info(
+                    "The ids of %d stored rows are read, because the process before did not keep "
+                    "them: it was killed, or the store was restored. What is received meanwhile "
+                    "waits on the spool.", rows,
+                )  # fmt: skip
+            stored = list(self._store.stream(select, ROWS_AT_ONCE))
+            made = BloomFilter(max(LEAST_ROWS, sum(map(len, stored)) * 3 // 2))
+            for some in stored:
+                made.add(some["key"].to_numpy())
         self._store.let_go()
         return made
+
+    @contextmanager
+    def _reading(self, rows: int) -> Iterator[None]:
+        """Set `to_read` for the block that reads the ids of so many rows."""
+        self.to_read = rows
+        try:
+            yield
+        finally:
+            self.to_read = 0
 
     def _keys(self, table: str, ids: pa.Table) -> NDArray[np.uint64]:
         hashed = "trace_id" if table == TRACES else _ids(table)
