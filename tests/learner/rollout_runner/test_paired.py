@@ -67,3 +67,20 @@ def test_rewards_that_only_one_side_has_are_left_out_and_many_refuse() -> None:
     assert (found.pairs, found.unpaired, found.passed) == (30, 10, False)
     assert "10 pairs have a reward on one side only" in found.refusals[0]
     assert compare(("a", {}), ("b", other)).refusals == ("no task has a reward on both sides",)
+
+
+def test_gain_must_hold_whatever_the_few_rewards_are_that_one_side_lacks() -> None:
+    base, other = counted(8, 0, 192)
+    assert compare(("a", base), ("b", other)).passed
+    # Failures of the other that left no reward, or successes: nobody knows.
+    for task in range(100, 106):
+        del other[(str(task), 0)]
+    found = compare(("a", base), ("b", other))
+    assert (found.pairs, found.unpaired) == (194, 6)
+    (reason,) = found.refusals
+    assert reason.startswith("6 pairs have a reward on one side only: if b did badly in those")
+    assert reason.endswith("say what they are worth with --failed-reward")
+    # Of the base the missing ones count as the best, which is no loss beside a clear gain.
+    base, other = counted(40, 0, 160)
+    del base[("100", 0)], other[("101", 0)]
+    assert compare(("a", base), ("b", other)).passed

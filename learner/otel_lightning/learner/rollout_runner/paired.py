@@ -5,7 +5,7 @@ the mean difference, and a randomisation test, which stays exact for few tasks. 
 1 and one sample per task the randomisation test is McNemar's exact test.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import comb
 
@@ -38,7 +38,8 @@ class Compared:
     pairs: int
     tasks: int
     unpaired: int
-    """Pairs with a reward on one side only, which are left out."""
+    """Pairs with a reward on one side only, which are left out; what passes holds whatever they
+    are."""
     base_mean: float
     other_mean: float
     gain: float
@@ -115,7 +116,42 @@ def compare(
         test="McNemar's exact test" if exact else "randomisation test over tasks",
         least_gain=least_gain,
     )
-    return _judged(found, bound, alpha)
+    judged = _judged(found, bound, alpha)
+    if not (judged.passed and unpaired):
+        return judged
+    least = _at_worst(base[1], other[1])
+    worst = compare((base[0], least[0]), (other[0], least[1]), least_gain, seed, alpha)
+    return replace(judged, refusals=tuple(_of_unpaired(judged, worst)))
+
+
+def _at_worst(
+    base: Mapping[Pair, float], other: Mapping[Pair, float]
+) -> tuple[dict[Pair, float], dict[Pair, float]]:
+    """Return both with rewards for the pairs that one of them lacks.
+
+    A missing reward of the base counts as the greatest reward of the comparison, one of the other
+    as the least.
+
+    Source:
+        Manski, Nonparametric bounds on treatment effects (1990).
+    """
+    rewards = [*base.values(), *other.values()]
+    low, high = min(rewards), max(rewards)
+    pairs = base.keys() | other.keys()
+    return (
+        {pair: base.get(pair, high) for pair in pairs},
+        {pair: other.get(pair, low) for pair in pairs},
+    )
+
+
+def _of_unpaired(found: Compared, worst: Compared) -> Iterator[str]:
+    """Yield a refusal if the gain does not hold whatever the rewards are that one side lacks."""
+    for reason in worst.refusals:
+        yield (
+            f"{number_of(found.unpaired, 'pair has', 'pairs have')} a reward on one side only: if "
+            f"{found.other} did badly in those that it lacks, {reason}; say what they are worth "
+            "with --failed-reward"
+        )
 
 
 def _judged(found: Compared, bound: float, alpha: float) -> Compared:
