@@ -249,6 +249,20 @@ def test_nothing_named_to_evaluate_is_one_sentence(traces: "Traces") -> None:
     assert "Name what to evaluate: --flags FILE, --version VERSION or --arm ARM." in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--arm", "brief", "--version", "v1"], "Name one of --flags, --version and --arm"),
+        (["--arm", "brief", "--by", "nothing"], "--by 'nothing' does not work: "),
+        (["--arm", "a", "--key", "support-prompt+support-prompt"], "names a flag twice"),
+    ],
+)
+def test_wrong_question_is_one_sentence(traces: "Traces", options: list[str], told: str) -> None:
+    log(traces)
+    result = evaluate(traces, *options)
+    assert (result.exit_code, told in result.stderr) == (1, True), result.output
+
+
 def test_two_policies_live_at_once_are_named(traces: "Traces") -> None:
     from datetime import datetime
 

@@ -15,10 +15,12 @@ from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.policy import flag_file as files
 from otel_lightning.learner.policy import versions
+from otel_lightning.learner.policy.learn import Request, learn_policy
 
 if TYPE_CHECKING:
     from conftest import Traces
 
+KEY = "support-prompt"
 UNIFORM = {"brief": 1 / 3, "friendly": 1 / 3, "careful": 1 / 3}
 TEXT = """{"flags":
   {"support-prompt": {"state": "ENABLED",
@@ -85,6 +87,24 @@ def test_candidate_is_promoted_and_rolled_back_to_the_very_bytes(
     again = run("rollback", store)
     assert again.exit_code == 1
     assert "there is nothing to go back to" in again.stderr
+
+
+def test_control_with_shuffled_rewards_is_never_promoted(traces: "Traces", flags: Path) -> None:
+    store = log(traces, GOOD)
+    # Its shuffle passes a gate that errs in 99 % of cases, as one in twenty passes the real one.
+    control = Request(KEY, flags, flags, shuffle_rewards=8, alpha=0.99, promote=True)
+    learned = learn_policy(store, control)
+    assert learned.verdict.passed
+    assert not learned.promoted
+    refused = run("promote", store, flags)
+    assert refused.exit_code == 3
+    assert "is a control: it was learned from shuffled rewards" in refused.stderr
+    assert flags.read_text() == TEXT
+    assert " control " in run("policies", store).output
+    assert run("policy", store, flags).exit_code == 0
+    learn_policy(store, control)  # the newest one whose gate passed
+    assert run("promote", store, flags).exit_code == 0
+    assert served(flags)["careful"] > 0.9
 
 
 LINES = """{

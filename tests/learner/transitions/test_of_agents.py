@@ -10,6 +10,7 @@ import pytest
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import open_store
+from otel_lightning.learner import DataError
 from otel_lightning.learner.transitions.make import Settings, Summary, make_transitions
 
 if TYPE_CHECKING:
@@ -56,6 +57,17 @@ def test_agents_are_selected_by_patterns(traces: "Traces") -> None:
     traces.reward("a", 1.0)
     build(traces, agents=("coder-*", "write?"))
     assert rows(traces, "step") == [(0,), (2,), (4,)]
+
+
+def test_selection_of_no_agent_is_an_error_and_the_transitions_stay(traces: "Traces") -> None:
+    team(traces, "planner", "coder")
+    traces.reward("a", 1.0)
+    build(traces)
+    with pytest.raises(
+        DataError, match=r"No call is of an agent 'codr'\. Known: 'coder', 'planner'"
+    ):
+        build(traces, agents=("codr",))
+    assert rows(traces, "step") == [(0,), (1,)]
 
 
 def test_reward_of_an_unselected_call_moves_to_the_last_selected_one_before_it(
@@ -223,8 +235,9 @@ def calls(traces: "Traces", columns: str) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in traces.ask(f"SELECT {columns} FROM llm_calls")]
 
 
-def test_if_no_agent_is_selected_every_number_is_0(traces: "Traces") -> None:
+def test_if_no_call_of_the_selected_agent_can_be_used_every_number_is_0(traces: "Traces") -> None:
     traces.call("a", agent_name="writer")
+    traces.call("b", agent_name="reader")  # without a reward
     traces.reward("a", 1.0)
     summary = make_transitions(traces.store(), Settings(agents=("reader",)))
     assert (summary.rewarded, summary.train, summary.heldout) == (0, 0, 0)

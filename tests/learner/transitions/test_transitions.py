@@ -206,6 +206,16 @@ def test_reward_that_is_not_finite_is_an_error_that_names_it(
         build(traces)
 
 
+def test_reward_that_overflows_is_an_error_and_no_advantage_that_counts_as_good(
+    traces: "Traces",
+) -> None:
+    traces.call("a")
+    traces.reward("a", 1e308)
+    traces.reward("a", 1e308, name="other")
+    with pytest.raises(DataError, match=r"is 1e\+308\. Beyond 1e\+60 nothing can be computed"):
+        build(traces)
+
+
 def test_store_that_an_ingester_holds_is_learned_from_all_the_same(traces: "Traces") -> None:
     traces.call("a", prompt_token_ids=[1, 2], completion_token_ids=[3])
     traces.reward("a", 1.0)

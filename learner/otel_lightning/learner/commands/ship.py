@@ -263,6 +263,8 @@ def policies(store: str, *, key: str | None, flags: Path | None) -> None:
         gate, arms, status = row["gate"], row["arms"], row["status"]
         if status == "candidate" and not gate.get("passed", True):
             status = "refused"
+        if gate.get("shuffled") is not None:
+            status = "control"
         shares = "\n".join(f"{arm} {share:.1%}" for arm, share in arms.items())
         table.add_row(
             row["key"], row["version"], status, _signed(gate.get("gain")),

@@ -47,9 +47,11 @@ def candidate(
         named: The flag, then one of: a flag file, a policy version, an arm.
 
     Raises:
-        DataError: If nothing is named, or it is not known, or the arm was never logged.
+        DataError: If nothing or several are named, or it is not known, or the arm was never logged.
     """
     key, flags, version, arm = named
+    if sum(one is not None for one in (flags, version, arm)) > 1:
+        raise DataError("Name one of --flags, --version and --arm: each is a policy to evaluate.")
     if arm is not None:
         logged = sorted(rows["arm"].unique())
         if arm not in logged:

@@ -29,10 +29,8 @@ from otel_lightning.learner.policy.units_of_store import read_units_as_tasks
 from otel_lightning.learner.policy.versions import drawn_with_others, versions_in_context
 from otel_lightning.learner.transitions.settings import Settings as TransitionSettings
 from otel_lightning.learner.transitions.splits import split
-from otel_lightning.learner.transitions.stage import bounded
+from otel_lightning.learner.transitions.stage import HUGE, bounded
 
-HUGE = 1e60
-"""Largest absolute reward: the fourth powers of larger ones are no finite numbers."""
 SOURCES = ("auto", "trace", "version", "frequencies", "random")
 """Sources of a propensity. `auto` uses the trace, or the policy version if the trace has none.
 `random` are frequencies of which the user says that the arms were drawn at random."""
@@ -261,6 +259,8 @@ def _stage_choices(store: Store, window: Window) -> bool:
     """Stage the choices; return whether they are combinations of several flags."""
     known = known_keys(store)
     flags = flags_of(window.key, dict.fromkeys(known))
+    if len(set(flags)) < len(flags):
+        raise DataError(f"Key '{window.key}' names a flag twice. Name each flag once.")
     since, until = _text(window.since), _text(window.until)
     if stage_choices(store, flags, since, until):
         return len(flags) > 1

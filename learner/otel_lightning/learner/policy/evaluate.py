@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.store import Sql, Store, StoreLike, opened
+from otel_lightning.collector.store import Sql, Store, StoreError, StoreLike, opened
+from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate import off_policy
 from otel_lightning.learner.evaluate.estimates import Estimated, estimated
 from otel_lightning.learner.evaluate.gate import effective_sample_size
@@ -181,7 +182,13 @@ def _history(rows: pl.DataFrame) -> tuple[Part, ...]:
 
 
 def _segments(store: Store, by: str) -> pl.DataFrame:
-    return read(store, __package__, "segments", by=Sql(by))
+    try:
+        return read(store, __package__, "segments", by=Sql(by))
+    except StoreError as error:
+        raise DataError(
+            f"--by '{by}' does not work: {error} It is an expression over the columns of the view "
+            "rollouts."
+        ) from error
 
 
 def _by_segment(

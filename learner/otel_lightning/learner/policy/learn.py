@@ -172,7 +172,8 @@ def _learn_policy(store: StoreLike, request: Request, run: Run) -> Learned:
         logged=logged,
         rewards=judged.rewards,
         arms=describe(choices, live, after),
-        promoted=verdict.passed and request.promote,
+        # Shuffled rewards are a control: what was learned from them is never served.
+        promoted=verdict.passed and request.promote and request.shuffle_rewards is None,
         notes=_notes(str(rule) if rule else None, logged, choices, (live, request), features),
     )
     # First the record, then the flag file: a policy that is served can always be looked up in the
@@ -320,7 +321,8 @@ def _record(
             "without_reward": learned.logged.missing.count,
             "notes": list(learned.notes),
         },
-        gate=asdict(verdict) | {"passed": verdict.passed, "live": dict(live)},
+        gate=asdict(verdict)
+        | {"passed": verdict.passed, "live": dict(live), "shuffled": request.shuffle_rewards},
         artifact=str(request.output) if learned.promoted else None,
     )
     if request.run_id is not None:

@@ -260,13 +260,23 @@ def _chosen(store: Store, flag: tuple[str, Path], version: str | None) -> dict[s
             f"Flag '{key}' has no candidate: its newest policy is {policies[-1]['status']}. Name "
             f"another with --version, or learn one with: {learn}"
         )
-    passed = [row for row in candidates if row["gate"].get("passed")]
+    passed = [row for row in candidates if row["gate"].get("passed") and not _is_control(row)]
     # If none passed, the newest one is returned for its refusal to be reported.
     return (passed or candidates)[-1]
 
 
+def _is_control(policy: dict[str, Any]) -> bool:
+    """Tell whether a policy was learned from shuffled rewards, so that its gate says nothing."""
+    return policy["gate"].get("shuffled") is not None
+
+
 def _check_gate(policy: dict[str, Any]) -> None:
     gate = policy["gate"]
+    if _is_control(policy):
+        raise RefusedError(
+            f"Policy {policy['version']} is a control: it was learned from shuffled rewards, by "
+            "--shuffle-rewards. Learn again without that option."
+        )
     if gate.get("passed"):
         return
     reasons = "; ".join(gate.get("refusals") or ["it was never judged"])

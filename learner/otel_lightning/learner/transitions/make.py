@@ -58,8 +58,8 @@ def make_transitions(
         Numbers about the transitions that the store has now.
 
     Raises:
-        DataError: If no rollout has a reward, a reward is not a finite number, or the credit
-            method is unknown.
+        DataError: If no rollout has a reward, a reward is not a finite number, no call is of a
+            chosen agent, or the credit method is unknown.
         StoreError: If the store cannot be read or written.
     """
     run = Run("transitions", asdict(settings))
@@ -69,6 +69,7 @@ def make_transitions(
         # which the settings then name one.
         name, rule = rules.chosen(found, settings.reward)
         settings = replace(settings, reward=name)
+        stage.check_agents(found, choice_of(settings))
         stage_rollouts(found, settings)
         # A permutation depends on every rollout, so no task can stay as it was.
         all_again = rebuild or settings.shuffle_rewards is not None

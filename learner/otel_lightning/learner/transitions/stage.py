@@ -4,6 +4,7 @@ All rollouts of a task are in one bucket. Tables are sorted by a 64-bit hash of 
 bucket is a range of hashes, and reading a bucket touches no other rows.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,6 +24,8 @@ BOUNDS = "SET memory_limit = '1000MB'; SET threads = 1"
 needs more memory and spins while it waits."""
 CALLS_A_BUCKET = 250_000
 """Number of calls per bucket, approximately: it bounds the memory of building."""
+HUGE = 1e60
+"""Largest absolute reward: the fourth powers of larger ones are no finite numbers."""
 HASHES = 2**64
 """Number of possible hashes of a task."""
 
@@ -108,18 +111,37 @@ def stage_rewards(store: Store, name: str | None, only: str = "TRUE") -> None:
         only: A further SQL condition over the view `rewards`.
 
     Raises:
-        DataError: If there is no such reward, or a value is not a finite number.
+        DataError: If there is no such reward, or a value is not a finite number, or beyond `HUGE`.
     """
     chosen = Sql(f"{chosen_rewards(name)} AND {only}")
     store.execute(statement(__package__, "staged_rewards", chosen=chosen))
     if store.count("staged_rewards") == 0:
         raise DataError(_no_reward(store, name))
-    broken = read(store, __package__, "infinite_reward")
+    broken = read(store, __package__, "unusable_reward", huge=HUGE)
     for row in broken.iter_rows(named=True):
+        remedy = "Send it again with a finite number"
+        if math.isfinite(row["value"]):
+            remedy = f"Beyond {HUGE:g} nothing can be computed with it. Send it in another unit"
         raise DataError(
-            f"Reward '{row['name']}' of rollout '{row['rollout_id']}' is {row['value']}. Send it "
-            "again with a finite number, or choose another with --reward."
+            f"Reward '{row['name']}' of rollout '{row['rollout_id']}' is {row['value']}. "
+            f"{remedy}, or choose another with --reward."
         )
+
+
+def check_agents(store: Store, choice: Choice) -> None:
+    """Refuse patterns that select no call, such as a misspelt name.
+
+    Raises:
+        DataError: If no call is of a selected agent.
+    """
+    if not choice.agents:
+        return
+    selected = choice.clauses["selected"]
+    calls, agents = ask(store, statement(__package__, "selected_agents", selected=selected)).row(0)
+    if not calls:
+        wanted = ", ".join(f"'{pattern}'" for pattern in choice.agents)
+        known = ", ".join(f"'{name}'" for name in agents or []) or "no call names its agent"
+        raise DataError(f"No call is of an agent {wanted}. Known: {known}.")
 
 
 def stage_rollouts(store: Store, choice: Choice, settings: str = "") -> None:
