@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from support.late import Late
 
 from otel_lightning.collector.store import open_store, server_file, write_server
+from otel_lightning.learner import DataError
 from otel_lightning.learner.cli import cli
 from otel_lightning.learner.commands.export import FORM
 from otel_lightning.learner.export.formats import FORMATS
@@ -220,8 +221,11 @@ def test_export_of_a_store_without_transitions_says_how_to_build_them(traces: "T
 def test_export_above_no_number_is_refused(learned: "Traces") -> None:
     said = ["--store", str(learned.path), "--form", "openai", "--output", "none.jsonl"]
     result = CliRunner().invoke(cli, ["export", *said, "--threshold", "nan"])
-    assert result.exit_code == 1
-    assert "must be a finite number" in result.output
+    assert result.exit_code == 2
+    assert "nan is not a finite number" in result.output
+    form, output = FORMATS["openai"], learned.path.with_name("none.jsonl")
+    with pytest.raises(DataError, match="must be a finite number"):
+        write(str(learned.path), form, output, split="train", threshold=math.nan)
 
 
 def test_export_without_a_pair_says_what_pairs_are(learned: "Traces") -> None:

@@ -161,6 +161,7 @@ def test_command_runs_all_variants_on_held_out_tasks_and_serves_the_winner(
     result = run_gate(served, flags, tmp_path, "--promote", "--samples", "1")
     assert result.exit_code == 0, result.output
     assert "The gate passed: careful-0001 is served." in result.stdout
+    assert "have the same input as a task to learn from, under another id" in result.stderr
     assert "careful-0002 is refused" in result.stderr
     assert shares(flags)["careful-0001"] == pytest.approx(0.6)
     rows: list[dict[str, Any]] = ask(
@@ -171,6 +172,20 @@ def test_command_runs_all_variants_on_held_out_tasks_and_serves_the_winner(
     assert {row["arm"] for row in rows} == {"careful", "careful-0001", "careful-0002"}
     assert len({tuple(row["tasks"]) for row in rows}) == 1
     assert {row["n"] for row in rows} == {len(rows[0]["tasks"])}
+
+
+def test_variant_that_was_edited_is_run_and_judged_anew(
+    served: Path, flags: Path, tmp_path: Path
+) -> None:
+    options = ["--samples", "2", "--candidate", "careful-0001"]
+    assert run_gate(served, flags, tmp_path, *options).exit_code == 0
+    document = json.loads(flags.read_text())
+    document["flags"][KEY]["variants"]["careful-0001"] = "Brief."
+    flags.write_text(json.dumps(document))
+    result = run_gate(served, flags, tmp_path, "--promote", *options)
+    assert result.exit_code == 3, result.output
+    assert "careful-0001 is refused" in result.stderr
+    assert "careful-0001" not in shares(flags)
 
 
 def test_flag_without_proposals_is_told(served: Path, flags: Path, tmp_path: Path) -> None:

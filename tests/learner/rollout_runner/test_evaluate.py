@@ -174,6 +174,11 @@ def test_model_that_wins_by_running_is_promoted_and_one_that_does_not_is_refused
     assert live.resolve() == better
     rows = ask(served, f"SELECT gate FROM model_promotions WHERE after = '{better}'")
     assert rows == [{"gate": "by running"}]
+    # The pointer leads to another model now, whose rollouts are not those of the former one.
+    words = command(served, chosen, rule, str(live), str(same))
+    again = finish(*words, "--no-greedy", "--", *chosen.command)
+    assert again.returncode == 3, again.stdout
+    assert f"{live} 1.0000, " in again.stdout
 
 
 def test_folder_that_is_no_model_is_refused_before_the_other_one_is_run(

@@ -6,8 +6,8 @@ import pytest
 from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Task, read_tasks
 from otel_lightning.learner.rollout_runner.attempts import Attempt, agent_fields, command
-from otel_lightning.learner.rollout_runner.plan import Job, plan
-from otel_lightning.learner.rollout_runner.tasks import chosen
+from otel_lightning.learner.rollout_runner.plan import Arms, Job, plan
+from otel_lightning.learner.rollout_runner.tasks import chosen, told_copies
 from otel_lightning.learner.transitions.splits import split
 
 
@@ -99,6 +99,30 @@ def test_another_input_is_another_rollout_and_more_samples_keep_the_former() -> 
 
     assert keys("1", 2) < keys("1", 3)
     assert keys("1", 1).isdisjoint(keys("2", 1))
+
+
+def test_other_content_behind_the_name_of_an_arm_or_a_model_is_another_rollout() -> None:
+    arms = Arms("prompt", Path("flags.json"), ["a", "b"])
+
+    def keys(prints: dict[str, str], model: str | None = None) -> dict[str | None, str]:
+        job = Job((), ["x"], name="n", arms=arms, model="models/live", model_fingerprint=model)
+        return {o.arm: o.key for o in plan(job, [Task("a", {"q": 1})], prints)}
+
+    before, edited = keys({"a": "1", "b": "2"}), keys({"a": "1", "b": "3"})
+    assert edited["a"] == before["a"]
+    assert edited["b"] != before["b"]
+    moved = keys({"a": "1", "b": "2"}, model="4")
+    assert moved["a"] != before["a"]
+
+
+def test_held_out_task_with_the_input_of_a_task_to_learn_from_is_named() -> None:
+    learning = [Task("a", {"q": 1}), Task("only an id", {})]
+    judging = [Task("b", {"q": 1}), Task("c", {"q": 2}), Task("another id", {})]
+    told = told_copies(judging, learning)
+    assert told is not None
+    assert told.startswith("1 held-out task has the same input as a task to learn from")
+    assert "such as 'b' and 'a'" in told
+    assert told_copies(judging[1:], learning) is None
 
 
 def filled(words: list[str], task: Task) -> list[str]:

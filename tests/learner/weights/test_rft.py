@@ -38,7 +38,8 @@ def test_shuffled_rewards_teach_nothing_and_the_gate_says_so(
     result = fine_tune(traces, model, tmp_path / "learned", *FAST)
     assert result.exit_code == 3
     assert "The gate refused: the gain may be chance" in result.stderr
-    assert json.loads((tmp_path / "learned" / "gate.json").read_text())["passed"] is False
+    gate = json.loads((tmp_path / "learned" / "gate.json").read_text())
+    assert (gate["passed"], gate["shuffled"]) == (False, 1)
     assert traces.ask("SELECT outcome FROM runs WHERE command = 'weights'") == [
         {"outcome": "refused"}
     ]

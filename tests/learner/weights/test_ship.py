@@ -12,6 +12,7 @@ from support.running import finish
 
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.cli import cli
+from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.runs import Run
 from otel_lightning.learner.weights import pointer
@@ -83,7 +84,9 @@ def live(models: Path) -> str:
 def compared(store: str, models: Path, *names: str, refusals: tuple[str, ...] = ()) -> None:
     """Record a comparison by running, as `lightning-learn evaluate` does."""
     folders = {f"models/{name}": str(models / name) for name in names}
-    record = Run("evaluate", {"models": list(folders), "folders": folders})
+    prints = {f"models/{name}": fingerprint(models / name) for name in names}
+    config = {"models": list(folders), "folders": folders, "fingerprints": prints}
+    record = Run("evaluate", config)
     gate = {name: list(refusals) for name in list(folders)[1:]}
     outcome = "refused" if refusals else "passed"
     row = record.ended(outcome=outcome, fingerprint=None, metrics={}, gate=gate)
@@ -158,6 +161,48 @@ def test_comparison_by_running_outweighs_the_gate_by_logs(traces: "Traces", mode
     assert traces.ask("SELECT gate FROM model_promotions ORDER BY time DESC LIMIT 1") == [
         {"gate": "by running"}
     ]
+
+
+def test_verdict_on_a_model_that_was_trained_again_in_the_same_folder_does_not_count(
+    traces: "Traces", models: Path
+) -> None:
+    store = traces.store()
+    run("promote", store, "--model", models / "second", "--without-gate")
+    compared(store, models, "second", "first")
+    (models / "first" / "README.md").write_text("The card is no part of the model.")
+    assert run("promote", store, "--model", models / "first", "--dry-run").exit_code == 0
+    (models / "first" / "config.json").write_text('{"trained": "again"}')
+    result = run("promote", store, "--model", models / "first")
+    assert result.exit_code == 3
+    assert "its files have changed since the gate by running judged it" in result.stderr
+    assert live(models) == "second"
+    # The verdict that the training itself wrote counts again.
+    gate = {"refusals": [], "against": str(models / "second")}
+    gate["fingerprint"] = fingerprint(models / "first")
+    (models / "first" / "gate.json").write_text(json.dumps(gate))
+    assert run("promote", store, "--model", models / "first").exit_code == 0
+    assert live(models) == "first"
+
+
+def test_comparison_with_a_live_model_that_has_changed_since_does_not_count(
+    traces: "Traces", models: Path
+) -> None:
+    store = traces.store()
+    run("promote", store, "--model", models / "second", "--without-gate")
+    compared(store, models, "second", "first")
+    (models / "second" / "config.json").write_text('{"trained": "again"}')
+    result = run("promote", store, "--model", models / "first")
+    assert result.exit_code == 3
+    assert "has changed since the gate by running compared" in result.stderr
+    assert live(models) == "second"
+
+
+def test_control_with_shuffled_rewards_is_refused(traces: "Traces", models: Path) -> None:
+    gate = {"refusals": [], "against": str(models / "first"), "shuffled": 1}
+    (models / "second" / "gate.json").write_text(json.dumps(gate))
+    result = run("promote", traces.store(), "--model", models / "second")
+    assert result.exit_code == 3
+    assert "it is a control, which was learned from shuffled rewards" in result.stderr
 
 
 def test_dry_run_changes_nothing(traces: "Traces", models: Path) -> None:

@@ -56,7 +56,14 @@ def test_held_out_rollouts_that_begin_like_trained_ones_are_counted() -> None:
     same = example("other", 1.0, split="heldout", prompt=(97,))
     new = example("new", 1.0, split="heldout", prompt=(5,))
     (warning,) = told([*informative(10), same, new])
-    assert warning.startswith("1 held-out rollouts begin with the same messages as rollouts")
+    assert warning.startswith("1 held-out rollout begins with the same messages as rollouts")
+
+
+def test_held_out_tasks_that_may_be_copies_of_each_other_are_counted() -> None:
+    alike = [example(task, 1.0, split="heldout", prompt=(5,)) for task in ("one", "other")]
+    twice = [example("twice", a, split="heldout", prompt=(6,)) for a in (0.0, 1.0)]
+    (warning,) = told([*informative(10), *alike, *twice])
+    assert warning.startswith("2 held-out tasks begin with the same messages as another held-out")
 
 
 def test_transitions_that_were_left_out_are_counted_by_reason() -> None:

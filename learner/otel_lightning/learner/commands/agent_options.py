@@ -2,12 +2,13 @@
 
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from otel_lightning.learner.commands.common import FILE, Command, option
-from otel_lightning.learner.commands.values import CommandLine, Finite
+from otel_lightning.learner.commands.values import CommandLine, Finite, FiniteNumber
 
 if TYPE_CHECKING:
     from otel_lightning.learner.rollout_runner import Grading
@@ -55,7 +56,7 @@ ATTRIBUTES: dict[str, dict[str, Any]] = {
         "help": "Reward 1 for exit code 0, and 0 for any other.",
     },
     "--failed-reward": {
-        "type": float,
+        "type": FiniteNumber(),
         "help": "Reward of rollouts that failed or timed out. By default the grader judges them, "
         "too.",
     },
@@ -110,6 +111,22 @@ def agent_options(
         return click.argument("agent", nargs=-1, type=click.UNPROCESSED)(function)
 
     return declare
+
+
+def tell_copies(tasks: Path, held_out: float) -> None:
+    """Warn of held-out tasks that are tasks to learn from under another id."""
+    from otel_lightning.learner.rollout_runner.tasks import (
+        HELD_OUT,
+        TRAIN,
+        chosen,
+        read_tasks,
+        told_copies,
+    )
+
+    found = read_tasks(tasks).tasks
+    judging, learning = (chosen(found, split, held_out) for split in (HELD_OUT, TRAIN))
+    if warning := told_copies(judging, learning):
+        click.echo(warning, err=True)
 
 
 def grading_of(settings: dict[str, Any]) -> "Grading":

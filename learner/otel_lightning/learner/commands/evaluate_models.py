@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.learner.commands.agent_options import grading_of
+from otel_lightning.collector.quantities import number_of
+from otel_lightning.learner.commands.agent_options import grading_of, tell_copies
 from otel_lightning.learner.commands.common import REFUSED, expected_errors
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def evaluate_by_running(
     with expected_errors():
         from otel_lightning.learner.rollout_runner import Job
         from otel_lightning.learner.rollout_runner.evaluate import Trial, evaluate_models
+        from otel_lightning.learner.rollout_runner.models import is_url
+        from otel_lightning.learner.rollout_runner.tasks import HELD_OUT
 
         trial = Trial(
             models,
@@ -31,8 +34,18 @@ def evaluate_by_running(
             not settings.pop("no_greedy"),
         )
         grading = grading_of(settings)
+        if settings["split"] == HELD_OUT:
+            tell_copies(tasks, settings["held_out"])
         job = Job(tasks, agent, seed=seed, **settings)
         verdicts, reports = evaluate_models(store, job, grading, trial)
+    before = sum(one.done_before for one in reports)
+    if before:
+        planned = sum(one.planned for one in reports)
+        click.echo(f"{before:,} of {number_of(planned, 'rollout')} were run before this start.")
+    if before and any(is_url(model) for model in models):
+        click.echo(
+            "If a server serves another model since then, give another --name: a URL does not say."
+        )
     for problem in dict.fromkeys(problem for one in reports for problem in one.problems):
         click.echo(problem, err=True)
     for verdict in verdicts:

@@ -7,6 +7,7 @@ import click
 
 from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
+from otel_lightning.learner.commands.values import FiniteNumber
 
 FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "openai", "transitions"])
 
@@ -35,7 +36,7 @@ FORM = click.Choice(["trl-sft", "trl-dpo", "trl-kto", "trl-grpo", "verl", "opena
 @option(
     "--threshold",
     command="export",
-    type=float,
+    type=FiniteNumber(),
     default=0.0,
     help="Export or label as good only completions whose advantage is above this; for trl-dpo, "
     "only pairs whose advantages differ by more than this.",

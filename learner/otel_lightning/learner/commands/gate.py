@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.learner.commands.agent_options import agent_options, grading_of
+from otel_lightning.learner.commands.agent_options import agent_options, grading_of, tell_copies
 from otel_lightning.learner.commands.common import (
     REFUSED,
     expected_errors,
@@ -95,6 +95,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
 
         comparison = Comparison(key, flags, candidate, against, alpha, least_gain)
         arms = arms_of(comparison)
+        tell_copies(settings["tasks"], settings["held_out"])
         job, grading = _job(agent, Arms(key, flags, arms), settings)
         report = run_agent(store, job, grading)
         if report.stopped:
@@ -107,10 +108,13 @@ def gate(  # noqa: PLR0913 - one parameter an option
 
 def _job(agent: tuple[str, ...], arms: Any, settings: dict[str, Any]) -> tuple[Any, Any]:
     from otel_lightning.learner.rollout_runner import Job
+    from otel_lightning.learner.rollout_runner.arms import fingerprints
     from otel_lightning.learner.rollout_runner.tasks import HELD_OUT
 
     grading = grading_of(settings)
-    said = "\0".join([*agent, str(settings["tasks"].resolve()), arms.key, *arms.names])
+    # With the texts: a variant that was edited is another one, and so is the decision on it.
+    texts = fingerprints(arms).values()
+    said = "\0".join([*agent, str(settings["tasks"].resolve()), arms.key, *arms.names, *texts])
     name = f"gate-{sha256(said.encode()).hexdigest()[:8]}"
     return Job(command=agent, arms=arms, name=name, split=HELD_OUT, **settings), grading
 

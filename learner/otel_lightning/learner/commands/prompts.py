@@ -26,7 +26,7 @@ from otel_lightning.learner.commands.common import (
 )
 from otel_lightning.learner.commands.common import option as shared_option
 from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options
-from otel_lightning.learner.commands.values import Finite
+from otel_lightning.learner.commands.values import Finite, FiniteNumber
 
 if TYPE_CHECKING:
     from otel_lightning.learner.prompts.plan import Proposed, Request
@@ -74,7 +74,7 @@ IDENTITY = (
 @reward_option
 @option(
     "--failed-below",
-    type=float,
+    type=FiniteNumber(),
     help="A rollout failed if its reward is below this. By default it is the middle between the "
     "smallest and the largest logged reward.",
 )

@@ -18,7 +18,7 @@ from otel_lightning.learner.commands.common import (
     store_option,
     task_by_option,
 )
-from otel_lightning.learner.commands.values import Finite
+from otel_lightning.learner.commands.values import Finite, FiniteNumber
 from otel_lightning.learner.credit.steps import CHOICES
 from otel_lightning.learner.errors import DataError
 
@@ -99,13 +99,13 @@ def choice(name: str, default: str, text: str) -> Callable[[Command], Command]:
 )
 @option(
     "--step-weight",
-    type=float,
+    type=FiniteNumber(),
     default=1.0,
     help="Weight of the second method in a sum of two, such as group+anchor_state.",
 )
 @option(
     "--tool-reward",
-    type=float,
+    type=FiniteNumber(),
     default=0.1,
     help="Reward of the method tool_outcome for each tool execution that succeeded; one that "
     "failed costs as much.",

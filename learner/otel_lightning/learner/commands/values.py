@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+FIRST_YEAR, LAST_YEAR = 1678, 2261
+"""Whole years whose nanoseconds fit into the 64 bits of a time in the store."""
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -16,10 +18,21 @@ class Finite(click.FloatRange):
 
     def convert(self, value: Any, param: Any, ctx: Any) -> Any:
         """Read a number, and refuse one that is not finite."""
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
+        return _finite(self, super().convert(value, param, ctx), param, ctx)
+
+
+class FiniteNumber(click.types.FloatParamType):
+    """Any finite number. `float` accepts nan and inf."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Read a number, and refuse one that is not finite."""
+        return _finite(self, super().convert(value, param, ctx), param, ctx)
+
+
+def _finite(kind: click.ParamType[float], number: float, param: Any, ctx: Any) -> float:
+    if not math.isfinite(number):
+        kind.fail(f"{number} is not a finite number.", param, ctx)
+    return number
 
 
 class RangeOfRewards(click.ParamType[tuple[float, float]]):
@@ -48,12 +61,15 @@ class Since(click.ParamType[datetime]):
         ago = re.fullmatch(r"(\d+)([mhdw])", str(value))
         try:
             if ago:
-                then = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
-                return then.replace(tzinfo=None)
-            time = datetime.fromisoformat(str(value))
-            return time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
+                time = datetime.now(UTC) - timedelta(**{UNITS[ago[2]]: int(ago[1])})
+            else:
+                time = datetime.fromisoformat(str(value))
+            found = time.astimezone(UTC).replace(tzinfo=None) if time.tzinfo else time
         except (ValueError, OverflowError):  # no time, or one before the year 1
             self.fail(f"'{value}' is no time such as 2026-11-01 or 7d (ago).", param, ctx)
+        if not FIRST_YEAR <= found.year <= LAST_YEAR:
+            self.fail(f"'{value}' is not in the years {FIRST_YEAR} to {LAST_YEAR}.", param, ctx)
+        return found
 
 
 class CommandLine(click.ParamType[str]):

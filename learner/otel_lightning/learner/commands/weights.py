@@ -19,7 +19,7 @@ from otel_lightning.learner.commands.common import (
     reward_range_option,
     store_option,
 )
-from otel_lightning.learner.commands.values import Finite
+from otel_lightning.learner.commands.values import Finite, FiniteNumber
 from otel_lightning.learner.weights.algorithms import ALGORITHMS
 from otel_lightning.learner.weights.distributed import is_main
 
@@ -94,7 +94,7 @@ TRACKERS = ["trackio", "tensorboard", "mlflow", "wandb"]
 )
 @weights_option(
     "--threshold",
-    type=float,
+    type=FiniteNumber(),
     default=0.0,
     help="A completion counts as good if its advantage is above this.",
 )

@@ -29,6 +29,7 @@ from otel_lightning.learner.loop.stages import (
 )
 from otel_lightning.learner.loop.state import Details, Result, State
 from otel_lightning.learner.rollout_runner import read_tasks
+from otel_lightning.learner.rollout_runner.tasks import told_copies
 
 HOOK_SECONDS = 600.0
 Say = Callable[[str], None]
@@ -115,6 +116,8 @@ def _rounds(loop: Loop, say: Say) -> Outcome:
             f"Loop '{config.name}' has made its last report after round {last}, which read the "
             "final tasks. Further rounds need tasks that nobody has read: begin another loop."
         )
+    if warning := told_copies([*loop.split.held_out, *loop.split.final], loop.split.train):
+        say(warning)
     done, stopped = 0, None
     # Rounds that are done are walked through again: each of their stages returns its recorded
     # result.

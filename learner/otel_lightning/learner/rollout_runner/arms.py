@@ -3,6 +3,7 @@
 import copy
 import json
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ def check(arms: Arms) -> None:
         )
     if len(set(arms.names)) != len(arms.names) or not arms.names:
         raise DataError("Comparing needs different arms: --arm A --arm B.")
+
+
+def fingerprints(arms: Arms) -> dict[str, str]:
+    """Hash the content of each arm, such as the text of a prompt, as it is in the flag file now."""
+    contents = read_flag_file(arms.flags, arms.key)["flags"][arms.key]["variants"]
+    texts = {name: json.dumps(contents[name], sort_keys=True) for name in arms.names}
+    return {name: sha256(text.encode()).hexdigest() for name, text in texts.items()}
 
 
 def write_flags(arms: Arms, run_id: str, folder: Path) -> dict[str, Path]:

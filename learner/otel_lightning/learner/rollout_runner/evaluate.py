@@ -10,6 +10,7 @@ import polars as pl
 from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.rollout_runner.grading import Grading
 from otel_lightning.learner.rollout_runner.models import (
@@ -102,13 +103,22 @@ def evaluate_models(
     # All of them before the first is run, which may take hours.
     for name in trial.models:
         check_model(name)
-    asked = {"models": list(trial.models), "folders": folders, "tasks": str(job.tasks)}
+    # A folder may be trained again, and a pointer such as `models/live` moves. So the rollouts of a
+    # model, and the verdict on it, belong to the files that it has now.
+    prints = {name: fingerprint(Path(name)) for name in folders}
+    asked = {
+        "models": list(trial.models),
+        "folders": folders,
+        "fingerprints": prints,
+        "tasks": str(job.tasks),
+    }
     record = Run("evaluate", asked)
     reports: dict[tuple[str, str], Report] = {}
     # One model at a time: a GPU rarely has room for two.
     for setting in (SERVING, GREEDY) if trial.greedy else (SERVING,):
         for model in trial.models:
-            reports[setting, model] = _run(Path(store), job, grading, trial, (setting, model))
+            of_model = replace(job, model=model, model_fingerprint=prints.get(model))
+            reports[setting, model] = _run(Path(store), of_model, grading, trial, setting)
     verdicts = [_verdict(Path(store), trial, reports, candidate) for candidate in trial.models[1:]]
     with open_store(store) as opened:
         row = record.ended(
@@ -121,15 +131,14 @@ def evaluate_models(
     return verdicts, list(reports.values())
 
 
-def _run(store: Path, job: Job, grading: Grading, trial: Trial, which: tuple[str, str]) -> Report:
-    setting, model = which
+def _run(store: Path, job: Job, grading: Grading, trial: Trial, setting: str) -> Report:
+    model = str(job.model)
     name = f"{run_name(job)}-{setting}"
     folder = runs_folder(store) / name / "server"
     with serving(model, trial.names, folder, greedy=setting == GREEDY) as variables:
         ours = replace(
             job,
             name=name,
-            model=model,
             # Greedy answers are the same each time, so one sample tells all.
             samples=1 if setting == GREEDY else job.samples,
             environment={**(job.environment or {}), **variables},

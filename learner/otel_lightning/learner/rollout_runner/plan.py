@@ -1,7 +1,7 @@
 """The rollouts of a run: each task, sample and arm once, with an id that is always the same."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -27,8 +27,8 @@ class Arms:
 class Job:
     """What to run: an agent on tasks.
 
-    The rollouts of a job are identified by its tasks, `name`, `seed`, arms and `model`. Running
-    the same job again runs only what is missing.
+    The rollouts of a job are identified by its tasks, `name`, `seed`, arms and model. Running the
+    same job again runs only what is missing.
     """
 
     tasks: Path | Sequence[Task]
@@ -58,6 +58,8 @@ class Job:
     arms: Arms | None = None
     model: str | None = None
     """Label of the model that the agent uses, to compare models."""
+    model_fingerprint: str | None = None
+    """Hash of that model's files: another model under the same label has other rollouts."""
     environment: "dict[str, str] | None" = None
     """Further variables of the agent."""
     stdin: str = "json"
@@ -119,13 +121,23 @@ def journal_folder(store: Path, job: Job) -> Path:
     return folder / run_name(job)
 
 
-def plan(job: Job, tasks: Sequence[Task]) -> Iterator[Planned]:
+def plan(
+    job: Job, tasks: Sequence[Task], arm_prints: Mapping[str, str] | None = None
+) -> Iterator[Planned]:
     """Yield the rollouts of a job in the order to start them.
 
     All tasks come once before any comes again. The arms of one task and sample follow each other
     in an order of chance, so that they meet the same conditions.
+
+    Args:
+        job: The job.
+        tasks: Its tasks.
+        arm_prints: Hash of the content of each arm: an arm that was edited has other rollouts.
     """
     name = run_name(job)
+    # Hashes beside the labels, since the next time a label may be of another model or text.
+    prints = arm_prints or {}
+    model = (job.model or "", job.model_fingerprint or "")
     number, count = job.shard
     arms: Sequence[str | None] = job.arms.names if job.arms else (None,)
     for sample in range(job.samples):
@@ -140,7 +152,7 @@ def plan(job: Job, tasks: Sequence[Task]) -> Iterator[Planned]:
             seed = int(_hash(str(job.seed), task.task_id, str(sample))[:16], 16) % SEEDS
             for arm in sorted(arms, key=lambda arm: _hash(str(seed), arm or "")):
                 said = (name, str(job.seed), task.fingerprint, str(sample))
-                key = _hash(*said, arm or "", job.model or "")[:10]
+                key = _hash(*said, arm or "", prints.get(arm or "", ""), *model)[:10]
                 yield Planned(task, sample, seed, f"{_shown(task.task_id)}-{sample}-{key}", arm)
 
 

@@ -55,7 +55,14 @@ from otel_lightning.learner.rollout_runner.receiver import (
     receiving_when_needed,
 )
 from otel_lightning.learner.rollout_runner.report import Report
-from otel_lightning.learner.rollout_runner.tasks import Task, chosen, read_tasks
+from otel_lightning.learner.rollout_runner.tasks import (
+    HELD_OUT,
+    TRAIN,
+    UNSPLIT,
+    Task,
+    chosen,
+    read_tasks,
+)
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store import Store
@@ -64,6 +71,12 @@ SENT_AT_ONCE = 500
 SERVER_SECONDS = 8.0
 """A server outlives the run, and OpenTelemetry sends its last spans up to 5 seconds later."""
 LOOK_SECONDS = 0.3
+NO_TASK = {
+    UNSPLIT: "There is no task to run.",
+    TRAIN: "All tasks are held out, so none is left to run. Give more tasks, or lower --held-out.",
+    HELD_OUT: "No task is held out, so none is left to run. Give more tasks, or raise --held-out.",
+}
+"""The error if a split has no task."""
 
 
 def run_agent(
@@ -95,8 +108,9 @@ def run_agent(
     graders.check(grading)
     tasks, name = tasks_of(job), run_name(job)
     if not tasks:
-        raise DataError("No task is left to run. Check --split and --limit.")
-    rollouts = list(plan(job, tasks))
+        raise DataError(NO_TASK[job.split])
+    arm_prints = arm_files.fingerprints(job.arms) if job.arms else {}
+    rollouts = list(plan(job, tasks, arm_prints))
     if not rollouts:
         # More shards than rollouts, as in a SLURM array of fixed size, are no mistake.
         return Report(name, planned=0, done_before=0, statuses={}, rewards={})

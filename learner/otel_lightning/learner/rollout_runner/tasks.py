@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from otel_lightning.collector.quantities import number_of
 from otel_lightning.learner.errors import DataError
 
 HIDDEN = ("expected", "metadata")
@@ -39,6 +40,11 @@ class Task:
     def fingerprint(self) -> str:
         """Hash of the agent's input: a task with another input has other rollouts."""
         return sha256(_canonical([self.task_id, dict(self.fields)])).hexdigest()
+
+    @cached_property
+    def input_hash(self) -> str:
+        """Hash of what the agent is given beside the id: equal for one task under two ids."""
+        return sha256(_canonical(dict(self.fields))).hexdigest()
 
     @cached_property
     def whole_fingerprint(self) -> str:
@@ -112,6 +118,35 @@ def chosen(tasks: Iterable[Task], split: str, held_out: float) -> list[Task]:
         return list(tasks)
     wanted = split == HELD_OUT
     return [task for task in tasks if (task.position() < held_out) == wanted]
+
+
+def told_copies(judging: Iterable[Task], learning: Iterable[Task]) -> str | None:
+    """Warn of tasks that judge and have the same input as a task that is learned from.
+
+    It is no error: an agent may take what differs from the id. A task that is an id and nothing
+    else has no input to compare.
+
+    Args:
+        judging: Held-out tasks.
+        learning: Tasks to learn from.
+
+    Returns:
+        A sentence with their number and an example; None if there is no such task.
+    """
+    learned = {one.input_hash: one.task_id for one in learning if one.fields}
+    found = [
+        (one.task_id, learned[one.input_hash])
+        for one in judging
+        if one.fields and one.input_hash in learned
+    ]
+    if not found:
+        return None
+    return (
+        f"{number_of(len(found), 'held-out task has', 'held-out tasks have')} the same input as a "
+        f"task to learn from, under another id, such as '{found[0][0]}' and '{found[0][1]}'. If "
+        "they are the same task, the gate judges by what was learned from: leave one of the two "
+        "out."
+    )
 
 
 def _task(place: str, row: Any) -> Task:

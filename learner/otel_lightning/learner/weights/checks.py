@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,10 +185,17 @@ def warnings(examples: Sequence[Example], tokenized: Tokenized) -> list[str]:
             "their logged logprobs are computed again, since servers differ in what they log."
         )
     if shared := shared_states(examples):
+        begin = number_of(shared, "held-out rollout begins", "held-out rollouts begin")
         found.append(
-            f"{shared} held-out rollouts begin with the same messages as rollouts that are trained "
-            "on. If they are the same task under different task ids, the gate is too kind: give "
-            "rollouts of one task the same id."
+            f"{begin} with the same messages as rollouts that are trained on. If they are the same "
+            "task under different task ids, the gate is too kind: give rollouts of one task the "
+            "same id."
+        )
+    if alike := tasks_alike(examples):
+        found.append(
+            f"{alike:,} held-out tasks begin with the same messages as another held-out task. If "
+            "they are copies under different task ids, the gate counts one observation several "
+            "times: give rollouts of one task the same id."
         )
     return found
 
@@ -204,13 +211,26 @@ def informative_groups(examples: Sequence[Example]) -> int:
 
 def shared_states(examples: Sequence[Example]) -> int:
     """Count held-out rollouts whose first prompt is also the first prompt of a training rollout."""
+    first = _first_calls(examples)
+    trained = {e.prompt for e in first if e.split == TRAIN}
+    return sum(e.split == HELD_OUT and e.prompt in trained for e in first)
+
+
+def tasks_alike(examples: Sequence[Example]) -> int:
+    """Count held-out tasks that have their first prompt in common with another held-out task."""
+    tasks: dict[tuple[int, ...], set[str]] = {}
+    for e in _first_calls(examples):
+        if e.split == HELD_OUT:
+            tasks.setdefault(e.prompt, set()).add(e.task)
+    return sum(len(alike) for alike in tasks.values() if len(alike) > 1)
+
+
+def _first_calls(examples: Sequence[Example]) -> Collection[Example]:
+    """Return the first call of each rollout; examples are in the order of their steps."""
     first: dict[str, Example] = {}
     for e in examples:
-        # Examples are in the order of their steps, so the first one of a rollout is its first
-        # prompt.
         first.setdefault(e.rollout_id, e)
-    trained = {e.prompt for e in first.values() if e.split == TRAIN}
-    return sum(e.split == HELD_OUT and e.prompt in trained for e in first.values())
+    return first.values()
 
 
 def sources(examples: Sequence[Example]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from otel_lightning.collector.atomic_file import new_folder
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.errors import DataError, no_transitions
+from otel_lightning.learner.model_folder import fingerprint as files_fingerprint
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, fingerprint, recorded_in, to_json
 from otel_lightning.learner.weights.card import Card, model_card
@@ -97,18 +98,18 @@ def _learn_weights(
 ) -> "Learned":
     checkpoints = checkpoint_folder(output)
 
-    def prepared() -> tuple[pl.DataFrame, str]:
+    def prepared() -> tuple[pl.DataFrame, str, int | None]:
         rows = _rows(store, run.config.get("agent"))
         data = fingerprint(rows.select("rollout_id", "step", "split", "advantage"))
         prepare(checkpoints, _input_hash(run.config, data), resume=training.resume)
-        return rows, data
+        return rows, data, _shuffled(store, training)
 
     _check_installed()
     with ExitStack() as ending, explained(checkpoints, training):
         with _staged(output, checkpoints) if is_main() else nullcontext() as staging:
             # Only the main process opens the store: DuckDB lets one process write, and all need
             # equal rows.
-            rows, data = shared(prepared)
+            rows, data, shuffled = shared(prepared)
             # Imported here, since it loads torch: what can be refused without it is refused first.
             from otel_lightning.learner.weights.train import Folders, train_and_judge
 
@@ -123,6 +124,8 @@ def _learn_weights(
                     "passed": learned.verdict.passed,
                     "run_id": run.run_id,
                     "against": str(training.model.resolve()),
+                    "fingerprint": files_fingerprint(staging),
+                    "shuffled": shuffled,
                 }
                 # Within the block, so that the folder gets its name with everything in it.
                 (staging / GATE_FILE).write_text(to_json(gate) + "\n", encoding="utf-8")
@@ -165,6 +168,15 @@ def _rows(store: StoreLike, agent: str | None) -> pl.DataFrame:
         known = ", ".join(f"'{name}'" for name in sorted(rows["agent"].drop_nulls().unique()))
         raise DataError(f"No transition is of agent '{agent}'. Known: {known or 'none is named'}.")
     return kept
+
+
+def _shuffled(store: StoreLike, training: Training) -> int | None:
+    """Return the seed of the control, if rewards are shuffled here or were in the transitions."""
+    if training.shuffle_rewards is not None:
+        return training.shuffle_rewards
+    with opened(store) as found:
+        seeds = read(found, __package__, "shuffled")["seed"].to_list()
+    return seeds[0] if seeds else None
 
 
 def _input_hash(config: Mapping[str, Any], data: str) -> str:

@@ -2,13 +2,16 @@
 
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Store
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.weights import pointer
 from otel_lightning.learner.weights.pointer import PointerChange
@@ -32,6 +35,10 @@ class Judgement:
     against: Path | None
     """The model that it was compared with; None if the gate did not record it."""
     refusals: tuple[str, ...]
+    fingerprint: str | None = None
+    """Of the model's files when it was judged; None if the gate did not record it."""
+    against_fingerprint: str | None = None
+    """The same of the model that it was compared with."""
 
 
 def promote(
@@ -44,8 +51,8 @@ def promote(
 ) -> PointerChange:
     """Make a model the live one if a gate passed it against the model that is live now.
 
-    The newest comparison by `lightning-learn evaluate --model` decides. If there is none, the
-    verdict by logs decides, which was made when the model was trained.
+    The newest comparison of these files by `lightning-learn evaluate --model` decides. If there is
+    none, the verdict by logs decides, which was made when the model was trained.
 
     Args:
         store: An open store, which records the change.
@@ -135,12 +142,14 @@ def models_of(store: Store) -> list[Row]:
 
 def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
     """Return the judgement that passed a model against the live one, or refuse."""
-    # Running the model beats an estimate from logs of another model.
-    judgement = _by_running(store, model) or _by_logs(model)
+    judgement, newest = _judged(store, model)
     if judgement is None:
+        why = f"it has no {GATE_FILE}"
+        if newest is not None:
+            why = f"its files have changed since the gate {newest.gate} judged it"
         raise RefusedError(
-            f"No gate has judged '{model}': it has no {GATE_FILE}. Promote it with --without-gate, "
-            "for example as the first one, or compare it with the live model by: "
+            f"No gate has judged '{model}': {why}. Promote it with --without-gate, for example as "
+            "the first one, or compare it with the live model by: "
             f"{_comparison(store, live or 'LIVE', model)}"
         )
     if judgement.refusals:
@@ -153,7 +162,27 @@ def _passed(store: Store, model: Path, live: Path | None) -> Judgement:
             f"The gate {judgement.gate} compared '{model}' with '{judgement.against}', but "
             f"'{live}' is live now. Compare the two with: {_comparison(store, live, model)}"
         )
+    known = judgement.against_fingerprint
+    if live is not None and known is not None and fingerprint(live) != known:
+        raise RefusedError(
+            f"The live model '{live}' has changed since the gate {judgement.gate} compared "
+            f"'{model}' with it. Compare the two again with: {_comparison(store, live, model)}"
+        )
     return judgement
+
+
+def _judged(store: Store, model: Path) -> tuple[Judgement | None, Judgement | None]:
+    """Return the newest judgement of the model's files, and the newest one of any files there."""
+    newest = files = None
+    # Running the model beats an estimate from logs of another model.
+    for one in chain(_by_running(store, model), _by_logs(model)):
+        newest = newest or one
+        if one.fingerprint is None:  # recorded by an older release
+            return one, newest
+        files = files or fingerprint(model)
+        if one.fingerprint == files:
+            return one, newest
+    return None, newest
 
 
 def _comparison(store: Store, live: Path | str, model: Path) -> str:
@@ -162,32 +191,40 @@ def _comparison(store: Store, live: Path | str, model: Path) -> str:
     return f"{compare} --model {shlex.quote(str(model))} --tasks FILE -- AGENT"
 
 
-def _by_running(store: Store, model: Path) -> Judgement | None:
-    """Read the newest comparison of a model that `lightning-learn evaluate` recorded."""
+def _by_running(store: Store, model: Path) -> Iterator[Judgement]:
+    """Read the comparisons of a model that `lightning-learn evaluate` recorded, newest first."""
     wanted = str(model.resolve())
     for row in reversed(_runs(store)):
-        folders = row["config"].get("folders") or {}
-        names = [name for name, folder in folders.items() if folder == wanted]
-        refusals = [row["gate"][name] for name in names if name in (row["gate"] or {})]
-        if row["command"] == "evaluate" and refusals:
+        config, gate = row["config"], row["gate"] or {}
+        folders, prints = config.get("folders") or {}, config.get("fingerprints") or {}
+        names = [name for name, folder in folders.items() if folder == wanted and name in gate]
+        if row["command"] == "evaluate" and names:
             # `evaluate` compares all models with the first one that is named.
-            first = folders.get(row["config"]["models"][0])
-            against = None if first is None else Path(first)
-            return Judgement(BY_RUNNING, against, tuple(refusals[0]))
-    return None
+            first = config["models"][0]
+            against = Path(folders[first]) if first in folders else None
+            yield Judgement(
+                BY_RUNNING,
+                against,
+                tuple(gate[names[0]]),
+                fingerprint=prints.get(names[0]),
+                against_fingerprint=prints.get(first),
+            )
 
 
-def _by_logs(model: Path) -> Judgement | None:
-    """Read the verdict that `lightning-learn weights` wrote beside a model."""
+def _by_logs(model: Path) -> Iterator[Judgement]:
+    """Read the verdict that `lightning-learn weights` wrote beside a model, if it is there."""
     file = model / GATE_FILE
     if not file.is_file():
-        return None
+        return
     try:
         gate = json.loads(file.read_text(encoding="utf-8"))
         refusals, against = tuple(gate["refusals"]), gate.get("against")
     except (ValueError, KeyError, TypeError):
         raise DataError(f"'{file}' is not what lightning-learn weights writes.") from None
-    return Judgement(BY_LOGS, None if against is None else Path(against), refusals)
+    if gate.get("shuffled") is not None:
+        refusals += ("it is a control, which was learned from shuffled rewards",)
+    of_files = gate.get("fingerprint")
+    yield Judgement(BY_LOGS, None if against is None else Path(against), refusals, of_files)
 
 
 def _trainings(store: Store, model: Path) -> list[Row]:
