@@ -176,8 +176,9 @@ def test_model_that_wins_by_running_is_promoted_and_one_that_does_not_is_refused
     assert rows == [{"gate": "by running"}]
     # The pointer leads to another model now, whose rollouts are not those of the former one.
     words = command(served, chosen, rule, str(live), str(same))
-    again = finish(*words, "--no-greedy", "--", *chosen.command)
+    again = finish(*words, "--no-greedy", "--served-name", "base", "--", *chosen.command)
     assert again.returncode == 3, again.stdout
+    assert "16 of 32 rollouts were run before this start." in again.stdout
     assert f"{live} 1.0000, " in again.stdout
 
 

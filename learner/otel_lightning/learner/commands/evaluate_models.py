@@ -58,6 +58,8 @@ def _tell(verdict: "Verdict") -> None:
     for setting, compared in verdict.gains.items():
         click.echo(f"By running, {setting}: {compared}")
     for measure, compared in verdict.formats.items():
+        if not compared.pairs:  # no recorded call on one of the sides
+            continue
         click.echo(
             f"Format, {measure}: {compared.base_mean:.1%} before, {compared.other_mean:.1%} now."
         )
