@@ -177,12 +177,13 @@ def test_command_runs_all_variants_on_held_out_tasks_and_serves_the_winner(
 def test_variant_that_was_edited_is_run_and_judged_anew(
     served: Path, flags: Path, tmp_path: Path
 ) -> None:
-    options = ["--samples", "2", "--candidate", "careful-0001"]
+    options = ["--samples", "2", "--candidate", "careful-0001", "--against", "careful", "--promote"]
     assert run_gate(served, flags, tmp_path, *options).exit_code == 0
+    assert shares(flags)["careful-0001"] > 0.5
     document = json.loads(flags.read_text())
     document["flags"][KEY]["variants"]["careful-0001"] = "Brief."
     flags.write_text(json.dumps(document))
-    result = run_gate(served, flags, tmp_path, "--promote", *options)
+    result = run_gate(served, flags, tmp_path, *options)
     assert result.exit_code == 3, result.output
     assert "careful-0001 is refused" in result.stderr
     assert "careful-0001" not in shares(flags)
