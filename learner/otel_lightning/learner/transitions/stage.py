@@ -137,7 +137,7 @@ def check_agents(store: Store, choice: Choice) -> None:
     if not choice.agents:
         return
     selected = choice.clauses["selected"]
-    calls, agents = ask(store, statement(__package__, "selected_agents", selected=selected)).row(0)
+    calls, agents = read(store, __package__, "selected_agents", selected=selected).row(0)
     if not calls:
         wanted = ", ".join(f"'{pattern}'" for pattern in choice.agents)
         known = ", ".join(f"'{name}'" for name in agents or []) or "no call names its agent"
