@@ -41,6 +41,28 @@ def test_the_sdks_record_inside_the_time_of_the_only_call_that_fits_is_that_call
     assert (call.input_tokens, call.content, call.merged_span_ids) == (31, "full", ["b"])
 
 
+@pytest.mark.parametrize("provider", ["openai", "aws.bedrock", None])
+def test_no_list_of_providers_says_whose_records_repeat_a_call(provider: str | None) -> None:
+    other = sdk("b", 0.2)
+    other.attributes["gen_ai.provider.name"] = provider or ""  # type: ignore[index]
+    (call,) = calls(framework("a", 0), other)
+    assert (call.response_id, call.merged_span_ids) == ("msg_b", ["b"])
+
+
+@pytest.mark.parametrize(("tokens", "count"), [("31", 1), ("30", 2)])
+def test_records_that_know_their_input_tokens_know_the_same(tokens: str, count: int) -> None:
+    counted = framework("a", 0)
+    counted.attributes["gen_ai.usage.input_tokens"] = tokens  # type: ignore[index]
+    assert len(calls(counted, sdk("b", 0.2))) == count
+
+
+def test_records_without_counts_are_not_told_by_time_alone() -> None:
+    uncounted = framework("a", 0), sdk("b", 0.2)
+    for one in uncounted:
+        del one.attributes["gen_ai.usage.output_tokens"]  # type: ignore[attr-defined]
+    assert len(calls(*uncounted)) == 2
+
+
 @pytest.mark.parametrize("other", [sdk("b", 2), sdk("b", 0.2, tokens=8)])
 def test_a_record_of_another_time_or_count_is_another_call(other: Span) -> None:
     assert len(calls(framework("a", 0), other)) == 2

@@ -1,8 +1,10 @@
 """Records of model calls by a provider's own SDK, where nothing names the call that they repeat.
 
-Anthropic's SDK writes a span without messages for each call. LangChain's packages do not know the
-response id and the input tokens of a streamed call, and the SDK's span is often in a trace of its
-own. Time, model and output tokens tell then which records are of one call, unless several fit.
+Anthropic's SDK writes a span without messages for each call, and so do other packages whose content
+is switched off. LangChain's packages do not know the response id and the input tokens of a streamed
+call, Monocle knows no response ids, and the other span is often in a trace of its own. What one
+record lacks, the other has: time, model and tokens tell then which records are of one call, unless
+several fit.
 """
 
 from collections import defaultdict
@@ -11,10 +13,6 @@ from collections.abc import Collection, Iterator
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.derive.span_tree import place_of
 
-SDKS = {"anthropic"}
-"""The providers whose SDK has a tracer of its own."""
-PROVIDERS = {*SDKS, "langchain"}
-"""What a framework may call them: LangSmith names LangChain for all models."""
 WITHIN_NS = 10_000_000_000
 """Length (10 s) of the time interval in a mark. Both records end in one of two neighbours."""
 
@@ -25,13 +23,12 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
     Yields:
         A mark made of service, model, output tokens and time; and True if the record is the SDK's.
     """
-    if call.provider not in PROVIDERS:  # as of most calls
-        return
-    ended = (call.end_ns or 0) // WITHIN_NS
-    if _is_sdks(call):
-        yield f"{_kind(call)} {ended}", True
-    elif _is_frameworks(call):
-        yield from ((f"{_kind(call)} {at}", False) for at in (ended, ended - 1))
+    is_sdks = _is_sdks(call)
+    if is_sdks or _is_frameworks(call):  # neither, as most calls
+        ended = (call.end_ns or 0) // WITHIN_NS
+        # Fewer calls are an SDK's than a framework's, so the SDK's has the two marks.
+        for at in (ended, ended + 1) if is_sdks else (ended,):
+            yield f"{_kind(call)} {at}", is_sdks
 
 
 def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
@@ -59,12 +56,19 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
 
 
 def _is_sdks(call: LlmCall) -> bool:
-    named = bool(call.response_id or call.error_type)
-    return call.provider in SDKS and call.content == "absent" and named
+    return (
+        call.content == "absent"
+        and _is_known_by_count(call)
+        and (call.response_id is not None or call.error_type is not None)
+    )
 
 
 def _is_frameworks(call: LlmCall) -> bool:
-    return call.provider in PROVIDERS and call.content != "absent" and not call.response_id
+    return call.response_id is None and call.content != "absent" and _is_known_by_count(call)
+
+
+def _is_known_by_count(call: LlmCall) -> bool:
+    return call.output_tokens is not None or call.error_type is not None
 
 
 def _kind(call: LlmCall) -> tuple[object, ...]:
@@ -73,4 +77,5 @@ def _kind(call: LlmCall) -> tuple[object, ...]:
 
 def _contains(whole: LlmCall, own: LlmCall) -> bool:
     begun = (whole.start_ns or 0) <= own.latest_start_ns
-    return begun and (own.end_ns or 0) <= (whole.end_ns or 0)
+    counted = whole.input_tokens is None or whole.input_tokens == own.input_tokens
+    return begun and counted and (own.end_ns or 0) <= (whole.end_ns or 0)
