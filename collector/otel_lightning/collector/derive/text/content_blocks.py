@@ -7,7 +7,7 @@ OpenAI's, Anthropic's, Gemini's, Bedrock's and LangChain's blocks differ in the 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from otel_lightning.collector.derive.text import hosted_tools
+from otel_lightning.collector.derive.text import hosted_tools, media_parts
 from otel_lightning.collector.derive.text.json_text import parse
 from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
 from otel_lightning.collector.derive.text.tool_parts import Part, response_part, tool_call_part
@@ -44,6 +44,8 @@ def _block_parts(block: Any) -> list[Part]:
     kind = str(block.get("type") or _untyped(block))
     if (read := _PARTS.get(kind)) is not None:
         return _known(read(block))
+    if kind in media_parts.KINDS:
+        return [media_parts.media_part(kind, block)]
     if (item := hosted_tools.item_parts(block)) is not None:
         return item[1]
     return [hosted_tools.block_part(block) or {**block, "type": kind}]
@@ -69,6 +71,12 @@ def read_reasoning(block: Mapping[str, Any]) -> Part | None:
     blocks = parse(content) if isinstance(content, str) else content
     content = plain(blocks) if isinstance(blocks, list) else content
     return {"type": "reasoning", "content": content} if content else None
+
+
+def _read_bedrock_reasoning(block: Mapping[str, Any]) -> Part | None:
+    inside = block["reasoningContent"]
+    told = inside.get("reasoningText") if isinstance(inside, dict) else None
+    return read_reasoning(told) if isinstance(told, dict) else None
 
 
 _CALL_IDS = ("call_id", "callId", "toolCallId")
@@ -107,20 +115,11 @@ def read_response(block: Mapping[str, Any]) -> Part:
     return response_part(call_id, next((block[key] for key in values if key in block), None))
 
 
-def _read_image(block: Mapping[str, Any]) -> Part:
-    source = block.get("image_url", block.get("source", block.get("image")))
-    url = source.get("url", source.get("data")) if isinstance(source, dict) else source
-    # An image inside the request is a URL such as `data:image/png;base64,iVBOR…`.
-    head, comma, data = str(url).partition(";base64,")
-    if not comma:
-        return {"type": "uri", "modality": "image", "uri": url}
-    mime_type = head.removeprefix("data:")
-    return {"type": "blob", "modality": "image", "mime_type": mime_type, "content": data}
-
-
 _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(TEXTS, _read_text),
+    "refusal": lambda block: text_part(block.get("refusal", block.get("content"))),
     **dict.fromkeys(("reasoning", "thinking", "thought"), read_reasoning),
+    "reasoningContent": _read_bedrock_reasoning,
     # The conventions, Anthropic and Vercel's AI SDK; then OpenAI; then Gemini, Genkit and Bedrock.
     **dict.fromkeys(("tool_call", "tool_use", "tool-call"), read_call),
     **dict.fromkeys(("function", "function_call"), read_call),
@@ -128,10 +127,18 @@ _PARTS: dict[str, Callable[[Mapping[str, Any]], Part | None]] = {
     **dict.fromkeys(("tool_call_response", "tool_result", "tool-result"), read_response),
     **dict.fromkeys(("function_response", "functionResponse"), read_response),
     **dict.fromkeys(("toolResponse", "toolResult"), read_response),
-    **dict.fromkeys(("image_url", "input_image", "image"), _read_image),
     "input_json_delta": lambda _: None,  # a chunk of a stream, whose call holds the arguments
 }
 _GEMINI = ("function_call", "functionCall", "function_response", "functionResponse")
-_UNTYPED = ("thought", "text", "toolUse", "toolResult", "toolRequest", "toolResponse", *_GEMINI)
+_TOLD = (
+    "thought",
+    "text",
+    "reasoningContent",
+    "toolUse",
+    "toolResult",
+    "toolRequest",
+    "toolResponse",
+)
+_UNTYPED = (*_TOLD, *_GEMINI, *media_parts.UNTYPED)
 """The keys by which blocks without a `type` are told apart. `thought` comes first, because Gemini's
 thoughts have a `text` too."""

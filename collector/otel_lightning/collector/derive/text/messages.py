@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Any
 
 from otel_lightning.collector.derive.rows import Message
-from otel_lightning.collector.derive.text import hosted_tools, spelled_objects
+from otel_lightning.collector.derive.text import hosted_tools
 from otel_lightning.collector.derive.text.content_blocks import (
     BLOCKS,
     ELIDED,
@@ -26,6 +26,7 @@ from otel_lightning.collector.derive.text.tool_parts import (
     distinct_calls,
     response_part,
 )
+from otel_lightning.collector.derive.text.written_blocks import SPELLED, written_out
 
 SHORT = 8
 """Histories of at most this many messages do not share them with other histories: to look for a
@@ -47,12 +48,17 @@ ROLES = {
 }
 FINISH_REASONS = {
     **dict.fromkeys(("stop", "end_turn", "completed", "complete", "stop_sequence"), "stop"),
+    # Titan's, Hugging Face's and Together's, Llama's.
+    **dict.fromkeys(("finish", "finished", "eos_token", "eos", "end_of_turn"), "stop"),
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use"), "tool_calls"),
     **dict.fromkeys(("function_calls", "function_call"), "tool_calls"),
     **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "length"),
+    **dict.fromkeys(("out_of_tokens", "model_context_window_exceeded"), "length"),
     **dict.fromkeys(
         ("content_filter", "safety", "refusal", "guardrail_intervened"), "content_filter"
     ),
+    **dict.fromkeys(("content_filtered", "prohibited_content", "blocklist"), "content_filter"),
+    **dict.fromkeys(("image_safety", "spii", "recitation"), "content_filter"),
     **dict.fromkeys(("error", "failed"), "error"),
 }
 
@@ -265,7 +271,7 @@ def plain_message(role: str, text: str, call_id: object = None) -> Message | Non
     told = _SPEAKERS.get(role)
     if told is None or text in _NO_TEXT:
         return None
-    # This may be a tool call that was written as text; see `_written_out`.
+    # This may be a tool call that was written as text; see `written_out`.
     if told == "assistant" and '"function_call"' in text:
         return None
     return {"role": told, "parts": [{"type": "text", "content": text}]}
@@ -335,8 +341,10 @@ def _read_mapping(value: Mapping[str, Any]) -> Message:
         call_id = value.get("tool_call_id", value.get("id"))
         return {"role": role, "parts": [response_part(call_id, body)]}
     parts = [*_reasoning_parts(value), *content_parts(body), *_tool_calls(value)]
+    if not body and isinstance(refusal := value.get("refusal"), str) and refusal:
+        parts = [*parts, *content_parts(refusal)]  # OpenAI's answer in place of a content
     if role == "assistant":
-        parts = [known for part in parts for known in _written_out(part)]
+        parts = [known for part in parts for known in written_out(part)]
         # Providers send an empty text beside tool calls.
         parts = [part for part in parts if part.get("content") != "" or part["type"] != "text"]
     message: Message = {"role": role, "parts": distinct_calls(parts)}
@@ -360,27 +368,6 @@ def _tool_calls(value: Mapping[str, Any]) -> list[Part]:
         if isinstance(calls, list)
         else []
     )
-
-
-def _written_out(part: Part) -> list[Part]:
-    """Return the parts of a block that a package wrote into a text, not knowing its type.
-
-    It is an item of the Responses API in JSON, or one of Anthropic's blocks in JSON or as Python
-    spells it.
-    """
-    text = part.get("content")
-    if part["type"] != "text" or not isinstance(text, str):
-        return [part]
-    if '"function_call"' in text:
-        item = parse(text)
-        if isinstance(item, dict) and item.get("type") == "function_call":
-            return [read_call(item)]
-    block = spelled_objects.parse(text) if text.startswith(_SPELLED) else None
-    if text[:1] == "{" and '"type": "t' in text:  # a thought or the use of a tool
-        block = parse(text)
-    if isinstance(block, dict) and _BLOCK_KEYS.get(str(block.get("type"))) in block:
-        return content_parts([block])
-    return [part]
 
 
 def _split(message: Message) -> list[Message]:
@@ -458,11 +445,7 @@ _MORE = {
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
-_SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
-"""How the `repr()` of a block begins; see `_written_out`."""
-_BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
-"""The types of Anthropic's blocks that are read from a text, each with a key that it has."""
-_ODD_TEXT = {"", BLOCKS, *(one[: len(BLOCKS)] for one in _SPELLED)}
+_ODD_TEXT = {"", BLOCKS, *(one[: len(BLOCKS)] for one in SPELLED)}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call": _call_item,

@@ -24,9 +24,14 @@ def plain(value: Any) -> Any:
         return _wrapped_text(value)
     # Most results are plain text, so only one that names a block near its beginning is matched.
     if isinstance(value, str):
+        if value.startswith('[{"json": '):
+            return plain(parse(value) or [value])
         return _spelled_text(value) if "Text" in value[:80] else value
     if isinstance(value, list) and value and all(map(_is_text_block, value)):
         return "".join(str(block.get("text", block.get("content", ""))) for block in value)
+    match value:
+        case [{"json": said}] if len(value[0]) == 1:  # Bedrock's block of a result that is JSON
+            return said
     return value
 
 

@@ -1,0 +1,34 @@
+"""Blocks of an answer that a package wrote into a text, in JSON or as Python spells them."""
+
+from otel_lightning.collector.derive.text import spelled_objects
+from otel_lightning.collector.derive.text.content_blocks import content_parts, read_call
+from otel_lightning.collector.derive.text.json_text import parse
+from otel_lightning.collector.derive.text.tool_parts import Part
+
+SPELLED = ("ThinkingBlock(", "TextBlock(", "ToolUseBlock(")
+"""How the `repr()` of a block begins; see `written_out`."""
+_BLOCK_KEYS = {"thinking": "thinking", "text": "text", "tool_use": "input"}
+"""The types of Anthropic's blocks that are read from a text, each with a key that it has."""
+
+
+def written_out(part: Part) -> list[Part]:
+    """Return the parts of a block that a package wrote into a text, not knowing its type.
+
+    It is an item of the Responses API in JSON, or one of Anthropic's blocks in JSON or as Python
+    spells it.
+    """
+    text = part.get("content")
+    if part["type"] != "text" or not isinstance(text, str):
+        return [part]
+    if '"function_call"' in text:
+        item = parse(text)
+        if isinstance(item, dict) and item.get("type") == "function_call":
+            return [read_call(item)]
+    block = spelled_objects.parse(text) if text.startswith(SPELLED) else None
+    if text.startswith('{"reasoningContent": {'):  # of Bedrock's, in Traceloop
+        return content_parts([parse(text) or {"type": "text", "text": text}])
+    if text[:1] == "{" and '"type": "t' in text:  # a thought or the use of a tool
+        block = parse(text)
+    if isinstance(block, dict) and _BLOCK_KEYS.get(str(block.get("type"))) in block:
+        return content_parts([block])
+    return [part]
