@@ -237,6 +237,18 @@ def is_gemini(call: LlmCall) -> bool:
     return named or call.operation == "generate_content"
 
 
+def count_hidden(call: LlmCall, total: int | None) -> None:
+    """Add the tokens that only the total counts: Bedrock's cached input, or Gemini's thoughts."""
+    if not (total and call.input_tokens and call.output_tokens):
+        return
+    hidden = total - call.input_tokens - call.output_tokens
+    cached = (call.cached_input_tokens or 0) + (call.cache_creation_input_tokens or 0)
+    if hidden > 0 and hidden == cached:
+        call.input_tokens += hidden
+    elif hidden > 0 and is_gemini(call):
+        call.output_tokens += hidden
+
+
 def asks_for_tools(call: LlmCall) -> bool:
     """Tell whether the call's output holds a tool call."""
     for output in call.output_messages or ():

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.dialects import semconv
+from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
@@ -110,7 +111,8 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     answer = _content(span, keys.output)
     whole = json_text.as_object(answer)
     # Genkit keeps the provider's own response as `raw` or `custom` beside its own form.
-    if not payloads.fill_from_response(call, whole.get("raw") or whole.get("custom") or answer):
+    response = without_made_up_id(whole.get("raw") or whole.get("custom") or answer)
+    if not payloads.fill_from_response(call, response):
         call.output_messages = payloads.answer(answer)
     own = json_text.parse(span.attributes.get("usage")), *map(whole.get, ("usage", "usageMetadata"))
     for counts in (*map(payloads.usage, own), semconv.usage(span.attributes)):

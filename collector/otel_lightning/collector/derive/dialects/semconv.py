@@ -33,7 +33,6 @@ from otel_lightning.collector.derive.text import (
     tool_values,
 )
 from otel_lightning.collector.derive.text.hosted_tools import ITEM
-from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 NAME = "semconv"
 RANK = 90
@@ -99,6 +98,7 @@ COUNTS = Fields(
         for name, keys in zip(payloads.Usage._fields, USAGE, strict=True)
     }
 )
+TOTALS = ("gen_ai.usage.total_tokens", "llm.usage.total_tokens")
 NAMED = "spring.ai.model.request.tool.names"
 TOOLS = ("gen_ai.tool.definitions", OFFERED, "model_request_parameters", "tools", NAMED)
 ASKED_FOR = ("model", "openai.request.model", "param.model")
@@ -271,7 +271,16 @@ def _says_settings(key: str) -> bool:
 class _Plan:
     """What the keys of a shape say about how to read a model call."""
 
-    __slots__ = ("_keys", "_known", "_values", "fill", "fill_counts", "has_id_inside", "is_named")
+    __slots__ = (
+        "_keys",
+        "_known",
+        "_values",
+        "fill",
+        "fill_counts",
+        "has_id_inside",
+        "has_total",
+        "is_named",
+    )
 
     def __init__(self, shape: Shape) -> None:
         known = shape.known
@@ -283,6 +292,7 @@ class _Plan:
         self.fill_counts = _fill_whole if is_whole else COUNTS.filler(shape)
         self.has_id_inside = "response_data" in known
         self.is_named = "gen_ai.tool.call.id" in known
+        self.has_total = not known.isdisjoint(TOTALS)
 
     def settings(self, attributes: Attributes) -> _Settings:
         """Return the settings of a call; those that calls repeat are read once."""
@@ -317,7 +327,9 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if plan.is_named:
         _name_requests(call, attributes)
     if span_rows.is_gemini(call):
-        _drop_positions(call, span.memory)
+        semconv_tools.drop_positions(call, span.memory)
+    if plan.has_total:
+        span_rows.count_hidden(call, reading.integer(attributes, *TOTALS))
     if span.scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
     if span.events:
@@ -374,29 +386,6 @@ def _name_requests(call: LlmCall, attributes: Attributes) -> None:
         for part in message["parts"]:
             if part["type"] == "tool_call" and str(part["id"]).startswith(ITEM):
                 part["id"] = told.get(part["name"], part["id"])
-
-
-def _drop_positions(call: LlmCall, memory: MessageMemory | None) -> None:
-    """Drop tool call ids of the form NAME_POSITION, which packages make up for Gemini.
-
-    They do not identify a call: the id of a tool call and that of its response may differ.
-    """
-    sent, answered = call.input_messages or [], call.output_messages or []
-    names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
-    # A message of the input may be shared with other calls, so it is replaced and not changed, and
-    # the new one is shared in turn.
-    for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
-        for at, said in enumerate(side):
-            made_up = [_is_place(part, names) for part in said["parts"]]
-            if any(made_up):
-                pairs = zip(said["parts"], made_up, strict=True)
-                parts = [part | {"id": None} if drop else part for part, drop in pairs]
-                side[at] = keep({**said, "parts": parts})
-
-
-def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
-    name, _, place = str(part.get("id")).rpartition("_")
-    return place.isdecimal() and name in names
 
 
 def _tool_definitions(attributes: Attributes) -> list[Any] | None:

@@ -4,9 +4,10 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.compiled_fields import first
-from otel_lightning.collector.derive.rows import Attributes, Span, ToolCall
+from otel_lightning.collector.derive.rows import Attributes, LlmCall, Span, ToolCall
 from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, text_blocks, tool_values
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
 
 ARGUMENTS = (
     "gen_ai.tool.call.arguments",
@@ -118,3 +119,26 @@ def _result(text: str | None) -> Any:
     if not isinstance(value, dict):
         return value
     return value["result"] if set(value) == {"result"} else tool_values.plain_result(value)
+
+
+def drop_positions(call: LlmCall, memory: MessageMemory | None) -> None:
+    """Drop tool call ids of the form NAME_POSITION, which packages make up for Gemini.
+
+    They do not identify a call: the id of a tool call and that of its response may differ.
+    """
+    sent, answered = call.input_messages or [], call.output_messages or []
+    names = {part.get("name") for said in (*sent, *answered) for part in said["parts"]}
+    # A message of the input may be shared with other calls, so it is replaced and not changed, and
+    # the new one is shared in turn.
+    for side, keep in ((sent, memory.one_copy if memory else dict), (answered, dict)):
+        for at, said in enumerate(side):
+            made_up = [_is_place(part, names) for part in said["parts"]]
+            if any(made_up):
+                pairs = zip(said["parts"], made_up, strict=True)
+                parts = [part | {"id": None} if drop else part for part, drop in pairs]
+                side[at] = keep({**said, "parts": parts})
+
+
+def _is_place(part: dict[str, Any], names: set[str | None]) -> bool:
+    name, _, place = str(part.get("id")).rpartition("_")
+    return place.isdecimal() and name in names

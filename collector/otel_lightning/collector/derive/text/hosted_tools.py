@@ -13,6 +13,12 @@ Part = dict[str, Any]
 CALL, RESPONSE = "server_tool_call", "server_tool_call_response"
 ITEM = "fc_"
 """How the ids of the Responses API's own items begin, which no response to a tool call names."""
+CODE = "code_execution"
+"""The name of Gemini's tool that runs code."""
+_CODE, _RAN = (
+    ("executable_code", "executableCode"),
+    ("code_execution_result", "codeExecutionResult"),
+)
 _ANSWERS = ("output", "results", "outputs", "result", "content")
 _ASKED = ("queries", "code", "input", "prompt", "query", "operation")
 """What items without `arguments` and `action` are about."""
@@ -89,6 +95,8 @@ def block_part(block: Mapping[str, Any]) -> Part | None:
 'server_tool_call': {'type': 'web_search', 'arguments': {}}}
     """
     kind = str(block.get("type"))
+    if (code := _code_part(block)) is not None:
+        return code
     if kind in {"server_tool_use", "mcp_tool_use"}:
         body = {"type": str(block.get("name")), "arguments": block.get("input")}
         return {"type": CALL, "id": block.get("id"), "name": block.get("name"), CALL: body}
@@ -98,6 +106,22 @@ def block_part(block: Mapping[str, Any]) -> Part | None:
         body = {"type": kind.removesuffix("_tool_result"), "response": said}
         body |= {"error": said} if failed else {}
         return {"type": RESPONSE, "id": block["tool_use_id"], RESPONSE: body}
+    return None
+
+
+def _code_part(block: Mapping[str, Any]) -> Part | None:
+    """Return the part of code that Gemini wrote and ran, or of what it printed."""
+    for name in _CODE:
+        if isinstance(code := block.get(name), dict):
+            asked = {"type": CODE, "arguments": code}
+            return {"type": CALL, "id": code.get("id"), "name": CODE, CALL: asked}
+    for name in _RAN:
+        if isinstance(ran := block.get(name), dict):
+            said = ran.get("output")
+            told = {"type": CODE, "response": said}
+            if not str(ran.get("outcome", "OK")).endswith("OK"):
+                told["error"] = said
+            return {"type": RESPONSE, "id": ran.get("id"), RESPONSE: told}
     return None
 
 

@@ -50,6 +50,7 @@ ANSWERED_BY = ("model", "model_version", "modelVersion")
 """The keys of a response that name the model."""
 IDS = ("id", "response_id", "responseId")
 """The keys of a response's id."""
+FEEDBACKS = ("prompt_feedback", "promptFeedback")
 USAGES = ("usage", "usage_metadata", "usageMetadata")
 MOST_TOOLS = 64
 """Maximum number of cached lists of tools. When it is reached, the cache is cleared."""
@@ -258,7 +259,7 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     call.response_id = _first_text(response, plan.ids) or call.response_id
     call.response_model = _first_text(response, plan.models) or call.response_model
     # Of several choices the agent reads the first.
-    call.finish_reason = outputs[0].get("finish_reason") if outputs else None
+    call.finish_reason = outputs[0].get("finish_reason") if outputs else _refusal(response)
     if call.finish_reason is None and response.get("object") == CHUNK and _is_open(response):
         call.content = "truncated"  # the agent left the stream, or it broke off
     for key in plan.usages:
@@ -270,6 +271,13 @@ def fill_from_response(call: LlmCall, response: Any) -> bool:
     if plan.has_choices or "prompt_token_ids" in response:
         _fill_tokens(call, response)
     return True
+
+
+def _refusal(response: Payload) -> str | None:
+    """Return the finish reason of a response without outputs: Gemini may refuse the prompt."""
+    feedback = details(response, *FEEDBACKS)
+    blocked = feedback.get("block_reason") or feedback.get("blockReason")
+    return "content_filter" if blocked else None
 
 
 def _is_open(response: Payload) -> bool:
@@ -292,6 +300,8 @@ def response_messages(response: Payload) -> list[Message] | None:
     alone = "parts" in details(response, "content")  # Google ADK keeps only the first candidate
     if isinstance(candidates := [response] if alone else response.get("candidates"), list):
         return [_candidate(one) for one in candidates if isinstance(one, dict)]
+    if details(response, *FEEDBACKS):  # Gemini refused the prompt
+        return []
     # Anthropic's. An item of the Responses API has content too, but no stop reason.
     if "content" in response and "stop_reason" in response:
         return _turn([{**response, "role": "assistant"}], response["stop_reason"])
@@ -306,6 +316,8 @@ def response_messages(response: Payload) -> list[Message] | None:
 
 def _chat_choice(choice: Payload) -> Message:
     said, reason = details(choice, "message"), choice.get("finish_reason")
+    if not said and isinstance(text := choice.get("text"), str):  # of a completion model
+        said = {"role": "assistant", "content": text}
     if "role" in said and (plain := messages.plain_text(said)) is not None:
         return messages.choice(plain["parts"], reason)
     turns = messages.read_message({"role": "assistant", **said})

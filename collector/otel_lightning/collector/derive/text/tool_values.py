@@ -55,6 +55,9 @@ def _flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
     inside = (tool.get(key) for key in ("function", "toolSpec"))
     body = next((value for value in inside if isinstance(value, dict)), tool)
     kind = str(tool.get("type") or "function")
+    if body is tool and len(tool) == 1 and isinstance(next(iter(tool.values())), dict):
+        (name,) = tool  # Gemini's own tools: `{"google_search": {}}`
+        return {"type": name, "name": name, **tool}
     # A tool that the provider runs has no name and no schema; it is kept unchanged.
     if body is tool and "name" not in tool and kind != "function":
         return {"type": kind, "name": tool.get("server_label") or kind, **tool}
