@@ -75,7 +75,7 @@ def _read_call(plan: openinference_calls.Plan, operation: str, span: Span) -> Ll
 
 
 def _read_agent(span: Span) -> AgentRun:
-    name = reading.text(span.attributes, "agent.name", "graph.node.id")
+    name = reading.text(span.attributes, "agent.name", "gen_ai.agent.name", "graph.node.id")
     return span_rows.agent_run(span, "agent", name or span.name)
 
 

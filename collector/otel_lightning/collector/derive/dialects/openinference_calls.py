@@ -120,9 +120,9 @@ def fill(call: LlmCall, span: Span) -> bool:
     if "langgraph_node" in metadata:
         call.agent_name = call.agent_name or _graph_node(metadata)
     sent, answered = attributes.get(INPUT, ""), attributes.get(OUTPUT, "")
-    request = json_text.parse(reading.text(attributes, *plan.requests))
+    request = _providers(json_text.parse(reading.text(attributes, *plan.requests)))
     is_cut = not _fill_request(call, span, plan, request) and _is_cut(sent, request)
-    payload = json_text.parse(answered)
+    payload = _providers(json_text.parse(answered))
     body = _body(metadata) if '"body":' in metadata else None
     # What is a response was parsed, so it was not cut.
     is_response = _fill_response(call, span, plan, body or _chunk(payload)) and not body
@@ -135,6 +135,20 @@ def fill(call: LlmCall, span: Span) -> bool:
     if haystack.SPELLED in sent:
         haystack.fill_spelled(call, json_text.parse(sent), payload, span.memory)
     return is_cut
+
+
+def _providers(payload: Any) -> Any:
+    """Return a request or response as it is; {} if a processor made it from a few attributes.
+
+    Those for Strands and others name the messages as attributes do (`message.role`), and leave the
+    tool calls and the id out of a response.
+    """
+    if not isinstance(payload, dict):
+        return payload
+    sent, choices = payload.get("messages"), payload.get("choices")
+    first = sent[0] if isinstance(sent, list) and sent else None
+    named = isinstance(first, dict) and "message.role" in first
+    return {} if named or (isinstance(choices, list) and "id" not in payload) else payload
 
 
 def _is_cut(text: str, parsed: Any) -> bool:
@@ -263,7 +277,10 @@ def _choices(call: LlmCall, span: Span, plan: Plan, payload: Any) -> list[Messag
     outputs = openinference_messages.conversation(places, span) or _answer(payload)
     if not outputs and (plan.has_choices or plan.has_prompts):
         outputs = _completions(span)
-    choices = [messages.choice(one["parts"], call.finish_reason) for one in outputs]
+    choices = [
+        messages.choice(one["parts"], call.finish_reason or one.get("finish_reason"))
+        for one in outputs
+    ]
     return langchain_results.choices(payload) or choices
 
 

@@ -224,7 +224,7 @@ def _plain_block(block: dict[str, Any]) -> dict[str, Any]:
     if "tool_call" in block:
         return {"type": "tool_call", **_plain_call(block["tool_call"])}
     if content.get("type") == "image":
-        return {"type": "image", "image": content.get("image", {}).get("image", {}).get("url")}
+        return {"type": "image", "url": content.get("image", {}).get("image", {}).get("url")}
     return dict(content)
 
 
