@@ -4,6 +4,7 @@ from typing import Any
 
 from otel_lightning.collector.derive import flattened, reading, span_rows
 from otel_lightning.collector.derive.compiled_fields import Field, Fields, lower, text
+from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.flat_messages import FlatMessages
 from otel_lightning.collector.derive.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.rows import (
@@ -25,10 +26,12 @@ OPERATIONS = {
     "embeddings": "embeddings",
 }
 AGENT_KINDS = {"agent": "agent", "session": "workflow", "workflow": "workflow"}
-TOOLS = ("llm.request.functions.", "gen_ai.request.functions.")
+TOOLS = ("llm.request.functions.", "gen_ai.request.functions.", "gen_ai.request.tools.")
 TOKENS = ("prompt_token_ids", "response_token_ids")
-STATED = {"gen_ai.operation.name", "gen_ai.input.messages", "gen_ai.output.messages"}
+STATED = {"gen_ai.input.messages", "gen_ai.output.messages"}
 """Keys of the conventions: a span that has one is read as they say, whatever it has besides."""
+OPERATION = "gen_ai.operation.name"
+"""The conventions' key that Coralogix's packages write beside flattened messages."""
 NAMES_ONLY = {"opentelemetry.instrumentation.haystack"}
 """Scopes of packages that write the names of an answer's fields (`replies`) and not its texts."""
 MOST_TOOLS = 64
@@ -61,13 +64,16 @@ def matches(span: Span) -> bool:
     keys = span.attributes
     if not STATED.isdisjoint(keys):
         return False
+    is_flat = any(key.startswith(("gen_ai.prompt.", "gen_ai.completion.")) for key in keys)
+    if OPERATION in keys:
+        return is_flat and keys[OPERATION] in semconv.OPERATIONS
     return (
-        "llm.request.type" in keys
+        is_flat
+        or "llm.request.type" in keys
         or "gen_ai.request.type" in keys
         or "agentops.span.kind" in keys
         # VoltAgent writes this key too, beside its own `span.type`.
         or ("tool.call.id" in keys and "span.type" not in keys)
-        or any(key.startswith(("gen_ai.prompt.", "gen_ai.completion.")) for key in keys)
     )
 
 
@@ -113,7 +119,8 @@ def _read_call(span: Span) -> LlmCall:
     plan = shape_of(attributes).plan(_Plan)
     call = span_rows.llm_call(span, NAME)
     kind = attributes.get("llm.request.type") or attributes.get("gen_ai.request.type") or "chat"
-    call.operation = OPERATIONS.get(kind)
+    named = attributes.get(OPERATION, "")
+    call.operation = semconv.OPERATIONS.get(named) or OPERATIONS.get(kind)
     FIELDS.fill(call, attributes)
     if plan.parameters:
         given = {name: json_text.parse(attributes[key]) for name, key in plan.parameters}
