@@ -87,6 +87,13 @@ calls, and of a call that failed only that the agent's run failed.
 executions of its tools are read.
 - Traceloop's instrumentation of LangChain for JavaScript (0.27.0) writes no tool calls, no tool \
 definitions and no response ids, and each span is a trace by itself; that of OpenInference has them.
+- Monocle writes no response ids, no tool definitions, no arguments of streamed tool calls, and of \
+LangChain's answers only the first tool call. Coralogix's package for the OpenAI Agents SDK writes \
+no calls of chat completions models. OpenInference for Google ADK 2 writes all calls of one run of \
+an agent onto one span, so only the last is known; ADK's own spans have them all. OpenInference's \
+processor for Strands joins the results of parallel tools into one, with the id of the last.
+- Packages for Bedrock (the conventions' own and Traceloop) leave cached tokens out of the input \
+tokens. They are added only where the total of all tokens is beside them.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

@@ -48,6 +48,9 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "openinference_ollama/tasks",
         "openinference_langchain/anthropic",
         "traceloop_langchain/anthropic",
+        "logfire_openai_agents/chat_stream",
+        "monocle/tasks",
+        "openinference_strands/tasks",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
