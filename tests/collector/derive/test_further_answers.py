@@ -65,6 +65,12 @@ def test_the_total_counts_geminis_thoughts_as_output(tokens: int, total: int) ->
     assert only_call(gemini(tokens, total)).output_tokens == 9
 
 
+def test_the_total_counts_bedrocks_cached_tokens_as_input() -> None:
+    cached = {"gen_ai.operation.name": "chat", "gen_ai.usage.cache_read.input_tokens": 16}
+    call = only_call({**gemini(9, 56), **cached})
+    assert (call.input_tokens, call.output_tokens) == (47, 9)
+
+
 def test_responses_whose_id_the_openai_agents_sdk_made_up_are_several_calls() -> None:
     """Logfire records them, for a chat model that streams, with the provider's id inside."""
 

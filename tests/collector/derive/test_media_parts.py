@@ -54,7 +54,7 @@ def test_media_of_each_provider_is_a_part_of_the_conventions(
     "block",
     [
         PNG,
-        {"type": "file", "modality": "image", "mime_type": "image/png", "file_id": "file-1"},
+        {"type": "file", "modality": "image", "file_id": "file-1"},
         {"type": "image"},
         {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "Hi"}},
     ],
