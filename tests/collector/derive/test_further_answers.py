@@ -1,7 +1,7 @@
 """Answers of models in forms that recordings of further packages have shown."""
 
 import pytest
-from support.spans import said, span
+from support.spans import answered, chat, said, span
 
 from otel_lightning.collector.derive.assemble import derive
 from otel_lightning.collector.derive.rows import LlmCall, Span
@@ -85,3 +85,15 @@ def test_responses_whose_id_the_openai_agents_sdk_made_up_are_several_calls() ->
 
     calls = derive([streamed(1), streamed(2)], []).llm_calls
     assert [call.response_id for call in calls] == ["chatcmpl-1", "chatcmpl-2"]
+
+
+def test_text_blocks_that_python_spelled_are_texts() -> None:
+    """OpenLIT writes so what an agent gave as a list of blocks."""
+    spelled = "[{'type': 'text', 'text': 'Be brief.', 'cache_control': {'type': 'ephemeral'}}]"
+    history = [said("system", spelled), said("user", "Sun?"), answered("c1", spelled)]
+    call = only_call(chat(history, said("assistant", "Yes.")))
+    assert call.input_messages == [
+        said("system", "Be brief."),
+        said("user", "Sun?"),
+        answered("c1", "Be brief."),
+    ]

@@ -12,6 +12,7 @@ from otel_lightning.collector.derive.rows import AgentRun, Attributes, LlmCall, 
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 
 NAME = "monocle"
+RANK = 66
 VERSION = "monocle_apptrace.version"
 KIND = "span.type"
 CONVERSATION_KEYS = ("scope.agentic.session",)

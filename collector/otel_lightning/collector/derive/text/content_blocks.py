@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from otel_lightning.collector.derive.text import hosted_tools, media_parts
-from otel_lightning.collector.derive.text.json_text import parse
-from otel_lightning.collector.derive.text.text_blocks import TEXTS, plain
+from otel_lightning.collector.derive.text.json_text import parse, parse_literal
+from otel_lightning.collector.derive.text.text_blocks import PYTHON, TEXTS, plain
 from otel_lightning.collector.derive.text.tool_parts import Part, response_part, tool_call_part
 
 ELIDED = "<elided>"
@@ -31,7 +31,8 @@ def content_parts(body: Any) -> list[Part]:
     if isinstance(body, list):
         parts = [part for block in body for part in _block_parts(block)]
         text = parts[0].get("content") if len(parts) == 1 else None
-        written = parse(text) if isinstance(text, str) and text.startswith(BLOCKS) else None
+        is_written = isinstance(text, str) and text.startswith((BLOCKS, PYTHON))
+        written = parse_literal(text) if is_written else None
         return content_parts(written) if written else parts
     part = text_part(body)
     return [] if part is None else [part]

@@ -21,6 +21,7 @@ from otel_lightning.collector.derive.text.content_blocks import (
 )
 from otel_lightning.collector.derive.text.json_text import is_cut, parse
 from otel_lightning.collector.derive.text.message_memory import MESSAGE_KEYS, MessageMemory
+from otel_lightning.collector.derive.text.text_blocks import PYTHON
 from otel_lightning.collector.derive.text.tool_parts import (
     Part,
     distinct_calls,
@@ -445,7 +446,7 @@ _MORE = {
 """Keys that a message of plain text does not have; one of them excludes the fast path."""
 _SPEAKERS = {said: role for said, role in ROLES.items() if role != "tool"}
 _NO_TEXT = ("", ELIDED)
-_ODD_TEXT = {"", BLOCKS, *(one[: len(BLOCKS)] for one in SPELLED)}
+_ODD_TEXT = {"", BLOCKS, PYTHON[: len(BLOCKS)], *(one[: len(BLOCKS)] for one in SPELLED)}
 _PLAIN_ROLES = ("system", "user", "assistant")
 _ITEMS: dict[str, Callable[[Mapping[str, Any]], Message]] = {
     "function_call": _call_item,

@@ -14,6 +14,8 @@ SPELLED = re.compile(
     r"((?!Block\(|Content\().)*"
 )
 """The `repr()` of a tool's result that is one text block, from MCP or AgentScope."""
+PYTHON = "[{'type': 'text', "
+"""How Python spells a list of text blocks, which OpenLIT writes for a content."""
 FAILED = re.compile(r"\bisError=True\b|\bstate=<\w+\.ERROR\b")
 """What stands behind the text in the `repr()` of a result that tells of a failure."""
 
@@ -24,8 +26,9 @@ def plain(value: Any) -> Any:
         return _wrapped_text(value)
     # Most results are plain text, so only one that names a block near its beginning is matched.
     if isinstance(value, str):
-        if value.startswith('[{"json": '):
-            return plain(parse(value) or [value])
+        if value.startswith(('[{"json": ', PYTHON)):
+            blocks = parse_literal(value)
+            return value if blocks is None else plain(blocks)
         return _spelled_text(value) if "Text" in value[:80] else value
     if isinstance(value, list) and value and all(map(_is_text_block, value)):
         return "".join(str(block.get("text", block.get("content", ""))) for block in value)
