@@ -31,9 +31,9 @@ def content_parts(body: Any) -> list[Part]:
     if isinstance(body, list):
         parts = [part for block in body for part in _block_parts(block)]
         text = parts[0].get("content") if len(parts) == 1 else None
-        is_written = isinstance(text, str) and text.startswith((BLOCKS, PYTHON))
-        written = parse_literal(text) if is_written else None
-        return content_parts(written) if written else parts
+        if isinstance(text, str) and text.startswith((BLOCKS, PYTHON)):
+            return content_parts(written) if (written := parse_literal(text)) else parts
+        return parts
     part = text_part(body)
     return [] if part is None else [part]
 
