@@ -83,6 +83,24 @@ def test_a_record_whose_call_names_the_response_is_no_other_call() -> None:
     assert [(call.span_id, call.response_id) for call in merged] == [("a", None), ("c", "msg_b")]
 
 
+def test_the_sdks_record_of_a_stream_may_end_a_little_later() -> None:
+    (call,) = calls(framework("a", 0), sdk("b", 0.502))
+    assert (call.span_id, call.response_id) == ("a", "msg_b")
+    assert len(calls(framework("a", 0), sdk("b", 0.51))) == 2
+
+
+def test_records_of_which_one_is_above_the_other_fit_no_third() -> None:
+    own = span({**sdk("b", 0.2).attributes}, id="b", trace="ta", parent="a", at=0.2, ends=0.7)
+    at_once = framework("c", 0.1), sdk("d", 0.3)
+    merged = calls(framework("a", 0), own, *at_once)
+    assert [(call.span_id, call.response_id) for call in merged] == [("b", "msg_b"), ("c", "msg_d")]
+
+
+def test_a_trace_that_ends_in_the_next_interval_is_found() -> None:
+    whole, own = (ties(read([one], [])) for one in (framework("a", 8.999), sdk("b", 9.501)))
+    assert set(whole.key) & set(own.seeks) or set(own.key) & set(whole.seeks)
+
+
 @pytest.mark.parametrize("at", [5, 9.5])
 def test_their_traces_find_each_other_and_those_of_frameworks_do_not(at: float) -> None:
     """At 9.5 the framework's record ends in the next interval of 10 seconds."""

@@ -15,6 +15,8 @@ from otel_lightning.collector.derive.span_tree import place_of
 
 WITHIN_NS = 10_000_000_000
 """Length (10 s) of the time interval in a mark. Both records end in one of two neighbours."""
+LATER_NS = 5_000_000
+"""Time (5 ms) by which an SDK's record may end later: both listen to the stream that ends."""
 
 
 def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
@@ -25,9 +27,11 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
     """
     is_sdks = _is_sdks(call)
     if is_sdks or _is_frameworks(call):  # neither, as most calls
-        ended = (call.end_ns or 0) // WITHIN_NS
-        # Fewer calls are an SDK's than a framework's, so the SDK's has the two marks.
-        for at in (ended, ended + 1) if is_sdks else (ended,):
+        end_ns = call.end_ns or 0
+        ended = end_ns // WITHIN_NS
+        # Fewer calls are an SDK's than a framework's, so the SDK's has several marks.
+        ends = {(end_ns - LATER_NS) // WITHIN_NS, ended, ended + 1} if is_sdks else {ended}
+        for at in sorted(ends):
             yield f"{_kind(call)} {at}", is_sdks
 
 
@@ -37,14 +41,20 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     if not of_sdk:
         return
     named = {call.response_id for call in calls if call.content != "absent"}
+    above = {(own.trace_id, own.parent_span_id) for own in of_sdk}
     wholes: dict[tuple[object, ...], list[LlmCall]] = defaultdict(list)
-    for call in calls:
-        if _is_frameworks(call):
+    known = set()
+    for call in filter(_is_frameworks, calls):
+        # A record right above an SDK's is of the same call, so neither takes another one.
+        if place_of(call) in above:
+            known.add(place_of(call))
+        else:
             wholes[_kind(call)].append(call)
     fitting = [
         (whole, own)
         for own in of_sdk
         if own.response_id is None or own.response_id not in named
+        if (own.trace_id, own.parent_span_id) not in known
         for whole in wholes.get(_kind(own), ())
         if _contains(whole, own)
     ]
@@ -78,4 +88,4 @@ def _kind(call: LlmCall) -> tuple[object, ...]:
 def _contains(whole: LlmCall, own: LlmCall) -> bool:
     begun = (whole.start_ns or 0) <= own.latest_start_ns
     counted = whole.input_tokens is None or whole.input_tokens == own.input_tokens
-    return begun and counted and (own.end_ns or 0) <= (whole.end_ns or 0)
+    return begun and counted and (own.end_ns or 0) <= (whole.end_ns or 0) + LATER_NS
