@@ -18,6 +18,8 @@ RANK = 30
 CONVERSATION_KEYS = ("langfuse.session.id",)
 OPERATIONS = {"generation": "chat", "embedding": "embeddings"}
 PREFIX = "langfuse.observation."
+MESSAGE = frozenset({"role", "content", "parts", "tool_calls", "message", "text", "type"})
+"""Keys of which a message, or an item of one, has one at least."""
 OTHERS = frozenset({"gen_ai.input.messages", "gen_ai.response.id"})
 """Keys of another dialect. A span that has one of them was written by another instrumentation and
 only got Langfuse's keys added; the other dialect's keys hold more."""
@@ -61,7 +63,9 @@ def _read_call(span: Span, operation: str) -> LlmCall:
     answer = joined_calls.separated(json_text.parse(text), call.tool_definitions or [])
     whole = _whole(span, answer, call.request_params.get("n"))
     if not payloads.fill_from_response(call, without_made_up_id(whole)):
-        call.output_messages = payloads.answer(answer if isinstance(answer, dict | list) else text)
+        is_text = operation == "chat" and not _is_message(answer)
+        told = isinstance(answer, dict | list) and not is_text
+        call.output_messages = payloads.answer(answer if told else text)
     reason = messages.finish_reason(_said(span, "metadata.finish_reason"))
     call.finish_reason = call.finish_reason or reason
     asked, name = _text(span, "metadata.ls_model_name"), _text(span, "model.name")
@@ -78,6 +82,11 @@ def _read_call(span: Span, operation: str) -> LlmCall:
         call.request_model = call.request_model or call.response_model
         call.response_model = None  # the call failed: no model answered
     return span_rows.completed(call, _text(span, "input"), text)
+
+
+def _is_message(answer: Any) -> bool:
+    """Tell whether an output is a message or a list: structured output is the JSON text itself."""
+    return not isinstance(answer, dict) or not answer or not MESSAGE.isdisjoint(answer)
 
 
 def _said(span: Span, name: str) -> str | None:
