@@ -14,6 +14,7 @@ from otel_lightning.collector.derive import reading, span_rows
 from otel_lightning.collector.derive.compiled_fields import Field, Fields, lower, text
 from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
+from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, logprobs
 from otel_lightning.collector.derive.dialects.semconv_messages import INPUT, OFFERED, OUTPUT, SENT
 from otel_lightning.collector.derive.rows import (
     AgentRun,
@@ -83,6 +84,7 @@ USAGE = (
         "gen_ai.usage.reasoning_output_tokens",
         "gen_ai.usage.details.reasoning_tokens",
         "gen_ai.usage.thinking_tokens",
+        "thoughts_token_count",  # Qwen Code's
     ),
     (
         "gen_ai.usage.cache_creation.input_tokens",
@@ -333,7 +335,10 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
     if span.scope_name in LOSE_ARGUMENTS:
         lost_arguments.forget(call)
     if span.events:
-        call.completion_logprobs = call.completion_logprobs or _logprobs(span)
+        call.completion_logprobs = call.completion_logprobs or logprobs(span)
+        for event in span.events:  # Ax writes the counts as an event of their own
+            if event.name == COUNTED:
+                payloads.fill_usage(call, usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
     span_rows.completed(call, cut=cut)
     # An empty answer that "stopped" may have lost its tool calls: the true reason is unknown.
@@ -458,11 +463,3 @@ def _reasons(text: str) -> tuple[Any, ...]:
 def usage(attributes: Attributes) -> payloads.Usage:
     """Return the token counts under the conventions' keys, including early spellings."""
     return payloads.Usage(*(reading.integer(attributes, *keys) for keys in USAGE))
-
-
-def _logprobs(span: Span) -> list[float] | None:
-    """Return the log probabilities that Traceloop for JavaScript writes as a span event."""
-    for event in span.events:
-        if event.name == "logprobs":
-            return payloads.logprobs(reading.array(event.attributes, "logprobs") or [])
-    return None

@@ -9,9 +9,11 @@ from typing import Any
 
 from otel_lightning.collector.derive import reading
 from otel_lightning.collector.derive.rows import Attributes, Log, Span
-from otel_lightning.collector.derive.text import json_text
+from otel_lightning.collector.derive.text import json_text, payloads
 
 CHOICE = "gen_ai.choice"
+COUNTED = "gen_ai.usage"
+"""The event that has Ax's token counts."""
 EVENTS = "events"
 """The attribute in which early pydantic-ai lists the events that others send separately."""
 MESSAGE_EVENTS = {
@@ -108,3 +110,11 @@ def listed(text: str | None) -> list[Any] | None:
     if value is None and text and text[:1] not in "[{":
         return [text]
     return value if isinstance(value, list) and value else None
+
+
+def logprobs(span: Span) -> list[float] | None:
+    """Return the log probabilities that Traceloop for JavaScript writes as a span event."""
+    for event in span.events:
+        if event.name == "logprobs":
+            return payloads.logprobs(reading.array(event.attributes, "logprobs") or [])
+    return None

@@ -118,6 +118,8 @@ def _result(text: str | None) -> Any:
         value = value["response"]
     if not isinstance(value, dict):
         return value
+    if set(value) == {"output"} and isinstance(value["output"], str):
+        return value["output"]  # Qwen Code: Gemini's API takes objects only
     return value["result"] if set(value) == {"result"} else tool_values.plain_result(value)
 
 
