@@ -94,6 +94,13 @@ an agent onto one span, so only the last is known; ADK's own spans have them all
 processor for Strands joins the results of parallel tools into one, with the id of the last.
 - Packages for Bedrock (the conventions' own and Traceloop) leave cached tokens out of the input \
 tokens. They are added only where the total of all tokens is beside them.
+- If both LangChain and the OpenAI client are instrumented in JavaScript, by OpenInference or \
+Traceloop, a call may be recorded twice without a shared id: OpenInference's streamed calls and \
+all of Traceloop's then have two rows. Instrument one of the two. LangChain for JavaScript adds \
+Anthropic's first count of output tokens to the last one in streams.
+- OpenInference for JavaScript, Langfuse and Traceloop join the texts of a streamed answer with \
+several choices. Ax writes no content. Qwen Code \
+(`QWEN_TELEMETRY_INCLUDE_SENSITIVE_SPAN_ATTRIBUTES=true`) sends whole messages.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

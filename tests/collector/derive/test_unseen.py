@@ -59,6 +59,25 @@ def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:
     assert trial_rows.of_derived(derived) == trial_rows.of_truth(capture.truth, ANYTHING)
 
 
+def test_qwen_codes_reasoning_is_counted_and_its_tool_failed() -> None:
+    capture = load(DATA / "qwen_code/tasks.truth.json")
+    derived = derive(capture.spans, capture.logs)
+    assert [call.reasoning_tokens for call in derived.llm_calls] == [4, 4]
+    (tool,) = derived.tool_calls
+    assert tool.result.startswith("Command: ")
+    assert tool.error_type == "tool_error"
+
+
+def test_the_object_around_a_tools_text_is_none_of_its_result() -> None:
+    keys = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
+    given = [{"output": "It shines."}, {"output": {"sun": True}}]
+    spans = [
+        span({**keys, "gen_ai.tool.call.result": one}, id=str(at)) for at, one in enumerate(given)
+    ]
+    results = [tool.result for tool in derive(spans, []).tool_calls]
+    assert results == ["It shines.", {"output": {"sun": True}}]
+
+
 def test_a_call_that_failed_is_known_by_what_it_asked_of_which_model() -> None:
     call = only_call({**ASKED, "error.type": "BadRequestError"}, status="ERROR")
     assert (call.error_type, call.finish_reason) == ("BadRequestError", "error")
