@@ -68,6 +68,37 @@ def test_qwen_codes_reasoning_is_counted_and_its_tool_failed() -> None:
     assert tool.error_type == "tool_error"
 
 
+def test_responses_that_a_history_without_requests_repeats_answer_once() -> None:
+    """TanStack AI writes no tool calls and no ids into its histories."""
+    texts = ["sun in Rome", "sun in Oslo"]
+    told = [{"role": "tool", "content": text} for text in texts]
+    answers = [
+        {"role": "assistant", "content": None, "tool_calls": [{"id": at, "function": called}]}
+        for at, called in (
+            ("c1", {"name": "sun", "arguments": '{"city": "Rome"}'}),
+            ("c2", {"name": "sun", "arguments": '{"city": "Oslo"}'}),
+        )
+    ]
+    spans = [
+        span(
+            {
+                "gen_ai.operation.name": "chat",
+                "gen_ai.input.messages": [QUESTION, *told[:at]],
+                "gen_ai.output.messages": answers[at : at + 1],
+            },
+            id=f"s{at}",
+            parent="root",
+            at=2 * at,
+        )
+        for at in range(3)
+    ]
+    derived = derive([span({}, id="root", ends=9), *spans], [])
+    assert sorted((tool.tool_call_id, tool.result) for tool in derived.tool_calls) == [
+        ("c1", "sun in Rome"),
+        ("c2", "sun in Oslo"),
+    ]
+
+
 def test_the_object_around_a_tools_text_is_none_of_its_result() -> None:
     keys = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "sun"}
     given = [{"output": "It shines."}, {"output": {"sun": True}}]

@@ -192,6 +192,7 @@ class _Ledger:
         # None until the first turn of the assistant: a response before it answers a request of a
         # history that the provider stores.
         waiting: list[Request] | None = None
+        repeated = [] if _has_turn(history) else self._answered_without_ids()
         for position, message in enumerate(history):
             parts = message["parts"]
             if message["role"] == "assistant":
@@ -201,6 +202,10 @@ class _Ledger:
                     if (request := self._replayed(part, call, recent)) is not None:
                         waiting.append(request)
             for response in _parts_of(parts, "tool_call_response"):
+                if repeated and response == repeated[0]:
+                    del repeated[0]
+                    continue
+                repeated = []
                 waiting = self._unanswered() if waiting is None else waiting
                 # No request is known for this response. If the input has no turn of the assistant,
                 # the provider stores the request, so the execution is recorded without it.
@@ -283,6 +288,14 @@ class _Ledger:
         They matter if the provider stores the history: then a call sends only the tool responses.
         """
         return [request for request in self.known.values() if request.response is None]
+
+    def _answered_without_ids(self) -> list[Part]:
+        """Return the responses so far that have no id, in order.
+
+        A history without the turns of the assistant begins with them, as TanStack AI writes it.
+        """
+        told = (request.response for request in self.known.values())
+        return [one for one in told if one is not None and not one.get("id")]
 
     def _lost(self, response: Part) -> list[Request]:
         """Return the known request with a response's id: the history may have lost it."""
