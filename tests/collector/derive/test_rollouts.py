@@ -208,6 +208,8 @@ def test_keys_say_of_what_kind_they_are() -> None:
         "rollout",
         "conversation",
         "response",
+        "sdk",
+        "framework",
         "history",
     }
 

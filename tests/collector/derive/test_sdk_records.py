@@ -56,6 +56,17 @@ def test_records_that_know_their_input_tokens_know_the_same(tokens: str, count: 
     assert len(calls(counted, sdk("b", 0.2))) == count
 
 
+@pytest.mark.parametrize(("question", "count"), [("Hi", 1), ("Hello?", 2)])
+def test_a_clients_record_of_the_same_messages_is_the_frameworks_call(
+    question: str, count: int
+) -> None:
+    """As OpenInference writes for LangChain's streams and for OpenAI's client."""
+    own = sdk("b", 0.2)
+    told = chat([said("user", question)], said("assistant", "Hello"))
+    own.attributes.update(span(told).attributes)  # type: ignore[attr-defined]
+    assert len(calls(framework("a", 0), own)) == count
+
+
 def test_records_without_counts_are_not_told_by_time_alone() -> None:
     uncounted = framework("a", 0), sdk("b", 0.2)
     for one in uncounted:

@@ -51,6 +51,7 @@ def only_call(attributes: dict[str, object], **more: str) -> LlmCall:
         "logfire_openai_agents/chat_stream",
         "monocle/tasks",
         "openinference_strands/tasks",
+        "openinference_langchain/client_too",
     ],
 )
 def test_calls_tools_and_rollouts_are_what_happened(recording: str) -> None:

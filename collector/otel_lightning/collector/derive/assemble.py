@@ -73,7 +73,7 @@ def trace_keys(spans: Iterable[Span], logs: Iterable[Log]) -> set[str]:
 
     Returns:
         Keys prefixed by their kind: `rollout:`, `conversation:`, `response:`, `history:`,
-        `failure:`, `answer:`, `asks:` and `ran:`.
+        `failure:`, `answer:`, `asks:`, `ran:`, `sdk:` and `framework:`.
     """
     found = read(spans, logs)
     fold_requests(found)

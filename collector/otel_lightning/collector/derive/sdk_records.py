@@ -4,7 +4,7 @@ Anthropic's SDK writes a span without messages for each call, and so do other pa
 is switched off. LangChain's packages do not know the response id and the input tokens of a streamed
 call, Monocle knows no response ids, and the other span is often in a trace of its own. What one
 record lacks, the other has: time, model and tokens tell then which records are of one call, unless
-several fit.
+several fit. Where both have the messages, the input must be the same, too.
 """
 
 from collections import defaultdict
@@ -33,11 +33,13 @@ def marks(call: LlmCall) -> Iterator[tuple[str, bool]]:
         ends = {(end_ns - LATER_NS) // WITHIN_NS, ended, ended + 1} if is_sdks else {ended}
         for at in sorted(ends):
             yield f"{_kind(call)} {at}", is_sdks
+    if call.past.saw and (_is_clients(call) or _is_frameworks(call)):
+        yield f"{_kind(call)} {call.past.saw}", _is_clients(call)
 
 
 def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     """Yield (framework's record, SDK's record) of one call: each is the only one that fits."""
-    of_sdk = [call for call in calls if _is_sdks(call)]
+    of_sdk = [call for call in calls if _is_sdks(call) or _is_clients(call)]
     if not of_sdk:
         return
     named = {call.response_id for call in calls if call.content != "absent"}
@@ -53,10 +55,12 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
     fitting = [
         (whole, own)
         for own in of_sdk
-        if own.response_id is None or own.response_id not in named
+        if own.content != "absent" or own.response_id is None or own.response_id not in named
         if (own.trace_id, own.parent_span_id) not in known
         for whole in wholes.get(_kind(own), ())
-        if _contains(whole, own)
+        if whole is not own
+        and _contains(whole, own)
+        and (own.content == "absent" or _alike(whole, own))
     ]
     times: dict[tuple[str, str], int] = defaultdict(int)
     for both in fitting:
@@ -71,6 +75,20 @@ def _is_sdks(call: LlmCall) -> bool:
         and _is_known_by_count(call)
         and (call.response_id is not None or call.error_type is not None)
     )
+
+
+def _is_clients(call: LlmCall) -> bool:
+    """Tell whether a client's instrumentation may have written this beside a framework's record.
+
+    It knows the messages, and is in a trace of its own, as LangChain's streams are.
+    """
+    named = call.response_id is not None or call.error_type is not None
+    return named and call.parent_span_id is None and call.content == "full"
+
+
+def _alike(whole: LlmCall, own: LlmCall) -> bool:
+    """Tell whether two records with messages have the same input."""
+    return whole.past.saw is not None and whole.past.saw == own.past.saw
 
 
 def _is_frameworks(call: LlmCall) -> bool:
