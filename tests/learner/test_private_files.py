@@ -45,7 +45,7 @@ def test_a_search_is_private(tmp_path: Path) -> None:
     flag = {"state": "ENABLED", "variants": {"a": "Be brief."}, "defaultVariant": "a"}
     flags.write_text(json.dumps({"flags": {"prompt": flag}}))
     open_store(store).close()
-    with opened_search(store, tmp_path / "t.duckdb.searches", (flags, "prompt"), {}) as record:
+    with opened_search(store, tmp_path / "t.duckdb.searches", flags, "prompt", {}) as record:
         assert record.folder
         assert record.folder.stat().st_mode & OTHERS == 0
     assert open_to_others(store) == []

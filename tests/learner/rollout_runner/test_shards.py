@@ -199,7 +199,7 @@ def test_part_without_a_rollout_is_done_at_once_and_an_empty_split_is_an_error(
     assert len(empty) >= 2
     assert len((tmp_path / "ran").read_text().split()) == 2
     nothing = run("home", "--split", "heldout", "--held-out", "0")
-    assert (nothing.exit_code, "--split" in nothing.stderr) == (1, True)
+    assert (nothing.exit_code, "--held-out" in nothing.stderr) == (1, True)
 
 
 def test_parts_without_a_shared_name_and_a_wrong_token_are_refused_before_an_agent_runs(

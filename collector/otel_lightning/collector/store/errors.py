@@ -14,6 +14,9 @@ WRAPPING = "\n\nLINE 1: FROM remote.query("
 FROM_SERVER = re.compile(r"^Invalid Input Error: (?=[A-Z][\w ]+ Error: )")
 """What Quack puts before an error of the server, which names its own kind."""
 
+OUT_OF_MEMORY = "SET memory_limit="
+"""What DuckDB advises where memory ran out. A commit that needs too much has no type of its own."""
+
 
 class StoreError(Exception):
     """The store refused or failed; the message names the problem, the object and the next step."""
@@ -54,7 +57,8 @@ def is_of_names(error: "duckdb.Error") -> bool:
 def _kind(error: "duckdb.Error") -> type[StoreError]:
     import duckdb
 
-    if isinstance(error, duckdb.OutOfMemoryException):
+    is_commit = isinstance(error, duckdb.TransactionException)
+    if isinstance(error, duckdb.OutOfMemoryException) or (is_commit and OUT_OF_MEMORY in str(error)):
         return OutOfMemoryError
     if isinstance(error, duckdb.FatalException | duckdb.InternalException):
         return BrokenStoreError
