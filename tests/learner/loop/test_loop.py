@@ -257,6 +257,35 @@ def test_loop_without_gain_stops_and_exits_with_3(served: Path, tmp_path: Path) 
     assert "has made its last report after round 1" in more.stderr
 
 
+def test_loop_asks_for_the_range_of_rewards_before_it_learns_and_then_goes_on(
+    served: Path, tmp_path: Path, model: PromptServer
+) -> None:
+    file = write_loop(tmp_path, "graded", model.url, SMALL, tasks=24)
+    agent = tmp_path / "agent.py"
+    agent.write_text(agent.read_text().replace("=float(success)", "=0.9 * success"))
+    result = run(file, served)
+    assert result.exit_code == 1
+    assert "No gate of this loop would pass: the rewards are not all 0 or 1" in result.stderr
+    assert "which is reward_range = [LOW, HIGH] of [gate] in the loop's file" in result.stderr
+    assert ask(served, "SELECT 1 FROM rounds WHERE loop = 'graded' AND stage = 'run'") == []
+    attempts = "SELECT count(*) AS n FROM attempts WHERE run_id = 'graded.1.train'"
+    before = ask(served, attempts)
+    text = file.read_text()
+    file.write_text(text.replace("[gate]", "[gate]\nreward_range = [0, 0.5]"))
+    narrow = run(file, served)
+    assert "A reward of 0.9 was logged, which is outside --reward-range 0,0.5" in narrow.stderr
+    file.write_text(text.replace("[gate]", "[gate]\nreward_range = [-10, 1]"))
+    ended = run(file, served)
+    assert ended.exit_code == 3, ended.output
+    (gate,) = ask(
+        served,
+        "SELECT details::VARCHAR AS said FROM rounds WHERE loop = 'graded' AND stage LIKE '%_gate'",
+    )
+    assert "confidence for rewards in [-10, 1], not above 0" in gate["said"]
+    assert ask(served, attempts) == before  # nothing ran twice
+    assert before[0]["n"] > 0
+
+
 SERVER = """
 import io, json, os, sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -348,6 +377,9 @@ BAD = {
     ),
     "needs one of command, url and serve": "[run]\ntasks = 'x'\n[policy]\nkey = 'k'\nflags = 'f'\n"
     "[learn]\nwhat = ['policy']",
+    "[gate] reward_range must be two finite numbers, the least first": "[run]\ntasks = 'x'\n"
+    "command = ['x']\n[policy]\nkey = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n"
+    "[gate]\nreward_range = [1, 0]",
     "[gate] alpha must be between 0 and 1": "[run]\ntasks = 'x'\ncommand = ['x']\n[policy]\n"
     "key = 'k'\nflags = 'f'\n[learn]\nwhat = ['policy']\n[gate]\nalpha = 2",
     "[hooks] after_round cannot be split into words: No closing quotation": (
@@ -379,6 +411,7 @@ def test_settings_of_a_loop_are_the_same_if_only_defaults_are_written_out(tmp_pa
     assert before == identity(
         f"[learn]\nwhat = ['policy']\nrounds = 7\nagents = []\n{run}samples = 1\njobs = 9\n{policy}"
         "[hooks]\nafter_round = 'x'\n[stop]\nhours = 1\n[gate]\nalpha = 0.05\n"
+        "reward_range = [0, 5]\n"
     )
     assert before != identity(f"[learn]\nwhat = ['policy']\n{run}samples = 2\n{policy}")
     assert before != identity(f"[learn]\nwhat = ['policy']\nagents = ['a']\n{run}{policy}")

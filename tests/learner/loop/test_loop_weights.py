@@ -176,6 +176,21 @@ def test_loop_fine_tunes_serves_the_winner_and_stops_by_the_number_of_rollouts(
         probe.connect(("127.0.0.1", int(read_port(file))))
 
 
+@pytest.mark.slow
+def test_gate_of_a_fine_tuned_model_allows_for_losses_in_the_given_range(
+    served: Path, tmp_path: Path, model: Path
+) -> None:
+    file = write_loop(tmp_path, "wide", model, rounds=1)
+    file.write_text(file.read_text().replace("[gate]", "[gate]\nreward_range = [-10, 1]"))
+    result = run(file, served)
+    assert result.exit_code == 3, result.output
+    (gate,) = ask(
+        served,
+        "SELECT details::VARCHAR AS said FROM rounds WHERE loop = 'wide' AND stage LIKE '%_gate'",
+    )
+    assert "confidence for rewards in [-10, 1], not above 0" in gate["said"]
+
+
 def read_port(file: Path) -> str:
     weights = read_config(file).weights
     assert weights is not None

@@ -38,7 +38,7 @@ def evaluate(traces: "Traces", *options: str) -> Result:
     [
         (["--key", "prompt", "--least-gain", "0.2"], "--least-gain has no effect with --key"),
         (["--key", "prompt", "--", "true"], "AGENT has no effect with --key"),
-        (["--model", "a", "--reward-range", "0,3"], "--reward-range has no effect with --model"),
+        (["--model", "a", "--missing", "drop"], "--missing has no effect with --model"),
         (["--model", "a", "--key", "prompt"], "--key has no effect with --model"),
     ],
 )

@@ -189,6 +189,19 @@ def test_variant_that_was_edited_is_run_and_judged_anew(
     assert "careful-0001" not in shares(flags)
 
 
+def test_range_of_the_rewards_allows_for_a_loss_that_did_not_happen(
+    served: Path, flags: Path, tmp_path: Path
+) -> None:
+    options = ["--samples", "1", "--candidate", "careful-0001", "--against", "careful"]
+    assert run_gate(served, flags, tmp_path, *options).exit_code == 0
+    wide = run_gate(served, flags, tmp_path, *options, "--reward-range", "-10,1")
+    assert wide.exit_code == 3, wide.output
+    assert "confidence for rewards in [-10, 1], not above 0" in wide.stderr
+    narrow = run_gate(served, flags, tmp_path, *options, "--reward-range", "0.5,1")
+    assert narrow.exit_code == 1
+    assert "A reward of 0 was logged, which is outside --reward-range 0.5,1" in narrow.stderr
+
+
 def test_flag_without_proposals_is_told(served: Path, flags: Path, tmp_path: Path) -> None:
     document = json.loads(flags.read_text())
     del document["flags"][KEY]["metadata"]

@@ -101,6 +101,8 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
         # All has run already, so this only compares again.
         again = command(served, job("compared"), str(grading.rule), base, better)
         done = finish(*again, "--no-greedy", "--least-gain", "0.6", "--", *job("compared").command)
+        again += ["--no-greedy", "--reward-range", "-10,1"]
+        wide = finish(*again, "--", *job("compared").command)
     passed, refused, no_gain = verdicts
     assert passed.passed, passed.refusals
     found = passed.gains["serving"]
@@ -117,6 +119,8 @@ def test_better_model_passes_and_models_without_gain_or_of_worse_form_are_refuse
     assert done.returncode == 3, done.stderr
     assert "serving: the gain is at least" in done.stderr
     assert "not above 0.6" in done.stderr
+    assert wide.returncode == 3, wide.stderr
+    assert "confidence for rewards in [-10, 1], not above 0" in wide.stderr
     rows = ask(served, "SELECT outcome FROM runs WHERE command = 'evaluate'")
     assert "passed" in {row["outcome"] for row in rows}
 

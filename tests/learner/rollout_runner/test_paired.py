@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner.paired import Pair, compare
 
 
@@ -84,3 +85,73 @@ def test_gain_must_hold_whatever_the_few_rewards_are_that_one_side_lacks() -> No
     base, other = counted(40, 0, 160)
     del base[("100", 0)], other[("101", 0)]
     assert compare(("a", base), ("b", other)).passed
+
+
+# A candidate that is worth as much as the base: it earns a little more, but for a rare loss.
+RARE_LOSSES = {
+    "of 10, once in 215 rollouts": (0.7, 0.75, -10.0, 20, 2),
+    "of the whole range, once in 17 rollouts": (0.7, 0.75, -0.1, 40, 1),
+    "of half, once in 6 rollouts": (0.5, 0.6, 0.0, 100, 1),
+}
+
+
+@pytest.mark.parametrize("name", RARE_LOSSES)
+def test_rare_loss_is_refused_without_a_range_and_passes_as_seldom_as_alpha_says_with_one(
+    name: str,
+) -> None:
+    usual, better, loss, tasks, samples = RARE_LOSSES[name]
+    share = (better - usual) / (better - loss)
+    rng, passed = np.random.default_rng(2), 0
+    base = rewards(np.full((tasks, samples), usual))
+    for _ in range(60):
+        other = np.where(rng.random((tasks, samples)) < share, loss, better)
+        unknown = compare(("a", base), ("b", rewards(other)))
+        assert unknown.reward_range is None
+        assert unknown.refusals[0] == (
+            "the rewards are not all 0 or 1, so a rare loss that was not logged yet could be of "
+            "any size: give the least and the greatest possible reward with --reward-range LOW,HIGH"
+        )
+        passed += compare(("a", base), ("b", rewards(other)), reward_range=(loss, 1.0)).passed
+    assert passed <= 3  # of 60 at level .05
+
+
+def test_gain_of_ordinary_size_passes_with_a_range() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(10):
+        levels = rng.uniform(0.2, 0.7, (50, 1))
+        base = rewards(rng.beta(4 * levels, 4 * (1 - levels), (50, 3)))
+        levels += 0.2
+        other = rewards(rng.beta(4 * levels, 4 * (1 - levels), (50, 3)))
+        found = compare(("a", base), ("b", other), reward_range=(0.0, 1.0))
+        assert found.passed, found.refusals
+        assert found.reward_range == (0.0, 1.0)
+        assert len(compare(("a", base), ("b", other)).refusals) == 1
+        (reason,) = compare(("a", base), ("b", other), 0.2, reward_range=(0.0, 1.0)).refusals
+        assert "with 0.95 confidence for rewards in [0, 1], not above 0.2" in reason
+
+
+def test_rewards_of_0_and_1_need_no_range_and_a_wider_one_counts() -> None:
+    base, other = counted(8, 0, 40)
+    found = compare(("a", base), ("b", other))
+    assert found.passed
+    assert found.reward_range == (0.0, 1.0)
+    assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)) == found
+    (reason,) = compare(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
+    assert "for rewards in [-10, 1], not above 0" in reason
+
+
+def test_reward_outside_of_the_range_is_named() -> None:
+    base, other = counted(8, 0, 40)
+    other["3", 0] = -0.5
+    told = r"A reward of -0\.5 was logged, which is outside --reward-range 0,1"
+    with pytest.raises(DataError, match=told):
+        compare(("a", base), ("b", other), reward_range=(0.0, 1.0))
+
+
+def test_reward_that_one_side_lacks_may_be_anything_in_the_range() -> None:
+    base, other = rewards(np.full((100, 1), 0.2)), rewards(np.full((100, 1), 0.9))
+    for task in range(3):
+        del other[str(task), 0]
+    assert compare(("a", base), ("b", other), reward_range=(0.0, 1.0)).passed
+    (reason,) = compare(("a", base), ("b", other), reward_range=(-10.0, 1.0)).refusals
+    assert reason.startswith("3 pairs have a reward on one side only: if b did badly in those")

@@ -581,6 +581,22 @@ def test_receiver_that_is_busy_for_longer_than_a_request_may_take_is_waited_for(
         Receiver(url, {}, patience=60).send([event])
 
 
+@pytest.mark.parametrize(("reward", "told"), [("0.5", True), ("1", False)])
+def test_run_of_arms_says_if_a_gate_would_ask_for_the_range_of_the_rewards(
+    served: Path, tmp_path: Path, tasks: Tasks, reward: str, *, told: bool
+) -> None:
+    flags = tmp_path / "flags.json"
+    flag = {"state": "ENABLED", "variants": {"a": "A", "b": "B"}, "defaultVariant": "a"}
+    flags.write_text(json.dumps({"flags": {"prompt": flag}}))
+    words = ["run", "--store", str(served), "--tasks", str(tasks({"id": "a"}, {"id": "b"}))]
+    words += ["--key", "prompt", "--flags", str(flags), "--arm", "a", "--arm", "b"]
+    words += ["--grade-command", f"echo {reward}", "--name", f"ranged-{told}", "--", "true"]
+    result = CliRunner().invoke(cli, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    assert "on 2 pairs of 2 tasks: gain +0.0000" in result.stdout
+    assert ("A gate would ask for --reward-range" in result.stdout) is told
+
+
 def test_options_of_arms_have_no_effect_without_arms(tasks: Tasks, tmp_path: Path) -> None:
     for option, text in (("--key", "prompt"), ("--flags", str(tmp_path / "flags.json"))):
         words = ["run", "--tasks", str(tasks({"id": "a"})), option, text, "--", "true"]

@@ -41,7 +41,8 @@ reward_range_option = option(
     "--reward-range",
     type=RangeOfRewards(),
     help="Least and greatest possible reward, such as 0,1. By default the range is that of the "
-    "logged rewards; the gate of a policy then refuses unless all are 0 or 1.",
+    "logged rewards; gates of policies, prompts and models by running then refuse unless all are "
+    "0 or 1.",
 )
 least_gain_option = option(
     "--least-gain",

@@ -43,7 +43,7 @@ BIAS = (
     "the policy. No gate uses them."
 )
 BY_LOG = (
-    *("key", "flags", "version", "arm", "by", "plots", "reward_range", "missing", "propensities"),
+    *("key", "flags", "version", "arm", "by", "plots", "missing", "propensities"),
     *("since", "until", "task_by"),
 )
 """The parameters that only judging by the log has."""
@@ -145,7 +145,8 @@ def evaluate(  # noqa: PLR0913 - one parameter an option
         )
     if model:
         refuse_given(BY_LOG, "with --model")
-        evaluate_by_running(store, model, reward, seed, running)
+        settings = {**running, "reward": reward, "reward_range": reward_range}
+        evaluate_by_running(store, model, seed, settings)
         return
     if key is None:
         raise click.UsageError("Give --key, to judge by the log, or --model, to judge by running.")

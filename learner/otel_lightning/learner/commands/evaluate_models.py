@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 def evaluate_by_running(
-    store: str, models: tuple[str, ...], reward: str | None, seed: int, options: dict[str, Any]
+    store: str, models: tuple[str, ...], seed: int, options: dict[str, Any]
 ) -> None:
     """Compare models by running an agent; exit with code 3 if no candidate passed."""
-    settings = {**options, "reward": reward}
+    settings = dict(options)
     agent, tasks = settings.pop("agent"), settings.pop("tasks")
     if not agent or not isinstance(tasks, Path):
         raise click.UsageError("--model needs --tasks FILE, and the agent's command after --.")
@@ -32,6 +32,7 @@ def evaluate_by_running(
             settings.pop("served_name"),
             settings.pop("least_gain"),
             not settings.pop("no_greedy"),
+            settings.pop("reward_range"),
         )
         grading = grading_of(settings)
         if settings["split"] == HELD_OUT:

@@ -15,6 +15,7 @@ from otel_lightning.learner.commands.common import (
     held_out_option,
     key_option,
     least_gain_option,
+    reward_range_option,
     store_option,
 )
 from otel_lightning.learner.commands.common import option as shared_option
@@ -56,6 +57,7 @@ RUNNING = (
     "further if the same tasks judge again and again.",
 )
 @least_gain_option
+@reward_range_option
 @held_out_option
 @option("--seed", type=int, default=0, help="Seed of the run. Another seed runs all again.")
 @option(
@@ -73,6 +75,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
     against: str | None,
     alpha: float,
     least_gain: float,
+    reward_range: tuple[float, float] | None,
     promote: bool,
     **settings: Any,
 ) -> None:
@@ -93,7 +96,7 @@ def gate(  # noqa: PLR0913 - one parameter an option
         )
         from otel_lightning.learner.rollout_runner import Arms, run_agent
 
-        comparison = Comparison(key, flags, candidate, against, alpha, least_gain)
+        comparison = Comparison(key, flags, candidate, against, alpha, least_gain, reward_range)
         arms = arms_of(comparison)
         tell_copies(settings["tasks"], settings["held_out"])
         job, grading = _job(agent, Arms(key, flags, arms), settings)

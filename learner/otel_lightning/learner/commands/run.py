@@ -151,8 +151,7 @@ def tell(report: "Report", store: str) -> None:
     for problem in report.problems:
         click.echo(problem, err=True)
     _tell_rewards(report, store)
-    for compared in report.compare() if report.arm_names else ():
-        click.echo(str(compared))
+    _tell_comparisons(report)
     if report.missing:
         why = f" ({report.stopped})" if report.stopped else ""
         again = "To go on, give the same command again."
@@ -221,6 +220,17 @@ def _notes(report: "Report") -> tuple[tuple[int, str, str, str], ...]:
             "no recorded model call, so there is nothing to learn from",
         ),
     )
+
+
+def _tell_comparisons(report: "Report") -> None:
+    found = report.compare() if report.arm_names else []
+    for compared in found:
+        click.echo(str(compared))
+    if any(compared.reward_range is None for compared in found):
+        click.echo(
+            "A gate would ask for --reward-range: the rewards are not all 0 or 1, so a rare loss "
+            "that is in none of these rollouts could be of any size."
+        )
 
 
 def _tell_rewards(report: "Report", store: str) -> None:

@@ -1,6 +1,7 @@
 """The settings of a loop, in the file `loop.toml`."""
 
 import dataclasses
+import math
 import shlex
 import tomllib
 from dataclasses import dataclass, field
@@ -71,6 +72,7 @@ class GatePart:
     """Error probability of the whole loop; each round spends a part of it."""
     least_gain: float = 0.0
     reward_range: tuple[float, ...] = ()
+    """Least and greatest possible reward; needed unless all rewards are 0 or 1."""
 
     @property
     def range(self) -> tuple[float, float] | None:
@@ -167,12 +169,14 @@ class Config:
     def identity(self) -> str:
         """Hash of all settings that may not change while a loop goes on.
 
-        The number of rounds, the stop rules and the hooks may change, and what only speeds up.
+        The number of rounds, the stop rules and the hooks may change, what only speeds up, and the
+        range of the rewards, which is a fact about them that may be learned late.
         Defaults are left out, so that a loop goes on after an upgrade that adds a setting.
         """
         # Only what differs from the defaults: so a setting that a later release adds changes
         # nothing.
-        kept = _differing(self)
+        gate = dataclasses.replace(self.gate, reward_range=())
+        kept = _differing(dataclasses.replace(self, gate=gate))
         for part, names in FREE.items():
             values = kept.pop(part, {})
             kept |= {part: {k: v for k, v in values.items() if k not in names}} if names else {}
@@ -243,11 +247,23 @@ def _check(config: Config, path: Path) -> None:
         ("[split] final", 0 <= config.split.final < 1, "from 0 to below 1"),
         ("[gate] alpha", 0 < config.gate.alpha < 1, "between 0 and 1"),
         ("[gate] samples", config.gate.samples >= 1, "at least 1"),
-        ("[gate] reward_range", len(config.gate.reward_range) in (0, 2), "two numbers"),
+        (
+            "[gate] reward_range",
+            not config.gate.reward_range or _is_range(config.gate.reward_range),
+            "two finite numbers, the least first",
+        ),
     )
     for name, is_right, allowed in ranges:
         if not is_right:
             raise DataError(f"{path}: {name} must be {allowed}.")
+
+
+def _is_range(numbers: tuple[float, ...]) -> bool:
+    return (
+        len(numbers) == 2  # noqa: PLR2004 - the least and the greatest
+        and numbers[0] < numbers[1]
+        and math.isfinite(numbers[1] - numbers[0])
+    )
 
 
 def _check_commands(config: Config, path: Path) -> None:

@@ -90,7 +90,7 @@ def _prepared(config: Config, store: Path, folder: Path) -> Loop:
             raise DataError(
                 f"{what} of loop '{config.name}' changed after it began. Set them back, or give "
                 "the loop another name, which starts a new loop. Only the rounds, the stop rules, "
-                "hooks, jobs, timeout and retries may change."
+                "hooks, jobs, timeout, retries and the reward_range may change."
             )
     return loop
 

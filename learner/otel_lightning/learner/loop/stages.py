@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from otel_lightning.collector.store import opened, statement
 from otel_lightning.instrumentation.attributes import POLICY_VERSION
 from otel_lightning.learner.errors import DataError
@@ -21,6 +23,7 @@ from otel_lightning.learner.loop.splits import Split
 from otel_lightning.learner.loop.state import Result, State
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.policy import flag_file
+from otel_lightning.learner.policy.reward_range import reward_range
 from otel_lightning.learner.prompts.compare import (
     Comparison,
     apply_decision,
@@ -180,6 +183,7 @@ def run_train(loop: Loop, number: int) -> Result:
         flags=flag.flags if flag and shares else None,
         number=number,
     )
+    _check_range(loop, report)
     return DONE, {
         "rollouts": report.planned,
         "graded": len(report.rewards),
@@ -189,6 +193,20 @@ def run_train(loop: Loop, number: int) -> Result:
         "arm": live,
         "model": str(loop.model) if loop.model else None,
     }
+
+
+def _check_range(loop: Loop, report: Report) -> None:
+    """Refuse rewards that every gate would refuse, before a round is spent on them.
+
+    Raises:
+        DataError: If a reward is outside the range, or the range is not known.
+    """
+    found = reward_range(np.array(list(report.rewards.values())), loop.config.gate.range)
+    for reason in found.refusals:
+        raise DataError(
+            f"No gate of this loop would pass: {reason}, which is reward_range = [LOW, HIGH] of "
+            "[gate] in the loop's file. Then start the loop again: it goes on from here."
+        )
 
 
 def make_transitions(loop: Loop, number: int) -> Result:
@@ -237,6 +255,7 @@ def judge_prompts(loop: Loop, number: int) -> Result:
         against=proposed["against"],
         alpha=loop.alpha(number),
         least_gain=gate.least_gain,
+        reward_range=gate.range,
     )
     # All arms on the same held-out tasks and seeds, which pairs them.
     report = loop.run(
@@ -339,7 +358,11 @@ def judge_model(loop: Loop, number: int) -> Result:
         )
     live, new = reports
     verdict = compare(
-        (str(loop.model), live.pairs()), (output.name, new.pairs()), gate.least_gain, alpha=alpha
+        (str(loop.model), live.pairs()),
+        (output.name, new.pairs()),
+        gate.least_gain,
+        alpha=alpha,
+        reward_range=gate.range,
     )
     # A loop that is killed between here and the record of the stage judges again: `pointer.change`
     # then finds that the pointer leads there already.

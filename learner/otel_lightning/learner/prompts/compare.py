@@ -34,6 +34,8 @@ class Comparison:
     alpha: float = ALPHA
     """Error probability of the whole comparison; it is divided by the number of candidates."""
     least_gain: float = 0.0
+    reward_range: tuple[float, float] | None = None
+    """Least and greatest possible reward; the gate needs it unless all rewards are 0 or 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
         run_id: Id of the decision.
 
     Raises:
-        DataError: If no rollout has a reward.
+        DataError: If no rollout has a reward, or one is outside the given range.
     """
     if not report.rewards:
         problems = " ".join(report.problems) or "Give a grader, or send rewards."
@@ -106,7 +108,13 @@ def decide(comparison: Comparison, report: Report, run_id: str) -> Decision:
     # Bonferroni: all candidates together pass by chance with probability alpha at most.
     alpha = comparison.alpha / max(len(candidates), 1)
     verdicts = {
-        arm: compare(base, (arm, report.pairs(arm)), comparison.least_gain, alpha=alpha)
+        arm: compare(
+            base,
+            (arm, report.pairs(arm)),
+            comparison.least_gain,
+            alpha=alpha,
+            reward_range=comparison.reward_range,
+        )
         for arm in candidates
     }
     passed = [arm for arm in candidates if verdicts[arm].passed]

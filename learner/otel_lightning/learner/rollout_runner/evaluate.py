@@ -43,6 +43,8 @@ class Trial:
     least_gain: float = 0.0
     greedy: bool = True
     """Whether to run all tasks once more at temperature 0."""
+    reward_range: tuple[float, float] | None = None
+    """Least and greatest possible reward; the gate needs it unless all rewards are 0 or 1."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -93,7 +95,8 @@ def evaluate_models(
         A verdict for each candidate, and the report of each run.
 
     Raises:
-        DataError: If a model cannot be served, or the job cannot be run.
+        DataError: If a model cannot be served, the job cannot be run, or a reward is outside the
+            given range.
         StoreError: If the store cannot be read or written.
     """
     folders = {name: str(Path(name).resolve()) for name in trial.models if Path(name).is_dir()}
@@ -165,6 +168,7 @@ def _verdict(
             (candidate, reports[setting, candidate].pairs()),
             trial.least_gain,
             alpha=alpha,
+            reward_range=trial.reward_range,
         )
         for setting in (SERVING, GREEDY)
         if (setting, base) in reports

@@ -1,8 +1,12 @@
 """Compare two arms or models that ran on the same tasks and seeds.
 
-Two tests must agree, both over tasks, because rollouts of one task are correlated: a bootstrap of
+Two tests must agree, both over tasks, because rollouts of one task are correlated: a lower bound of
 the mean difference, and a randomisation test, which stays exact for few tasks. For rewards of 0 and
 1 and one sample per task the randomisation test is McNemar's exact test.
+
+For rewards of 0 and 1 the bound is that of a bootstrap. A bootstrap resamples what was seen, so for
+other rewards it knows nothing of a rare large loss that is in none of the rollouts. Their bound
+comes from betting, which allows for such a loss and needs the range of the rewards.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,6 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from otel_lightning.collector.quantities import number_of
+from otel_lightning.learner.evaluate.betting import Scores, lower_bound
+from otel_lightning.learner.policy.reward_range import Range, Rewards
+from otel_lightning.learner.policy.reward_range import reward_range as range_of
 
 Floats = NDArray[np.float64]
 Pair = tuple[str, int]
@@ -51,6 +58,8 @@ class Compared:
     """Of the randomisation test that the gain is not above `least_gain`, one-sided."""
     test: str
     least_gain: float = 0.0
+    reward_range: Range | None = None
+    """Least and greatest possible reward; None if nobody knows it, and then nothing passes."""
     refusals: tuple[str, ...] = field(default=())
 
     @property
@@ -67,12 +76,14 @@ class Compared:
         )
 
 
-def compare(
+def compare(  # noqa: PLR0913 - who is compared, and what it takes to pass
     base: tuple[str, Mapping[Pair, float]],
     other: tuple[str, Mapping[Pair, float]],
     least_gain: float = 0.0,
     seed: int = 0,
     alpha: float = ALPHA,
+    *,
+    reward_range: Range | None = None,
 ) -> Compared:
     """Compare rewards of the same tasks and samples.
 
@@ -82,7 +93,13 @@ def compare(
         least_gain: The candidate passes only if it gains more than this.
         seed: Of the bootstrap and of the drawn signs.
         alpha: Level of both one-sided tests. Divide it by the number of candidates.
+        reward_range: Least and greatest possible reward. Without it, rewards that are not all 0 or
+            1 are refused.
+
+    Raises:
+        DataError: If a reward is outside `reward_range`.
     """
+    rewards = _range(base[1], other[1], reward_range)
     shared = sorted(base[1].keys() & other[1].keys())
     unpaired = len(base[1].keys() ^ other[1].keys())
     by_task: dict[str, list[tuple[float, float]]] = {}
@@ -99,7 +116,6 @@ def compare(
     # McNemar's test knows only better and worse; with a least gain differences have to be compared.
     exact = binary and least_gain == 0
     p_value = _mcnemar(differences) if exact else _signs(differences - least_gain, rng)
-    bound = float(np.quantile(drawn, alpha)) if len(drawn) else float("nan")
     gain = float(differences.mean()) if len(differences) else float("nan")
     found = Compared(
         base=base[0],
@@ -115,28 +131,47 @@ def compare(
         p_value=p_value,
         test="McNemar's exact test" if exact else "randomisation test over tasks",
         least_gain=least_gain,
+        reward_range=None if rewards.refusals else rewards.range,
     )
-    judged = _judged(found, bound, alpha)
+    judged = _judged(found, rewards, _bound(differences, drawn, rewards, alpha), alpha)
     if not (judged.passed and unpaired):
         return judged
-    least = _at_worst(base[1], other[1])
-    worst = compare((base[0], least[0]), (other[0], least[1]), least_gain, seed, alpha)
+    least = _at_worst(base[1], other[1], rewards.range)
+    sides = (base[0], least[0]), (other[0], least[1])
+    worst = compare(*sides, least_gain, seed, alpha, reward_range=reward_range)
     return replace(judged, refusals=tuple(_of_unpaired(judged, worst)))
 
 
+def _range(base: Mapping[Pair, float], other: Mapping[Pair, float], given: Range | None) -> Rewards:
+    """Find the range of the rewards; it counts as assumed if all of them are 0 or 1."""
+    rewards = np.array([*base.values(), *other.values()])
+    # The range 0,1 says no more than rewards of 0 and 1 do.
+    if not len(rewards) or (given == (0.0, 1.0) and bool(np.isin(rewards, given).all())):
+        return Rewards((0.0, 1.0), assumed=True)
+    return range_of(rewards, given)
+
+
+def _bound(differences: Floats, drawn: Floats, rewards: Rewards, alpha: float) -> float:
+    """Bound the gain from below: by betting if the range was given, else by the bootstrap."""
+    if not len(differences):
+        return float("nan")
+    if rewards.assumed:
+        return float(np.quantile(drawn, alpha))
+    low, high = rewards.range
+    return lower_bound([Scores(differences, lowest=low - high)], alpha)
+
+
 def _at_worst(
-    base: Mapping[Pair, float], other: Mapping[Pair, float]
+    base: Mapping[Pair, float], other: Mapping[Pair, float], limits: Range
 ) -> tuple[dict[Pair, float], dict[Pair, float]]:
     """Return both with rewards for the pairs that one of them lacks.
 
-    A missing reward of the base counts as the greatest reward of the comparison, one of the other
-    as the least.
+    A missing reward of the base counts as the greatest possible one, one of the other as the least.
 
     Source:
         Manski, Nonparametric bounds on treatment effects (1990).
     """
-    rewards = [*base.values(), *other.values()]
-    low, high = min(rewards), max(rewards)
+    low, high = limits
     pairs = base.keys() | other.keys()
     return (
         {pair: base.get(pair, high) for pair in pairs},
@@ -154,8 +189,8 @@ def _of_unpaired(found: Compared, worst: Compared) -> Iterator[str]:
         )
 
 
-def _judged(found: Compared, bound: float, alpha: float) -> Compared:
-    refusals = []
+def _judged(found: Compared, rewards: Rewards, bound: float, alpha: float) -> Compared:
+    refusals = list(rewards.refusals)
     if not found.pairs:
         refusals.append("no task has a reward on both sides")
     elif found.unpaired > MOST_UNPAIRED * (found.pairs + found.unpaired):
@@ -165,8 +200,10 @@ def _judged(found: Compared, bound: float, alpha: float) -> Compared:
             "the bad ones; say what they are worth with --failed-reward"
         )
     if found.pairs and not bound > found.least_gain:
+        low, high = rewards.range
+        within = "" if rewards.assumed else f" for rewards in [{low:g}, {high:g}]"
         refusals.append(
-            f"the gain is at least {bound:+.4f} with {1 - alpha:.3g} confidence, not above "
+            f"the gain is at least {bound:+.4f} with {1 - alpha:.3g} confidence{within}, not above "
             f"{found.least_gain:g}"
         )
     elif found.pairs and not found.p_value < alpha:
