@@ -57,8 +57,8 @@ def is_of_names(error: "duckdb.Error") -> bool:
 def _kind(error: "duckdb.Error") -> type[StoreError]:
     import duckdb
 
-    is_commit = isinstance(error, duckdb.TransactionException)
-    if isinstance(error, duckdb.OutOfMemoryException) or (is_commit and OUT_OF_MEMORY in str(error)):
+    is_of_commit = isinstance(error, duckdb.TransactionException) and OUT_OF_MEMORY in str(error)
+    if is_of_commit or isinstance(error, duckdb.OutOfMemoryException):
         return OutOfMemoryError
     if isinstance(error, duckdb.FatalException | duckdb.InternalException):
         return BrokenStoreError
