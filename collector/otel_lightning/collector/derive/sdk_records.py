@@ -70,11 +70,7 @@ def pairs(calls: Collection[LlmCall]) -> Iterator[tuple[LlmCall, LlmCall]]:
 
 
 def _is_sdks(call: LlmCall) -> bool:
-    return (
-        call.content == "absent"
-        and _is_known_by_count(call)
-        and (call.response_id is not None or call.error_type is not None)
-    )
+    return call.content == "absent" and _is_known_by_count(call) and _is_answered(call)
 
 
 def _is_clients(call: LlmCall) -> bool:
@@ -82,8 +78,7 @@ def _is_clients(call: LlmCall) -> bool:
 
     It knows the messages, and is in a trace of its own, as LangChain's streams are.
     """
-    named = call.response_id is not None or call.error_type is not None
-    return named and call.parent_span_id is None and call.content == "full"
+    return _is_answered(call) and call.parent_span_id is None and call.content == "full"
 
 
 def _alike(whole: LlmCall, own: LlmCall) -> bool:
@@ -93,6 +88,11 @@ def _alike(whole: LlmCall, own: LlmCall) -> bool:
 
 def _is_frameworks(call: LlmCall) -> bool:
     return call.response_id is None and call.content != "absent" and _is_known_by_count(call)
+
+
+def _is_answered(call: LlmCall) -> bool:
+    """Tell whether a record has what only a client of the provider gets: a response id or error."""
+    return call.response_id is not None or call.error_type is not None
 
 
 def _is_known_by_count(call: LlmCall) -> bool:
