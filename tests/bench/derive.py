@@ -40,9 +40,9 @@ from workloads import (
     lasting,
 )
 
-from otel_lightning.collector.allocator import share_memory
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.from_files import derive_all
+from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE, refresh
 from otel_lightning.collector.store import open_store

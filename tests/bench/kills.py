@@ -28,7 +28,7 @@ from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import waiting_requests
-from otel_lightning.collector.spool import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
 from otel_lightning.collector.store import Store, open_store
 from otel_lightning.collector.store.seen_ids import SeenIds
 

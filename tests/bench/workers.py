@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parent))
 from derive_once import cpu_seconds, store_workload, warm_up
 from workloads import DIALECTS
 
-from otel_lightning.collector.allocator import share_memory
+from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.store import open_store
 

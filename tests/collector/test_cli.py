@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from support.requests_by_hand import trace_request
 from support.running import Ingester, cli, cli_here, finish
 
-from otel_lightning.collector.command_line import expected_errors
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.terminal.command_line import expected_errors
 
 SPAN = {"traceId": "0a" * 16, "spanId": "0b" * 8, "name": "json"}
 DOCUMENT = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]}).encode()

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import PRIVATE, replaced
+from otel_lightning.collector.files.atomic import PRIVATE, replaced
 
 logger = logging.getLogger(__name__)
 

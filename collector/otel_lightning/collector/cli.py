@@ -2,7 +2,6 @@
 
 import click
 
-from otel_lightning.collector.command_line import CommandGroup
 from otel_lightning.collector.commands.check import check, doctor
 from otel_lightning.collector.commands.load import derive, load
 from otel_lightning.collector.commands.maintain import backup, copy, forget, prices
@@ -10,6 +9,7 @@ from otel_lightning.collector.commands.open import open_page
 from otel_lightning.collector.commands.serve import serve
 from otel_lightning.collector.commands.show import show
 from otel_lightning.collector.commands.sql import attach, sql
+from otel_lightning.collector.terminal.command_line import CommandGroup
 
 COMMANDS = (
     attach, backup, check, copy, derive, doctor, forget, load, open_page, prices, serve, show, sql,

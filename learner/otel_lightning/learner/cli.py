@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-from otel_lightning.collector.command_line import CommandGroup, uncollected
+from otel_lightning.collector.terminal.command_line import CommandGroup, uncollected
 
 COMMANDS = {
     "agreement": (

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from otel_lightning.collector.next_command import next_command
+from otel_lightning.collector.terminal.next_command import next_command
 
 if TYPE_CHECKING:
     from otel_lightning.collector.store import StoreLike

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from otel_lightning.collector.atomic_file import make_private
+from otel_lightning.collector.files.atomic import make_private
 from otel_lightning.learner.errors import DataError
 
 

@@ -15,7 +15,8 @@ from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.refresh.refresh import refresh
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, open_store
 
 

@@ -18,7 +18,8 @@ from otel_lightning.collector.load import loader as loader_module
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import BATCH_BYTES, Loader
 from otel_lightning.collector.load.retention import LoaderSettings
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, Store, open_store
 from otel_lightning.collector.store.bloom_filter import BloomFilter
 from otel_lightning.collector.store.seen_ids import SeenIds

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from support.running import LIMIT_S
 
-from otel_lightning.collector import spool as spool_module
 from otel_lightning.collector.load.batches import move_to
 from otel_lightning.collector.load.position import oldest_waiting, waiting
-from otel_lightning.collector.spool import Spool, spool_folder
-from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.spool import spool as spool_module
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.format import Position
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 
 

@@ -10,7 +10,7 @@ from support.running import finish
 
 from otel_lightning.collector.check.counts import check
 from otel_lightning.collector.load.batches import Request, load
-from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.seen_ids import SeenIds
 

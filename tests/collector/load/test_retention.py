@@ -8,9 +8,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.retention import LoaderSettings, forget, used_bytes
-from otel_lightning.collector.quantities import parse_age
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.store import Store, open_store
+from otel_lightning.collector.terminal.quantities import parse_age
 
 DAY = 86_400 * 10**9
 NOW = 1_800_000_000 * 10**9

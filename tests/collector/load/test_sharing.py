@@ -24,7 +24,7 @@ from otel_lightning.collector.load.sharing import (
 )
 from otel_lightning.collector.refresh.refresh import find_stale, rebuild, refresh
 from otel_lightning.collector.serve.supervision import Supervisor
-from otel_lightning.collector.spool import Spool, SpoolError
+from otel_lightning.collector.spool.spool import Spool, SpoolError
 from otel_lightning.collector.store import Store, open_store
 
 SECOND_NS = 1_000_000_000

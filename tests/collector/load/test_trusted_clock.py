@@ -9,7 +9,8 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.load.trusted_clock import DAY_NS, HOUR_NS, TrustedClock
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 
 NOW = 1_800_000_000 * 10**9

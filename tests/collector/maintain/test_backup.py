@@ -15,7 +15,8 @@ from support.stores import DATA, counts
 
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.maintain.backup import back_up_anyhow
-from otel_lightning.collector.spool import SET_ASIDE, Spool, spool_folder
+from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import StoreError, open_store
 
 SPANS = "SELECT count(*) FROM spans"

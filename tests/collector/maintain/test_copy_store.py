@@ -12,7 +12,8 @@ from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.derive.to_arrow import TABLES
 from otel_lightning.collector.load.from_files import derive_all, load_file
 from otel_lightning.collector.maintain.copy_store import copy_store
-from otel_lightning.collector.spool import SET_ASIDE, Spool, spool_folder
+from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import StoreError, open_file, open_store
 
 

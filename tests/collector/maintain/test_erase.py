@@ -18,7 +18,8 @@ from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.maintain.erase import Selection, erase
 from otel_lightning.collector.maintain.erase_served import erase_anyhow
 from otel_lightning.collector.receive.feedback import read_feedback
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 
 SECRET = b"Ada Lovelace, 12 St James's Square"

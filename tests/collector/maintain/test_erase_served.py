@@ -22,7 +22,7 @@ from support.sending import post
 from otel_lightning.collector.check.deep import check_deep
 from otel_lightning.collector.maintain.erase import Selection
 from otel_lightning.collector.maintain.erase_served import erase_anyhow
-from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 
 SECRET = b"Ada Lovelace, 12 St James's Square"

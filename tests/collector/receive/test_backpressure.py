@@ -16,7 +16,7 @@ from support.running import LIMIT_S, Ingester, cli, eventually, join
 
 from otel_lightning.collector.receive.bodies import Budget
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of
-from otel_lightning.collector.spool import SpoolError
+from otel_lightning.collector.spool.spool import SpoolError
 
 RECEIVING = 'lightning_alarm{alarm="receiving"}'
 TRACES = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"

@@ -13,7 +13,7 @@ from otel_lightning.collector.alarms import Alarms
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.health import PATHS, health
-from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 
 Starter = Callable[..., Ingester]

@@ -10,7 +10,7 @@ from support.otlp_client import send
 from support.requests_by_hand import trace_request
 from support.running import Ingester, eventually
 
-from otel_lightning.collector.sql_client import PATH, SqlClient, sql_client
+from otel_lightning.collector.ingester_client.sql import PATH, SqlClient, sql_client
 from otel_lightning.collector.store import StoreError, read_server
 
 

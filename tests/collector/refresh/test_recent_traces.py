@@ -15,7 +15,7 @@ from otel_lightning.collector.refresh.recent_traces import (
     recent_traces,
 )
 from otel_lightning.collector.refresh.refresh import refresh
-from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.spool.format import Position
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.seen_ids import SeenIds
 

@@ -23,7 +23,7 @@ from otel_lightning.collector.load import loader as loading
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.load.retention import LoaderSettings
-from otel_lightning.collector.refresh import frames, worker_process, worker_watch
+from otel_lightning.collector.refresh import message_kinds, worker_process, worker_watch
 from otel_lightning.collector.refresh import refresh as refresh_module
 from otel_lightning.collector.refresh import refresher as refreshing
 from otel_lightning.collector.refresh import worker as working
@@ -31,7 +31,7 @@ from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.refresh import refresh
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.worker import WorkerError
-from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, StoreError, open_store
 
 FEW = 8
@@ -131,7 +131,9 @@ def test_rows_whose_worker_dies_between_two_commits_are_there_once(
         while not flight.is_read:
             refresher._advance(flight, Backoff())
             eventually(lambda: worker.is_ready)
-        first = [worker._answers.get(timeout=LIMIT_S) for _ in (frames.NAME, frames.ROWS)]
+        first = [
+            worker._answers.get(timeout=LIMIT_S) for _ in (message_kinds.NAME, message_kinds.ROWS)
+        ]
         os.kill(worker.pid, signal.SIGKILL)
         while worker._answers.get(timeout=LIMIT_S)[0] != working.DIED:
             pass
@@ -264,7 +266,9 @@ def test_an_error_in_a_worker_is_raised_and_the_traces_stay_stale(tmp_path: Path
         worker = refresher._flights[0].worker
         eventually(lambda: worker.is_ready)
         worker.keys()
-        worker._send(frames.LOGS, b"no Arrow data")  # instead of what the batch is asked for next
+        worker._send(
+            message_kinds.LOGS, b"no Arrow data"
+        )  # instead of what the batch is asked for next
         with pytest.raises(WorkerError, match="ArrowInvalid"):
             list(worker.rows())
         refresher.give_up()
@@ -278,7 +282,9 @@ def test_a_batch_that_breaks_a_worker_is_derived_without_it(tmp_path: Path) -> N
         worker = refresher._flights[0].worker
         eventually(lambda: worker.is_ready)
         worker.keys()
-        worker._send(frames.LOGS, b"no Arrow data")  # instead of what the batch is asked for next
+        worker._send(
+            message_kinds.LOGS, b"no Arrow data"
+        )  # instead of what the batch is asked for next
         derive_all(refresher)
         assert not len(store.query("FROM stale"))
 

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from support.running import LIMIT_S, eventually
 
-from otel_lightning.collector.child_process import HEADER
-from otel_lightning.collector.refresh import frames
+from otel_lightning.collector.process.child import HEADER
+from otel_lightning.collector.refresh import message_kinds
 from otel_lightning.collector.refresh import worker as working
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.refresh.worker import Worker, WorkerDiedError
@@ -54,7 +54,7 @@ def worker(tmp_path: Path) -> Iterator[Worker]:
 
 def test_a_message_that_a_worker_cannot_read_ends_it(worker: Worker) -> None:
     worker._ready.clear()
-    worker._to.write(HEADER.pack(frames.SCHEMA, 2**62))  # more than any memory
+    worker._to.write(HEADER.pack(message_kinds.SCHEMA, 2**62))  # more than any memory
     worker._to.flush()
     eventually(lambda: worker.is_ready)
     with pytest.raises(WorkerDiedError, match="status 1"):
@@ -71,7 +71,7 @@ def test_an_answer_that_cannot_be_read_counts_as_a_death(
     monkeypatch.setattr(working, "ENDING_SECONDS", 0.01)
     monkeypatch.setattr(working, "receive", fail)
     worker.read([], pa.table({}))
-    assert worker._next()[0] in (frames.KEYS, frames.FAILED)  # was waited for before
+    assert worker._next()[0] in (message_kinds.KEYS, message_kinds.FAILED)  # was waited for before
     with pytest.raises(WorkerDiedError, match="status -9"):
         worker._next()
     assert "too large" in caplog.text

@@ -24,8 +24,8 @@ from otel_lightning.collector.serve.supervision import (
     Repetition,
     Supervisor,
 )
-from otel_lightning.collector.spool import Spool
-from otel_lightning.collector.spool_format import segment_path
+from otel_lightning.collector.spool.format import segment_path
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 
 BREAK_AND_SERVE = """
@@ -35,7 +35,7 @@ from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.refresh.refresher import Refresher
 from otel_lightning.collector.refresh.worker_watch import WorkerWatch
 from otel_lightning.collector.serve.descriptors import IdleConnections
-from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.gone_clients import ClientWatch
 

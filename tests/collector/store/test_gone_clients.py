@@ -17,15 +17,15 @@ from support.browser import ask, session
 from support.examples import first_quick
 from support.running import LIMIT_S, Ingester, background, eventually
 
-from otel_lightning.collector.ingester_client import connected
+from otel_lightning.collector.ingester_client.http import connected
+from otel_lightning.collector.ingester_client.sql import PATH
 from otel_lightning.collector.page.answer import MOST_WAITING
 from otel_lightning.collector.page.process import PROCESSES
-from otel_lightning.collector.sql_client import PATH
+from otel_lightning.collector.process.tcp_connections import DESCRIPTORS, ESTABLISHED, Connection
 from otel_lightning.collector.store import StoreError, open_store, read_server
 from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.gone_clients import Statement, abandoned
 from otel_lightning.collector.store.reader_limits import ReaderLimits
-from otel_lightning.collector.tcp_connections import DESCRIPTORS, ESTABLISHED, Connection
 
 pytestmark = pytest.mark.skipif(not DESCRIPTORS.exists(), reason="Linux only")
 

@@ -16,7 +16,8 @@ from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.loader import Loader, LoaderSettings
 from otel_lightning.collector.maintain.erase import Selection
 from otel_lightning.collector.maintain.erase_served import erase_served
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import kept_filters, open_store
 from otel_lightning.collector.store.kept_filters import filters_file, keep, take
 from otel_lightning.collector.store.seen_ids import SeenIds

@@ -14,7 +14,8 @@ from support.running import background, eventually, finish, running
 from support.stores import ask
 
 from otel_lightning.collector.load.batches import Request, load, resume
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 from otel_lightning.learner import DataError
 from otel_lightning.learner.rollout_runner import Grading, Job, idle_ingester, run_agent

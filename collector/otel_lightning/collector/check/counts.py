@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from otel_lightning.collector.alarms import KINDS, LAGGING, Alarm, read_alarms
-from otel_lightning.collector.ingester_client import metrics_of
+from otel_lightning.collector.ingester_client.http import metrics_of
 from otel_lightning.collector.load.position import oldest_waiting, waiting
 from otel_lightning.collector.maintain.unfinished import Unfinished
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.receive.metrics import ids_to_read, raised_alarms, wrong_ports
 from otel_lightning.collector.refresh.refresh import find_stale
-from otel_lightning.collector.spool import spool_folder
-from otel_lightning.collector.spool_faults import folder_fault
+from otel_lightning.collector.spool.faults import folder_fault
+from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.store import Server, Store, StoreError, statement
+from otel_lightning.collector.terminal.quantities import number_of
 
 COUNTED = (
     "spans", "logs", "rejected", "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms",

@@ -5,10 +5,10 @@ from pathlib import Path
 from otel_lightning.collector.check.counts import Finding
 from otel_lightning.collector.check.derive_again import Compared, compare
 from otel_lightning.collector.load.position import spool_position
-from otel_lightning.collector.next_command import next_command
-from otel_lightning.collector.quantities import number_of
-from otel_lightning.collector.spool import damaged, spool_folder
+from otel_lightning.collector.spool.folder import damaged, spool_folder
 from otel_lightning.collector.store import Sql, Store, statement
+from otel_lightning.collector.terminal.next_command import next_command
+from otel_lightning.collector.terminal.quantities import number_of
 
 KEYS = {"spans": "trace_id, span_id", "logs": "log_id", "llm_calls": "trace_id, span_id"}
 """Columns that identify a row, by table."""

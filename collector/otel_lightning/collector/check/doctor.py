@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.ingester_client import metrics_of
+from otel_lightning.collector.ingester_client.http import metrics_of
 from otel_lightning.collector.receive.metrics import request_count, wrong_ports
 from otel_lightning.collector.store import Server, Store, StoreError, statement
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import click
 
-from otel_lightning.collector.command_line import expected_errors
 from otel_lightning.collector.commands.options import (
     CLIENT_CERT,
     CLIENT_KEY,
@@ -14,7 +13,8 @@ from otel_lightning.collector.commands.options import (
     WORKERS,
     client_of,
 )
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.command_line import expected_errors
+from otel_lightning.collector.terminal.quantities import number_of
 
 
 @click.command()
@@ -34,11 +34,11 @@ def load(
 
     FILES are files or folders. Loading a file again changes nothing.
     """
-    from otel_lightning.collector.allocator import share_memory
     from otel_lightning.collector.load.from_files import derive_all, expand, load_file
-    from otel_lightning.collector.progress import Progress
+    from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.store import keep_files_private, open_store
     from otel_lightning.collector.store.seen_ids import SeenIds
+    from otel_lightning.collector.terminal.progress import Progress
 
     client = client_of(client_cert, client_key)
     broken: list[str] = []
@@ -81,8 +81,8 @@ def load(
 @STORE
 def derive(*, rebuild: bool, spans_at_once: int, workers: int, memory: int, store: Path) -> None:
     """Update llm_calls, tool_calls and the other derived tables."""
-    from otel_lightning.collector.allocator import share_memory
     from otel_lightning.collector.load.from_files import derive_all
+    from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.refresh.refresh import rebuild as start_anew
     from otel_lightning.collector.store import keep_files_private, open_store
 

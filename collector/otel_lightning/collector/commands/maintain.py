@@ -5,9 +5,9 @@ from typing import Any
 
 import click
 
-from otel_lightning.collector.command_line import expected_errors
 from otel_lightning.collector.commands.options import MEMORY, SPANS_AT_ONCE, STORE
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.command_line import expected_errors
+from otel_lightning.collector.terminal.quantities import number_of
 
 
 @click.command()
@@ -38,9 +38,9 @@ def copy(old: Path, new: Path, spans_at_once: int, memory: int) -> None:
     OLD may have any schema, also of an unreleased version. Scores, runs, policies and judges'
     answers are copied too; run `lightning-learn transitions` for transitions.
     """
-    from otel_lightning.collector.allocator import share_memory
     from otel_lightning.collector.load.from_files import derive_all
     from otel_lightning.collector.maintain.copy_store import copy_store
+    from otel_lightning.collector.process.allocator import share_memory
     from otel_lightning.collector.store import keep_files_private, open_store
 
     share_memory()

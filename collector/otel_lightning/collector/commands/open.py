@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
-from otel_lightning.collector.command_line import expected_errors
 from otel_lightning.collector.commands.options import CLIENT_CERT, CLIENT_KEY, STORE, client_of
+from otel_lightning.collector.terminal.command_line import expected_errors
 
 
 @click.command("open")

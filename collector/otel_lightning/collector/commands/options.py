@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_lightning.collector.quantities import parse_size
 from otel_lightning.collector.store import LEAST_MEMORY_BYTES
+from otel_lightning.collector.terminal.quantities import parse_size
 
 if TYPE_CHECKING:
-    from otel_lightning.collector.ingester_client import Client
+    from otel_lightning.collector.ingester_client.http import Client
 
 PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 STORE = click.option(
@@ -66,7 +66,7 @@ MEMORY = click.option(
 
 def _workers(_context: click.Context, _option: click.Parameter, count: int | None) -> int:
     """Choose the number of worker processes by the machine's cores if none is given."""
-    from otel_lightning.collector import machine
+    from otel_lightning.collector.process import machine
 
     return machine.workers() if count is None else count
 
@@ -87,7 +87,7 @@ def client_of(cert: Path | None, key: Path | None) -> "Client | None":
     Raises:
         UsageError: If one of both files is missing.
     """
-    from otel_lightning.collector.ingester_client import Client
+    from otel_lightning.collector.ingester_client.http import Client
 
     if bool(cert) != bool(key):
         raise click.UsageError("A certificate needs its key: give --client-cert and --client-key.")

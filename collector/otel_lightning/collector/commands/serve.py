@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 import click
 
-from otel_lightning.collector.command_line import expected_errors, uncollected
 from otel_lightning.collector.commands.options import MEMORY, PEM, SPANS_AT_ONCE, STORE, WORKERS
+from otel_lightning.collector.terminal.command_line import expected_errors, uncollected
 
 
 @click.command()
@@ -79,7 +79,7 @@ def serve(store: Path, log_format: Literal["text", "json"], **options: Any) -> N
     Exporters with OTEL_EXPORTER_OTLP_PROTOCOL=grpc send to port 4317, those with http/protobuf or
     http/json to port 4318.
     """
-    from otel_lightning.collector.light_imports import leave_out_unused
+    from otel_lightning.collector.process.light_imports import leave_out_unused
 
     # Before anything that loads Arrow.
     leave_out_unused()

@@ -15,14 +15,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from otel_lightning.collector.atomic_file import PRIVATE, PRIVATE_FOLDER, sync
+from otel_lightning.collector.files.atomic import PRIVATE, PRIVATE_FOLDER, sync
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.otlp.signals import Signal
 from otel_lightning.collector.refresh.recent_traces import recent_traces
-from otel_lightning.collector.spool import Spool
-from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.spool.format import Position
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.collector.store.seen_ids import SeenIds
 from otel_lightning.collector.store.times_as_text import all_times_as_text

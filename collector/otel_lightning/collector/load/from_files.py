@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from google.rpc.status_pb2 import Status
 
-from otel_lightning.collector.ingester_client import Client, connected
+from otel_lightning.collector.ingester_client.http import Client, connected
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import wait_until_derived
 from otel_lightning.collector.otlp.files import Contents, read_file

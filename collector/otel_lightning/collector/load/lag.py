@@ -11,7 +11,7 @@ from otel_lightning.collector.load.pacing import Pacing
 from otel_lightning.collector.load.retention import LoaderSettings
 from otel_lightning.collector.load.trusted_clock import steady_ns
 from otel_lightning.collector.refresh.refresh import find_stale
-from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store
 
 LONGEST_PUT_OFF_SECONDS = 300.0

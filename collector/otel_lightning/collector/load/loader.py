@@ -19,17 +19,18 @@ import numpy as np
 import pyarrow as pa
 
 from otel_lightning.collector.alarms import CHECKPOINTING, RETAINING, Alarms
-from otel_lightning.collector.background import BackgroundThread
+from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.batches import Request, load, move_to, resume
 from otel_lightning.collector.load.lag import Lag
 from otel_lightning.collector.load.retention import LoaderSettings, forget, newest_received
 from otel_lightning.collector.load.sharing import BatchSize, TimeShare
 from otel_lightning.collector.load.store_file import StoreFile
 from otel_lightning.collector.load.trusted_clock import TrustedClock
-from otel_lightning.collector.overwrite import overwrite
+from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.refresh.refresher import Refresher
-from otel_lightning.collector.spool import SET_ASIDE, Spool
-from otel_lightning.collector.spool_format import Record, segment_path, segments_of
+from otel_lightning.collector.spool.folder import SET_ASIDE
+from otel_lightning.collector.spool.format import Record, segment_path, segments_of
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import ROW_GROUP_ROWS, BrokenStoreError, Store, StoreError
 from otel_lightning.collector.store.seen_ids import SeenIds
 

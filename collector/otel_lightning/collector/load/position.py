@@ -10,12 +10,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from otel_lightning.collector.next_command import next_command
-from otel_lightning.collector.spool import backlog, spool_folder
-from otel_lightning.collector.spool_format import Position, scan, segments_of
-from otel_lightning.collector.spool_identity import has_id
+from otel_lightning.collector.spool.folder import backlog, spool_folder
+from otel_lightning.collector.spool.format import Position, scan, segments_of
+from otel_lightning.collector.spool.identity import has_id
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.rows import Rows
+from otel_lightning.collector.terminal.next_command import next_command
 
 LOOK_SECONDS, LONGEST_LOOK_SECONDS = 0.1, 0.5
 """The first pause between two questions, which each cost the ingester CPU, and the longest one."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import PRIVATE, replaced
+from otel_lightning.collector.files.atomic import PRIVATE, replaced
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO
 
-from otel_lightning.collector.atomic_file import (
+from otel_lightning.collector.files.atomic import (
     PRIVATE_FOLDER,
     rename_durably,
     sync,
@@ -21,9 +21,9 @@ from otel_lightning.collector.atomic_file import (
 )
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.maintain.copy_store import judge_cache
-from otel_lightning.collector.spool import spool_folder
-from otel_lightning.collector.spool_format import segment_path, segments_of
-from otel_lightning.collector.spool_identity import NAME as SPOOL_ID
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.format import segment_path, segments_of
+from otel_lightning.collector.spool.identity import NAME as SPOOL_ID
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 from otel_lightning.collector.store.held_file import held
 from otel_lightning.collector.store.read_only import FUNCTIONS

@@ -14,13 +14,12 @@ from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import rename_durably, sync
+from otel_lightning.collector.files.atomic import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import spool_position
-from otel_lightning.collector.quantities import number_of
-from otel_lightning.collector.spool import SET_ASIDE, spool_folder
-from otel_lightning.collector.spool_faults import set_aside
-from otel_lightning.collector.spool_format import (
+from otel_lightning.collector.spool.faults import set_aside
+from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.format import (
     SIGNALS,
     Damage,
     Position,
@@ -44,6 +43,7 @@ from otel_lightning.collector.store.migrate import mark_all_stale
 from otel_lightning.collector.store.seen_ids import SeenIds
 from otel_lightning.collector.store.served_file import rewritten
 from otel_lightning.collector.store.sql_text import quote_name
+from otel_lightning.collector.terminal.quantities import number_of
 
 NOT_COPIED = frozenset({
     "llm_calls", "tool_calls", "agent_runs", "retrievals", "arms", "reward_events", "rollout_tasks",

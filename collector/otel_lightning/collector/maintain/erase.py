@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from otel_lightning.collector.files.overwrite import erase_file, erase_spilled, overwrite
 from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position
@@ -21,10 +22,9 @@ from otel_lightning.collector.maintain.copy_store import (
     waiting_requests,
 )
 from otel_lightning.collector.maintain.unfinished import Unfinished
-from otel_lightning.collector.overwrite import erase_file, erase_spilled, overwrite
 from otel_lightning.collector.refresh.refresh import forget_kept
-from otel_lightning.collector.spool import SET_ASIDE, spool_folder
-from otel_lightning.collector.spool_format import segment_path, segments_of
+from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.format import segment_path, segments_of
 from otel_lightning.collector.store import (
     Sql,
     Store,

@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
+from otel_lightning.collector.files.overwrite import overwrite
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.copy_store import unfinished_store
 from otel_lightning.collector.maintain.copy_while_stored import (
@@ -30,7 +31,6 @@ from otel_lightning.collector.maintain.erase import (
     erase_rows,
 )
 from otel_lightning.collector.maintain.unfinished import Unfinished
-from otel_lightning.collector.overwrite import overwrite
 from otel_lightning.collector.refresh.recent_traces import RecentTraces, recent_traces
 from otel_lightning.collector.store import (
     BrokenStoreError,

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from otel_lightning.collector.store import Store, StoreError
-from otel_lightning.collector.text_input import read_text
+from otel_lightning.collector.terminal.text_input import read_text
 
 PER_MILLION = ("input", "output", "cached_input", "cache_creation_input")
 LITELLM = {

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from otel_lightning.collector.atomic_file import PRIVATE, replaced, sync
-from otel_lightning.collector.overwrite import erase_file
-from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.files.atomic import PRIVATE, replaced, sync
+from otel_lightning.collector.files.overwrite import erase_file
+from otel_lightning.collector.spool.folder import spool_folder
 
 
 class Unfinished(NamedTuple):

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.child_process import end_with, limit_memory, receive, send, unpacked
 from otel_lightning.collector.page.process import (
     ANSWER,
     ASK,
@@ -21,6 +20,7 @@ from otel_lightning.collector.page.process import (
     Request,
 )
 from otel_lightning.collector.page.routes import respond
+from otel_lightning.collector.process.child import end_with, limit_memory, receive, send, unpacked
 from otel_lightning.collector.store import StoreError
 
 NICENESS = 10  # the receiving process gets a busy processor first

@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.child_process import Child, LateError, Pool, packed
 from otel_lightning.collector.page.statements import bound
+from otel_lightning.collector.process.child import Child, LateError, Pool, packed
 from otel_lightning.collector.store import StoreError
 from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.page_reads import PageReads

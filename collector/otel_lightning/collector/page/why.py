@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from otel_lightning.collector.page.text import decimal
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 
 EPSILON = 1e-6
 """Added to a standard deviation, as `credit/compare.py` of the learner does."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import click
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import is_select, open_store
 from otel_lightning.collector.store.print_rows import Layout, write
-from otel_lightning.collector.text_input import read_stdin, read_text
+from otel_lightning.collector.terminal.quantities import number_of
+from otel_lightning.collector.terminal.text_input import read_stdin, read_text
 
 PLAIN_FILE = Layout()
 

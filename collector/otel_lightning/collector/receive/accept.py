@@ -36,7 +36,7 @@ from otel_lightning.collector.receive.access import AccessGuard
 from otel_lightning.collector.receive.feedback import read_feedback
 from otel_lightning.collector.receive.metrics import Counts
 from otel_lightning.collector.receive.refusals import RefusedError, unavailable
-from otel_lightning.collector.spool import Spool, SpoolError
+from otel_lightning.collector.spool.spool import Spool, SpoolError
 from otel_lightning.instrumentation.attributes import REJECTED_RECORD
 
 MAX_BODY_BYTES = 64 * 1024 * 1024

@@ -17,7 +17,7 @@ from google.rpc import code_pb2
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 
-from otel_lightning.collector.spool import SpoolError
+from otel_lightning.collector.spool.spool import SpoolError
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from granian._granian import RSGIProtocolClosed
 
+from otel_lightning.collector.ingester_client.sql import PATH
 from otel_lightning.collector.receive.accept import JSON, Receiver
 from otel_lightning.collector.receive.access import AccessGuard, is_loopback
 from otel_lightning.collector.receive.disconnects import while_client_waits
 from otel_lightning.collector.receive.http import asked_by
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of, too_large
-from otel_lightning.collector.sql_client import PATH
 from otel_lightning.collector.store import StoreError, is_select
 from otel_lightning.collector.store.cancellation import Cancellation
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.child_process import packed, receive, send, unpacked
 from otel_lightning.collector.derive.sizes import Size
-from otel_lightning.collector.refresh import frames
+from otel_lightning.collector.process.child import packed, receive, send, unpacked
+from otel_lightning.collector.refresh import message_kinds
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ PART_BYTES = 8_000_000
 """Spans of about this many bytes are sent in one message."""
 ANSWERS_AHEAD = 16
 """Messages that are kept until they are asked for; a worker with more has to wait."""
-ENDS = (frames.READY, frames.KEYS, frames.DONE, frames.FAILED)
+ENDS = (message_kinds.READY, message_kinds.KEYS, message_kinds.DONE, message_kinds.FAILED)
 STALLED_SECONDS = 60.0
 """A worker that owes an answer, uses no CPU and exchanges nothing for this long is killed: somebody
 has stopped it (SIGSTOP), or it waits for what never comes."""
@@ -96,29 +96,29 @@ class Worker:
         """
         self._next()
         for name, schema in self._schemas.items():
-            self._send(frames.NAME, name.encode())
-            self._send(frames.SCHEMA, memoryview(schema.serialize()))
+            self._send(message_kinds.NAME, name.encode())
+            self._send(message_kinds.SCHEMA, memoryview(schema.serialize()))
 
     def begin(self) -> None:
         """Begin a batch and forget the one before."""
-        self._send(frames.BEGIN)
+        self._send(message_kinds.BEGIN)
 
     def read(self, spans: Iterable[pa.RecordBatch], logs: pa.Table) -> None:
         """Send spans and log records of whole traces; `keys` is the answer."""
         self._begin_question()
         # The logs first: with them the worker starts to parse, while spans still come.
-        self._send(frames.LOGS, packed(logs))
+        self._send(message_kinds.LOGS, packed(logs))
         some: list[pa.RecordBatch] = []
         size = 0
         for batch in spans:
             some.append(batch)
             size += batch.nbytes
             if size > PART_BYTES:
-                self._send(frames.SPANS, packed(pa.Table.from_batches(some)))
+                self._send(message_kinds.SPANS, packed(pa.Table.from_batches(some)))
                 some, size = [], 0
         if some:
-            self._send(frames.SPANS, packed(pa.Table.from_batches(some)))
-        self._send(frames.END)
+            self._send(message_kinds.SPANS, packed(pa.Table.from_batches(some)))
+        self._send(message_kinds.END)
 
     def keys(self) -> pa.Table:
         """Return the keys of the traces that were sent last.
@@ -132,7 +132,7 @@ class Worker:
     def ask_rows(self) -> None:
         """Ask for the rows of the batch."""
         self._begin_question()
-        self._send(frames.TABLES)
+        self._send(message_kinds.TABLES)
 
     def rows(self) -> Iterator[tuple[str, pa.Table]]:
         """Yield the derived rows: a table's name and some of its rows.
@@ -144,12 +144,12 @@ class Worker:
         name = ""
         while True:
             kind, content = self._next()
-            if kind == frames.DONE:
+            if kind == message_kinds.DONE:
                 told = json.loads(content)
                 self.sizes = {name: Size(*size) for name, size in told["sizes"].items()}
                 self.seconds = told["seconds"]
                 return
-            if kind == frames.NAME:
+            if kind == message_kinds.NAME:
                 name = content.decode()
             else:
                 yield name, unpacked(content)
@@ -198,7 +198,7 @@ class Worker:
         if kind == DIED:
             status = self._ended()
             raise WorkerDiedError(f"The worker process {self.pid} ended with status {status}.")
-        if kind == frames.FAILED:
+        if kind == message_kinds.FAILED:
             raise WorkerError(content.decode(errors="replace"))
         return kind, content
 

@@ -1,6 +1,6 @@
 """A worker: a process that derives batches of traces, without a store. Arrow in, Arrow out.
 
-It reads messages (`frames.py`) from stdin and answers on stdout.
+It reads messages (`message_kinds.py`) from stdin and answers on stdout.
 """
 
 import gc
@@ -16,12 +16,12 @@ from typing import IO
 
 import pyarrow as pa
 
-from otel_lightning.collector.allocator import share_memory
-from otel_lightning.collector.child_process import end_with, packed, receive, send, unpacked
 from otel_lightning.collector.derive.batch import Batch
 from otel_lightning.collector.derive.portions import Portioning
-from otel_lightning.collector.light_imports import leave_out_unused
-from otel_lightning.collector.refresh import frames
+from otel_lightning.collector.process.allocator import share_memory
+from otel_lightning.collector.process.child import end_with, packed, receive, send, unpacked
+from otel_lightning.collector.process.light_imports import leave_out_unused
+from otel_lightning.collector.refresh import message_kinds
 
 FRAMES_AHEAD = 4
 """Messages that are read before they are needed, so that the sender need not wait for us."""
@@ -48,7 +48,7 @@ class Inbox:
 
     def spans(self) -> Iterator[pa.RecordBatch]:
         """Yield the spans of the messages up to `END`."""
-        while (message := self.next())[0] != frames.END:
+        while (message := self.next())[0] != message_kinds.END:
             yield from unpacked(message[1]).to_batches()
 
     def _read(self) -> None:
@@ -74,15 +74,15 @@ class WorkerBatch:
 
     def do(self, kind: int, content: bytes) -> None:
         """Carry out one message."""
-        if kind == frames.NAME:
+        if kind == message_kinds.NAME:
             self._name = content.decode()
-        elif kind == frames.SCHEMA:
+        elif kind == message_kinds.SCHEMA:
             self._schemas[self._name] = pa.ipc.read_schema(pa.py_buffer(content))
-        elif kind == frames.BEGIN:
+        elif kind == message_kinds.BEGIN:
             self._begin()
-        elif kind == frames.LOGS:
+        elif kind == message_kinds.LOGS:
             self._answer_keys(unpacked(content))
-        elif kind == frames.TABLES:
+        elif kind == message_kinds.TABLES:
             self._answer_rows()
 
     def _begin(self) -> None:
@@ -96,16 +96,16 @@ class WorkerBatch:
             for _ in spans:  # after an error: up to the next question
                 pass
         self._seconds += time.monotonic() - began
-        send(self._answers, frames.KEYS, packed(keys))
+        send(self._answers, message_kinds.KEYS, packed(keys))
 
     def _answer_rows(self) -> None:
         batch, began = self._batch, time.monotonic()
         for name, rows in batch.tables(self._schemas):
-            send(self._answers, frames.NAME, name.encode())
-            send(self._answers, frames.ROWS, packed(rows))
+            send(self._answers, message_kinds.NAME, name.encode())
+            send(self._answers, message_kinds.ROWS, packed(rows))
         seconds = self._seconds + time.monotonic() - began
         told = {"sizes": batch.sizes, "seconds": seconds}
-        send(self._answers, frames.DONE, json.dumps(told).encode())
+        send(self._answers, message_kinds.DONE, json.dumps(told).encode())
         self._begin()
 
 
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def _answer_all(work: WorkerBatch, inbox: Inbox, answers: IO[bytes]) -> None:
-    send(answers, frames.READY)
+    send(answers, message_kinds.READY)
     while True:
         message = inbox.next()
         try:
@@ -134,4 +134,4 @@ def _answer_all(work: WorkerBatch, inbox: Inbox, answers: IO[bytes]) -> None:
         except (EOFError, BrokenPipeError):
             raise
         except Exception:  # noqa: BLE001  the other process raises it
-            send(answers, frames.FAILED, traceback.format_exc().encode())
+            send(answers, message_kinds.FAILED, traceback.format_exc().encode())

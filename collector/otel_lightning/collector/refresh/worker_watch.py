@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable
 
-from otel_lightning.collector.background import BackgroundThread
+from otel_lightning.collector.process.background import BackgroundThread
 from otel_lightning.collector.refresh.worker import Worker
 
 WATCH_SECONDS = 5.0

@@ -12,8 +12,8 @@ import socket
 import threading
 from contextlib import suppress
 
-from otel_lightning.collector.background import BackgroundThread
-from otel_lightning.collector.tcp_connections import (
+from otel_lightning.collector.process.background import BackgroundThread
+from otel_lightning.collector.process.tcp_connections import (
     CLOSED,
     DESCRIPTORS,
     Connection,

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from granian.server.embed import Server as HttpServer
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
-from otel_lightning.collector.allocator import share_memory
+from otel_lightning.collector.files.overwrite import erase_spilled
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
-from otel_lightning.collector.overwrite import erase_spilled
 from otel_lightning.collector.page.answer import Page
+from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.receive import http, http_server
 from otel_lightning.collector.receive.accept import Receiver
 from otel_lightning.collector.receive.access import AccessGuard
@@ -34,11 +34,12 @@ from otel_lightning.collector.serve.descriptors import (
     connections_within,
     raise_limit,
 )
-from otel_lightning.collector.serve.open_page import open_page
+from otel_lightning.collector.serve.page import open_page
 from otel_lightning.collector.serve.settings import Address, Settings
 from otel_lightning.collector.serve.supervision import Supervisor
 from otel_lightning.collector.serve.wrong_protocol import watched
-from otel_lightning.collector.spool import Spool, spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import (
     Server,
     Store,

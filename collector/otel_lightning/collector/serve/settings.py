@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, Self
 from otel_lightning.collector.alarms import REFUSE_AFTER_SECONDS
 from otel_lightning.collector.load.attribute_limits import Limits
 from otel_lightning.collector.load.retention import LoaderSettings
-from otel_lightning.collector.quantities import parse_age, parse_size
 from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
 from otel_lightning.collector.receive.access import is_loopback
 from otel_lightning.collector.receive.tls import Tls
 from otel_lightning.collector.store import MEMORY_BYTES
 from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, ReaderLimits
+from otel_lightning.collector.terminal.quantities import parse_age, parse_size
 
 MIB = 1024 * 1024
 NONE = "none"

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from otel_lightning.collector.alarms import RESTARTING, Alarms
-from otel_lightning.collector.background import BackgroundThread
 from otel_lightning.collector.load.loader import Loader
-from otel_lightning.collector.spool import Spool
+from otel_lightning.collector.process.background import BackgroundThread
+from otel_lightning.collector.spool.spool import Spool
 
 LOOK_SECONDS = 0.5
 LAG_SECONDS = 5.0  # interval of the look at the lag, which reads a request from the spool

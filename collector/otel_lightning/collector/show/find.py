@@ -1,7 +1,7 @@
 """Find a rollout by its id, the beginning of its id, a trace id or a response id."""
 
-from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Store, StoreError, statement
+from otel_lightning.collector.terminal.next_command import next_command
 
 NEWEST = "last"
 MOST = 5

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.show.conversation import arguments_of, text_or_json
 from otel_lightning.collector.show.facts import Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.show.text import seconds
 from otel_lightning.collector.store.print_rows import printable
+from otel_lightning.collector.terminal.quantities import number_of
 
 STEPS = 100
 """Number of steps that a notebook shows; a longer rollout keeps its first and last ones."""

@@ -19,7 +19,7 @@ from otel_lightning.collector.show.rollout import Rollout, Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text, step_lines
 from otel_lightning.collector.store import StoreError, open_store
 from otel_lightning.collector.store.print_rows import printable
-from otel_lightning.collector.text_input import read_stdin
+from otel_lightning.collector.terminal.text_input import read_stdin
 
 POLL_SECONDS = 1.0
 FROM_PIPE = "-"

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.show.conversation import arguments_of, parts_of, text_or_json
 from otel_lightning.collector.show.facts import Credit, Judgement, Retrieval, Tool
 from otel_lightning.collector.show.rollout import Rollout, Step
 from otel_lightning.collector.store.print_rows import printable
+from otel_lightning.collector.terminal.quantities import number_of
 
 BARS = "▁▂▃▄▅▆▇█"
 INDENT, ROLE, LABEL = 3, 11, 20

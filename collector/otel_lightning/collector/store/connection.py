@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 import pyarrow as pa
 
-from otel_lightning.collector import machine
+from otel_lightning.collector.process import machine
 from otel_lightning.collector.store import attribute_columns, read_only, spilling
 from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
 from otel_lightning.collector.store.gone_clients import ClientWatch

@@ -15,14 +15,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from otel_lightning.collector.background import BackgroundThread
-from otel_lightning.collector.store.cancellation import Cancellation
-from otel_lightning.collector.tcp_connections import (
+from otel_lightning.collector.process.background import BackgroundThread
+from otel_lightning.collector.process.tcp_connections import (
     DESCRIPTORS,
     Connection,
     connections,
     open_descriptors,
 )
+from otel_lightning.collector.store.cancellation import Cancellation
 
 LOOK_SECONDS = 1.0
 """How often to look, and how long a statement runs before it is looked for."""

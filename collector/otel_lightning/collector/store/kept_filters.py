@@ -17,7 +17,7 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from otel_lightning.collector.atomic_file import PRIVATE, replaced
+from otel_lightning.collector.files.atomic import PRIVATE, replaced
 from otel_lightning.collector.store.bloom_filter import BloomFilter
 
 logger = logging.getLogger(__name__)

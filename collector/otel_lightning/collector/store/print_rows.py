@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store.errors import as_store_error
 from otel_lightning.collector.store.sql_text import quote_literal
 from otel_lightning.collector.store.times_as_text import all_times_as_text
+from otel_lightning.collector.terminal.quantities import number_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import duckdb
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.gone_clients import ClientWatch
 from otel_lightning.collector.store.reader_process import Access, ReaderError, ReaderProcesses
 from otel_lightning.collector.store.sql_text import quote_literal
+from otel_lightning.collector.terminal.quantities import number_of
 
 ANSWERS = "lightning_answers"
 KEPT_SECONDS = 60.0  # the server starts to read an answer at once, so this is enough time

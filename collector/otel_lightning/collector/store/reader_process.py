@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.child_process import (
+from otel_lightning.collector.process.child import (
     Child,
     LateError,
     Pool,
@@ -25,7 +25,7 @@ from otel_lightning.collector.child_process import (
     send,
     unpacked,
 )
-from otel_lightning.collector.light_imports import leave_out_unused
+from otel_lightning.collector.process.light_imports import leave_out_unused
 from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
 from otel_lightning.collector.store.reader_scans import REMOTE, Scans
 

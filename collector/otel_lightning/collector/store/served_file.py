@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from otel_lightning.collector.atomic_file import rename_durably, sync
+from otel_lightning.collector.files.atomic import rename_durably, sync
 from otel_lightning.collector.store.cancellation import Cancellation
 from otel_lightning.collector.store.errors import BrokenStoreError, StoreError
 from otel_lightning.collector.store.read_only import ReadOnlyGuard

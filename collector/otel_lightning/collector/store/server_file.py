@@ -5,7 +5,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import PRIVATE, replaced
+from otel_lightning.collector.files.atomic import PRIVATE, replaced
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import SEED, expected_errors, option, store_option
 
 if TYPE_CHECKING:

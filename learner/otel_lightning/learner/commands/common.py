@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from otel_lightning.collector import command_line
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal import command_line
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.values import Finite, RangeOfRewards, Since
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.agent_options import grading_of, tell_copies
 from otel_lightning.learner.commands.common import REFUSED, expected_errors
 

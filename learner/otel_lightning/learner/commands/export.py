@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
 from otel_lightning.learner.commands.values import FiniteNumber
 

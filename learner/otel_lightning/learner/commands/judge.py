@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, store_option
 from otel_lightning.learner.commands.common import option as shared_option
 from otel_lightning.learner.commands.endpoint_options import endpoint_of, endpoint_options

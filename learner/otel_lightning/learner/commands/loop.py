@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, REFUSED, expected_errors, store_option
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.collector.next_command import next_command
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.next_command import next_command
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import (
     FILE,
     expected_errors,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.commands.common import FILE, expected_errors, option, store_option
 
 MOST_SKIPPED = 3

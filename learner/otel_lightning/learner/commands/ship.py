@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from otel_lightning.collector.next_command import next_command
+from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.commands.common import (
     FILE,
     REFUSED,

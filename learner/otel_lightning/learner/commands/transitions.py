@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner import credit
 from otel_lightning.learner.commands.common import (
     SHARE,

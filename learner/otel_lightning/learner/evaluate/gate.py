@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.evaluate.betting import (
     FRACTIONS,
     PORTFOLIO,

@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from otel_lightning.collector.atomic_file import replaced
-from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.files.atomic import replaced
 from otel_lightning.collector.store import Store, StoreLike, opened, statement
 from otel_lightning.collector.store.sql_text import Value
+from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner import credit
 from otel_lightning.learner.credit import Options
 from otel_lightning.learner.errors import DataError, no_transitions

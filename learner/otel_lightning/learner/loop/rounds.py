@@ -11,8 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.loop.config import KINDS, Config, StopPart, read_config

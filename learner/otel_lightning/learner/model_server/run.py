@@ -9,7 +9,7 @@ import torch
 import uvicorn
 from transformers.utils import logging
 
-from otel_lightning.collector.atomic_file import replaced
+from otel_lightning.collector.files.atomic import replaced
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_server.app import ServedModel, Serving, make_app
 from otel_lightning.learner.weights.load import (

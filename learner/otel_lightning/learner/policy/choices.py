@@ -7,8 +7,8 @@ from datetime import datetime
 import numpy as np
 import polars as pl
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.instrumentation.attributes import PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.arms import numbered

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.atomic_file import PRIVATE, rename_durably, sync, temporary_beside
+from otel_lightning.collector.files.atomic import PRIVATE, rename_durably, sync, temporary_beside
 from otel_lightning.instrumentation.attributes import POLICY, POLICY_VERSION, PROPENSITY
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import flag_rules, joint

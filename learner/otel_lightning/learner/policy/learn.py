@@ -10,8 +10,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.evaluate.gate import ALPHA, Verdict
 from otel_lightning.learner.named_sql import append

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from otel_lightning.collector.next_command import next_command
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store
+from otel_lightning.collector.terminal.next_command import next_command
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy import contextual, flag_file, flag_rules, joint
 from otel_lightning.learner.policy.served import features_of

@@ -15,7 +15,7 @@ from math import erfc, log
 import numpy as np
 import polars as pl
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.policy.copies import CHANCE, MOST_TASKS, with_common_tasks
 

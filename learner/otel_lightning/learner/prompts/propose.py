@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened, quote_literal
+from otel_lightning.collector.terminal.progress import Progress
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.policy import flag_file

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from gepa.api import optimize
 from gepa.core.adapter import EvaluationBatch, GEPAAdapter
 
-from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.progress import Progress
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.prompts.ask import Proposal, Proposer, Task, read_proposal
 from otel_lightning.learner.prompts.plan import (

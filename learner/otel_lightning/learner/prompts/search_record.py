@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.atomic_file import locked, make_private, replaced
+from otel_lightning.collector.files.atomic import locked, make_private, replaced
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read

@@ -56,7 +56,7 @@ def store_at_start(context: RunContext) -> Iterator[Rows | None]:
 def _opened(store: Path) -> Iterator[Rows]:
     """Ask the ingester that serves a store over HTTP, or open the store."""
     if read_server(store) is not None:
-        from otel_lightning.collector.sql_client import sql_client
+        from otel_lightning.collector.ingester_client.sql import sql_client
 
         if (client := sql_client(store)) is not None:
             yield client

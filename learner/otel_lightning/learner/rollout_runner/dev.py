@@ -14,9 +14,9 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
-from otel_lightning.collector.next_command import next_command
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreError, open_store, read_server
+from otel_lightning.collector.terminal.next_command import next_command
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.rollout_runner.attempts import OK, TIMEOUT

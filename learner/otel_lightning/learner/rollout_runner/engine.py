@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.progress import Progress
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.attempts import (
     FAILED,

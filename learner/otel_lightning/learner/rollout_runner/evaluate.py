@@ -7,8 +7,8 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import open_store
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import arrow, read

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from otel_lightning.collector.command_line import uncollected
-from otel_lightning.collector.spool import spool_folder
+from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.store import read_server, server_file
+from otel_lightning.collector.terminal.command_line import uncollected
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.rollout_runner.output_files import end_on_one_line
@@ -213,7 +213,7 @@ class IdleIngester:
             DataError: If another process has begun to serve the store.
         """
         if self.claim.owns_process:
-            from otel_lightning.collector.light_imports import leave_out_unused
+            from otel_lightning.collector.process.light_imports import leave_out_unused
 
             leave_out_unused()
         with uncollected():

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from otel_lightning.collector.atomic_file import make_private
+from otel_lightning.collector.files.atomic import make_private
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.file_lock import locked_alone, opened_lock
 from otel_lightning.learner.rollout_runner.processes import INTERRUPTED, Ended

@@ -11,7 +11,7 @@ from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import make_private
+from otel_lightning.collector.files.atomic import make_private
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.rollout_runner.processes import Processes, Spec, wait_until
 

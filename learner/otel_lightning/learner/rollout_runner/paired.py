@@ -16,7 +16,7 @@ from math import comb
 import numpy as np
 from numpy.typing import NDArray
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.evaluate.betting import Scores, lower_bound
 from otel_lightning.learner.policy.reward_range import Range, Rewards
 from otel_lightning.learner.policy.reward_range import reward_range as range_of

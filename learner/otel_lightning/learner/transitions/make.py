@@ -7,8 +7,8 @@ text: the view `transitions` joins it when it is read. Only tasks that changed a
 import time
 from dataclasses import asdict, dataclass, replace
 
-from otel_lightning.collector.progress import Progress
 from otel_lightning.collector.store import Store, StoreLike, opened, statement
+from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner import credit
 from otel_lightning.learner.named_sql import arrow, read
 from otel_lightning.learner.runs import Run, recorded

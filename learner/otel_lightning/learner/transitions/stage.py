@@ -12,9 +12,9 @@ from itertools import pairwise
 
 import polars as pl
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement
 from otel_lightning.collector.store.sql_text import Value
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow, number, read
 from otel_lightning.learner.score.sources import GIVEN_LATER

@@ -9,7 +9,7 @@ from typing import Any
 import polars as pl
 from transformers import PreTrainedTokenizerBase
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.chat import chat_messages, chat_tools
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.transitions.splits import HELD_OUT, TRAIN

@@ -24,7 +24,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.weights.algorithms import Row
 from otel_lightning.learner.weights.checkpoints import last_checkpoint

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from otel_lightning.collector.atomic_file import new_folder
+from otel_lightning.collector.files.atomic import new_folder
 from otel_lightning.collector.store import StoreLike, opened
 from otel_lightning.learner.chat import CARRIED
 from otel_lightning.learner.errors import DataError, no_transitions

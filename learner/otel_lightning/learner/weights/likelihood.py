@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner.weights.distributed import gathered, state, world_size
 from otel_lightning.learner.weights.examples import MASKED, Example
 from otel_lightning.learner.weights.trl_overrides import scoring

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.atomic_file import locked, rename_durably
+from otel_lightning.collector.files.atomic import locked, rename_durably
 from otel_lightning.collector.store import Store, statement
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import append, read

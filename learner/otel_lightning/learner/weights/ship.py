@@ -8,8 +8,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.next_command import next_command
 from otel_lightning.collector.store import Store
+from otel_lightning.collector.terminal.next_command import next_command
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.model_folder import fingerprint
 from otel_lightning.learner.named_sql import read

@@ -9,7 +9,7 @@ from otel_lightning.collector.page.text import decimal, moment
 from otel_lightning.collector.page.view_request import View, ViewRequest
 from otel_lightning.collector.page.views.filters import NO_FILTER
 from otel_lightning.collector.page.views.rows import linked
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 
 MINUTE_NS = 60 * 10**9
 HOUR_NS, DAY_NS = 60 * MINUTE_NS, 24 * 60 * MINUTE_NS

@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer, read_answer
 from otel_lightning.learner.score.judges.cache import AnswerCache

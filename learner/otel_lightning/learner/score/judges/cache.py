@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
-from otel_lightning.collector.atomic_file import PRIVATE
+from otel_lightning.collector.files.atomic import PRIVATE
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.answers import Answer
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.progress import Progress
 from otel_lightning.collector.store import StoreLike, opened
+from otel_lightning.collector.terminal.progress import Progress
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.runs import Run, fingerprint, recorded

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened, statement
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.judges.conversation import Row, Turn, conversation
 from otel_lightning.learner.score.judges.presentation import present

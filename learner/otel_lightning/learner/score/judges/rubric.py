@@ -8,7 +8,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.text_input import read_text
+from otel_lightning.collector.terminal.text_input import read_text
 from otel_lightning.learner.errors import DataError
 
 MEASURES = ("intent_resolution", "task_adherence", "task_completion")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from otel_lightning.collector.progress import Progress
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store, StoreLike, opened
+from otel_lightning.collector.terminal.progress import Progress
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.named_sql import read
 from otel_lightning.learner.score.rules import python, shaping, sql

@@ -12,8 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.quantities import number_of
 from otel_lightning.collector.store import Store
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.rules.frames import scan
 from otel_lightning.learner.score.rules.outcome import Exclusion, Scored

@@ -4,7 +4,7 @@ from typing import Any
 
 import polars as pl
 
-from otel_lightning.collector.quantities import number_of
+from otel_lightning.collector.terminal.quantities import number_of
 from otel_lightning.learner.errors import DataError
 from otel_lightning.learner.score.rules.outcome import SCORE_COLUMNS
 from otel_lightning.learner.score.rules.spec import Rule

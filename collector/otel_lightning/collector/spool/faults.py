@@ -5,9 +5,9 @@ import logging
 import os
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import sync
-from otel_lightning.collector.spool_format import Damage, segment_path
-from otel_lightning.collector.spool_segment import make_durable
+from otel_lightning.collector.files.atomic import sync
+from otel_lightning.collector.spool.format import Damage, segment_path
+from otel_lightning.collector.spool.segment import make_durable
 
 logger = logging.getLogger(__name__)
 

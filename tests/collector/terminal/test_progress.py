@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from otel_lightning.collector.progress import Progress
+from otel_lightning.collector.terminal.progress import Progress
 
 LONG_AGO = 0.0
 

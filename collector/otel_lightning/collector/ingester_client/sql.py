@@ -10,7 +10,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from otel_lightning.collector.ingester_client import connected
+from otel_lightning.collector.ingester_client.http import connected
 from otel_lightning.collector.store.errors import StoreError
 from otel_lightning.collector.store.server_file import Server, read_server
 

@@ -68,6 +68,11 @@ def segment_path(folder: Path, segment: int) -> Path:
     return folder / f"{segment:010d}.spool"
 
 
+def segment_size(folder: Path, segment: int) -> int:
+    """Return the number of bytes of a segment's file."""
+    return segment_path(folder, segment).stat().st_size
+
+
 def segments_of(folder: Path) -> list[int]:
     """List the numbers of the segments in a folder, in order."""
     return sorted(int(path.stem) for path in folder.glob("*.spool"))

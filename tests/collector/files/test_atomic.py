@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from support.running import background
 
-from otel_lightning.collector.atomic_file import new_folder, replaced
+from otel_lightning.collector.files.atomic import new_folder, replaced
 
 FILLS = """
 import sys
 from pathlib import Path
-from otel_lightning.collector.atomic_file import new_folder
+from otel_lightning.collector.files.atomic import new_folder
 
 with new_folder(Path(sys.argv[1])) as folder:
     (folder / "weights").write_text("half")

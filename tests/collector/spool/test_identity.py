@@ -12,8 +12,9 @@ from support.stores import unpacked
 
 from otel_lightning.collector.load.batches import resume
 from otel_lightning.collector.load.position import spool_position
-from otel_lightning.collector.spool import Spool, spool_folder
-from otel_lightning.collector.spool_format import Position
+from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.format import Position
+from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import open_store
 
 SPANS = "SELECT count(*) FROM spans"

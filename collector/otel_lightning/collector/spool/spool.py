@@ -7,7 +7,7 @@ durable part, and deletes segments whose requests are stored.
 Backpressure: if the loader lags, the thread pauses after each write, so that senders get answers no
 faster than requests are stored and derived. `load/pacing.py` says for how long.
 
-`spool_format.py` defines the format of a segment.
+`format.py` defines the format of a segment.
 """
 
 import logging
@@ -15,17 +15,18 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from otel_lightning.collector.alarms import RECEIVING, Alarms
-from otel_lightning.collector.atomic_file import sync
+from otel_lightning.collector.files.atomic import sync
 from otel_lightning.collector.otlp.signals import Signal
-from otel_lightning.collector.spool_faults import fault, set_aside
-from otel_lightning.collector.spool_format import (
+from otel_lightning.collector.spool.faults import fault, set_aside
+from otel_lightning.collector.spool.folder import SET_ASIDE, bytes_after
+from otel_lightning.collector.spool.format import (
     Damage,
     Position,
     Record,
@@ -33,10 +34,11 @@ from otel_lightning.collector.spool_format import (
     encode,
     read_segment,
     segment_path,
+    segment_size,
     segments_of,
 )
-from otel_lightning.collector.spool_identity import spool_id, write_spool_id
-from otel_lightning.collector.spool_segment import copied, make_durable, write_all
+from otel_lightning.collector.spool.identity import spool_id, write_spool_id
+from otel_lightning.collector.spool.segment import copied, make_durable, write_all
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +47,6 @@ BACKLOG_BYTES = 4 * 1024 * 1024 * 1024  # size above which requests are refused
 BATCH = 256  # most requests in one write
 LOOK_SECONDS = 2.0  # how often the file is checked while no request arrives
 TRIED_BYTES = 64 * 1024  # written, and taken away again, to find out whether requests fit
-SET_ASIDE = "dead"
-"""Name of the folder, inside the spool, for bytes that cannot be stored."""
 
 
 class SpoolError(Exception):
@@ -188,7 +188,7 @@ class Spool:
         """Return the number of durable bytes that the loader has not stored yet."""
         with self._accounting:
             sizes = {**self._full, self._durable.segment: self._durable.offset}
-            return _behind(sizes, self._loaded)
+            return bytes_after(sizes, self._loaded)
 
     @property
     def start(self) -> Position:
@@ -226,7 +226,9 @@ class Spool:
         os.lseek(self._file, end, os.SEEK_SET)
         sync(self.folder)
         self._durable = Position(last, end)
-        self._full = {n: _size(self.folder, n) for n in segments_of(self.folder) if n != last}
+        self._full = {
+            n: segment_size(self.folder, n) for n in segments_of(self.folder) if n != last
+        }
         self._loaded = Position(first, 0)
 
     def _write(self) -> None:
@@ -363,7 +365,7 @@ class Spool:
             }
             for segment in gone:
                 del self._full[segment]
-            return _behind(gone, self._loaded)
+            return bytes_after(gone, self._loaded)
 
     def _rotate(self) -> None:
         segment = self._durable.segment + 1
@@ -408,42 +410,3 @@ class Spool:
     def _note_written(self) -> None:
         if not self._failed:
             self.alarms.clear(RECEIVING)
-
-
-def spool_folder(store_path: Path) -> Path:
-    """Return the spool's folder, which is beside the store."""
-    return store_path.with_name(store_path.name + ".spool")
-
-
-def backlog(folder: Path, loaded: Position) -> int:
-    """Return the number of bytes of a spool after a position."""
-    waiting = [n for n in segments_of(folder) if n >= loaded.segment]
-    return _behind({n: _size(folder, n) for n in waiting}, loaded)
-
-
-def damaged(folder: Path, loaded: Position, *, writing: bool) -> int:
-    """Return the number of damaged bytes after a position.
-
-    Args:
-        folder: The spool's folder.
-        loaded: Position up to which requests are stored.
-        writing: Whether a process appends now. Then the last segment is skipped, because it may
-            end in a partly written record.
-    """
-    segments = [n for n in segments_of(folder) if n >= loaded.segment]
-    return sum(
-        damage.size
-        for segment in (segments[:-1] if writing else segments)
-        for damage in contents(folder, segment).damages
-        if damage.end > loaded
-    )
-
-
-def _behind(sizes: Mapping[int, int], loaded: Position) -> int:
-    """Count the bytes after a position, given the size of each segment."""
-    waiting = sum(size for segment, size in sizes.items() if segment >= loaded.segment)
-    return waiting - (loaded.offset if loaded.segment in sizes else 0)
-
-
-def _size(folder: Path, segment: int) -> int:
-    return segment_path(folder, segment).stat().st_size

@@ -2,7 +2,7 @@
 
 import pytest
 
-from otel_lightning.collector.quantities import parse_age, parse_size
+from otel_lightning.collector.terminal.quantities import parse_age, parse_size
 
 
 @pytest.mark.parametrize(

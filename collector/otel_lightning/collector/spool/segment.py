@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import rename_durably, sync_open
+from otel_lightning.collector.files.atomic import rename_durably, sync_open
 
 COPIED_BYTES = 1024 * 1024  # read at a time
 

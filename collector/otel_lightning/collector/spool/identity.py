@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import PRIVATE, replaced
+from otel_lightning.collector.files.atomic import PRIVATE, replaced
 
 NAME = "id"
 

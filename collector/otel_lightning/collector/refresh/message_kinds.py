@@ -1,4 +1,4 @@
-"""Kinds of messages (`child_process.py`) between the process that holds the store and a worker.
+"""Kinds of messages (`process/child.py`) between the process that holds the store and a worker.
 
 Arrow data is an IPC stream; before a table's schema or rows comes a message with the table's name.
 """

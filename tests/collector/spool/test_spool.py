@@ -15,9 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
 
-from otel_lightning.collector import spool as spool_module
-from otel_lightning.collector.spool import SET_ASIDE, Spool, SpoolError
-from otel_lightning.collector.spool_format import HEADER, Position, segment_path
+from otel_lightning.collector.spool import spool as spool_module
+from otel_lightning.collector.spool.folder import SET_ASIDE
+from otel_lightning.collector.spool.format import HEADER, Position, segment_path
+from otel_lightning.collector.spool.spool import Spool, SpoolError
 
 START = Position(1, 0)
 EVERYTHING = 1 << 30

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.running import finish
 
-from otel_lightning.collector.machine import memory_bytes
+from otel_lightning.collector.process.machine import memory_bytes
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -50,7 +50,7 @@ AFFINITY = hasattr(os, "sched_setaffinity")
 def test_one_core_has_no_worker_process_and_two_have_two() -> None:
     told = (
         "import os\n"
-        "from otel_lightning.collector.machine import workers\n"
+        "from otel_lightning.collector.process.machine import workers\n"
         "cores = sorted(os.sched_getaffinity(0))\n"
         "for some in (1, 2, len(cores)):\n"
         "    os.sched_setaffinity(0, cores[:some])\n"

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from otel_lightning.collector.atomic_file import sync_open
+from otel_lightning.collector.files.atomic import sync_open
 
 ZEROS = bytes(1 << 20)
 

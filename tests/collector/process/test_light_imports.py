@@ -9,7 +9,7 @@ def test_arrow_computes_without_its_help_texts() -> None:
     program = """
 import sys, warnings
 warnings.simplefilter("error")
-from otel_lightning.collector.light_imports import leave_out_unused
+from otel_lightning.collector.process.light_imports import leave_out_unused
 leave_out_unused()
 import pyarrow as pa, pyarrow.compute as pc
 assert pc.sum(pa.array([1, None, 2]), min_count=1).as_py() == 3

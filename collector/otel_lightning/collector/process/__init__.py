@@ -1,0 +1,1 @@
+"""This process and its children: memory, cores, imports, threads, connections."""

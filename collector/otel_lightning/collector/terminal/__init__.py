@@ -1,0 +1,1 @@
+"""What the commands share for reading their options and for writing to a terminal."""
