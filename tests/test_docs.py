@@ -1,5 +1,6 @@
 """Every command, option, table and column is documented, and nothing that is not there."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from otel_lightning.learner.cli import cli as learn
 
 ROOT = Path(__file__).parent.parent
 COMMANDS = PAGE.read_text()
+PARTS = ("instrumentation", "collector", "learner")
 TABLES = (ROOT / "docs" / "reference" / "tables.md").read_text()
 INTERNAL = {"schema_migrations", "spool_identity", "spool_position", "stale", "trace_keys"}
 
@@ -57,6 +59,24 @@ def test_every_table_and_column_is_documented(tmp_path: Path) -> None:
     for table in columns.keys() - INTERNAL:
         documented = set(re.findall(r"^\| `([\w.]+)`", section(TABLES, f"`{table}`"), re.MULTILINE))
         assert documented == columns[table], table
+
+
+def test_no_message_sends_a_user_of_the_wheel_to_a_page_that_the_wheel_does_not_have() -> None:
+    for module in (m for part in PARTS for m in (ROOT / part / "otel_lightning").rglob("*.py")):
+        tree = ast.parse(module.read_text())
+        told = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and "docs/" in str(node.value)
+        ]
+        documented = [
+            node.body[0].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef)
+            and node.body
+            and isinstance(node.body[0], ast.Expr)
+        ]
+        assert [node.value for node in told if node not in documented] == [], module
 
 
 def anchors(page: Path) -> set[str]:

@@ -86,7 +86,7 @@ def test_grader_that_reads_numbers_is_given_the_number_of_another_task(
             traced_agent.ANSWERING.replace("'gen_ai.", "'other."),
             COMPARING,
             "model calls",
-            "which-package.md",
+            "opentelemetry-instrumentation-anthropic",
         ),
         (
             f"os.environ['LIGHTNING_TASK_ID'] = 'mine'\n{traced_agent.ANSWERING}",

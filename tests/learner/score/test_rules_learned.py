@@ -59,7 +59,7 @@ def test_transitions_learn_from_a_rule_and_say_what_it_left_out(
     assert "Rule 'grade' gave 2 scores.\n1 left out: the score is NaN (b).\n" in done.output
     assert rewards(traces) == {"a.0": 0.75, "c.0": 0.75}
     again = learn(traces, "transitions", "--reward", spec)
-    assert "0 built, the others had no news" in again.output
+    assert "0 built in this run, the others had not changed" in again.output
 
 
 @pytest.mark.slow

@@ -3,10 +3,12 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pytest
 
 from otel_lightning.collector.store import open_store, server_file, write_server
 from otel_lightning.learner.errors import DataError
+from otel_lightning.learner.named_sql import arrow
 from otel_lightning.learner.transitions.make import Settings, Summary, make_transitions
 
 if TYPE_CHECKING:
@@ -186,6 +188,19 @@ def test_no_reward_at_all_is_an_error_that_says_what_next(traces: "Traces") -> N
     traces.call("a")
     told = r"No rollout in the store has a reward.*v1/feedback.*--reward FILE.py:FUNCTION"
     with pytest.raises(DataError, match=told):
+        build(traces)
+
+
+def test_empty_store_is_an_error_that_says_where_traces_come_from(traces: "Traces") -> None:
+    with pytest.raises(DataError, match=r"The store is empty.*lightning-ingest load FILE"):
+        build(traces)
+
+
+def test_spans_without_a_model_call_are_an_error_that_names_the_doctor(traces: "Traces") -> None:
+    with open_store(traces.store()) as store:
+        row = {"trace_id": "t", "span_id": "s", "name": "GET /", "start_time": LATER}
+        store.insert("spans", arrow(pl.DataFrame([row])))
+    with pytest.raises(DataError, match=r"has 1 span but no rollout.*lightning-ingest doctor"):
         build(traces)
 
 

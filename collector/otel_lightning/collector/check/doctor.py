@@ -7,7 +7,6 @@ from otel_lightning.collector.ingester_client.http import metrics_of
 from otel_lightning.collector.receive.metrics import request_count, wrong_ports
 from otel_lightning.collector.store import Server, Store, StoreError, statement
 
-HOW_TO = "docs/how-to/trace-your-agent.md"
 GENAI_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_SWITCHES = {
     "opentelemetry.instrumentation.genai": f"set {GENAI_CONTENT}=span_only",
@@ -34,7 +33,10 @@ PORTS = (
     "let gRPC exporters send to port 4317 and HTTP exporters to port 4318, and set"
     " OTEL_EXPORTER_OTLP_PROTOCOL to grpc or http/protobuf accordingly"
 )
-ANY_CONTENT = "switch content on where the instrumentation lets you; see " + HOW_TO
+ANY_CONTENT = (
+    "switch on the recording of messages in that instrumentation; its own documentation names"
+    " the setting"
+)
 
 
 class ProblemKind(NamedTuple):
@@ -50,14 +52,17 @@ class ProblemKind(NamedTuple):
 
 PROBLEM_KINDS = (
     ProblemKind("empty", "span", "and log records: nothing was received",
-            PORTS),
+            "run an agent that exports OTLP while `lightning-ingest` runs, or load a file by"
+            " `lightning-ingest load FILE`; " + PORTS),
     ProblemKind("content", "call", "without content, written by {kind}", ""),
     ProblemKind("history", "call",
             "whose text was cut, or whose history the provider keeps in part",
             "raise OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT and --max-value-length; send whole"
             " histories, or record previous_response_id with every call"),
     ProblemKind("parts", "rollout", "of one call that look like parts of one: tools were asked or"
-            " answered", f"give the calls of a task one lightning.rollout.id; see {HOW_TO}"),
+            " answered", "give the calls of a task one lightning.rollout.id:"
+            " in Python by `with otel_lightning.instrumentation.rollout(task_id=…)`, or by"
+            " LIGHTNING_ROLLOUT_ID for a process that works on one task"),
     ProblemKind("repeated_ids", "span", "not stored, because other spans have their ids",
             "let the sender draw random ids: `random.seed()` also seeds OpenTelemetry's, and"
             " otel-lightning's instrumentation does not"),
@@ -71,8 +76,8 @@ PROBLEM_KINDS = (
     ProblemKind("unread", "span", "of {kind} on which a reader broke",
             "look at unread_spans, and report them with a span"),
     ProblemKind("partly", "call", "of {kind} read only in part: without model, input or answer",
-            "use an instrumentation of docs/reference/dialects.md, or add the dialect:"
-            " docs/how-to/add-a-dialect.md"),
+            "use an instrumentation that follows OpenTelemetry's GenAI conventions or"
+            " OpenInference, such as opentelemetry-instrumentation-openai"),
     ProblemKind("ahead", "span", "of {kind} that ended after they were received",
             "set the sender's clock (NTP): its rewards and calls are put into a wrong order"),
     ProblemKind("clocks", "span", "of {kind} that began before the call to them",

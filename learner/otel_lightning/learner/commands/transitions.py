@@ -140,8 +140,8 @@ def report(summary: "Summary") -> None:
         click.echo(summary.rule)
     click.echo(
         f"{number_of(summary.transitions, 'transition')} from {summary.rewarded:,} of "
-        f"{number_of(summary.rollouts, 'rollout')}; {summary.built:,} built, the others had no "
-        "news.\n"
+        f"{number_of(summary.rollouts, 'rollout')}; {summary.built:,} built in this run, the "
+        "others had not changed.\n"
         f"Split by task, of {summary.tasks:,}: {number_of(summary.train, 'rollout')} to learn "
         "from, "
         f"{summary.heldout:,} held out."

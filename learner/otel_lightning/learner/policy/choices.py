@@ -272,7 +272,7 @@ def _stage_choices(store: Store, window: Window) -> bool:
     if not known:
         told = (
             "It has none of any flag. Let the agent evaluate the flag by OpenFeature, or set "
-            "LIGHTNING_POLICY to the flag file: docs/how-to/trace-your-agent.md."
+            "LIGHTNING_POLICY to the flag file in the agent's environment, and run it."
         )
     raise DataError(f"The store has no choices for flag '{window.key}'. {told}")
 

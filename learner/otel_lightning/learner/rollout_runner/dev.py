@@ -37,8 +37,8 @@ WORKS = {
 """Remedy if a process does not end well, by the way in which the agent is run."""
 SENDS = {
     COMMAND: "Install otel-lightning in the environment of the agent's Python, and see that "
-    "neither LIGHTNING_INSTRUMENT=false nor OTEL_SDK_DISABLED is set there. See docs/how-to/"
-    "trace-your-agent.md.",
+    "neither LIGHTNING_INSTRUMENT=false nor OTEL_SDK_DISABLED is set there. If it is installed, "
+    "install the instrumentation of the agent's client or framework, too.",
     URL: "Install otel-lightning in the environment of the server, and start the server with "
     "OTEL_EXPORTER_OTLP_ENDPOINT set to the address of the lightning-ingest of this store, and "
     "OTEL_EXPORTER_OTLP_PROTOCOL to http/protobuf if that port speaks HTTP. The server's log tells "
@@ -49,7 +49,7 @@ NAMES = {
     COMMAND: "Install otel-lightning in the agent's environment; in other languages set the "
     "attribute from the variable LIGHTNING_ROLLOUT_ID (OTEL_RESOURCE_ATTRIBUTES does).",
     SERVE: "A worker runs many rollouts, so it names each: with rollout(task_id=task['id'], "
-    "rollout_id=task['rollout_id']). See docs/how-to/run-your-agent-on-tasks.md.",
+    "rollout_id=task['rollout_id']) around the work on each line.",
     URL: "The id is in the header `baggage` of each request: install the OpenTelemetry "
     "instrumentation of the server's web framework, or call rollout(…) with the id from there.",
 }
@@ -226,8 +226,9 @@ def _model_calls(found: Found) -> Link:
         "model calls",
         f"{len(without)} of {number_of(len(calls), 'rollout')} without one. The spans that "
         f"arrived were written by: {', '.join(writers) or 'nobody with a name'}.",
-        "Its client or framework needs an instrumentation: docs/how-to/which-package.md says "
-        "which.",
+        "otel-lightning brings the instrumentation of the openai client alone. Install that of "
+        "the agent's client or framework beside it, such as "
+        "opentelemetry-instrumentation-anthropic.",
     )
 
 
@@ -291,7 +292,7 @@ def _reward(found: Found) -> Link:
         "Mend the grader."
         if found.grading.is_given
         else "Give --grade FILE.py:FUNCTION, --grade-command or --exit-code-is-reward, or send "
-        "rewards: docs/how-to/send-feedback.md.",
+        "rewards: call evaluation_result() in the agent, or POST them to /v1/feedback.",
     )
 
 

@@ -219,6 +219,8 @@ def _no_reward(store: Store, name: str | None) -> str:
             f"finite number, or turn labels into numbers with a rule.{others}"
         )
     if known.is_empty():
+        if store.count("rollouts") == 0:
+            return _no_rollout(store)
         return (
             "No rollout in the store has a reward, so there is nothing to learn from. Send "
             "'gen_ai.evaluation.result' events or POST to /v1/feedback, then run this again; or "
@@ -228,3 +230,16 @@ def _no_reward(store: Store, name: str | None) -> str:
     if name is None:
         return f"No reward was received. Choose one that was given later with --reward: {names}."
     return f"No reward is named '{name}'. Known: {names}."
+
+
+def _no_rollout(store: Store) -> str:
+    if spans := store.count("spans"):
+        return (
+            f"The store has {number_of(spans, 'span')} but no rollout, because none of them is a "
+            "model call that is read. Find out why with: lightning-ingest doctor"
+        )
+    return (
+        "The store is empty, so there is nothing to learn from yet. Send traces to "
+        "`lightning-ingest`, or load a file with: lightning-ingest load FILE. Then give the "
+        "rollouts rewards, and run this again."
+    )
