@@ -26,7 +26,7 @@ PLACES = {
     "refresh": ("refresh.refresh", "refresh"),
     "rebuild": ("refresh.refresh", "refresh"),
     "open_store": ("store",),
-    "share_memory": ("allocator", "store.allocator", "memory"),
+    "share_memory": ("process.allocator", "allocator", "store.allocator", "memory"),
     "read_file": ("otlp.files", "files"),
 }
 """In which module of the package each function is, by today's name and by earlier ones."""

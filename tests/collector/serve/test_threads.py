@@ -37,7 +37,7 @@ from otel_lightning.collector.refresh.worker_watch import WorkerWatch
 from otel_lightning.collector.serve.descriptors import IdleConnections
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import StoreError
-from otel_lightning.collector.store.gone_clients import ClientWatch
+from otel_lightning.collector.store.clients.gone_clients import ClientWatch
 
 def fail(self, *_arguments):
     raise StoreError("the file is broken")

@@ -28,7 +28,7 @@ from otel_lightning.collector.show.print_rollouts import ids_in
 from otel_lightning.collector.show.rollout import Window, read_rollout
 from otel_lightning.collector.show.text import TextStyle, as_text, strip
 from otel_lightning.collector.store import Sql, Store, StoreError, open_store, statement
-from otel_lightning.collector.store.bounded import is_bounded
+from otel_lightning.collector.store.clients.bounded import is_bounded
 from otel_lightning.collector.store.print_rows import Layout, as_table
 from otel_lightning.collector.store.syntax_tree import serialize
 

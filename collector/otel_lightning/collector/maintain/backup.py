@@ -25,8 +25,8 @@ from otel_lightning.collector.spool.folder import spool_folder
 from otel_lightning.collector.spool.format import segment_path, segments_of
 from otel_lightning.collector.spool.identity import NAME as SPOOL_ID
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
+from otel_lightning.collector.store.clients.read_only import FUNCTIONS
 from otel_lightning.collector.store.held_file import held
-from otel_lightning.collector.store.read_only import FUNCTIONS
 
 BACKUP = "lightning_backup"
 """The SQL function that makes the process that serves a store back it up."""

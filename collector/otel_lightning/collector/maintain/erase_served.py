@@ -40,8 +40,8 @@ from otel_lightning.collector.store import (
     quote_literal,
     read_server,
 )
+from otel_lightning.collector.store.clients.read_only import FUNCTIONS
 from otel_lightning.collector.store.held_file import held, release
-from otel_lightning.collector.store.read_only import FUNCTIONS
 from otel_lightning.collector.store.served_file import ServedFile
 
 FORGET = "lightning_forget"

@@ -15,8 +15,8 @@ import pyarrow as pa
 from otel_lightning.collector.page.statements import bound
 from otel_lightning.collector.process.child import Child, LateError, Pool, packed
 from otel_lightning.collector.store import StoreError
-from otel_lightning.collector.store.cancellation import Cancellation
-from otel_lightning.collector.store.page_reads import PageReads
+from otel_lightning.collector.store.clients.cancellation import Cancellation
+from otel_lightning.collector.store.clients.page_reads import PageReads
 
 REQUEST, ROWS, FAILED, ASK, TYPED, ANSWER, READY = range(7)
 PROCESSES = 2

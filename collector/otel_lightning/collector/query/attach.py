@@ -5,8 +5,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from otel_lightning.collector.store import Server, Store, quote_literal, server_file, statement
-from otel_lightning.collector.store.read_only import attach_line
-from otel_lightning.collector.store.reader_limits import ANSWERS
+from otel_lightning.collector.store.clients.read_only import attach_line
+from otel_lightning.collector.store.clients.reader_limits import ANSWERS
 from otel_lightning.collector.store.sql_text import quote_name
 
 EXTENSIONS = ("httpfs", "quack")  # quack sends its requests with httpfs

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from otel_lightning.collector.store.cancellation import Cancellation
+from otel_lightning.collector.store.clients.cancellation import Cancellation
 
 AGAIN_SECONDS = 0.2
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from otel_lightning.collector.receive.disconnects import while_client_waits
 from otel_lightning.collector.receive.http import asked_by
 from otel_lightning.collector.receive.refusals import RefusedError, refusal_of, too_large
 from otel_lightning.collector.store import StoreError, is_select
-from otel_lightning.collector.store.cancellation import Cancellation
+from otel_lightning.collector.store.clients.cancellation import Cancellation
 
 PLAIN = "text/plain; charset=utf-8"
 

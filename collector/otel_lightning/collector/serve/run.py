@@ -49,8 +49,8 @@ from otel_lightning.collector.store import (
     server_file,
     write_server,
 )
-from otel_lightning.collector.store.cancellation import Cancellation
-from otel_lightning.collector.store.read_only import attach_line
+from otel_lightning.collector.store.clients.cancellation import Cancellation
+from otel_lightning.collector.store.clients.read_only import attach_line
 from otel_lightning.collector.store.times_as_text import all_times_as_text
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from otel_lightning.collector.receive.accept import MAX_BODY_BYTES
 from otel_lightning.collector.receive.access import is_loopback
 from otel_lightning.collector.receive.tls import Tls
 from otel_lightning.collector.store import MEMORY_BYTES
-from otel_lightning.collector.store.reader_limits import NO_READER_LIMITS, ReaderLimits
+from otel_lightning.collector.store.clients.reader_limits import NO_READER_LIMITS, ReaderLimits
 from otel_lightning.collector.terminal.quantities import parse_age, parse_size
 
 MIB = 1024 * 1024

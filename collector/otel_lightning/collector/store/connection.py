@@ -15,17 +15,18 @@ import duckdb
 import pyarrow as pa
 
 from otel_lightning.collector.process import machine
-from otel_lightning.collector.store import attribute_columns, read_only, spilling
-from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
-from otel_lightning.collector.store.gone_clients import ClientWatch
-from otel_lightning.collector.store.memory import MEMORY_BYTES
-from otel_lightning.collector.store.mirrors import Mirrored, Mirrors
-from otel_lightning.collector.store.page_reads import PageReads
-from otel_lightning.collector.store.reader_limits import (
+from otel_lightning.collector.store import attribute_columns, spilling
+from otel_lightning.collector.store.clients import read_only
+from otel_lightning.collector.store.clients.gone_clients import ClientWatch
+from otel_lightning.collector.store.clients.page_reads import PageReads
+from otel_lightning.collector.store.clients.reader_limits import (
     NO_READER_LIMITS,
     LimitedReads,
     ReaderLimits,
 )
+from otel_lightning.collector.store.errors import StoreError, as_store_error, is_of_names
+from otel_lightning.collector.store.memory import MEMORY_BYTES
+from otel_lightning.collector.store.mirrors import Mirrored, Mirrors
 from otel_lightning.collector.store.served_file import ServedFile, rewritten
 from otel_lightning.collector.store.server_file import Server
 from otel_lightning.collector.store.sql_text import quote_literal

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import duckdb
 
 from otel_lightning.collector.files.atomic import rename_durably, sync
-from otel_lightning.collector.store.cancellation import Cancellation
+from otel_lightning.collector.store.clients.cancellation import Cancellation
+from otel_lightning.collector.store.clients.read_only import ReadOnlyGuard
 from otel_lightning.collector.store.errors import BrokenStoreError, StoreError
-from otel_lightning.collector.store.read_only import ReadOnlyGuard
 from otel_lightning.collector.store.sql_text import quote_literal, quote_name
 
 if TYPE_CHECKING:

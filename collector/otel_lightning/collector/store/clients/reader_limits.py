@@ -14,9 +14,13 @@ from dataclasses import dataclass
 
 import duckdb
 
-from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
-from otel_lightning.collector.store.gone_clients import ClientWatch
-from otel_lightning.collector.store.reader_process import Access, ReaderError, ReaderProcesses
+from otel_lightning.collector.store.clients.cancellation import Cancellation, CancelledError
+from otel_lightning.collector.store.clients.gone_clients import ClientWatch
+from otel_lightning.collector.store.clients.reader_process import (
+    Access,
+    ReaderError,
+    ReaderProcesses,
+)
 from otel_lightning.collector.store.sql_text import quote_literal
 from otel_lightning.collector.terminal.quantities import number_of
 

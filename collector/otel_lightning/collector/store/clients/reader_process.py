@@ -26,8 +26,8 @@ from otel_lightning.collector.process.child import (
     unpacked,
 )
 from otel_lightning.collector.process.light_imports import leave_out_unused
-from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
-from otel_lightning.collector.store.reader_scans import REMOTE, Scans
+from otel_lightning.collector.store.clients.cancellation import Cancellation, CancelledError
+from otel_lightning.collector.store.clients.reader_scans import REMOTE, Scans
 
 ASK, READY, ROWS, FAILED = range(4)
 PROCESSES = 2

@@ -12,12 +12,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from otel_lightning.collector.store.cancellation import Cancellation, CancelledError
+from otel_lightning.collector.store.clients.cancellation import Cancellation, CancelledError
+from otel_lightning.collector.store.clients.read_only import EXPLAIN, ReadOnlyGuard
+from otel_lightning.collector.store.clients.reader_limits import interrupted_after
+from otel_lightning.collector.store.clients.reader_process import ReaderError, ReaderProcesses
+from otel_lightning.collector.store.clients.statement_gate import ClosedGateError
 from otel_lightning.collector.store.errors import StoreError
-from otel_lightning.collector.store.read_only import EXPLAIN, ReadOnlyGuard
-from otel_lightning.collector.store.reader_limits import interrupted_after
-from otel_lightning.collector.store.reader_process import ReaderError, ReaderProcesses
-from otel_lightning.collector.store.statement_gate import ClosedGateError
 
 ANSWER_BYTES = 64_000_000
 

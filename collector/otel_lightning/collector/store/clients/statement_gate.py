@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from otel_lightning.collector.store.cancellation import Cancellation
+from otel_lightning.collector.store.clients.cancellation import Cancellation
 
 WAIT_SECONDS = 30.0
 """Longest time that a statement waits for the gate to open."""

@@ -18,10 +18,10 @@ from otel_lightning.collector.store import (
     Store,
     StoreError,
     open_store,
-    read_only,
     read_server,
     write_server,
 )
+from otel_lightning.collector.store.clients import read_only
 
 WRITES = """
 INSERT INTO spans (trace_id, span_id) VALUES ('a', 'b')

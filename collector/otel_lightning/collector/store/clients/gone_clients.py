@@ -22,7 +22,7 @@ from otel_lightning.collector.process.tcp_connections import (
     connections,
     open_descriptors,
 )
-from otel_lightning.collector.store.cancellation import Cancellation
+from otel_lightning.collector.store.clients.cancellation import Cancellation
 
 LOOK_SECONDS = 1.0
 """How often to look, and how long a statement runs before it is looked for."""

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.collector.store.bounded import ABOUT_THE_DATABASE
+from otel_lightning.collector.store.clients.bounded import ABOUT_THE_DATABASE
 from otel_lightning.collector.store.sql_text import quote_literal
 from otel_lightning.collector.store.syntax_tree import Node, deserialize, nodes, serialize
 

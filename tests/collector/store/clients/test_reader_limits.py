@@ -13,8 +13,8 @@ from support.requests_by_hand import trace_request
 from support.running import Ingester, cli
 
 from otel_lightning.collector.store import Store, StoreError, open_store, write_server
-from otel_lightning.collector.store.bounded import is_bounded
-from otel_lightning.collector.store.reader_limits import ReaderLimits
+from otel_lightning.collector.store.clients.bounded import is_bounded
+from otel_lightning.collector.store.clients.reader_limits import ReaderLimits
 from otel_lightning.collector.store.sql_text import quote_name
 
 ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b WHERE a.range * b.range % 7 = 3"

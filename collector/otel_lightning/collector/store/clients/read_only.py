@@ -19,10 +19,10 @@ import duckdb
 from duckdb.func import FunctionNullHandling
 
 from otel_lightning.collector.store import attribute_columns
-from otel_lightning.collector.store.bounded import is_bounded
-from otel_lightning.collector.store.cancellation import Cancellation
+from otel_lightning.collector.store.clients.bounded import is_bounded
+from otel_lightning.collector.store.clients.cancellation import Cancellation
+from otel_lightning.collector.store.clients.statement_gate import ClosedGateError, StatementGate
 from otel_lightning.collector.store.sql_text import quote_literal
-from otel_lightning.collector.store.statement_gate import ClosedGateError, StatementGate
 from otel_lightning.collector.store.syntax_tree import Node, deserialize, nodes, serialize
 
 TABLE_FUNCTIONS = frozenset({
