@@ -21,12 +21,3 @@ def erase_file(path: Path) -> None:
     with path.open("r+b") as file:
         overwrite(file.fileno())
     path.unlink()
-
-
-def erase_spilled(store_path: Path) -> None:
-    """Erase what a killed process spilled to disk for a store: DuckDB leaves it there for good.
-
-    Call it while this process holds the store, before it runs a statement that may spill.
-    """
-    for file in store_path.with_name(store_path.name + ".tmp").glob("duckdb_temp_*"):
-        erase_file(file)

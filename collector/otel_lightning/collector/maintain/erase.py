@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from otel_lightning.collector.files.overwrite import erase_file, erase_spilled, overwrite
+from otel_lightning.collector.files.overwrite import erase_file, overwrite
 from otel_lightning.collector.load.batches import load
 from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.load.position import spool_position
@@ -37,6 +37,7 @@ from otel_lightning.collector.store import (
 )
 from otel_lightning.collector.store.kept_filters import filters_file
 from otel_lightning.collector.store.seen_ids import SeenIds
+from otel_lightning.collector.store.spilling import erase_spilled
 from otel_lightning.collector.store.sql_text import quote_name
 from otel_lightning.collector.store.tables_with import tables_with
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from granian.server.embed import Server as HttpServer
 
 from otel_lightning.collector.alarms import Alarms, alarms_file
-from otel_lightning.collector.files.overwrite import erase_spilled
 from otel_lightning.collector.load.loader import Loader
 from otel_lightning.collector.maintain.backup import BACKUP, back_up
 from otel_lightning.collector.maintain.erase_served import FORGET, FORGOTTEN, Forgetting
@@ -51,6 +50,7 @@ from otel_lightning.collector.store import (
 )
 from otel_lightning.collector.store.clients.cancellation import Cancellation
 from otel_lightning.collector.store.clients.read_only import attach_line
+from otel_lightning.collector.store.spilling import erase_spilled
 from otel_lightning.collector.store.times_as_text import all_times_as_text
 
 if TYPE_CHECKING:

@@ -75,6 +75,7 @@ class Store:
         self.server = server
         self.log: PrivateLog | None = None
         """DuckDB's write-ahead log, if others may read it by the umask of this process."""
+        self._spills: spilling.SpillFolder | None = None
         self.path: Path | None = None
         """Path by which the store was opened; None for a connection without one."""
 
@@ -237,7 +238,7 @@ class Store:
         """Open a second connection to the same store, for another thread."""
         other = Store(self._connection.cursor(), self.server)
         other._memory_bytes, other._guard = self._memory_bytes, self._guard
-        other.path, other.log = self.path, self.log
+        other.path, other.log, other._spills = self.path, self.log, self._spills
         return other
 
     @property
@@ -369,6 +370,11 @@ class Store:
         with as_store_error():
             self._connection.create_function(name, do, ["VARCHAR"], "VARCHAR", side_effects=True)
 
+    def spill_privately(self, path: Path) -> None:
+        """Let the open file at a path spill to disk where only this user and process look."""
+        is_client = self.server is not None
+        self._spills = spilling.spill_privately(self._connection, path, is_client=is_client)
+
     def close(self) -> None:
         """Close the connection. Closing the last connection writes a checkpoint."""
         if self._answers:
@@ -377,6 +383,7 @@ class Store:
             with suppress(duckdb.Error):
                 self._connection.execute(f"CALL quack_stop('{self._serves}')").fetchall()
         self._connection.close()
+        self._spills = None  # the folder goes with the last connection
 
     def __enter__(self) -> Self:
         return self

@@ -89,6 +89,7 @@ def open_store(
             unreached = _why_unreached(path, server, error)
         else:
             attached.path = path
+            attached.spill_privately(path)
             return attached
     if not path.exists() and (read_only or not create):
         named = shlex.quote(str(path))
@@ -146,10 +147,13 @@ def open_file(path: Path, *, read_only: bool, to_serve: bool = False) -> Store:
     """
     try:
         if read_only:
-            return Store(_connect(path, CONFIG, read_only=True))
-        return _open_to_write(path, to_serve=to_serve)
+            store = Store(_connect(path, CONFIG, read_only=True))
+        else:
+            store = _open_to_write(path, to_serve=to_serve)
     except duckdb.Error as error:
         raise StoreError(_why_not(path, error)) from error
+    store.spill_privately(path)
+    return store
 
 
 def _open_to_write(path: Path, *, to_serve: bool) -> Store:

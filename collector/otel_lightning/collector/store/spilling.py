@@ -1,20 +1,99 @@
-"""How much DuckDB may spill to disk.
+"""Where DuckDB spills to disk, and how much.
 
-DuckDB's own limit is 90 % of the disk that is free when the store is opened. One statement of a
+Its own folder, `STORE.tmp`, has the mode that the umask allows, though what is spilled has texts of
+the store. It also is one folder for all processes: of two that read a store at once, each deleted
+the files of the other, and both crashed. So each process spills to a private folder of its own in
+`STORE.tmp`.
+
+Its own limit is 90 % of the disk that is free when the store is opened. One statement of a
 reader, such as a sort of all texts, could then leave no room for the spool, and nothing more would
 be acknowledged.
 """
 
+import os
 import shutil
+import weakref
 from contextlib import suppress
 from pathlib import Path
+from tempfile import mkdtemp
 
 import duckdb
+
+from otel_lightning.collector.files.atomic import make_private
+from otel_lightning.collector.files.overwrite import erase_file
+from otel_lightning.collector.store.sql_text import quote_literal
 
 SHARE = 0.25
 """Largest part of the free disk that all statements together may spill to; the rest is for the
 spool and the store."""
 SETTING = "max_temp_directory_size"
+SPILLED = "duckdb_temp_*"
+ATTEMPTS = 10
+
+
+class SpillFolder:
+    """A folder for what one process spills of one store; it goes when nobody refers to it."""
+
+    def __init__(self, path: Path) -> None:
+        """Make it, for this user only.
+
+        Args:
+            path: The store's file.
+
+        Raises:
+            OSError: If it cannot be made.
+        """
+        self.path = _made(_common(path))
+        # Also when the program ends without closing the store. A forked process leaves it alone.
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+
+_in_use: "weakref.WeakValueDictionary[Path, SpillFolder]" = weakref.WeakValueDictionary()
+"""The folders of this process, by the store's file: DuckDB opens a file once in a process."""
+
+
+def spill_privately(
+    connection: duckdb.DuckDBPyConnection, path: Path, *, is_client: bool = False
+) -> SpillFolder | None:
+    """Let an open store spill to a folder of its own; keep the answer as long as it is open.
+
+    Args:
+        connection: A connection to the store.
+        path: The store's file.
+        is_client: Whether another process serves the store. What DuckDB needs here besides would be
+            spilled to a folder `.tmp` in the current one.
+
+    Returns:
+        The folder; None where none can be made. Then DuckDB can make none either.
+    """
+    path = path.absolute()
+    if not is_client and (known := _in_use.get(path)):
+        return known
+    with suppress(OSError):  # such as a store in a folder that this user may only read
+        folder = SpillFolder(path)
+        connection.execute(f"SET temp_directory = {quote_literal(str(folder.path))}")
+        if not is_client:
+            _in_use[path] = folder
+        return folder
+    return None
+
+
+def erase_spilled(path: Path) -> None:
+    """Erase what killed processes spilled to disk for a store: DuckDB leaves it there for good.
+
+    Call it while this process holds the store to write, so that no other one has it open.
+
+    Args:
+        path: The store's file.
+    """
+    own = _in_use.get(path.absolute())
+    for file in _common(path).rglob(SPILLED):
+        if own is None or file.parent != own.path:
+            erase_file(file)
+    for folder in _common(path).glob("*/"):
+        if own is None or folder != own.path:
+            with suppress(OSError):  # a file that is not DuckDB's
+                folder.rmdir()
 
 
 def limit_spilling(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
@@ -26,15 +105,35 @@ def limit_spilling(connection: duckdb.DuckDBPyConnection, path: Path) -> None:
         connection: A connection to the store.
         path: The store's file; DuckDB spills to a folder beside it.
     """
-    spilled = _spilled(path.with_name(path.name + ".tmp"))
+    spilled = _spilled(_common(path))
     most = max(int(SHARE * (shutil.disk_usage(path.parent).free + spilled)), spilled)
     with suppress(duckdb.OutOfMemoryException):  # more was spilled meanwhile: the limit stays
         connection.execute(f"SET GLOBAL {SETTING} = '{most}B'")
 
 
+def _common(path: Path) -> Path:
+    return path.absolute().with_name(path.name + ".tmp")
+
+
+def _made(common: Path) -> Path:
+    for _ in range(ATTEMPTS):
+        make_private(common)
+        with suppress(FileNotFoundError):  # another process has just removed the empty `common`
+            return Path(mkdtemp(prefix=f"{os.getpid()}-", dir=common))
+    raise FileNotFoundError(common)
+
+
+def _remove(folder: Path, process: int) -> None:
+    if os.getpid() != process:
+        return
+    with suppress(OSError):  # others spill there, or DuckDB still has a file there
+        folder.rmdir()
+        folder.parent.rmdir()
+
+
 def _spilled(folder: Path) -> int:
     size = 0
-    for file in folder.glob("*"):
+    for file in folder.rglob(SPILLED):
         with suppress(FileNotFoundError):  # the statement has ended
             size += file.stat().st_size
     return size

@@ -182,7 +182,8 @@ def test_a_reader_cannot(statement: str, reader: Store, served: tuple[Store, Ser
         reader.query(statement.format(file=secret))
     assert "1\\n" not in str(refused.value)
     assert {p.name for p in path.parent.iterdir()} <= {
-        "traces.duckdb", "traces.duckdb.wal", "traces.duckdb.server", "secret.txt"
+        "traces.duckdb", "traces.duckdb.wal", "traces.duckdb.server", "traces.duckdb.tmp",
+        "secret.txt",
     }  # fmt: skip
     assert holder.query("SELECT name FROM spans")["name"].to_pylist() == ["kept"]
 
