@@ -200,4 +200,4 @@ EXAMINED: dict[str, Callable[[Rng], World]] = {
     "an arm kept for each of ten teams of users": kept_for_teams,
 }
 """Logs that an examiner may think of. What nothing recorded can tell is not among them: see
-`docs/reference/benchmarks.md`."""
+`docs/explanation/off-policy.md`."""
