@@ -18,7 +18,7 @@ from otel_lightning.collector.load.from_files import derive_all
 from otel_lightning.collector.maintain.erase import Selection, erase
 from otel_lightning.collector.maintain.erase_served import erase_anyhow
 from otel_lightning.collector.receive.feedback import read_feedback
-from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.spool.spool import Spool
 from otel_lightning.collector.store import Store, StoreError, open_store, quote_literal
 
@@ -147,6 +147,23 @@ def test_what_is_erased_is_in_no_table_and_no_byte(
         assert len(store.query("FROM scores")) == 1
         assert len(store.query("FROM task_messages")) == 1  # traces 3 and 4 have the same text
         assert [one for one in check_deep(store, path) if not one.well] == []
+
+
+@pytest.mark.parametrize("served", [False, True])
+def test_what_load_could_not_store_is_erased_too(tmp_path: Path, *, served: bool) -> None:
+    path, files = tmp_path / "t.duckdb", tmp_path / "files"
+    files.mkdir()
+    (files / "1.pb").write_bytes(call(1))
+    repeated = ExportTraceServiceRequest.FromString(call(1))
+    repeated.resource_spans[0].scope_spans[0].spans[0].name = "another"
+    (files / "2.pb").write_bytes(repeated.SerializeToString())
+    with running(path) if served else nullcontext():
+        assert cli("load", str(files), "--store", str(path)).returncode == 0
+        (letter,) = dead_letters(path).iterdir()
+        assert SECRET in letter.read_bytes()
+        assert {file.name for file in files.iterdir()} == {"1.pb", "2.pb"}
+        assert erase_anyhow(path, Selection(traces=[TRACES[0].hex()])).traces == 1
+    assert list(dead_letters(path).iterdir()) == []
 
 
 def tool_in_another_trace() -> list[bytes]:

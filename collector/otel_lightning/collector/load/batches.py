@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from otel_lightning.collector.files.atomic import PRIVATE, PRIVATE_FOLDER, sync
+from otel_lightning.collector.files.atomic import PRIVATE, make_private, sync
 from otel_lightning.collector.load.attribute_limits import NO_LIMITS, Limits
 from otel_lightning.collector.load.decode import decode
 from otel_lightning.collector.load.position import spool_position
@@ -223,7 +223,7 @@ def _kept(loading: _Loading, received_ns: int, content: bytes, kind: str) -> Pat
     batch that is stored again, because its transaction was undone, writes the same file again.
     """
     file = loading.dead_letters / f"{received_ns}.{sha256(content).hexdigest()[:12]}.{kind}"
-    file.parent.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+    make_private(file.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with os.fdopen(os.open(file, flags, PRIVATE), "wb") as letter:
         letter.write(content)

@@ -19,6 +19,7 @@ from otel_lightning.collector.receive.accept import PROTOBUF
 from otel_lightning.collector.receive.refusals import RETRY_AFTER_SECONDS
 from otel_lightning.collector.refresh.refresh import SPANS_AT_ONCE
 from otel_lightning.collector.refresh.refresher import Refresher
+from otel_lightning.collector.spool.folder import dead_letters
 from otel_lightning.collector.store import Server, Store, StoreError
 from otel_lightning.collector.store.seen_ids import SeenIds
 
@@ -56,7 +57,9 @@ def load_file(
         return Loaded(records, None)
     now = time.time_ns()
     requests = [Request(c.signal, now, c.body) for c in contents]
-    return Loaded(records, load(store, requests, known, dead_letters=path.parent))
+    # `forget` looks there, and not beside the file.
+    letters = dead_letters(store.path) if store.path else path.parent
+    return Loaded(records, load(store, requests, known, dead_letters=letters))
 
 
 def derive_all(

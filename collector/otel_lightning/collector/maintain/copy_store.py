@@ -18,7 +18,7 @@ from otel_lightning.collector.files.atomic import rename_durably, sync
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.position import spool_position
 from otel_lightning.collector.spool.faults import set_aside
-from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.spool.format import (
     SIGNALS,
     Damage,
@@ -196,16 +196,16 @@ def _copy_spool(store: Store, old: Path, new: Path) -> str:
     with open_file(old, read_only=True) as opened:
         position = spool_position(opened)
     known, count, damaged, size = SeenIds(store), 0, 0, 0
-    dead_letters = spool_folder(new) / SET_ASIDE
+    aside = dead_letters(new)
     batch: list[Request] = []
-    for request in waiting_requests(spool_folder(old), position, dead_letters):
+    for request in waiting_requests(spool_folder(old), position, aside):
         batch.append(request)
         damaged += request.damaged is not None
         count, size = count + 1, size + len(request.body)
         if size >= BYTES_AT_ONCE:
-            load(store, batch, known, dead_letters=dead_letters)
+            load(store, batch, known, dead_letters=aside)
             batch, size = [], 0
-    load(store, batch, known, dead_letters=dead_letters)
+    load(store, batch, known, dead_letters=aside)
     found = number_of(
         count - damaged,
         "request that was not stored yet",
@@ -262,9 +262,7 @@ def _early_records(path: Path, offset: int) -> Iterator[Request]:
 def _copy_beside(old: Path, new: Path) -> None:
     """Copy the files beside the store: bodies that no decoder read, and judges' answers."""
     with suppress(FileNotFoundError):
-        shutil.copytree(
-            spool_folder(old) / SET_ASIDE, spool_folder(new) / SET_ASIDE, dirs_exist_ok=True
-        )
+        shutil.copytree(dead_letters(old), dead_letters(new), dirs_exist_ok=True)
     with suppress(FileNotFoundError):
         shutil.copy2(judge_cache(old), judge_cache(new))
 

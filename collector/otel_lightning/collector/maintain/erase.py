@@ -23,7 +23,7 @@ from otel_lightning.collector.maintain.copy_store import (
 )
 from otel_lightning.collector.maintain.unfinished import Unfinished
 from otel_lightning.collector.refresh.refresh import forget_kept
-from otel_lightning.collector.spool.folder import SET_ASIDE, spool_folder
+from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.spool.format import segment_path, segments_of
 from otel_lightning.collector.store import (
     Sql,
@@ -135,9 +135,8 @@ def erase(path: Path, selection: Selection, memory_bytes: int | None = None) -> 
 
 def _empty_spool(store: Store, path: Path) -> None:
     """Store the requests that wait on the spool, then erase all segments."""
-    folder = spool_folder(path)
+    folder, aside = spool_folder(path), dead_letters(path)
     known, batch, size = SeenIds(store), [], 0
-    aside = folder / SET_ASIDE
     for request in waiting_requests(folder, spool_position(store), aside):
         batch.append(request)
         size += len(request.body)

@@ -19,6 +19,11 @@ def spool_folder(store_path: Path) -> Path:
     return store_path.with_name(store_path.name + ".spool")
 
 
+def dead_letters(store_path: Path) -> Path:
+    """Return the folder for what cannot be stored, whoever found it: `forget` erases from it."""
+    return spool_folder(store_path) / SET_ASIDE
+
+
 def backlog(folder: Path, loaded: Position) -> int:
     """Return the number of bytes of a spool after a position."""
     waiting = [n for n in segments_of(folder) if n >= loaded.segment]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
 
-from otel_lightning.collector.spool.folder import spool_folder
+from otel_lightning.collector.spool.folder import dead_letters, spool_folder
 from otel_lightning.collector.store import read_server, server_file
 from otel_lightning.collector.terminal.command_line import uncollected
 from otel_lightning.learner.errors import DataError
@@ -202,7 +202,7 @@ class IdleIngester:
         from otel_lightning.collector.load.batches import Request, load
 
         request = Request("logs", time.time_ns(), body)
-        load(self._opened, [request], dead_letters=self.spec.folder)
+        load(self._opened, [request], dead_letters=dead_letters(self.store))
         return True
 
     @contextmanager
