@@ -5,9 +5,9 @@ from support.deliveries import DATA
 from support.spans import span
 
 from otel_lightning.collector.derive import dialects
+from otel_lightning.collector.derive.attributes.shapes import shape_of
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.rows import LlmCall, Row, Span
-from otel_lightning.collector.derive.shapes import shape_of
 
 CALL = {
     "gen_ai.operation.name": "chat",

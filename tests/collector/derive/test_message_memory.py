@@ -8,8 +8,8 @@ from support.spans import answered, asked, said, span
 
 from otel_lightning.collector.derive.assemble import derive, put_together
 from otel_lightning.collector.derive.parse import fold_requests, read
+from otel_lightning.collector.derive.passes.tool_ids import unify
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.stitch import meet_ids
 from otel_lightning.collector.derive.text.histories import history
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.messages import SHORT, conversation
@@ -73,7 +73,7 @@ def test_ids_that_meet_in_one_rollout_stay_as_they_are_in_another(memory: Messag
     answered = {"role": "tool", "tool_call_id": "call_1", "content": "4"}
     mine = call("a", conversation([ASKED, CALLED, answered, *MORE], memory))
     mine.past = history(mine)
-    meet_ids([mine])
+    unify([mine])
     assert (mine.input_messages or [])[1]["parts"][0]["id"] == "call_1"
     assert other[1]["parts"][0]["id"] == "fc_1"
 

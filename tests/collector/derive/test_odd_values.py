@@ -12,8 +12,8 @@ from support.captures import load
 from support.dialects_page import DATA
 from support.spans import chat, said, span
 
-from otel_lightning.collector.derive import to_arrow
 from otel_lightning.collector.derive.assemble import derive, trace_keys
+from otel_lightning.collector.derive.batches import to_arrow
 from otel_lightning.collector.derive.rows import Attributes, Derived, Event, Log, Reward, Span
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import open_store

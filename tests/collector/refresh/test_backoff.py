@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.derive.sizes import Size
+from otel_lightning.collector.derive.batches.rollout_sizes import Size
 from otel_lightning.collector.derive.text.json_text import dumps
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh.backoff import (

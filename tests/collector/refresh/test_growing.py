@@ -9,9 +9,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from support.deliveries import tables
 from support.made_rollouts import deliver
 
+from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
 from otel_lightning.collector.derive.links import Ties
 from otel_lightning.collector.derive.parse import Reading
-from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.rows import LlmCall
 from otel_lightning.collector.load.batches import Request
 from otel_lightning.collector.store import Store, open_store

@@ -15,13 +15,13 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from support.deliveries import single_requests, tables
 
-from otel_lightning.collector.derive import large_traces
-from otel_lightning.collector.derive.batch import Batch
-from otel_lightning.collector.derive.large_traces import LargeTraces
+from otel_lightning.collector.derive.batches import large_traces
+from otel_lightning.collector.derive.batches.batch import Batch
+from otel_lightning.collector.derive.batches.large_traces import LargeTraces
+from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
+from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, change, noted
 from otel_lightning.collector.derive.parse import Reading
-from otel_lightning.collector.derive.parsed import ParsedTraces
 from otel_lightning.collector.derive.rows import LlmCall, ToolCall
-from otel_lightning.collector.derive.rows_by_trace import KEYS, change, noted
 from otel_lightning.collector.derive.span_tree import Node
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.load.retention import LoaderSettings, forget

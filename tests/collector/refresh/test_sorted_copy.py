@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from otel_lightning.collector.derive import to_arrow
+from otel_lightning.collector.derive.batches import to_arrow
 from otel_lightning.collector.load.batches import Request, load
 from otel_lightning.collector.refresh import refresh as refreshing
 from otel_lightning.collector.refresh import sorted_copy

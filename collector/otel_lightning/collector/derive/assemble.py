@@ -9,19 +9,21 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from otel_lightning.collector.derive import (
+from otel_lightning.collector.derive.links import ties
+from otel_lightning.collector.derive.parse import Reading, fold_requests, read
+from otel_lightning.collector.derive.passes import (
     conversations,
     duplicates,
-    pieces,
+    earlier_turns,
+    finish_reasons,
+    incremental_inputs,
     retrievals,
     rewards_and_arms,
     rollouts,
-    stitch,
+    tool_ids,
     tools,
 )
-from otel_lightning.collector.derive.links import ties
-from otel_lightning.collector.derive.parse import Reading, fold_requests, read
-from otel_lightning.collector.derive.rollouts import Rollouts
+from otel_lightning.collector.derive.passes.rollouts import Rollouts
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -138,13 +140,13 @@ def _merged_calls(
     if len(merged.calls) != len(ordered):
         ordered = sorted(merged.calls, key=rollouts.order)
     # This may set a previous response, whose turns the next line adds.
-    stitch.infer_previous(ordered)
-    completed = [*stitch.add_earlier_turns(ordered), *pieces.join(ordered)]
+    earlier_turns.infer_previous(ordered)
+    completed = [*earlier_turns.add(ordered), *incremental_inputs.join(ordered)]
     # The messages of these calls changed, so their hashes are computed again.
     for call in (*completed, *(c for c in ordered if c.merged_span_ids)):
         call.past = history(call, found.memory)
     conversations.mark_held(ordered)
-    stitch.settle_stops(ordered, found.tools, found.nodes)
+    finish_reasons.settle(ordered, found.tools, found.nodes)
     for call in ordered:
         call.output_messages = call.output_messages or None
         # Reading each span did this for its own output; merging may have added the tool calls.
@@ -243,7 +245,7 @@ def _tool_calls(
     for rollout_id in sorted({*ran, *asked}):
         own = ran[rollout_id]
         if some := asked.get(rollout_id):
-            stitch.meet_ids(some)
+            tool_ids.unify(some)
             lost_arguments.recall(some)
             own = tools.join_tools(own, some)
         for tool in own:

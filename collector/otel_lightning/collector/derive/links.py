@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from otel_lightning.collector.derive import duplicates, sdk_records, stitch, tools
 from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.passes import duplicates, earlier_turns, sdk_records, tools
 
 
 class Ties(NamedTuple):
@@ -75,7 +75,7 @@ def _of_tools(found: Reading) -> Iterator[tuple[str, str, str]]:
         for mark in tools.asked(call) if call.past.asked else ():
             yield call.trace_id, f"asks:{mark}", f"ran:{mark}"
     for call in calls:
-        for mark, is_asked in stitch.marks(call):
+        for mark, is_asked in earlier_turns.marks(call):
             own, other = ("asks", "ran") if is_asked else ("ran", "asks")
             yield call.trace_id, f"{own}:{mark}", f"{other}:{mark}"
     for mark, row in tools.apart(found.tools, calls, found.nodes):

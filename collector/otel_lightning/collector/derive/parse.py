@@ -6,17 +6,18 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from otel_lightning.collector.derive import (
-    dialects,
+from otel_lightning.collector.derive import dialects
+from otel_lightning.collector.derive.attributes import spellings
+from otel_lightning.collector.derive.attributes.compiled_fields import first
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
+from otel_lightning.collector.derive.passes import (
     duplicates,
     late_inputs,
-    outlines,
+    outlined_inputs,
     rewards_and_arms,
     rollouts,
-    spellings,
     tools,
 )
-from otel_lightning.collector.derive.compiled_fields import first
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Arm,
@@ -30,7 +31,6 @@ from otel_lightning.collector.derive.rows import (
     ToolCall,
     described,
 )
-from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.span_tree import Node, Place, place_of
 from otel_lightning.collector.derive.text.lost_arguments import history
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
@@ -204,7 +204,7 @@ def fold_requests(found: Reading) -> None:
     )
     requests = sorted([*found.requests, *below], key=tools.in_time)
     changed = duplicates.add_requests(found.calls, requests)
-    completed = outlines.complete(found.calls, found.nodes, found.tools)
+    completed = outlined_inputs.complete(found.calls, found.nodes, found.tools)
     for call in (*changed, *completed, *late_inputs.cut(found.calls)):
         call.past = history(call, found.memory)
     found.requests = []

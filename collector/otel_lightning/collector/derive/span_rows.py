@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading, spellings
-from otel_lightning.collector.derive.compiled_fields import Field, Fields
+from otel_lightning.collector.derive.attributes import reading, spellings
+from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,

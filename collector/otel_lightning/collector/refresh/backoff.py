@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from otel_lightning.collector.derive.sizes import Size
+from otel_lightning.collector.derive.batches.rollout_sizes import Size
 
 LARGE, LARGE_SPANS = 16, 1_000
 """A rollout with fewer calls and fewer spans never waits, because deriving it is cheap."""

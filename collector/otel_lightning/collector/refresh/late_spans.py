@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.batch import Batch
-from otel_lightning.collector.derive.parsed import ParsedTraces
-from otel_lightning.collector.derive.rows_by_trace import KEYS, STORED_AS, Change, Key
+from otel_lightning.collector.derive.batches.batch import Batch
+from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
+from otel_lightning.collector.derive.batches.rows_by_trace import KEYS, STORED_AS, Change, Key
 from otel_lightning.collector.refresh.closed_set import ROWS_AT_ONCE, ClosedSet
 from otel_lightning.collector.refresh.recent_traces import NOWHERE, RecentTraces
 from otel_lightning.collector.store import Sql, Store, quote_literal, statement

@@ -1,13 +1,13 @@
 """Derive stale log records that have no trace.
 
-This imports what derives spans only if a record needs it, as `derive/loose_logs.py` says.
+This imports what derives spans only if a record needs it, as `derive/batches/loose_logs.py` says.
 """
 
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive import from_arrow, loose_logs, to_arrow
+from otel_lightning.collector.derive.batches import from_arrow, loose_logs, to_arrow
 from otel_lightning.collector.refresh.rollout_rows import NewRows
 from otel_lightning.collector.refresh.schemas import schemas
 from otel_lightning.collector.store import Sql, Store, statement
@@ -55,7 +55,7 @@ def _tables(store: Store, logs: pa.Table) -> Iterable[tuple[str, pa.Table]]:
     read = list(from_arrow.logs(logs))
     if loose_logs.state_rollouts(read):
         return to_arrow.tables(loose_logs.derived(read), schemas(store))
-    from otel_lightning.collector.derive.batch import Batch
+    from otel_lightning.collector.derive.batches.batch import Batch
 
     batch = Batch()
     batch.read([], logs)

@@ -15,10 +15,10 @@ from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.batch import Batch
-from otel_lightning.collector.derive.parsed import ParsedTraces
-from otel_lightning.collector.derive.portions import Portioning
-from otel_lightning.collector.derive.to_arrow import PER_TRACE, TABLES
+from otel_lightning.collector.derive.batches.batch import Batch
+from otel_lightning.collector.derive.batches.parsed_traces import ParsedTraces
+from otel_lightning.collector.derive.batches.portions import Portioning
+from otel_lightning.collector.derive.batches.to_arrow import PER_TRACE, TABLES
 from otel_lightning.collector.refresh import late_spans, rollout_rows, sorted_copy
 from otel_lightning.collector.refresh.backoff import Backoff
 from otel_lightning.collector.refresh.closed_set import ClosedSet, size_new

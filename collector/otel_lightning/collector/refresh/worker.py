@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.sizes import Size
+from otel_lightning.collector.derive.batches.rollout_sizes import Size
 from otel_lightning.collector.process.child import packed, receive, send, unpacked
 from otel_lightning.collector.refresh import message_kinds
 

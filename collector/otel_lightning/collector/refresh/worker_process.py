@@ -16,8 +16,8 @@ from typing import IO
 
 import pyarrow as pa
 
-from otel_lightning.collector.derive.batch import Batch
-from otel_lightning.collector.derive.portions import Portioning
+from otel_lightning.collector.derive.batches.batch import Batch
+from otel_lightning.collector.derive.batches.portions import Portioning
 from otel_lightning.collector.process.allocator import share_memory
 from otel_lightning.collector.process.child import end_with, packed, receive, send, unpacked
 from otel_lightning.collector.process.light_imports import leave_out_unused

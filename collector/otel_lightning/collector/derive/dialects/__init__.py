@@ -23,7 +23,8 @@ from operator import attrgetter
 from types import ModuleType, NoneType
 from typing import Any, Protocol, cast
 
-from otel_lightning.collector.derive import reading, spellings
+from otel_lightning.collector.derive.attributes import reading, spellings
+from otel_lightning.collector.derive.attributes.shapes import Decision, Shape, shape_of
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     LlmCall,
@@ -33,7 +34,6 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.shapes import Decision, Shape, shape_of
 
 
 class Family(Protocol):

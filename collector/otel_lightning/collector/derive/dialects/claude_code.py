@@ -4,7 +4,8 @@ A request's span has the model's text and what was new in the input, both only i
 Whole requests and responses are log records of the span above, which say not of which request.
 """
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv, semconv_tools
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads

@@ -5,7 +5,8 @@ a `SENT` below it tells how the server refused it. Each becomes a call, and `dup
 them. Messages are in no span. What a tool was given and returned is in a log record only.
 """
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Reader, Row, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text
 

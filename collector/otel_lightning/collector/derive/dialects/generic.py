@@ -8,7 +8,8 @@ spans without the keys of any convention. Other vendors do the same, so every pr
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall

@@ -7,7 +7,8 @@ several tools in one span, so tool executions are read from the messages instead
 from collections.abc import Mapping
 from typing import Any
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span
 from otel_lightning.collector.derive.text import (
     json_text,

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from otel_lightning.collector.derive import flattened, reading, span_rows
-from otel_lightning.collector.derive.compiled_fields import Field, Fields, lower, text
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import flattened, reading
+from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, lower, text
+from otel_lightning.collector.derive.attributes.flat_messages import FlatMessages
+from otel_lightning.collector.derive.attributes.flat_readers import NULL, ODD_STARTS
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.dialects import semconv
-from otel_lightning.collector.derive.flat_messages import FlatMessages
-from otel_lightning.collector.derive.flat_readers import NULL, ODD_STARTS
 from otel_lightning.collector.derive.rows import (
     AgentRun,
     Attributes,
@@ -14,7 +16,6 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.text import json_text, tool_values
 
 NAME = "indexed"

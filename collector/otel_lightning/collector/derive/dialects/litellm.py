@@ -8,7 +8,8 @@ import base64
 import re
 from typing import Any
 
-from otel_lightning.collector.derive import flattened, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import flattened
 from otel_lightning.collector.derive.dialects import semconv
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Retrieval, Span, ToolCall
 from otel_lightning.collector.derive.text import (

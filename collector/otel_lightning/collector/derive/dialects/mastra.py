@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.dialects import (
     openinference,
     openinference_calls,

@@ -7,7 +7,8 @@ object with `tool_name` or `tool_function`.
 from collections.abc import Iterator
 from typing import Any
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import AgentRun, Attributes, LlmCall, Row, Span
 from otel_lightning.collector.derive.text import json_text, messages, payloads
 

@@ -7,7 +7,9 @@ what came out of every span in `input.value` and `output.value`.
 from functools import partial
 from typing import Any
 
-from otel_lightning.collector.derive import flattened, reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import flattened, reading
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import openinference_calls
 from otel_lightning.collector.derive.dialects.openinference_messages import value
 from otel_lightning.collector.derive.rows import (
@@ -19,7 +21,6 @@ from otel_lightning.collector.derive.rows import (
     Span,
     ToolCall,
 )
-from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, text_blocks, tool_values
 
 NAME = openinference_calls.NAME

@@ -8,7 +8,9 @@ from functools import lru_cache
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects import (
     haystack,
     langchain_results,
@@ -16,7 +18,6 @@ from otel_lightning.collector.derive.dialects import (
 )
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.rows import LlmCall, Message, Span
-from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 

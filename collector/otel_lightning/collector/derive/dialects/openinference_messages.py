@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from otel_lightning.collector.derive import flattened, reading
-from otel_lightning.collector.derive.flattened import Leaf
+from otel_lightning.collector.derive.attributes import flattened, reading
+from otel_lightning.collector.derive.attributes.flattened import Leaf
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.rows import Attributes, Message, Span
-from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import (
     joined_calls,
     json_text,

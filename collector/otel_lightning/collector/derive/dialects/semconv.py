@@ -10,8 +10,10 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
-from otel_lightning.collector.derive import reading, span_rows
-from otel_lightning.collector.derive.compiled_fields import Field, Fields, lower, text
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes.compiled_fields import Field, Fields, lower, text
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.dialects import semconv_messages, semconv_tools
 from otel_lightning.collector.derive.dialects.openai_agents_responses import without_made_up_id
 from otel_lightning.collector.derive.dialects.semconv_events import COUNTED, logprobs
@@ -25,7 +27,6 @@ from otel_lightning.collector.derive.rows import (
     Row,
     Span,
 )
-from otel_lightning.collector.derive.shapes import Shape, shape_of, values_of
 from otel_lightning.collector.derive.text import (
     json_text,
     lost_arguments,

@@ -7,7 +7,7 @@ lists the events in one attribute.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import Attributes, Log, Span
 from otel_lightning.collector.derive.text import json_text, payloads
 

@@ -3,10 +3,10 @@
 from itertools import takewhile
 from typing import Any
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes.shapes import Shape, shape_of
 from otel_lightning.collector.derive.dialects.semconv_events import CHOICE, EVENTS, listed, records
 from otel_lightning.collector.derive.rows import Attributes, LlmCall, Message, Span
-from otel_lightning.collector.derive.shapes import Shape, shape_of
 from otel_lightning.collector.derive.text import json_text, messages, payloads, resumed
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 

@@ -5,7 +5,8 @@ The outer spans, such as `ai.generateText`, sum up the inner ones. They are not 
 
 from typing import Any
 
-from otel_lightning.collector.derive import reading, span_rows
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.attributes import reading
 from otel_lightning.collector.derive.rows import AgentRun, LlmCall, Message, Span, ToolCall
 from otel_lightning.collector.derive.text import json_text, messages, payloads, tool_values
 

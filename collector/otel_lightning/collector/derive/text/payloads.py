@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from otel_lightning.collector.derive import reading
+from otel_lightning.collector.derive.attributes import reading
+from otel_lightning.collector.derive.attributes.shapes import Plans
 from otel_lightning.collector.derive.rows import LlmCall, Message
-from otel_lightning.collector.derive.shapes import Plans
 from otel_lightning.collector.derive.text import json_text, messages, tool_values
 from otel_lightning.collector.derive.text.message_memory import MessageMemory
 from otel_lightning.collector.derive.text.stream_chunks import CHUNK

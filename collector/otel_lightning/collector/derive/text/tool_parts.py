@@ -1,5 +1,6 @@
 """The canonical parts of a message that call tools and answer them."""
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from otel_lightning.collector.derive.text.json_text import parse, parse_literal
@@ -50,3 +51,9 @@ def distinct_calls(parts: list[Part]) -> list[Part]:
         elif not first.get("arguments"):  # the content block of a stream may lack arguments
             first.update(part)
     return kept
+
+
+def parts_of(messages: Iterable[Mapping[str, Any]] | None, kind: str) -> Iterator[Part]:
+    """Yield the parts of one type, such as `tool_call`, of some messages in order."""
+    for message in messages or ():
+        yield from (part for part in message["parts"] if part["type"] == kind)

@@ -1,0 +1,107 @@
+"""Parsed traces of rollouts that grow, kept for the next batches.
+
+A rollout is derived as a whole, so each new turn of a conversation needs all earlier ones. Their
+spans do not change, so they are parsed once and not once for each turn.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from otel_lightning.collector.derive.batches.copied_rows import copied, share_out
+from otel_lightning.collector.derive.batches.large_traces import MOST_TEXT, LargeTraces
+from otel_lightning.collector.derive.batches.rows_by_trace import Rows
+from otel_lightning.collector.derive.batches.text_size import TextSize
+from otel_lightning.collector.derive.links import Ties
+from otel_lightning.collector.derive.parse import Reading
+from otel_lightning.collector.derive.text.message_memory import MessageMemory
+
+
+class _Kept(NamedTuple):
+    found: Reading
+    ties: Ties
+
+
+class ParsedTraces:
+    """The parsed rows of each trace, kept as long as its spans stay the same."""
+
+    def __init__(self, most_text: int = MOST_TEXT) -> None:
+        """Begin without traces.
+
+        Args:
+            most_text: Maximum number of characters of the kept messages.
+        """
+        self._most_text = most_text
+        self._kept: dict[str, _Kept] = {}
+        self._written: dict[str, Rows] = {}
+        self._text = TextSize()
+        self.large = LargeTraces(most_text=most_text)
+        """The large traces, whether their rollouts grow or not."""
+        self.memory = MessageMemory()
+        """The messages that the kept traces share with those read later."""
+
+    def __len__(self) -> int:
+        """Return the number of traces that are not large."""
+        return len(self._kept)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no trace is kept."""
+        return not self._kept and not len(self.large)
+
+    def __contains__(self, trace_id: object) -> bool:
+        """Tell whether a trace is kept."""
+        return trace_id in self._kept
+
+    def of(self, trace_id: str) -> tuple[Reading, Ties]:
+        """Return the parsed rows of a trace, as copies that may be changed, and its keys."""
+        kept = self._kept[trace_id]
+        return copied(kept.found), kept.ties
+
+    def drop(self, trace_ids: Iterable[str]) -> None:
+        """Drop traces that are read again, because they have new spans."""
+        for trace_id in trace_ids:
+            kept = self._kept.pop(trace_id, None)
+            self._written.pop(trace_id, None)
+            if kept is not None:
+                self._text.remove(kept.found.calls)
+
+    def clear(self) -> None:
+        """Drop all traces."""
+        self._clear_small()
+        self.large.clear()
+
+    def _clear_small(self) -> None:
+        self._kept.clear()
+        self._written.clear()
+        self._text = TextSize()
+
+    def keep(self, found: Reading, tied: Ties, trace_ids: Iterable[str]) -> None:
+        """Keep the parsed rows of some traces; drop all of them if their text becomes too much.
+
+        Args:
+            found: The parsed rows of these traces, and perhaps of others. Nobody may change them
+                afterwards: pass copies (`copied`) if the rows are used further.
+            tied: The keys of all traces of `found`.
+            trace_ids: The traces to keep.
+        """
+        own = {trace_id: _Kept(Reading(), Ties([], [], [])) for trace_id in trace_ids}
+        share_out(found, {trace_id: kept.found for trace_id, kept in own.items()})
+        # `Ties` has three columns: trace id, key of the trace, and the key that it seeks.
+        for row in zip(*tied, strict=True):
+            if row[0] in own:
+                for column, value in zip(own[row[0]].ties, row, strict=True):
+                    column.append(value)
+        self.drop(own)
+        self._kept.update(own)
+        for kept in own.values():
+            self._text.add(kept.found.calls)
+        if self._text.size > self._most_text:
+            self._clear_small()
+
+    def unchanged(self, rows: Mapping[str, Rows]) -> set[str]:
+        """Return the traces whose derived rows equal those that were last written to the store."""
+        return {trace_id for trace_id, own in rows.items() if self._written.get(trace_id) == own}
+
+    def wrote(self, rows: Mapping[str, Rows]) -> None:
+        """Note the derived rows of traces. Call it when they are committed."""
+        self._written.update((one, own) for one, own in rows.items() if one in self._kept)

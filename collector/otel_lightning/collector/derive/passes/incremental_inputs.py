@@ -1,0 +1,77 @@
+"""Complete the inputs of which an instrumentation wrote only what was new, such as Copilot's.
+
+The call that sends the responses of tools continues the call that asked for them: both are below
+one span, and the ids of the tool calls agree.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from otel_lightning.collector.derive.passes import earlier_turns
+from otel_lightning.collector.derive.rows import LlmCall
+from otel_lightning.collector.derive.span_tree import Place, place_of
+from otel_lightning.collector.derive.text.packing import unpack
+
+
+def join(calls: Sequence[LlmCall]) -> list[LlmCall]:
+    """Prepend the turns before the responses of tools to each input that begins with these.
+
+    A conversation that is told in such pieces also lacks the earlier turns where its user speaks
+    again. Those could be another agent's, so they are not added: the call is truncated.
+
+    Args:
+        calls: Model calls in time order; those that are completed or truncated are changed.
+
+    Returns:
+        The calls that were completed.
+    """
+    askers = _askers(calls)
+    if not askers:
+        return []
+    talks = {_talk(call) for call in calls if place_of(call) in askers} - {None}
+    begun = set()
+    completed = []
+    for call in calls:
+        earlier, talk = askers.get(place_of(call)), _talk(call)
+        if earlier is not None:
+            earlier_turns.prepend(call, earlier)
+            completed.append(call)
+        if call.content == "full" and (
+            earlier.content != "full" if earlier else talk in begun and _is_alone(call)
+        ):
+            call.content = "truncated"
+        if talk in talks:
+            begun.add(talk)
+    return completed
+
+
+def _talk(call: LlmCall) -> tuple[str | None, str] | None:
+    return (call.service_name, call.conversation_id) if call.conversation_id else None
+
+
+def _is_alone(call: LlmCall) -> bool:
+    return "assistant" not in [message["role"] for message in unpack(call).input_messages or ()]
+
+
+def _askers(calls: Sequence[LlmCall]) -> dict[Place, LlmCall]:
+    """Return the call that each call continues which begins with the responses of tools.
+
+    Some servers number the tool calls of each answer anew. So the asking call is the only one that
+    fits: under the same parent, before, with these tool calls, and not continued yet.
+    """
+    found: dict[Place, LlmCall] = {}
+    if not any(call.past.unasked for call in calls):
+        return found
+    waiting: dict[Place, list[LlmCall]] = defaultdict(list)
+    for call in calls:
+        past = call.past
+        siblings = waiting[call.trace_id, call.parent_span_id or ""]
+        if past.unasked and call.parent_span_id and not earlier_turns.has_past(call):
+            answered = set(past.unasked)
+            fit = [one for one in siblings if answered <= {*one.past.asked}]
+            if len(fit) == 1 and (fit[0].end_ns or 0) <= call.latest_start_ns:
+                found[place_of(call)] = fit[0]
+                siblings.remove(fit[0])
+        if past.asked:
+            siblings.append(call)
+    return found

@@ -1,0 +1,96 @@
+"""Complete the inputs of which a framework recorded only an outline.
+
+Mastra records the whole input of an agent's run once, around the run's calls; each call's own
+input names only which tools were asked for, or was cut. What lies between is known: the answers of
+the calls before it, and the results of the tools.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+
+from otel_lightning.collector.derive import span_rows
+from otel_lightning.collector.derive.passes.rollouts import order
+from otel_lightning.collector.derive.rows import LlmCall, Message, ToolCall
+from otel_lightning.collector.derive.span_tree import Nodes, Place, nearest_above, place_of
+from otel_lightning.collector.derive.text.packing import unpack
+from otel_lightning.collector.derive.text.tool_parts import response_part
+
+
+def complete(calls: Collection[LlmCall], nodes: Nodes, tools: Iterable[ToolCall]) -> list[LlmCall]:
+    """Put the whole history into each call whose input is an outline of it.
+
+    Args:
+        calls: The calls as read from each span alone; those that are completed are changed.
+        nodes: All spans.
+        tools: The executions of tools.
+
+    Returns:
+        The calls that were changed.
+    """
+    if not any(_is_outline(call) or _is_cut(call) for call in calls):
+        return []
+    known = {place_of(call): call for call in calls}
+    above = nearest_above(nodes, known)
+    results = _results(tools, known, nodes)
+    inside: dict[tuple[str, str], list[LlmCall]] = defaultdict(list)
+    for place, outer in above.items():
+        inside[outer].append(known[place])
+    completed = []
+    for place, inner in inside.items():
+        told = list(unpack(known[place]).input_messages or [])
+        for call in sorted(inner, key=order) if told and not _is_outline(known[place]) else ():
+            if _is_cut(call) or (
+                _is_outline(call) and _roles(told) == _roles(call.input_messages or [])
+            ):
+                unpack(call).input_messages = list(told)
+                span_rows.completed(call)
+                completed.append(call)
+            told += _answer(call, results)
+    return completed
+
+
+def _is_outline(call: LlmCall) -> bool:
+    return call.content == "redacted" and not call.packed
+
+
+def _is_cut(call: LlmCall) -> bool:
+    """Tell whether the input of a call is lost, though the call was answered."""
+    sent = call.packed[0] if call.packed else call.input_messages
+    return call.content == "truncated" and not sent
+
+
+def _results(
+    tools: Iterable[ToolCall], known: Mapping[Place, LlmCall], nodes: Nodes
+) -> dict[str, object]:
+    """Return what each tool answered, by tool call id.
+
+    An execution without an id has that of the tool call which the call around it asked for.
+    """
+    results: dict[str, object] = {}
+    for tool in tools:
+        asker = known.get(nodes[tool.trace_id or "", tool.span_id or ""].parent)
+        own = tool.tool_call_id or (_id_of(tool, asker) if asker else None)
+        if own:
+            results[own] = tool.result
+    return results
+
+
+def _id_of(tool: ToolCall, asker: LlmCall) -> str | None:
+    parts = [part for output in unpack(asker).output_messages or () for part in output["parts"]]
+    requests = (part for part in parts if part["type"] == "tool_call")
+    same = (tool.name, tool.arguments)
+    ids = (part["id"] for part in requests if (part["name"], part.get("arguments")) == same)
+    return next(ids, None)
+
+
+def _roles(history: Iterable[Message]) -> list[str]:
+    return [message["role"] for message in history]
+
+
+def _answer(call: LlmCall, results: Mapping[str, object]) -> list[Message]:
+    """Return what a call adds to the history of the next one: its answer, and what tools said."""
+    parts = [part for output in unpack(call).output_messages or () for part in output["parts"]]
+    ids = [part.get("id") for part in parts if part["type"] == "tool_call"]
+    said = [response_part(one, results.get(one or "")) for one in ids]
+    answers: list[Message] = [{"role": "tool", "parts": [part]} for part in said]
+    return [{"role": "assistant", "parts": parts}, *answers] if parts else []

@@ -1,0 +1,189 @@
+"""Rewards, and arms (the values of feature flags that were in force).
+
+Both are sent as OpenTelemetry's own events, `gen_ai.evaluation.result` and
+`feature_flag.evaluation`, either as span events or as log records.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from otel_lightning.collector.derive.attributes import flattened, reading
+from otel_lightning.collector.derive.attributes.shapes import shape_of
+from otel_lightning.collector.derive.rows import Arm, Attributes, Log, Reward, Span
+from otel_lightning.collector.derive.text.json_text import parse
+from otel_lightning.instrumentation import attributes as names
+
+EVENTS = {names.EVALUATION_RESULT, names.FEATURE_FLAG_EVALUATION}
+ANNOTATION = "agentlightning.annotation"
+AGENTOPS_OUTPUTS = ("agentops.task.output", "agentops.entity.output")
+UNNAMED = "primary"
+"""The name given to a reward without one, which is also Agent Lightning's default."""
+ROLLOUT_IDS = (names.ROLLOUT_ID, "agentlightning.rollout_id")
+_WRITTEN = json.JSONEncoder(default=str).encode
+"""`json.dumps(…, default=str)`, which makes a new encoder each time."""
+
+
+class CarriedEvent(NamedTuple):
+    """An event with the ids of its span: the common form of a span event and a log record."""
+
+    name: str
+    time_ns: int | None
+    attributes: Attributes
+    resource: Attributes
+    trace_id: str | None
+    span_id: str | None
+    source: str
+
+
+def of_span(span: Span) -> Iterator[Reward | Arm]:
+    """Yield the rewards and arms of a span: from its events, an annotation or a returned reward."""
+    for event in span.events:
+        if event.name in EVENTS:
+            place = span.resource, span.trace_id, span.span_id, "span"
+            yield from _event_row(CarriedEvent(event.name, event.time_ns, event.attributes, *place))
+    if span.name == ANNOTATION:
+        yield from _annotated(span)
+    elif not shape_of(span.attributes).known.isdisjoint(AGENTOPS_OUTPUTS):
+        yield from _returned(span)
+
+
+def of_log(log: Log) -> Iterator[Reward | Arm]:
+    """Yield the reward or arm that a log record holds, if it holds one."""
+    if log.event_name in EVENTS:
+        source = "feedback" if names.FEEDBACK_ID in log.attributes else "log"
+        place = log.resource, log.trace_id or "", log.span_id or "", source
+        yield from _event_row(
+            CarriedEvent(log.event_name or "", log.time_ns, log.attributes, *place)
+        )
+
+
+def _event_row(event: CarriedEvent) -> Iterator[Reward | Arm]:
+    row = _reward(event) if event.name == names.EVALUATION_RESULT else _arm(event)
+    if row is not None:
+        yield row
+
+
+def _reward(event: CarriedEvent) -> Reward:
+    said = event.attributes.get
+    return Reward(
+        reward_id=_reward_id(event),
+        name=said(names.EVALUATION_NAME) or UNNAMED,
+        value=number(event.attributes, names.EVALUATION_SCORE_VALUE),
+        label=said(names.EVALUATION_SCORE_LABEL) or None,
+        explanation=said(names.EVALUATION_EXPLANATION) or None,
+        trace_id=event.trace_id or None,
+        span_id=event.span_id or None,
+        response_id=said(names.RESPONSE_ID) or None,
+        rollout_id=_stated_rollout(event),
+        task_id=said(names.TASK_ID) or event.resource.get(names.TASK_ID) or None,
+        source=event.source,
+        time_ns=event.time_ns,
+    )
+
+
+def _reward_id(event: CarriedEvent) -> str:
+    # Feedback with an id that was sent before replaces the earlier one, whatever it says.
+    if own := event.attributes.get(names.FEEDBACK_ID):
+        return _identity(names.FEEDBACK_ID, event.trace_id or None, own)
+    said = sorted(event.attributes.items())
+    return _identity(event.trace_id, event.span_id, event.time_ns, said)
+
+
+def _annotated(span: Span) -> Iterator[Reward]:
+    """Yield the rewards of an annotation span.
+
+    They belong to the span or response that the annotation links to or, without a link, to the
+    rollout.
+    """
+    attributes = span.attributes
+    links = {
+        link.get("key_match"): link.get("value_match")
+        for link in flattened.nested(attributes, "agentlightning.link.")
+    }
+    for position, item in enumerate(_dimensions(attributes)):
+        yield Reward(
+            reward_id=_identity(span.trace_id, span.span_id, "agentlightning.reward.", position),
+            name=item.get("name") or UNNAMED,
+            value=number(item, "value"),
+            trace_id=links.get("trace_id") or span.trace_id,
+            span_id=links.get("span_id"),
+            response_id=links.get(names.RESPONSE_ID),
+            rollout_id=reading.text(attributes, *ROLLOUT_IDS)
+            or reading.text(span.resource, *ROLLOUT_IDS),
+            task_id=reading.text(span.resource, names.TASK_ID),
+            source="agentlightning",
+            time_ns=span.start_ns,
+        )
+
+
+def _dimensions(attributes: Attributes) -> list[Attributes]:
+    """Return the rewards in the form of Agent Lightning 0.3 or, if there are none, of 0.2."""
+    listed: list[Attributes] = flattened.nested(attributes, "agentlightning.reward.")
+    return listed or ([{"value": attributes["reward"]}] if "reward" in attributes else [])
+
+
+def _returned(span: Span) -> Iterator[Reward]:
+    """Yield the reward that a function under AgentOps' `@reward` returned."""
+    said = parse(reading.text(span.attributes, *AGENTOPS_OUTPUTS))
+    if isinstance(said, dict) and said.get("type") == "reward":
+        yield Reward(
+            reward_id=_identity(span.trace_id, span.span_id, "agentops"),
+            name=UNNAMED,
+            # `number` reads the text of an attribute.
+            value=number({"value": json.dumps(said.get("value"))}, "value"),
+            trace_id=span.trace_id,
+            rollout_id=reading.text(span.resource, *ROLLOUT_IDS),
+            source="agentops",
+            time_ns=span.end_ns,
+        )
+
+
+def distinct(arms: Iterable[Arm]) -> list[Arm]:
+    """Return the arms without duplicates, sorted, so that the order of delivery has no effect."""
+    unique = {(arm.trace_id, arm.span_id, arm.key, arm.arm, arm.time_ns): arm for arm in arms}
+    return [unique[key] for key in sorted(unique, key=str)]
+
+
+def _arm(event: CarriedEvent) -> Arm | None:
+    said = event.attributes
+    key = reading.text(said, names.FEATURE_FLAG_KEY)
+    variant = reading.text(said, names.FEATURE_FLAG_VARIANT)
+    if key is None or variant is None:
+        return None
+    return Arm(
+        trace_id=event.trace_id or None,
+        span_id=event.span_id or None,
+        key=key,
+        arm=variant,
+        propensity=number(said, names.PROPENSITY),
+        policy_version=reading.text(said, names.POLICY_VERSION),
+        time_ns=event.time_ns,
+        rollout_id=_stated_rollout(event),
+    )
+
+
+def _stated_rollout(event: CarriedEvent) -> str | None:
+    # The conversation is looked for only without an own id: `loose_logs` imports no dialect.
+    return (
+        reading.text(event.attributes, names.ROLLOUT_ID)
+        or reading.conversation_id(event.attributes)
+        or reading.text(event.resource, *ROLLOUT_IDS)
+    )
+
+
+def number(attributes: Attributes, key: str) -> float | None:
+    """Return the value of an attribute that is a number, or None for any other."""
+    value = parse(attributes.get(key))
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _identity(*carrier: object) -> str:
+    """Return a hash as id, so that a reward delivered twice is recognised as a duplicate."""
+    return hashlib.sha256(_WRITTEN(carrier).encode()).hexdigest()[:32]
+
+
+def in_time(reward: Reward) -> tuple[int, str]:
+    """Return the sort key of rewards by time: of several for one subject, the last one counts."""
+    return reward.time_ns or 0, reward.reward_id
