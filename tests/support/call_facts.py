@@ -15,16 +15,12 @@ from support.wire import Wire, on_wire, opened, wire_of, wire_of_all
 
 VERDICTS = ("right", "wrong", "missed", "not on the wire")
 FINISH = {
-    "stop": "stop",
-    "completed": "stop",
-    "end_turn": "stop",
-    "tool_calls": "tool_calls",
-    "tool_use": "tool_calls",
-    "length": "length",
-    "incomplete": "length",
-    "max_tokens": "length",
-    "content_filter": "content_filter",
+    **dict.fromkeys(("stop", "completed", "endturn"), "stop"),
+    **dict.fromkeys(("toolcalls", "tooluse"), "tool_calls"),
+    **dict.fromkeys(("length", "incomplete", "maxtokens"), "length"),
+    **dict.fromkeys(("contentfilter", "contentfiltered"), "content_filter"),
 }
+"""The finish reasons by their letters: packages write `tool_use`, `tool-use` and `toolUse`."""
 TOOL_KEY = re.compile(r"tools|functions|definitions|json_schema")
 SENT_AS = {"finish_reason": "finish|stop_reason"}
 COUNTS = {
@@ -225,12 +221,12 @@ def scalar_facts(call: LlmCall, truth: dict[str, Any], wire: list[Any]) -> Itera
     }
     for name, true in expected.items():
         if true is not None:
-            raw = (truth["finish_reasons"] or [None])[0] if name == "finish_reason" else true
+            told = finish if name == "finish_reason" else (lambda leaf: leaf)
             given = getattr(call, name)
             if name.endswith("model") and given:
                 given = given.removeprefix("openai/")  # how a router names a provider's model
             carried = any(
-                leaf == raw and re.search(SENT_AS.get(name, ""), key) for key, leaf in wire
+                told(leaf) == true and re.search(SENT_AS.get(name, ""), key) for key, leaf in wire
             )
             judged = verdict(given, true, carried=carried)
             if judged == "wrong" and not carried and stated(wire, name, given):
@@ -289,9 +285,16 @@ def error_verdict(call: LlmCall, truth: dict[str, Any]) -> tuple[str, Any, Any]:
 def true_finish(truth: dict[str, Any]) -> str | None:
     if truth["error"]:
         return "error"
-    reason = next(iter(truth["finish_reasons"]), None)
+    if not truth["finish_reasons"]:
+        return None
+    reason = finish(truth["finish_reasons"][0])
     asks = any(message.get("tool_calls") for message in truth["output_messages"])
-    return "tool_calls" if asks and reason == "completed" else FINISH.get(reason or "")
+    return "tool_calls" if asks and reason == "stop" else reason
+
+
+def finish(raw: Any) -> str | None:
+    """Return the canonical form of a finish reason in any spelling."""
+    return FINISH.get(re.sub("[^a-z]", "", raw.lower())) if isinstance(raw, str) else None
 
 
 def usage_facts(call: LlmCall, truth: dict[str, Any], wire: list[Any]) -> Iterator[Fact]:

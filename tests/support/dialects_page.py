@@ -101,6 +101,11 @@ Anthropic's first count of output tokens to the last one in streams.
 - OpenInference for JavaScript, Langfuse and Traceloop join the texts of a streamed answer with \
 several choices. Ax writes no content. Qwen Code \
 (`QWEN_TELEMETRY_INCLUDE_SENSITIVE_SPAN_ATTRIBUTES=true`) sends whole messages.
+- Google's ADK for JavaScript writes nothing of a call that failed, and of a streamed call that \
+asks for tools only usage and `STOP`, so its finish reason is not known. Strands for TypeScript \
+writes an answer that was cut off at its token limit as an error, names no tool definitions, and \
+leaves Anthropic's cached tokens out of the input tokens, which the record of Anthropic's own SDK \
+beside it has.
 - A dialect that is not listed but follows OpenTelemetry's GenAI conventions is read as `semconv`.
 - Spans of a vendor's own, with a type, an input and an output under one prefix, are read as \
 `observed`, whatever the prefix.

@@ -246,6 +246,16 @@ def test_anthropics_blocks_that_were_written_as_json_are_read_once() -> None:
     assert (call.output_messages or [])[0]["parts"] == [thought, *request["parts"]]
 
 
+def test_reasoning_under_a_key_of_its_own_is_read() -> None:
+    """Strands for TypeScript writes so the assistant's earlier messages."""
+    request = asked("c1", "sun", {"city": "Oslo"})
+    thought = {"reasoning": {"text": "I look.", "signature": "c2ln"}}
+    turn = {"role": "assistant", "parts": [thought, *request["parts"]]}
+    call = only_call(chat([QUESTION], turn))
+    read = {"type": "reasoning", "content": "I look."}
+    assert (call.output_messages or [])[0]["parts"] == [read, *request["parts"]]
+
+
 @pytest.mark.parametrize("text", ['{"type": "tool_use"}', '{"type": "thought", "thinking": 1}'])
 def test_an_answer_in_json_is_no_block(text: str) -> None:
     call = only_call(chat([QUESTION], said("assistant", text)))

@@ -27,6 +27,9 @@ TOKEN_COUNTS = (
     "cache_creation_input_tokens",
 )
 
+STOPPED = ("stop", "completed")
+"""The reasons that some providers and instrumentations give for an answer with tool calls, too."""
+
 
 def failed(span: Span) -> bool:
     """Tell whether the span ended in an error. An exception event alone does not count as one."""
@@ -187,6 +190,21 @@ def completed(call: LlmCall, *sources: str | None, cut: bool = False) -> LlmCall
         call.finish_reason = "error"
     cut = cut or call.content == "truncated" or (bool(sources) and any(map(is_cut, sources)))
     call.content = _content(call, cut)
+    return call
+
+
+def without_doubtful_reason(call: LlmCall, raw: object) -> LlmCall:
+    """Forget why an empty answer "stopped": the instrumentation may have dropped its tool calls.
+
+    Args:
+        call: A completed call; changed in place.
+        raw: The reason that the span states, in any spelling, if it states one. Anthropic's
+            `end_turn` never stands for tool calls.
+    """
+    stopped = call.finish_reason == "stop" and (raw is None or str(raw).lower() in STOPPED)
+    if stopped and call.content == "full":
+        answered = any(message["parts"] for message in call.output_messages or ())
+        call.finish_reason = "stop" if answered else None
     return call
 
 

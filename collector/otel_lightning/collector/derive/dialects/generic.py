@@ -118,9 +118,10 @@ def _read_call(span: Span, keys: Keys, operation: str) -> LlmCall:
     own = json_text.parse(span.attributes.get("usage")), *map(whole.get, ("usage", "usageMetadata"))
     for counts in (*map(payloads.usage, own), semconv.usage(span.attributes)):
         payloads.fill_usage(call, counts)
-    reason = messages.finish_reason(semconv.finish_reasons(span.attributes)[0])
-    call.finish_reason = call.finish_reason or reason
-    return span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
+    (reason, *_) = semconv.finish_reasons(span.attributes)
+    call.finish_reason = call.finish_reason or messages.finish_reason(reason)
+    span_rows.completed(call, *(span.attributes.get(key) for key in keys[1:3] if key))
+    return span_rows.without_doubtful_reason(call, reason)
 
 
 def _fill_request(call: LlmCall, span: Span, keys: Keys) -> None:

@@ -39,6 +39,7 @@ CALLED = ("llm.token_count.total", "llm.output_messages.0.message.role")
 OWN = ("llm.", "lightning.")
 """How the keys begin that a piece of a stream has none of."""
 PROMPTS, CHOICES, EMBEDDED = "llm.prompts", "llm.choices.", "embedding.embeddings."
+REASONS = ("llm.finish_reason", "llm.output_messages.0.message.finish_reason")
 REDACTED = "__REDACTED__"
 
 
@@ -257,7 +258,7 @@ def _with_ids(
 def _fill_response(call: LlmCall, span: Span, plan: Plan, payload: Any) -> bool:
     """Set what was answered; return whether a provider's own response says it."""
     attributes = span.attributes
-    call.finish_reason = messages.finish_reason(attributes.get("llm.finish_reason"))
+    call.finish_reason = messages.finish_reason(reading.text(attributes, *REASONS))
     if not payloads.fill_from_response(call, without_made_up_id(payload)):
         call.response_id = attributes.get("llm.response.id")
         call.output_messages = _choices(call, span, plan, payload) or None

@@ -341,15 +341,7 @@ def read_call(span: Span, dialect: str, operation: str) -> LlmCall:
             if event.name == COUNTED:
                 payloads.fill_usage(call, usage(event.attributes))
     cut = cut or (span.scope_name in LAST_PIECES and _has_text(call))
-    span_rows.completed(call, cut=cut)
-    # An empty answer that "stopped" may have lost its tool calls: the true reason is unknown.
-    if (
-        call.finish_reason == "stop"
-        and _hides_requests(call)
-        and said.reasons[0] in (None, "stop", "completed")
-    ):
-        call.finish_reason = None
-    return call
+    return span_rows.without_doubtful_reason(span_rows.completed(call, cut=cut), said.reasons[0])
 
 
 def _fill_whole(call: LlmCall, attributes: Attributes) -> None:
@@ -401,12 +393,6 @@ def _tool_definitions(attributes: Attributes) -> list[Any] | None:
 def _has_text(call: LlmCall) -> bool:
     parts = (part for message in call.output_messages or () for part in message["parts"])
     return any(part["type"] == "text" for part in parts)
-
-
-def _hides_requests(call: LlmCall) -> bool:
-    """Tell whether the answer is empty: the instrumentation may have dropped its tool calls."""
-    outputs = call.output_messages or []
-    return call.content == "full" and not any(message["parts"] for message in outputs)
 
 
 def _all_attributes(span: Span) -> Attributes:

@@ -105,5 +105,8 @@ def _kind(call: LlmCall) -> tuple[object, ...]:
 
 def _contains(whole: LlmCall, own: LlmCall) -> bool:
     begun = (whole.start_ns or 0) <= own.latest_start_ns
-    counted = whole.input_tokens is None or whole.input_tokens == own.input_tokens
+    # Strands for TypeScript leaves Anthropic's cached tokens out, which the SDK's record includes.
+    cached = (own.cached_input_tokens or 0) + (own.cache_creation_input_tokens or 0)
+    sent = own.input_tokens
+    counted = whole.input_tokens in {None, sent, sent and sent - cached}
     return begun and counted and (own.end_ns or 0) <= (whole.end_ns or 0) + LATER_NS

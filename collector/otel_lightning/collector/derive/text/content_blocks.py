@@ -67,6 +67,7 @@ def _read_text(block: Mapping[str, Any]) -> Part | None:
 
 def read_reasoning(block: Mapping[str, Any]) -> Part | None:
     """Return the reasoning that a block or an item of a response holds; None if it has no text."""
+    block = _inside(block, "reasoning")
     given = (block.get(key) for key in ("content", "thinking", "text", "summary"))
     content = next((value for value in given if value), None)
     blocks = parse(content) if isinstance(content, str) else content
@@ -134,6 +135,7 @@ _GEMINI = ("function_call", "functionCall", "function_response", "functionRespon
 _TOLD = (
     "thought",
     "text",
+    "reasoning",
     "reasoningContent",
     "toolUse",
     "toolResult",

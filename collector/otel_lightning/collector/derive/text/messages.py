@@ -4,6 +4,7 @@ A message is `{"role", "parts"}`. A part is text, reasoning, a tool call, a tool
 media. Nothing is guessed: unknown fields are left out, and truncated JSON is not repaired.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from itertools import takewhile
@@ -68,7 +69,7 @@ def finish_reason(raw: object) -> str | None:
     """Return the canonical finish reason, or None if it is unknown.
 
     Example:
-        >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("end_turn"), finish_reason("")
+        >>> finish_reason("FinishReason.TOOL_CALLS"), finish_reason("endTurn"), finish_reason("")
         ('tool_calls', 'stop', None)
     """
     return _finish_reason(str(raw)) if raw else None
@@ -76,9 +77,10 @@ def finish_reason(raw: object) -> str | None:
 
 @lru_cache(maxsize=256)
 def _finish_reason(raw: str) -> str | None:
-    # Semantic Kernel writes the name of an enum, `FinishReason.TOOL_CALLS`, and Vercel's SDK
-    # hyphens, `tool-calls`.
-    return FINISH_REASONS.get(raw.rpartition(".")[2].lower().replace("-", "_"))
+    # Semantic Kernel writes the name of an enum, `FinishReason.TOOL_CALLS`, Vercel's SDK hyphens,
+    # `tool-calls`, and Strands for TypeScript capitals, `toolUse`.
+    spelled = _NEXT_WORD.sub("_", raw.rpartition(".")[2].replace("-", "_"))
+    return FINISH_REASONS.get(spelled.lower())
 
 
 def conversation(values: Iterable[Any], memory: MessageMemory | None = None) -> list[Message]:
@@ -437,6 +439,8 @@ def _reasoning_item(item: Mapping[str, Any]) -> Message:
     return {"role": "assistant", "parts": [part] if part else []}
 
 
+_NEXT_WORD = re.compile("(?<=[a-z])(?=[A-Z])")
+"""The place between two words of a name such as `toolUse`."""
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 """Keys of the reasoning in a message of a chat; the last is Ollama's."""
 _MORE = {
